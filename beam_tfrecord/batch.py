@@ -1,0 +1,160 @@
+"""`Batch`, the element that flows through every stage before encoding.
+
+A batch is an Arrow record batch together with its *origin*: the unit of the source its rows were
+read from and their row numbers there. The origin decides where a row lands in the dataset, so it
+stays aligned with the data whatever a stage does. It is never kept in Arrow metadata, which
+survives slicing and would go stale.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Int64Array = npt.NDArray[np.int64]
+
+DEFAULT_BATCH_ROWS = 16_384
+
+
+@dataclasses.dataclass(frozen=True)
+class Reject:
+    """A row that could not be written, and why.
+
+    Attributes:
+        unit: Name of the unit the row was read from; empty where rows have no stable origin.
+        row: Row number within the unit, from 0; -1 where unknown.
+        column: The column at fault; empty where the whole row is.
+        code: Short stable reason, such as ``bad-value`` or ``too-large``.
+        message: One line for a human, with file and line where known.
+        value: The value at fault as text, cut to 200 characters.
+    """
+
+    unit: str
+    row: int
+    column: str
+    code: str
+    message: str
+    value: str = ""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Origin:
+    """Where the rows of a batch came from.
+
+    Attributes:
+        unit: Name of the unit: a function of the input alone.
+        index: Position of the unit in source order over the whole input, from 0.
+        rows: Number of the first row where rows are consecutive, else one int64 number a row.
+        sub: One int64 a row counting the rows that one source row became; None means all 0.
+    """
+
+    unit: str
+    index: int
+    rows: int | Int64Array
+    sub: Int64Array | None = None
+
+    def row_numbers(self, num_rows: int) -> Int64Array:
+        """Return the row numbers, shape `[num_rows]`."""
+        if isinstance(self.rows, np.ndarray):
+            return self.rows
+        return np.arange(self.rows, self.rows + num_rows, dtype=np.int64)
+
+    def take(self, indices: Int64Array, num_rows: int) -> Origin:
+        """Return the origin of the rows `indices` of a batch with `num_rows` rows."""
+        sub = None if self.sub is None else self.sub[indices]
+        return dataclasses.replace(self, rows=self.row_numbers(num_rows)[indices], sub=sub)
+
+    def slice(self, start: int, stop: int) -> Origin:
+        """Return the origin of the rows `start` to `stop`."""
+        rows = self.rows[start:stop] if isinstance(self.rows, np.ndarray) else self.rows + start
+        sub = None if self.sub is None else self.sub[start:stop]
+        return dataclasses.replace(self, rows=rows, sub=sub)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Batch:
+    """Rows in columns, with their origin.
+
+    Attributes:
+        data: The rows.
+        origin: Where they came from; None where rows have no stable number, in which case their
+            place in the dataset follows from their bytes.
+        group: Number of the planned group of units this batch was read with; None outside a plan.
+        split: Name of the split all rows belong to, once `AssignSplits` has run.
+        rejects: Rows lost on the way to this batch, to be reported by the sink.
+        encoded: True where the one column of `data` holds serialized examples, not values.
+    """
+
+    data: pa.RecordBatch
+    origin: Origin | None = None
+    group: int | None = None
+    split: str | None = None
+    rejects: tuple[Reject, ...] = ()
+    encoded: bool = False
+
+    def __post_init__(self) -> None:
+        if self.origin is None:
+            return
+        for numbers in (self.origin.rows, self.origin.sub):
+            if isinstance(numbers, np.ndarray) and len(numbers) != self.data.num_rows:
+                raise ValueError(
+                    f"origin has {len(numbers)} row numbers for {self.data.num_rows} rows"
+                )
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return self.data.num_rows
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield each row as a dict of Python values."""
+        yield from self.data.to_pylist()
+
+    def replace(self, **changes: Any) -> Batch:
+        """Return a copy with `changes`."""
+        return dataclasses.replace(self, **changes)
+
+    def take(self, indices: Int64Array) -> Batch:
+        """Return the rows `indices`, in that order; rejects stay with the original."""
+        origin = None if self.origin is None else self.origin.take(indices, self.num_rows)
+        data = self.data.take(pa.array(indices, pa.int64()))
+        return self.replace(data=data, origin=origin, rejects=())
+
+    def slice(self, start: int, stop: int) -> Batch:
+        """Return the rows `start` to `stop`; rejects stay with the first slice."""
+        origin = None if self.origin is None else self.origin.slice(start, stop)
+        rejects = self.rejects if start == 0 else ()
+        data = self.data.slice(start, stop - start)
+        return self.replace(data=data, origin=origin, rejects=rejects)
+
+
+def batch_from_rows(
+    rows: Sequence[Mapping[str, Any]], schema: pa.Schema, **fields: Any
+) -> Batch:
+    """Build a batch from row dicts.
+
+    Raises:
+        pyarrow.ArrowInvalid: A value does not fit its column's type.
+    """
+    data = pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=schema)
+    return Batch(data, **fields)
+
+
+def table_of(batches: Iterable[Batch], schema: pa.Schema) -> pa.Table:
+    """Join the data of `batches` into one table."""
+    return pa.Table.from_batches([batch.data for batch in batches], schema=schema)
+
+
+EXAMPLES_SCHEMA = pa.schema([pa.field("example", pa.large_binary(), nullable=False)])
+
+
+def batch_of_examples(examples: Sequence[bytes], **fields: Any) -> Batch:
+    """Build a batch of serialized examples."""
+    column = pa.array(examples, pa.large_binary())
+    data = pa.RecordBatch.from_arrays([column], schema=EXAMPLES_SCHEMA)
+    return Batch(data, encoded=True, **fields)

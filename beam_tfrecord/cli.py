@@ -1,0 +1,135 @@
+"""The command line: one command for each function, human words on stderr, data on stdout.
+
+Exit codes: 0 done, 1 the data is at fault, 2 the command is at fault, 130 interrupted. Nothing
+heavy is imported before a command needs it, so that ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any, NoReturn
+
+import click
+
+from beam_tfrecord._version import __version__
+from beam_tfrecord.cli_base import INTERRUPTED, Commands, Notes, debug_option, give, tell
+from beam_tfrecord.cli_params import (
+    BEAM_OPTIONS,
+    BeamCommand,
+    job_arguments,
+    source_options,
+    split_output,
+    with_options,
+)
+from beam_tfrecord.cli_read import READING_COMMANDS
+from beam_tfrecord.options import FROM, SOURCE_OPTIONS, WRITE_OPTIONS
+
+PROGRAM = "beam-tfrecord"
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name=PROGRAM)
+def cli() -> None:
+    """Turn CSV, Parquet and other tables into sharded, shuffled, split TFRecord datasets."""
+
+
+@cli.command(cls=BeamCommand)
+@click.argument("paths", nargs=-1, required=True, metavar="INPUT... OUTPUT")
+@with_options((*WRITE_OPTIONS, *SOURCE_OPTIONS))
+@debug_option
+@click.pass_context
+def write(ctx: click.Context, /, paths: tuple[str, ...], **given: Any) -> None:
+    """Write INPUT (files, directories, patterns) as a dataset into the directory OUTPUT.
+
+    Options of Beam itself go after a lone "--".
+    """
+    from beam_tfrecord.cli_beam import check_beam_options
+    from beam_tfrecord.cli_summary import summary, warnings_of
+    from beam_tfrecord.progress import Progress
+
+    inputs, output = split_output(paths)
+    arguments = job_arguments(given)
+    beam_options = check_beam_options(ctx.meta[BEAM_OPTIONS])
+    from beam_tfrecord import job
+
+    before = _mark(output)
+    began_s = time.monotonic()
+    with Notes() as notes:
+        with Progress() as progress:
+            manifest = job.write(
+                inputs, output, pipeline_options=beam_options, progress=progress, **arguments
+            )
+        if before is not None and _mark(output) == before:
+            tell(f"{output} already holds this dataset: nothing to do")
+            return
+        tell(summary(manifest, output, seconds=time.monotonic() - began_s))
+        notes.lines += [line for line in warnings_of(manifest, output) if line not in notes.lines]
+
+
+def _mark(output: str) -> tuple[int, int] | None:
+    """Return what changes when a manifest is replaced; None where there is none."""
+    try:
+        status = os.stat(os.path.join(output, "manifest.json"))
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+@cli.command(cls=BeamCommand)
+@click.argument("paths", nargs=-1, required=True, metavar="INPUT... OUTPUT")
+@with_options((*WRITE_OPTIONS, *SOURCE_OPTIONS))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@debug_option
+@click.pass_context
+def plan(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **given: Any) -> None:
+    """Say what "write" would do with the same arguments, and do nothing."""
+    import json
+
+    from beam_tfrecord.cli_beam import check_beam_options
+    from beam_tfrecord.cli_summary import render
+
+    inputs, output = split_output(paths)
+    arguments = job_arguments(given)
+    beam_options = check_beam_options(ctx.meta[BEAM_OPTIONS])
+    from beam_tfrecord import job
+
+    with Notes():
+        planned = job.plan(inputs, output, pipeline_options=beam_options, **arguments)
+        text = json.dumps(planned, indent=2, ensure_ascii=False)
+        give(text if as_json else "\n".join(render(planned)))
+
+
+@cli.command()
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@with_options((FROM, *SOURCE_OPTIONS))
+@debug_option
+def schema(inputs: tuple[str, ...], from_: str | None, **given: Any) -> None:
+    """Print the schema that INPUT shows, as JSON; edited, it is for "write --schema"."""
+    from beam_tfrecord import job
+
+    with Notes():
+        found = job.schema(list(inputs), from_=from_, **source_options(given))
+        give(found.dumps().rstrip("\n"))
+
+
+for command in READING_COMMANDS:
+    cli.add_command(command)
+
+
+def main() -> NoReturn:
+    """Run the command line and end the process."""
+    try:
+        cli.main(prog_name=PROGRAM)
+    except SystemExit as error:
+        if error.code != INTERRUPTED:
+            raise
+        # Threads of an interrupted pipeline may still wait for work: do not wait for them.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(INTERRUPTED)
+    raise SystemExit(0)

@@ -1,0 +1,203 @@
+"""`reading_code`: programs that read a dataset and need no package of ours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from string import Template
+from typing import Any
+
+import pyarrow as pa
+
+from beam_tfrecord.code_templates import FILES, KERAS, TF, TORCH
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.leaves import BYTES, FLOAT, INT64, VALUES, Leaf, is_text, leaves, schema_leaves
+from beam_tfrecord.manifest import Manifest, manifest_path
+from beam_tfrecord.schema import Feature, Schema
+
+KINDS = ("tf", "keras", "torch")
+
+_DTYPES = {BYTES: "tf.string", FLOAT: "tf.float32", INT64: "tf.int64"}
+_MAX_CLASSES = 1000
+
+
+def reading_code(
+    manifest: Manifest, kind: str, path: str | os.PathLike[str], *, label: str | None = None
+) -> str:
+    """Return a Python program that reads a dataset.
+
+    Args:
+        manifest: Of the dataset.
+        kind: ``tf``: parsed batches; ``keras``: trains a small model on the numeric columns;
+            ``torch``: a ``DataLoader``, with a parser of Examples in plain Python.
+        path: The dataset, as the program is to open it.
+        label: Column that the Keras model learns; None: the last numeric one.
+
+    Raises:
+        UsageError: There is no such kind, or nothing to train on.
+    """
+    makers = {"tf": _tf_code, "keras": _keras_code, "torch": _torch_code}
+    if kind not in makers:
+        raise UsageError(f"there is no code for {kind!r}: choose one of {', '.join(KINDS)}")
+    filled = [name for name, split in manifest.splits.items() if split.examples]
+    if not filled:
+        raise UsageError(f"dataset {os.fspath(path)!r} has no examples: there is nothing to read")
+    if kind != "keras" and label is not None:
+        raise UsageError(f"code for {kind!r} has no label: drop it")
+    files = Template(FILES).substitute(manifest=_quoted(manifest_path(path))).rstrip("\n")
+    common = {
+        "files": files,
+        "split": _quoted(filled[0]),
+        "compression": _quoted(manifest.compression),
+    }
+    return makers[kind](manifest, filled, label, common)
+
+
+def _quoted(text: str | bytes) -> str:
+    """Return a literal in double quotes where the text has none itself."""
+    literal = repr(text)
+    plain = '"' not in literal and "\\" not in literal
+    return literal.replace("'", '"') if plain and literal.count("'") == 2 else literal
+
+
+def _tf_code(
+    manifest: Manifest, filled: list[str], label: str | None, common: dict[str, str]
+) -> str:
+    return TF.substitute(common, features=feature_lines(manifest.schema))
+
+
+def feature_lines(schema: Schema) -> str:
+    """Return the items of the feature spec of `schema`, a feature a line."""
+    lines = []
+    for feature, column in zip(schema.features, schema_leaves(schema), strict=True):
+        for leaf in column:
+            if leaf.role != "row_lengths":
+                made = _feature_text(leaf, feature, schema.separator)
+                lines.append(f"    {_quoted(leaf.name)}: {made},")
+    return "\n".join(lines)
+
+
+def _feature_text(leaf: Leaf, feature: Feature, separator: str) -> str:
+    dtype = _DTYPES[leaf.kind]
+    if leaf.shape is not None:
+        default = _stored_default(leaf, feature)
+        if leaf.nullable and default is None:
+            return f"tf.io.VarLenFeature({dtype})"
+        shown = "" if default is None or not leaf.nullable else f", default_value={default}"
+        return f"tf.io.FixedLenFeature({list(leaf.shape)}, {dtype}{shown})"
+    lengths = leaf.row_lengths(separator)
+    if not lengths:
+        return f"tf.io.RaggedFeature({dtype})"
+    parts = ", ".join(f"tf.io.RaggedFeature.RowLengths({_quoted(name)})" for name in lengths)
+    return f"tf.io.RaggedFeature({dtype}, value_key={_quoted(leaf.name)}, partitions=[{parts}])"
+
+
+def _stored_default(leaf: Leaf, feature: Feature) -> str | None:
+    """Return the literal of the default as it would be stored; None where there is none."""
+    default = feature.default
+    if default is None or leaf.role != VALUES:
+        return None
+    if leaf.kind == BYTES:
+        return _quoted(default if isinstance(default, str | bytes) else str(default))
+    number = float if leaf.kind == FLOAT else int
+    if isinstance(default, list | tuple):
+        return repr([number(item) for item in default])
+    return _number_text(number(default))
+
+
+def _number_text(value: float | int) -> str:
+    text = repr(value)
+    return text if text[-1].isdigit() else f'float("{text}")'
+
+
+def _numeric_leaves(schema: Schema) -> Iterator[tuple[Leaf, Feature]]:
+    """Yield the scalar numbers: not times, whose size means nothing to a model."""
+    for feature in schema.features:
+        for leaf in leaves(feature, separator=schema.separator):
+            is_number = leaf.kind in (FLOAT, INT64) and leaf.role == VALUES
+            if is_number and leaf.shape == () and not pa.types.is_temporal(leaf.type):
+                yield leaf, feature
+
+
+def _keras_code(
+    manifest: Manifest, filled: list[str], label: str | None, common: dict[str, str]
+) -> str:
+    numeric = {leaf.name: (leaf, feature) for leaf, feature in _numeric_leaves(manifest.schema)}
+    if label is not None and label not in numeric:
+        raise UsageError(
+            f"label {label!r} is no numeric column: choose one of {', '.join(numeric) or 'none'}"
+        )
+    if len(numeric) < 2:
+        raise UsageError(
+            "a model needs two numeric columns, an input and a label: use --code tf and encode "
+            "the other columns"
+        )
+    label = label or next(reversed(numeric))
+    output, loss, metric = _head(numeric[label][1])
+    lines = [_dense_line(leaf, feature) for leaf, feature in numeric.values()]
+    validation = f", validation_data=read({_quoted(filled[1])})" if len(filled) > 1 else ""
+    return KERAS.substitute(
+        common,
+        features="\n".join(lines),
+        label=_quoted(label),
+        output=output,
+        loss=loss,
+        metric=metric,
+        validation=validation,
+    )
+
+
+def _dense_line(leaf: Leaf, feature: Feature) -> str:
+    default = _stored_default(leaf, feature)
+    note = ""
+    if leaf.nullable and default is None:
+        default, note = ("0.0" if leaf.kind == FLOAT else "0"), "  # stands for a missing value"
+    shown = f", default_value={default}" if leaf.nullable else ""
+    dtype = _DTYPES[leaf.kind]
+    return f"    {_quoted(leaf.name)}: tf.io.FixedLenFeature([], {dtype}{shown}),{note}"
+
+
+def _head(label: Feature) -> tuple[str, str, str]:
+    """Return the last layer, the loss and the metric that suit a label."""
+    seen = label.observed
+    whole = pa.types.is_boolean(label.type) or pa.types.is_integer(label.type)
+    low, high = (0, 1) if pa.types.is_boolean(label.type) else (None, None)
+    if seen is not None and seen.min is not None and seen.max is not None:
+        low, high = int(seen.min) if whole else None, int(seen.max) if whole else None
+    if not whole or low is None or high is None or low < 0 or high >= _MAX_CLASSES:
+        return "keras.layers.Dense(1)", '"mse"', '"mae"'
+    if high <= 1:
+        layer = 'keras.layers.Dense(1, activation="sigmoid")'
+        return layer, '"binary_crossentropy"', '"accuracy"'
+    layer = f'keras.layers.Dense({high + 1}, activation="softmax")'
+    return layer, '"sparse_categorical_crossentropy"', '"accuracy"'
+
+
+def _torch_code(
+    manifest: Manifest, filled: list[str], label: str | None, common: dict[str, str]
+) -> str:
+    lines, text = [], []
+    for feature, column in zip(
+        manifest.schema.features, schema_leaves(manifest.schema), strict=True
+    ):
+        for leaf in column:
+            if leaf.shape == () and leaf.role == VALUES:
+                lines.append(f"    {_quoted(leaf.name)}: {_missing_text(leaf, feature)},")
+                if is_text(leaf.type) or leaf.store == "text":
+                    text.append(_quoted(leaf.name))
+    opened = "gzip.open(path)" if manifest.compression else 'open(path, "rb")'
+    code = TORCH.substitute(
+        common,
+        columns="\n".join(lines),
+        text="{" + ", ".join(text) + "}" if text else "set()",
+        open=opened,
+    )
+    return code if manifest.compression else code.replace("import gzip\n", "")
+
+
+def _missing_text(leaf: Leaf, feature: Feature) -> str:
+    default = _stored_default(leaf, feature)
+    if default is not None:
+        return default
+    plain: dict[int, Any] = {FLOAT: 'float("nan")', INT64: "0", BYTES: "None"}
+    return str(plain[leaf.kind])

@@ -1,0 +1,41 @@
+"""The errors a user can meet.
+
+    BeamTFRecordError          anything this package refuses, in one line
+    ├── DataError              the data is at fault (exit code 1)
+    │   ├── SchemaConflict     two places of the input disagree about a type
+    │   └── RejectedRows       more rows were rejected than the budget allows
+    └── UsageError             the call or the command is at fault (exit code 2)
+        └── TargetExists       a dataset, or something else, is in the way
+
+Messages are lower case and say what, where, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class BeamTFRecordError(Exception):
+    """Base of every error this package raises on purpose."""
+
+    exit_code = 2
+
+
+class DataError(BeamTFRecordError):
+    """The input data cannot become the dataset that was asked for."""
+
+    exit_code = 1
+
+
+class SchemaConflict(DataError):
+    """Two places of the input, or the input and a given schema, disagree about a column."""
+
+
+class RejectedRows(DataError):
+    """More rows were rejected than ``max_rejects`` allows; nothing was published."""
+
+
+class UsageError(BeamTFRecordError):
+    """The call cannot be carried out as it was written."""
+
+
+class TargetExists(UsageError):
+    """Something is in the way at the output, or another job is at work there."""

@@ -1,0 +1,241 @@
+"""Merging: slices of runs in, shard files out."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_tfrecord import native
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.exchange.plan import WINDOW_BYTES, Window
+from beam_tfrecord.exchange.runs import PLACE_BYTES, RunIndex
+from beam_tfrecord.exchange.spill import byte_pieces
+from beam_tfrecord.layout import Layout
+from beam_tfrecord.places import purpose_seed
+from beam_tfrecord.reader_blocks import FRAME_BYTES, record_sizes
+from beam_tfrecord.storage import WRITE_BYTES, read_into
+from beam_tfrecord.tfrecord import ShardStream
+
+MASK64 = 2**64 - 1
+# A bin above the window is merged record by record, through buffers of this size a run.
+STREAM_BYTES = 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """A contiguous range of bytes of a run that belongs to one window."""
+
+    path: str
+    start: int
+    stop: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A shard that was written under a temporary name.
+
+    Attributes:
+        split: Name of the split.
+        order: Position among the shards of the split.
+        path: Of the file.
+        examples: Number of records.
+        bytes: Size of the record stream.
+        xxh64: Hash of the record stream, 16 hex digits.
+        content: Sum of the hashes of all examples modulo 2^64.
+        stored_bytes: Size of the file.
+    """
+
+    split: str
+    order: tuple[int, ...]
+    path: str
+    examples: int
+    bytes: int
+    xxh64: str
+    content: int
+    stored_bytes: int
+
+
+def slices_of(path: str, index: RunIndex, windows: Sequence[Window]) -> list[Slice]:
+    """Return what a run holds of each window."""
+    ranges = [index.slice(w.split, w.first_place, w.last_place) for w in windows]
+    return [Slice(path, start, stop) for start, stop in ranges]
+
+
+class PieceWriter:
+    """Writes the records of one shard, and counts and hashes them on the way.
+
+    Args:
+        directory: Where to write.
+        split: Name of the split.
+        order: Position among the shards of the split.
+        compression: ``""`` or ``GZIP``.
+    """
+
+    def __init__(
+        self, directory: str, split: str, order: tuple[int, ...], compression: str
+    ) -> None:
+        name = "-".join(("shard", split, *map(str, order), uuid.uuid4().hex))
+        self._path = os.path.join(directory, name)
+        self._split, self._order = split, order
+        self._stream = ShardStream(self._path, compression)
+        self._seed = purpose_seed(0, "content")
+        self._examples = 0
+        self._content = 0
+
+    def write(self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> None:
+        """Write whole framed records, all of `data`."""
+        hashes = native.hash_records(data, starts, self._seed)
+        self._content = (self._content + int(hashes.sum(dtype=np.uint64))) & MASK64
+        self._examples += len(starts)
+        self._stream.write(data)
+
+    def close(self) -> Piece:
+        """Finish the file."""
+        nbytes, xxh64 = self._stream.close()
+        return Piece(
+            self._split,
+            self._order,
+            self._path,
+            self._examples,
+            nbytes,
+            xxh64,
+            self._content,
+            os.path.getsize(self._path),
+        )
+
+    def abort(self) -> None:
+        """Take away what was written."""
+        self._stream.abort()
+
+
+class Merger:
+    """Merges windows into shards; its buffers are kept from one window to the next."""
+
+    def __init__(self, layout: Layout, directory: str) -> None:
+        self._layout = layout
+        self._directory = directory
+        self._in = np.empty(0, np.uint8)
+        self._out = np.empty(0, np.uint8)
+
+    def merge(
+        self, windows: Sequence[Window], slices: Sequence[Sequence[Slice]]
+    ) -> Iterator[Piece]:
+        """Write the shards of one task.
+
+        Args:
+            windows: The windows of the task, in order.
+            slices: For each run its slices, one a window.
+
+        Raises:
+            DataError: A run does not hold what its footer says.
+        """
+        writer: PieceWriter | None = None
+        open_shard: tuple[str, int] | None = None
+        try:
+            for number, window in enumerate(windows):
+                shard = (window.split, window.shard)
+                if shard != open_shard:
+                    if writer is not None:
+                        yield writer.close()
+                    writer = PieceWriter(
+                        self._directory, window.split, (window.shard,), self._layout.compression
+                    )
+                    open_shard = shard
+                assert writer is not None
+                of_window = [run[number] for run in slices if run[number].stop > run[number].start]
+                for data, starts in self._sorted(window, of_window):
+                    writer.write(data, starts)
+            if writer is not None:
+                yield writer.close()
+        except BaseException:
+            if writer is not None:
+                writer.abort()
+            raise
+
+    def _sorted(
+        self, window: Window, slices: Sequence[Slice]
+    ) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
+        total = sum(piece.stop - piece.start for piece in slices)
+        if total > 2 * WINDOW_BYTES and window.records > 1:
+            yield from self._streamed(slices)
+            return
+        data = self._read(slices, total)
+        try:
+            starts, places = native.scan_run(data)
+        except ValueError as error:
+            raise DataError(f"a run of split {window.split!r} is damaged: {error}") from error
+        if len(starts) != window.records:
+            raise DataError(
+                f"runs hold {len(starts)} records where {window.records} were written"
+            )
+        order = native.sort_records(data, starts, None, places, self._layout.shuffle)
+        sizes = record_sizes(data, starts)[order]
+        for low, high, nbytes in byte_pieces(sizes, WRITE_BYTES):
+            if nbytes > len(self._out):
+                self._out = np.empty(max(nbytes, WRITE_BYTES), np.uint8)
+            native.gather(data, starts, order[low:high], self._out, 0)
+            ends = np.cumsum(sizes[low:high])
+            yield self._out[:nbytes], ends - sizes[low:high]
+
+    def _read(self, slices: Sequence[Slice], total: int) -> npt.NDArray[np.uint8]:
+        if total > len(self._in):
+            self._in = np.empty(total + total // 16, np.uint8)
+        view = memoryview(self._in)
+        position = 0
+        for piece in slices:
+            nbytes = piece.stop - piece.start
+            read_into(piece.path, piece.start, view[position : position + nbytes])
+            position += nbytes
+        return self._in[:total]
+
+    def _streamed(
+        self, slices: Sequence[Slice]
+    ) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
+        """Merge slices that are too large together, one record at a time."""
+        runs = [_entries(piece) for piece in slices]
+        if self._layout.shuffle:
+            merged = heapq.merge(*runs, key=lambda entry: (entry[0], entry[1][12:-4]))
+        else:
+            merged = heapq.merge(*runs, key=lambda entry: entry[0])
+        yield from _in_buffers(record for _, record in merged)
+
+
+def _in_buffers(
+    records: Iterable[bytes],
+) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
+    """Join framed records to buffers worth a write."""
+    pending: list[bytes] = []
+    starts: list[int] = []
+    size = 0
+    for record in records:
+        pending.append(record)
+        starts.append(size)
+        size += len(record)
+        if size >= WRITE_BYTES:
+            yield np.frombuffer(b"".join(pending), np.uint8), np.array(starts, np.int64)
+            pending, starts, size = [], [], 0
+    if pending:
+        yield np.frombuffer(b"".join(pending), np.uint8), np.array(starts, np.int64)
+
+
+def _entries(piece: Slice) -> Iterator[tuple[int, bytes]]:
+    """Yield (place, framed record) of a slice, reading it in small steps."""
+    header = PLACE_BYTES + 8
+    with open(piece.path, "rb", buffering=STREAM_BYTES) as file:
+        file.seek(piece.start)
+        left = piece.stop - piece.start
+        while left > 0:
+            head = file.read(header)
+            size = int.from_bytes(head[PLACE_BYTES:], "little") + FRAME_BYTES
+            if len(head) < header or size > left - PLACE_BYTES:
+                raise DataError(f"run {piece.path!r} is damaged")
+            yield int.from_bytes(head[:PLACE_BYTES], "little"), head[PLACE_BYTES:] + file.read(
+                size - 8
+            )
+            left -= PLACE_BYTES + size

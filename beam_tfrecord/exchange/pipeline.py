@@ -1,0 +1,274 @@
+"""The exchange as a part of a Beam pipeline: batches in, unpublished shards out.
+
+Only small things cross the runner's edges: runs and shards by name, counts, tallies. In the
+``files`` way records travel through run files; in the ``runner`` way blocks of them go through
+the runner's GroupByKey once, so that every run covers a narrow range of places.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import apache_beam as beam
+
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.exchange.merge import Merger, Piece, Slice, slices_of
+from beam_tfrecord.exchange.plan import MergePlan, merge_counts, plan_merges
+from beam_tfrecord.exchange.range_blocks import BlockCutter, RangeSorter
+from beam_tfrecord.exchange.runs import BinCounts, Run, read_index
+from beam_tfrecord.exchange.spill import Spiller
+from beam_tfrecord.exchange.tally import Tally, merge_tallies
+from beam_tfrecord.faults import recorded
+from beam_tfrecord.layout import Layout
+from beam_tfrecord.metrics import count
+from beam_tfrecord.rejects import RejectBudget, rejected
+from beam_tfrecord.schema import Schema
+from beam_tfrecord.windows import in_global_window
+
+TALLIES = "tallies"
+EXCHANGES = ("files", "runner")
+
+
+@dataclasses.dataclass(frozen=True)
+class Spilled:
+    """Where a job stands once all rows are encoded.
+
+    Attributes:
+        runs: PCollection of `Run`.
+        tally: PCollection of the one `Tally` of the job.
+    """
+
+    runs: Any
+    tally: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Exchange:
+    """What all steps of an exchange share.
+
+    Attributes:
+        layout: Where records go.
+        directory: The job's temporary directory.
+        schema: Given schema; None: that of the batches.
+        kind: ``files`` or ``runner``.
+    """
+
+    layout: Layout
+    directory: str
+    schema: Schema | None = None
+    kind: str = "files"
+
+
+def spill(batches: beam.PCollection[Batch], exchange: Exchange, label: str) -> Spilled:
+    """Encode batches and leave their records in runs."""
+    if exchange.kind == "files":
+        written = batches | f"Spill{label}" >> beam.ParDo(_Spill(exchange)).with_outputs(
+            TALLIES, main="runs"
+        )
+        return Spilled(written.runs, written[TALLIES])
+    cut = batches | f"CutBlocks{label}" >> beam.ParDo(_CutBlocks(exchange)).with_outputs(
+        TALLIES, main="blocks"
+    )
+    runs = (
+        cut.blocks  # ((split, range of places), run entries)
+        | f"Shuffle{label}" >> beam.GroupByKey()
+        | f"SortRange{label}" >> beam.ParDo(_SortRange(exchange))  # Run
+    )
+    return Spilled(runs, cut[TALLIES])
+
+
+def merge(spilled: Spilled, exchange: Exchange, budget: RejectBudget) -> tuple[Any, Any]:
+    """Merge runs into shards.
+
+    Returns:
+        PCollections of the `Piece`s, and of the job's one `Tally`.
+    """
+    faults = exchange.directory
+    tally = (
+        spilled.tally
+        | "GatherTallies" >> beam.CombineGlobally(_MergeTallies())
+        | "CheckRejects" >> beam.ParDo(recorded(_CheckRejects(budget), faults))
+    )
+    plan = (
+        spilled.runs
+        | "CountBins" >> beam.CombineGlobally(_MergeCounts())
+        | "PlanMerges"
+        # The tally is asked for so that nothing is merged for a job over its budget.
+        >> beam.FlatMap(_plan, exchange.layout, beam.pvalue.AsSingleton(tally))
+    )
+    pieces = (
+        spilled.runs
+        | "SliceRuns" >> beam.FlatMap(_slice_run, beam.pvalue.AsSingleton(plan))
+        # (number of the task, its slices of one run)
+        | "GatherSlices" >> beam.GroupByKey()
+        | "MergeShards" >> beam.ParDo(_Merge(exchange), beam.pvalue.AsSingleton(plan))  # Piece
+    )
+    return pieces, tally
+
+
+class _Spill(beam.DoFn):  # type: ignore[misc]
+    """Encode batches into sorted runs; a group of units is never spread over half a run."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._group: int | None = None
+        self._spiller: Spiller | None = None
+
+    def start_bundle(self) -> None:
+        exchange = self._exchange
+        self._spiller = Spiller(exchange.layout, exchange.directory, schema=exchange.schema)
+        self._group = None
+
+    def process(self, batch: Batch) -> Iterator[Any]:
+        yield from recorded(self._add, self._exchange.directory)(batch)
+
+    def _add(self, batch: Batch) -> Iterator[Any]:
+        assert self._spiller is not None
+        if batch.group != self._group:
+            yield from _outputs([self._spiller.flush()])
+            self._group = batch.group
+        yield from _outputs(self._spiller.add(batch))
+
+    def finish_bundle(self) -> Iterator[Any]:
+        assert self._spiller is not None
+        spiller, self._spiller = self._spiller, None
+        for output in _outputs([spiller.flush()]):
+            yield in_global_window(output)
+
+
+def _outputs(written: Iterable[tuple[Run | None, Tally]]) -> Iterator[Any]:
+    for run, tally in written:
+        if run is not None:
+            count(_Spill, "write-runs", 1)
+            yield run
+        count(_Spill, "reject-rows", tally.rejects)
+        yield beam.pvalue.TaggedOutput(TALLIES, tally)
+
+
+class _CutBlocks(beam.DoFn):  # type: ignore[misc]
+    """Encode batches and cut the sorted records into ranges of places."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._cutter: BlockCutter | None = None
+
+    def start_bundle(self) -> None:
+        exchange = self._exchange
+        self._cutter = BlockCutter(exchange.layout, exchange.directory, schema=exchange.schema)
+
+    def process(self, batch: Batch) -> Iterator[Any]:
+        yield from recorded(self._add, self._exchange.directory)(batch)
+
+    def _add(self, batch: Batch) -> Iterator[Any]:
+        assert self._cutter is not None
+        for output in self._cutter.add(batch):
+            yield _tagged_tally(output)
+
+    def finish_bundle(self) -> Iterator[Any]:
+        assert self._cutter is not None
+        cutter, self._cutter = self._cutter, None
+        for output in cutter.flush():
+            yield in_global_window(_tagged_tally(output))
+
+
+def _tagged_tally(output: Any) -> Any:
+    return beam.pvalue.TaggedOutput(TALLIES, output) if isinstance(output, Tally) else output
+
+
+class _SortRange(beam.DoFn):  # type: ignore[misc]
+    """Sort the blocks of one range of places into runs."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    def process(self, blocks: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Run]:
+        (split, _), entries = blocks
+        sorter = RangeSorter(self._exchange.layout, self._exchange.directory, split)
+        yield from sorter.runs(entries)
+
+
+class _MergeTallies(beam.CombineFn):  # type: ignore[misc]
+    def create_accumulator(self) -> Tally:
+        return Tally()
+
+    def add_input(self, total: Tally, tally: Tally) -> Tally:
+        return total.merge(tally)
+
+    def merge_accumulators(self, tallies: Iterable[Tally]) -> Tally:
+        return merge_tallies(tallies)
+
+    def extract_output(self, total: Tally) -> Tally:
+        return total
+
+
+class _MergeCounts(beam.CombineFn):  # type: ignore[misc]
+    def create_accumulator(self) -> dict[str, BinCounts]:
+        return {}
+
+    def add_input(self, total: Mapping[str, BinCounts], run: Run) -> dict[str, BinCounts]:
+        return merge_counts(total, run.counts)
+
+    def merge_accumulators(
+        self, totals: Iterable[Mapping[str, BinCounts]]
+    ) -> dict[str, BinCounts]:
+        merged: dict[str, BinCounts] = {}
+        for total in totals:
+            merged = merge_counts(merged, total)
+        return merged
+
+    def extract_output(self, total: dict[str, BinCounts]) -> dict[str, BinCounts]:
+        return total
+
+
+@dataclasses.dataclass(frozen=True)
+class _CheckRejects:
+    """Let a tally pass where its rejects are within the budget."""
+
+    budget: RejectBudget
+
+    def __call__(self, tally: Tally) -> Iterator[Tally]:
+        if not self.budget.allows(tally.rejects, tally.rows):
+            raise rejected(self.budget, tally.rejects, tally.rows, tally.sample)
+        yield tally
+
+
+def _plan(counts: Mapping[str, BinCounts], layout: Layout, _: Tally) -> Iterator[MergePlan]:
+    yield plan_merges(counts, layout)
+
+
+def _slice_run(run: Run, plan: MergePlan) -> Iterator[tuple[int, list[Slice]]]:
+    index = read_index(run.path)
+    for number, windows in enumerate(plan.tasks):
+        slices = slices_of(run.path, index, windows)
+        if any(piece.stop > piece.start for piece in slices):
+            yield number, slices
+
+
+class _Merge(beam.DoFn):  # type: ignore[misc]
+    """Merge the slices of a task into shards."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._merger: Merger | None = None
+
+    def start_bundle(self) -> None:
+        self._merger = Merger(self._exchange.layout, self._exchange.directory)
+
+    def process(
+        self, task: tuple[int, Iterable[list[Slice]]], plan: MergePlan
+    ) -> Iterator[Piece]:
+        assert self._merger is not None
+        number, slices = task
+        # Ties in source order are kept by run, so runs must come in one order.
+        for piece in self._merger.merge(
+            plan.tasks[number], sorted(slices, key=lambda run: run[0].path)
+        ):
+            count(type(self), "write-shards", 1)
+            count(type(self), "write-bytes", piece.bytes)
+            yield piece
+
+    def finish_bundle(self) -> None:
+        # Buffers of the size of a shard are given back as soon as they are of no use.
+        self._merger = None

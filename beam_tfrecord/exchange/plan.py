@@ -1,0 +1,115 @@
+"""Planning of shards from what all runs hold together."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+
+from beam_tfrecord.exchange.runs import BinCounts, Run
+from beam_tfrecord.layout import Layout
+from beam_tfrecord.shards import cut_bins
+
+# What one worker holds at a time while it merges.
+WINDOW_BYTES = 144 * 2**20
+# Small shards share a task, so that a task is worth scheduling.
+TASK_BYTES = 128 * 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """A contiguous range of places of one shard, merged at once.
+
+    Attributes:
+        split: Name of the split.
+        shard: Number of the shard within the split, from 0.
+        first_place: First place.
+        last_place: Last place, inclusive.
+        bytes: Size of the framed records.
+        records: Number of records.
+    """
+
+    split: str
+    shard: int
+    first_place: int
+    last_place: int
+    bytes: int
+    records: int
+
+
+@dataclasses.dataclass(frozen=True)
+class MergePlan:
+    """All merging there is to do; every task writes whole shards.
+
+    Attributes:
+        tasks: The windows of each task, in order.
+    """
+
+    tasks: tuple[tuple[Window, ...], ...]
+
+
+def merge_counts(
+    one: Mapping[str, BinCounts], other: Mapping[str, BinCounts]
+) -> dict[str, BinCounts]:
+    """Return the sums of two sets of runs, by split."""
+    merged = dict(one)
+    for name, counts in other.items():
+        merged[name] = merged[name].merge(counts) if name in merged else counts
+    return merged
+
+
+def total_counts(runs: Iterable[Run]) -> dict[str, BinCounts]:
+    """Return the sums over runs, by split."""
+    total: dict[str, BinCounts] = {}
+    for run in runs:
+        total = merge_counts(total, run.counts)
+    return total
+
+
+def plan_merges(counts: Mapping[str, BinCounts], layout: Layout) -> MergePlan:
+    """Divide the bins of every split into shards, and the shards into tasks.
+
+    Raises:
+        UsageError: The numbers of shards do not suit the splits.
+    """
+    names = split_order(counts, layout)
+    split_bytes = {name: int(counts[name].bytes.sum()) for name in names}
+    shard_counts = layout.shards.counts(split_bytes)
+    windows = [
+        window
+        for name in names
+        if name in shard_counts
+        for window in _windows(name, counts[name], shard_counts[name])
+    ]
+    return MergePlan(tuple(_tasks(windows)))
+
+
+def split_order(names: Iterable[str], layout: Layout) -> list[str]:
+    """Return names of splits in the order they were given, or else by name."""
+    known = {name: i for i, name in enumerate(layout.splits.names)}
+    return sorted(names, key=lambda name: (known.get(name, len(known)), name.encode()))
+
+
+def _windows(split: str, counts: BinCounts, shards: int) -> Iterable[Window]:
+    for number, cut in enumerate(cut_bins(counts.bins, counts.rows, counts.bytes, shards)):
+        inside = slice(*counts.bins.searchsorted([cut.first, cut.last + 1]))
+        pieces = math.ceil(cut.bytes / WINDOW_BYTES)
+        for piece in cut_bins(
+            counts.bins[inside], counts.rows[inside], counts.bytes[inside], pieces
+        ):
+            first, last = piece.first << counts.shift, (piece.last + 1 << counts.shift) - 1
+            yield Window(split, number, first, last, piece.bytes, piece.rows)
+
+
+def _tasks(windows: list[Window]) -> Iterable[tuple[Window, ...]]:
+    task: list[Window] = []
+    size = 0
+    for window in windows:
+        starts_shard = not task or (window.split, window.shard) != (task[-1].split, task[-1].shard)
+        if starts_shard and task and size + window.bytes > TASK_BYTES:
+            yield tuple(task)
+            task, size = [], 0
+        task.append(window)
+        size += window.bytes
+    if task:
+        yield tuple(task)

@@ -1,0 +1,97 @@
+"""Blocks on their way through a runner's GroupByKey: cut by ranges of places, then sorted.
+
+A range is a number of neighbouring bins; its blocks come together on one worker, which sorts them
+in bounded memory into runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from beam_tfrecord import native
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.exchange.block import Block
+from beam_tfrecord.exchange.runs import Run, index_sorted
+from beam_tfrecord.exchange.spill import RUN_BYTES, SortedRecords, tally_with_rejects, write_run
+from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.layout import Layout
+from beam_tfrecord.places import SHUFFLED_BIN_SHIFT
+from beam_tfrecord.reader_blocks import record_sizes
+from beam_tfrecord.schema import Schema
+
+# Ranges of hashed places: enough that one is a small part of a large dataset.
+RANGE_BITS = 8
+MAX_BLOCK_BYTES = 16 * 2**20
+
+
+class BlockCutter:
+    """Encodes batches and gives their records as sorted blocks, each of one range of places.
+
+    Args:
+        layout: Where records go; must be shuffled.
+        directory: Where rejects are written.
+        schema: Given schema; None: that of the batches.
+    """
+
+    def __init__(self, layout: Layout, directory: str, *, schema: Schema | None = None) -> None:
+        self._directory = directory
+        self._block = Block(layout, schema)
+        self._sorted = SortedRecords(layout)
+
+    def add(self, batch: Batch) -> Iterator[tuple[tuple[str, int], bytes] | Tally]:
+        """Take a batch; yield what a full block became."""
+        for piece in self._block.pieces(batch):
+            self._block.add(piece)
+            if self._block.size >= RUN_BYTES:
+                yield from self.flush()
+
+    def flush(self) -> Iterator[tuple[tuple[str, int], bytes] | Tally]:
+        """Yield the blocks, keyed by (split, range of places), and the tally of what is there."""
+        block = self._block
+        yield tally_with_rejects(block, self._directory)
+        if block.records:
+            order, places, _ = self._sorted.order(block)
+            splits = block.splits
+            of_split = np.zeros(len(order), np.uint16) if splits is None else splits[order]
+            ranges = (places[order] >> np.uint64(64 - RANGE_BITS)).astype(np.int64)
+            keys = of_split.astype(np.int64) << RANGE_BITS | ranges
+            edges = np.flatnonzero(np.diff(keys)) + 1
+            for part in np.split(np.arange(len(order)), edges):
+                split, place_range = divmod(int(keys[part[0]]), 1 << RANGE_BITS)
+                for entries in self._sorted.entries(block, order[part], places, MAX_BLOCK_BYTES):
+                    yield (block.split_names[split], place_range), bytes(entries)
+        block.clear()
+
+
+class RangeSorter:
+    """Sorts the blocks of one split and range into runs of bounded size."""
+
+    def __init__(self, layout: Layout, directory: str, split: str) -> None:
+        self._layout = layout
+        self._directory = directory
+        self._split = split
+
+    def runs(self, blocks: Iterable[bytes]) -> Iterator[Run]:
+        """Yield the runs that hold all records of `blocks`."""
+        pending: list[bytes] = []
+        size = 0
+        for block in blocks:
+            pending.append(block)
+            size += len(block)
+            if size >= RUN_BYTES:
+                yield self._run(b"".join(pending))
+                pending, size = [], 0
+        if pending:
+            yield self._run(b"".join(pending))
+
+    def _run(self, entries: bytes) -> Run:
+        data = np.frombuffer(entries, np.uint8)
+        starts, places = native.scan_run(data)
+        order = native.sort_records(data, starts, None, places, True)
+        sizes = record_sizes(data, starts)[order]
+        index = index_sorted((self._split,), None, places[order], sizes, SHUFFLED_BIN_SHIFT)
+        out = np.empty(len(data), np.uint8)
+        native.gather_run(data, starts, places, order, out, 0)
+        return write_run(self._directory, [memoryview(out)], index)

@@ -1,0 +1,229 @@
+"""Runs: sorted spill files.
+
+A run is a sequence of *entries*, sorted by (split, place), then a footer::
+
+    entry    le64 place, framed record
+    footer   bins:    le64[n]      number of every bin that holds records, split after split
+             offsets: le64[n + 1]  where the entries of each bin begin; the end of the last
+             JSON     {"shift", "splits": [{"name", "bins"}], "records", "arrays"}: a bin is a
+                      place without its `shift` low bits; `arrays` is the bytes of both arrays
+    trailer  le64 XXH64 of the footer, le64 bytes of the JSON, magic
+
+One range of places of one split is therefore one contiguous range of bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_tfrecord import native
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.storage import read_into
+
+UInt64Array = npt.NDArray[np.uint64]
+Int64Array = npt.NDArray[np.int64]
+
+MAGIC = b"BTFRUN\x00\x01"
+_TRAILER = struct.Struct("<QQ8s")
+PLACE_BYTES = 8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BinCounts:
+    """What a set of runs holds of one split, bin by bin.
+
+    Attributes:
+        bins: Numbers of the bins that hold records, ascending, shape `[n]`.
+        rows: Records in each, shape `[n]`.
+        bytes: Size of their framed records, shape `[n]`.
+        shift: Low bits of a place that its bin leaves out.
+    """
+
+    bins: UInt64Array
+    rows: Int64Array
+    bytes: Int64Array
+    shift: int
+
+    def merge(self, other: BinCounts) -> BinCounts:
+        """Return the sums over both, in the coarser bins of the two."""
+        shift = max(self.shift, other.shift)
+        both = [counts.bins >> np.uint64(shift - counts.shift) for counts in (self, other)]
+        bins, where = np.unique(np.concatenate(both), return_inverse=True)
+        rows = np.zeros(len(bins), np.int64)
+        nbytes = np.zeros(len(bins), np.int64)
+        np.add.at(rows, where, np.concatenate([self.rows, other.rows]))
+        np.add.at(nbytes, where, np.concatenate([self.bytes, other.bytes]))
+        return BinCounts(bins, rows, nbytes, shift)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """A run that was written.
+
+    Attributes:
+        path: Of the file.
+        counts: What it holds, by split.
+    """
+
+    path: str
+    counts: Mapping[str, BinCounts]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RunIndex:
+    """The footer of a run, in memory: for every split its bins and where they begin."""
+
+    splits: Mapping[str, tuple[UInt64Array, Int64Array]]
+    shift: int
+
+    def slice(self, split: str, first_place: int, last_place: int) -> tuple[int, int]:
+        """Return the byte range of a range of places of a split, both ends inclusive.
+
+        The ends must be ends of bins, of these or of coarser ones.
+        """
+        if split not in self.splits:
+            return 0, 0
+        bins, offsets = self.splits[split]
+        low = np.searchsorted(bins, np.uint64(first_place >> self.shift), side="left")
+        high = np.searchsorted(bins, np.uint64(last_place >> self.shift), side="right")
+        return int(offsets[low]), int(offsets[high])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SortedIndex:
+    """Where bins lie in sorted records: the content of a footer.
+
+    Attributes:
+        names: Names of the splits that hold records, in the order of their numbers.
+        bounds: Where each split begins in `bins`, shape `[splits + 1]`.
+        bins: Number of every bin, shape `[n]`.
+        rows: Records in each, shape `[n]`.
+        bytes: Size of their framed records, shape `[n]`.
+        shift: Low bits of a place that its bin leaves out.
+    """
+
+    names: tuple[str, ...]
+    bounds: tuple[int, ...]
+    bins: UInt64Array
+    rows: Int64Array
+    bytes: Int64Array
+    shift: int
+
+    def counts(self) -> dict[str, BinCounts]:
+        """Return the content by split."""
+        return {
+            name: BinCounts(
+                self.bins[low:high], self.rows[low:high], self.bytes[low:high], self.shift
+            )
+            for name, low, high in zip(self.names, self.bounds, self.bounds[1:], strict=False)
+        }
+
+    def footer(self) -> bytes:
+        """Return footer and trailer."""
+        offsets = np.zeros(len(self.bins) + 1, np.int64)
+        np.cumsum(self.bytes + PLACE_BYTES * self.rows, out=offsets[1:])
+        arrays = self.bins.astype("<u8").tobytes() + offsets.astype("<i8").tobytes()
+        sizes = np.diff(self.bounds).tolist()
+        described = {
+            "shift": self.shift,
+            "splits": [{"name": n, "bins": b} for n, b in zip(self.names, sizes, strict=True)],
+            "records": int(self.rows.sum()),
+            "arrays": len(arrays),
+        }
+        text = json.dumps(described).encode()
+        footer = arrays + text
+        return footer + _TRAILER.pack(native.xxh64(footer, 0), len(text), MAGIC)
+
+
+def index_sorted(
+    names: tuple[str, ...],
+    splits: npt.NDArray[np.uint16] | None,
+    places: UInt64Array,
+    sizes: Int64Array,
+    bin_shift: int,
+) -> SortedIndex:
+    """Index records that are sorted by (split, place).
+
+    Args:
+        names: Name of every split number.
+        splits: Number of each record's split, shape `[n]`; None: all 0.
+        places: Shape `[n]`.
+        sizes: Bytes of each framed record, shape `[n]`.
+        bin_shift: Low bits of a place that its bin leaves out.
+    """
+    bins = places >> np.uint64(bin_shift)
+    changes = bins[1:] != bins[:-1]
+    if splits is not None:
+        changes |= splits[1:] != splits[:-1]
+    starts = np.concatenate([[0], np.flatnonzero(changes) + 1]) if len(bins) else np.zeros(0, int)
+    rows = np.diff(np.append(starts, len(bins)))
+    nbytes = np.add.reduceat(sizes, starts) if len(bins) else np.zeros(0, np.int64)
+    of_bin = np.zeros(len(starts), np.uint16) if splits is None else splits[starts]
+    numbers = np.unique(of_bin)
+    bounds = np.append(np.searchsorted(of_bin, numbers), len(of_bin))
+    return SortedIndex(
+        tuple(names[number] for number in numbers),
+        tuple(bounds.tolist()),
+        bins[starts],
+        rows.astype(np.int64),
+        nbytes.astype(np.int64),
+        bin_shift,
+    )
+
+
+def read_index(path: str) -> RunIndex:
+    """Read the footer of a run.
+
+    Raises:
+        DataError: The file is no whole run.
+    """
+    size = os.path.getsize(path)
+    if size < _TRAILER.size:
+        raise DataError(f"{path!r} is not a whole run: it has {size} bytes")
+    seal, text_bytes, magic = _TRAILER.unpack(_read(path, size - _TRAILER.size, _TRAILER.size))
+    end = size - _TRAILER.size
+    if magic != MAGIC or text_bytes > end:
+        raise DataError(f"{path!r} is not a whole run: its end is damaged")
+    described = _json(path, _read(path, end - text_bytes, text_bytes))
+    # Nothing in it is to be trusted before its hash is known to be right.
+    arrays_bytes = described.get("arrays") if isinstance(described, dict) else None
+    if not isinstance(arrays_bytes, int) or not 0 <= arrays_bytes <= end - text_bytes:
+        raise DataError(f"{path!r} is not a whole run: its footer is damaged")
+    footer = _read(path, end - text_bytes - arrays_bytes, arrays_bytes + text_bytes)
+    if native.xxh64(footer, 0) != seal:
+        raise DataError(f"{path!r} is not a whole run: its footer is damaged")
+    return _index(described, footer)
+
+
+def _index(described: Mapping[str, Any], footer: bytes) -> RunIndex:
+    total = sum(split["bins"] for split in described["splits"])
+    bins = np.frombuffer(footer, "<u8", total)
+    offsets = np.frombuffer(footer, "<i8", total + 1, offset=8 * total)
+    splits = {}
+    low = 0
+    for split in described["splits"]:
+        high = low + split["bins"]
+        splits[split["name"]] = (bins[low:high], offsets[low : high + 1])
+        low = high
+    return RunIndex(splits, described["shift"])
+
+
+def _json(path: str, text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{path!r} is not a whole run: its footer is damaged") from error
+
+
+def _read(path: str, start: int, nbytes: int) -> bytes:
+    out = bytearray(nbytes)
+    read_into(path, start, memoryview(out))
+    return bytes(out)

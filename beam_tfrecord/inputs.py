@@ -1,0 +1,176 @@
+"""Inputs: which kind of source a path is, and the source that reads it.
+
+The kind is seen from the name (suffix, scheme of a URL) or from what a directory holds; file
+contents are never opened for it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import itertools
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.options import flag_of
+
+if TYPE_CHECKING:
+    from beam_tfrecord.sources.base import Source
+
+Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+_KINDS_BY_SUFFIX: dict[str, str] = {
+    **dict.fromkeys((".csv", ".tsv"), "csv"),
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys((".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp"), "images"),
+    **dict.fromkeys((".npy", ".npz"), "numpy"),
+    **dict.fromkeys((".db", ".sqlite", ".sqlite3"), "sql"),
+}
+_COMPRESSION_SUFFIXES = (".gz", ".bz2", ".zst", ".xz", ".lz4")
+_FILE_SCHEMES = ("file", "gs", "s3", "hdfs", "http", "https")
+
+# One look at a directory of ten million images must not list all of them.
+_FILES_LOOKED_AT = 1000
+
+
+def detect_kind(inputs: Inputs, *, from_: str | None = None) -> str:
+    """Return the kind of source of some inputs, a key of `beam_tfrecord.sources.SOURCES`.
+
+    Args:
+        inputs: Paths, globs, directories or URLs.
+        from_: The kind, where the user states it.
+
+    Raises:
+        UsageError: There is no input, it is of no kind or of several, or `from_` is not a kind.
+    """
+    paths = _as_paths(inputs)
+    if not paths:
+        raise UsageError("no input: give a file, a directory or a pattern")
+    if from_ is not None:
+        return _check_kind(from_)
+    kinds = [(path, _kind_of(path)) for path in paths]
+    first_path, first = kinds[0]
+    for path, kind in kinds[1:]:
+        if kind != first:
+            raise UsageError(
+                f"{first_path!r} is {first} but {path!r} is {kind}: "
+                "give inputs of one kind, or pass --from"
+            )
+    return _check_kind(first)
+
+
+def make_source(
+    inputs: Inputs,
+    *,
+    from_: str | None = None,
+    columns: Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Source:
+    """Return the source that reads some inputs.
+
+    Args:
+        inputs: Paths, globs, directories or URLs.
+        from_: Kind of the source; None: seen from the inputs.
+        columns: Columns to read; None means all.
+        options: The source's own options, by keyword.
+
+    Raises:
+        UsageError: The kind is not known, or it has no such option.
+    """
+    import dataclasses
+
+    from beam_tfrecord.sources import SOURCES
+
+    paths = _as_paths(inputs)
+    kind = detect_kind(paths, from_=from_)
+    source = SOURCES[kind]
+    given = _defaults_by_suffix(kind, paths) | dict(options or {})
+    if columns is not None:
+        given["columns"] = tuple(columns)
+    known = {field.name for field in dataclasses.fields(source)} - {"paths"}
+    for keyword in given:
+        if keyword not in known:
+            near = difflib.get_close_matches(keyword, known, n=1)
+            hint = f"did you mean {flag_of(near[0])}?" if near else "leave it out, or check --from"
+            raise UsageError(f"{flag_of(keyword)} is not an option of {kind} input: {hint}")
+    return source(paths=paths, **given)
+
+
+def _as_paths(inputs: Inputs) -> tuple[str, ...]:
+    if isinstance(inputs, str | os.PathLike):
+        return (os.fspath(inputs),)
+    return tuple(os.fspath(path) for path in inputs)
+
+
+def _check_kind(kind: str) -> str:
+    from beam_tfrecord.sources import SOURCES
+
+    if kind not in SOURCES:
+        near = difflib.get_close_matches(kind, SOURCES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"the kinds are {', '.join(SOURCES)}"
+        raise UsageError(f"cannot read input of kind {kind!r}: {hint}")
+    return kind
+
+
+def _defaults_by_suffix(kind: str, paths: Sequence[str]) -> dict[str, Any]:
+    """Return the options that the names of the inputs imply: tabs in ``.tsv``."""
+    if kind == "csv" and all(_suffix(path) == ".tsv" for path in paths):
+        return {"delimiter": "\t"}
+    return {}
+
+
+def _kind_of(path: str) -> str:
+    scheme, colon, _ = path.partition("://")
+    if path.startswith("jdbc:") or (colon and scheme not in _FILE_SCHEMES):
+        return "sql"
+    path = path.removeprefix("file://")
+    if os.path.isdir(path):
+        return _kind_of_files(path, _visible_files(path))
+    if kind := _KINDS_BY_SUFFIX.get(_suffix(path)):
+        return kind
+    if os.path.exists(path) or colon:
+        raise UsageError(
+            f"cannot tell what {path!r} holds from its name: pass --from csv|parquet|…"
+        )
+    matches = itertools.islice(glob.iglob(path, recursive=True), _FILES_LOOKED_AT)
+    return _kind_of_files(path, (file for match in matches for file in _files_at(match)))
+
+
+def _files_at(path: str) -> Iterator[str]:
+    return _visible_files(path) if os.path.isdir(path) else iter([path])
+
+
+def _kind_of_files(where: str, files: Iterable[str]) -> str:
+    """Return the one kind among the first files of a directory or glob; other files do not count.
+
+    Raises:
+        UsageError: There is none, or there are several.
+    """
+    looked_at = list(itertools.islice(files, _FILES_LOOKED_AT))
+    if not looked_at:
+        what = "holds no file" if os.path.isdir(where) else "no such file"
+        raise UsageError(f"cannot read {where!r}: {what}: check the path")
+    counts = Counter(kind for file in looked_at if (kind := _KINDS_BY_SUFFIX.get(_suffix(file))))
+    if len(counts) == 1:
+        return next(iter(counts))
+    if not counts:
+        raise UsageError(
+            f"cannot tell what {where!r} holds: no file in it has a suffix such as .csv or "
+            ".parquet: pass --from csv|parquet|…"
+        )
+    found = " and ".join(f"{kind} ({count} files)" for kind, count in sorted(counts.items()))
+    raise UsageError(f"{where!r} holds {found}: pass --from to choose one")
+
+
+def _visible_files(directory: str) -> Iterator[str]:
+    for parent, children, names in os.walk(directory, followlinks=True):
+        children[:] = sorted(child for child in children if not child.startswith((".", "_")))
+        yield from (os.path.join(parent, n) for n in sorted(names) if not n.startswith((".", "_")))
+
+
+def _suffix(path: str) -> str:
+    stem, last = os.path.splitext(path.lower())
+    return os.path.splitext(stem)[1] if last in _COMPRESSION_SUFFIXES else last

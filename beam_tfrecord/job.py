@@ -1,0 +1,283 @@
+"""`write`, `plan` and `schema`: everything the command line does, as functions."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from beam_tfrecord import fingerprint
+from beam_tfrecord.errors import BeamTFRecordError, UsageError
+from beam_tfrecord.faults import recorded_fault
+from beam_tfrecord.inputs import make_source
+from beam_tfrecord.layout import Layout, parse_compression
+from beam_tfrecord.manifest import Manifest
+from beam_tfrecord.mapping import MapFunction, load_map
+from beam_tfrecord.rejects import RejectBudget, parse_budget
+from beam_tfrecord.schema import Schema
+from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
+from beam_tfrecord.sources.base import InputFile, Source
+from beam_tfrecord.splits import make_splits
+from beam_tfrecord.storage import lease, remove_tree
+from beam_tfrecord.target import Target, check_free, directory_target
+from beam_tfrecord.watching import watch
+
+if TYPE_CHECKING:
+    from beam_tfrecord.progress import Progress
+
+Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """A job's arguments, checked and as values.
+
+    Attributes:
+        source: What to read.
+        target: Where to write.
+        layout: How.
+        map: Function of a row; None: rows go as they are.
+        schema: Given schema.
+        limit: Rows to read; None: all.
+        budget: Rows that may be rejected.
+        overwrite: Replace another dataset.
+        runner: Name of the Beam runner.
+        pipeline_options: Further Beam options, as on a command line.
+    """
+
+    source: Source
+    target: Target
+    layout: Layout
+    map: MapFunction | None
+    schema: Schema | None
+    limit: int | None
+    budget: RejectBudget
+    overwrite: bool
+    runner: str
+    pipeline_options: tuple[str, ...]
+
+    @property
+    def is_direct(self) -> bool:
+        """True where shards can be written in one pass, in source order."""
+        layout = self.layout
+        by_size = layout.shards.total is None and not layout.shards.per_split
+        return not layout.shuffle and layout.splits.is_single and by_size
+
+
+def make_settings(
+    inputs: Inputs,
+    output: str | os.PathLike[str],
+    *,
+    from_: str | None = None,
+    splits: Mapping[str, float] | str | None = None,
+    split_column: str | None = None,
+    group: Sequence[str] | None = None,
+    key: Sequence[str] | None = None,
+    shards: int | str | Mapping[str, int] | None = None,
+    shard_size: int | str | None = None,
+    shuffle: bool = True,
+    seed: int = 0,
+    limit: int | None = None,
+    compression: str = "none",
+    schema: Schema | str | os.PathLike[str] | None = None,
+    columns: Sequence[str] | None = None,
+    map: Callable[..., Any] | str | None = None,
+    max_rejects: int | str = 0,
+    overwrite: bool = False,
+    runner: str = "direct",
+    pipeline_options: Sequence[str] = (),
+    source_options: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Check the arguments of `write`.
+
+    Raises:
+        UsageError: They do not fit together.
+    """
+    given = _schema(schema)
+    function = None if map is None else load_map(map)
+    if given is not None and function is None and columns is None:
+        columns = given.names
+    codec = parse_compression(compression)
+    if limit is not None and limit < 1:
+        raise UsageError(f"limit {limit} is not a number of rows")
+    return Settings(
+        source=make_source(inputs, from_=from_, columns=columns, options=source_options),
+        target=directory_target(output),
+        layout=Layout(
+            splits=make_splits(splits, column=split_column, group=tuple(group or ())),
+            shards=make_shard_spec(shards, shard_size),
+            shuffle=shuffle,
+            key=tuple(key or ()),
+            seed=seed,
+            compression=codec,
+            names=ShardNames(shard_suffix(codec)),
+        ),
+        map=function,
+        schema=given,
+        limit=limit,
+        budget=parse_budget(max_rejects),
+        overwrite=overwrite,
+        runner=runner,
+        pipeline_options=tuple(pipeline_options),
+    )
+
+
+def _schema(schema: Schema | str | os.PathLike[str] | None) -> Schema | None:
+    if schema is None or isinstance(schema, Schema):
+        return schema
+    path = os.fspath(schema)
+    try:
+        with open(path, encoding="utf-8") as file:
+            return Schema.loads(file.read(), where=path)
+    except OSError as error:
+        raise UsageError(f"cannot read schema {path!r}: {error.strerror}") from error
+
+
+def write(
+    inputs: Inputs,
+    output: str | os.PathLike[str],
+    *,
+    from_: str | None = None,
+    splits: Mapping[str, float] | str | None = None,
+    split_column: str | None = None,
+    group: Sequence[str] | None = None,
+    key: Sequence[str] | None = None,
+    shards: int | str | Mapping[str, int] | None = None,
+    shard_size: int | str | None = None,
+    shuffle: bool = True,
+    seed: int = 0,
+    limit: int | None = None,
+    compression: str = "none",
+    schema: Schema | str | os.PathLike[str] | None = None,
+    columns: Sequence[str] | None = None,
+    map: Callable[..., Any] | str | None = None,
+    max_rejects: int | str = 0,
+    overwrite: bool = False,
+    runner: str = "direct",
+    pipeline_options: Sequence[str] = (),
+    progress: Progress | None = None,
+    source_options: Mapping[str, Any] | None = None,
+) -> Manifest:
+    """Write input as a dataset.
+
+    Where the output already holds this dataset, made from the same input with the same settings,
+    nothing is done.
+
+    Args:
+        inputs: Files, globs or directories.
+        output: Directory of the dataset.
+        from_: Kind of the input, where its name does not tell: ``csv``, ``parquet``.
+        splits: Shares by name, such as ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.
+        split_column: Column that names each row's split.
+        group: Columns whose equal values share a split; without it, equal examples do.
+        key: Columns that decide the order, however the input is filed.
+        shards: Number of shards of all splits, or of each: ``{"train": 64, "test": 8}``.
+        shard_size: Bytes of a shard before compression; by default ``"128MB"``.
+        shuffle: False keeps the order of the input.
+        seed: Of the order and of the splits, from 0 to 2^64-1.
+        limit: Read only the first rows.
+        compression: ``none`` or ``gzip``.
+        schema: Schema to enforce, or the path of its JSON.
+        columns: Columns to read.
+        map: Function of a row, or ``module:function``, or ``file.py:function``.
+        max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
+        overwrite: Replace another dataset in the output.
+        runner: ``direct``, or the name of any Beam runner.
+        pipeline_options: Further Beam options, as on a command line.
+        progress: Where to show how far the job is.
+        source_options: Options of the source, such as ``{"delimiter": ";"}``.
+
+    Returns:
+        The manifest of the dataset.
+
+    Raises:
+        UsageError: The call cannot be carried out.
+        DataError: The data cannot become this dataset; nothing was published.
+    """
+    arguments = dict(locals())
+    progress = arguments.pop("progress")
+    settings = make_settings(**arguments)
+    files = list(settings.source.files())
+    identity = fingerprint.identity(settings, files)
+    present = _present(settings.target)
+    if present is not None and identity.fingerprint and (
+        present.fingerprint == identity.fingerprint
+    ):
+        return present
+    check_free(settings.target, overwrite=settings.overwrite)
+    os.makedirs(settings.target.directory, exist_ok=True)
+    with lease(settings.target.directory):
+        for leftover in settings.target.leftovers():
+            remove_tree(leftover)
+        return _run(settings, files, identity, progress)
+
+
+def _present(target: Target) -> Manifest | None:
+    if not os.path.exists(target.manifest):
+        return None
+    try:
+        return Manifest.load(target.manifest)
+    except BeamTFRecordError:
+        return None
+
+
+def _run(
+    settings: Settings,
+    files: Sequence[InputFile],
+    identity: fingerprint.Identity,
+    progress: Progress | None,
+) -> Manifest:
+    import beam_tfrecord.composing as composing
+
+    directory = settings.target.temporary((identity.fingerprint or os.urandom(8).hex())[:12])
+    os.makedirs(directory)
+    try:
+        started = datetime.datetime.now(datetime.timezone.utc).isoformat()
+        input_bytes = sum(file.bytes for file in files)
+        with watch(directory, input_bytes, progress):
+            composing.run_write(
+                settings, identity, directory, input_bytes=input_bytes, job={"started": started}
+            )
+    except Exception as error:
+        fault = recorded_fault(directory)
+        if fault is not None:
+            raise fault from error
+        raise
+    finally:
+        remove_tree(directory)
+    return Manifest.load(settings.target.manifest)
+
+
+def plan(
+    inputs: Inputs, output: str | os.PathLike[str], **arguments: Any
+) -> dict[str, Any]:
+    """Tell what `write` would do with the same arguments, and do nothing.
+
+    Returns:
+        Files, bytes, rows where they are known without reading all of them, units, groups, passes
+        over the input, expected size of the records, and splits and shards.
+
+    Raises:
+        UsageError: The call cannot be carried out.
+    """
+    from beam_tfrecord.planning import plan_of
+
+    return plan_of(make_settings(inputs, output, **arguments))
+
+
+def schema(inputs: Inputs, *, from_: str | None = None, **source_options: Any) -> Schema:
+    """Infer the schema of input, over all rows.
+
+    Args:
+        inputs: Files, globs or directories.
+        from_: Kind of the input, where its name does not tell.
+        **source_options: Options of the source, such as ``delimiter=";"``.
+
+    Raises:
+        UsageError: There is no such input.
+        SchemaConflict: Two files disagree about a column.
+    """
+    source = make_source(inputs, from_=from_, options=source_options)
+    return Schema.from_arrow(source.schema())

@@ -1,0 +1,235 @@
+"""The manifest: what a dataset consists of, and the mark that it is whole.
+
+``manifest.json`` is written last and at once; a directory without it holds no dataset. It holds
+nothing that differs from run to run or machine to machine, so equal input and settings give equal
+bytes. Its last field is the XXH64 of the file's own text with that field empty.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from beam_tfrecord import native
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.schema import Schema
+
+FORMAT = "beam_tfrecord/1"
+MANIFEST_NAME = "manifest.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """One file of records.
+
+    Attributes:
+        path: Relative to the manifest.
+        examples: Number of records.
+        bytes: Size of the record stream: before compression.
+        xxh64: Hash of the record stream, 16 hex digits.
+    """
+
+    path: str
+    examples: int
+    bytes: int
+    xxh64: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """The shards of a split, in order."""
+
+    shards: tuple[Shard, ...]
+
+    @property
+    def examples(self) -> int:
+        """Number of examples."""
+        return sum(shard.examples for shard in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        """Size of the record streams."""
+        return sum(shard.bytes for shard in self.shards)
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """A dataset's description.
+
+    Attributes:
+        fingerprint: Of the input and the settings that shape the output; empty where unknown.
+        content: Hash of all examples regardless of order, splits and shards, 16 hex digits.
+        order: ``shuffled`` or ``source``.
+        seed: The user's seed.
+        compression: ``""`` or ``GZIP``.
+        key: Columns that decide the order; None: where a row was read.
+        group: Columns that decide the split; None: the example's bytes.
+        place: What a place follows from: ``origin``, ``key`` or ``bytes``.
+        schema: The features, with what was observed of them.
+        source: Kind and files of the input; None where it came through Beam code.
+        rejects: Rows that could not be written: ``{"rows": …, "xxh64": …}``.
+        sidecars: Hash of every other file of the dataset, by name.
+        splits: The splits by name, in order.
+    """
+
+    fingerprint: str
+    content: str
+    order: str
+    seed: int
+    compression: str
+    key: tuple[str, ...] | None
+    group: tuple[str, ...] | None
+    place: str
+    schema: Schema
+    source: Mapping[str, Any] | None
+    rejects: Mapping[str, Any]
+    sidecars: Mapping[str, str]
+    splits: Mapping[str, Split]
+
+    @property
+    def examples(self) -> int:
+        """Number of examples of all splits."""
+        return sum(split.examples for split in self.splits.values())
+
+    @property
+    def bytes(self) -> int:
+        """Size of all record streams."""
+        return sum(split.bytes for split in self.splits.values())
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """All shards."""
+        return tuple(shard for split in self.splits.values() for shard in split.shards)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object, without the hash of itself."""
+        return {
+            "format": FORMAT,
+            "fingerprint": self.fingerprint,
+            "content": self.content,
+            "order": self.order,
+            "seed": self.seed,
+            "compression": self.compression,
+            "key": None if self.key is None else list(self.key),
+            "group": None if self.group is None else list(self.group),
+            "place": self.place,
+            "schema": self.schema.to_json(),
+            "source": self.source,
+            "rejects": dict(self.rejects),
+            "sidecars": dict(self.sidecars),
+            "splits": {
+                name: {
+                    "examples": split.examples,
+                    "bytes": split.bytes,
+                    "shards": [dataclasses.asdict(shard) for shard in split.shards],
+                }
+                for name, split in self.splits.items()
+            },
+        }
+
+    def dumps(self) -> str:
+        """Return the text of ``manifest.json``."""
+        return _sealed(self.to_json())
+
+    @classmethod
+    def loads(cls, text: str, *, where: str = MANIFEST_NAME) -> Manifest:
+        """Parse the text of a manifest; `where` names it in errors.
+
+        Raises:
+            DataError: It is not a manifest, or was changed after it was written.
+        """
+        try:
+            value = json.loads(text)
+            if value["format"] != FORMAT:
+                raise DataError(
+                    f"{where} has format {value['format']!r}, not {FORMAT!r}: "
+                    "read it with the version of beam_tfrecord that wrote it"
+                )
+            seal = value.pop("xxh64")
+            if _sealed(value) != text:
+                raise DataError(f"{where} was changed after it was written (hash {seal})")
+            return _from_json(value)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise DataError(f"{where} is not a manifest: {error!r}") from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Manifest:
+        """Read the manifest of a dataset.
+
+        Args:
+            path: The dataset's directory, or the manifest itself, such as ``out/p-manifest.json``.
+
+        Raises:
+            UsageError: There is no dataset.
+            DataError: The manifest is damaged.
+        """
+        file = manifest_path(path)
+        try:
+            with open(file, encoding="utf-8") as opened:
+                text = opened.read()
+        except (FileNotFoundError, NotADirectoryError):
+            raise UsageError(f"no dataset at {os.fspath(path)!r}: there is no {file!r}") from None
+        except UnicodeDecodeError as error:
+            raise DataError(f"{file} is not a manifest: {error}") from error
+        return cls.loads(text, where=file)
+
+
+def manifest_path(path: str | os.PathLike[str]) -> str:
+    """Return the path of the manifest of a dataset's directory, file prefix, or itself."""
+    text = os.fspath(path)
+    if text.endswith(".json") and not os.path.isdir(text):
+        return text
+    if not os.path.isdir(text) and os.path.exists(f"{text}-{MANIFEST_NAME}"):
+        return f"{text}-{MANIFEST_NAME}"
+    return os.path.join(text, MANIFEST_NAME)
+
+
+def _sealed(value: Mapping[str, Any]) -> str:
+    """Return JSON text, a top-level key a line, with the hash of itself as last field."""
+    lines = [f'  "{key}": {_compact(item)}' for key, item in value.items() if key != "splits"]
+    lines.append('  "splits": {' + ",".join(_split_lines(value["splits"])) + "\n  }")
+    body = "{\n" + ",\n".join(lines) + ',\n  "xxh64": "'
+    tail = '"\n}\n'
+    return f"{body}{native.xxh64((body + tail).encode(), 0):016x}{tail}"
+
+
+def _split_lines(splits: Mapping[str, Any]) -> list[str]:
+    out = []
+    for name, split in splits.items():
+        shards = ",\n        ".join(_compact(shard) for shard in split["shards"])
+        counts = f'"examples": {split["examples"]}, "bytes": {split["bytes"]}'
+        out.append(
+            f'\n    {json.dumps(name)}: {{{counts}, "shards": [\n        {shards}\n    ]}}'
+        )
+    return out
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=False)
+
+
+def _from_json(value: dict[str, Any]) -> Manifest:
+    def columns(of: list[str] | None) -> tuple[str, ...] | None:
+        return None if of is None else tuple(of)
+
+    return Manifest(
+        fingerprint=value["fingerprint"],
+        content=value["content"],
+        order=value["order"],
+        seed=value["seed"],
+        compression=value["compression"],
+        key=columns(value["key"]),
+        group=columns(value["group"]),
+        place=value["place"],
+        schema=Schema.from_json(value["schema"]),
+        source=value["source"],
+        rejects=value["rejects"],
+        sidecars=value["sidecars"],
+        splits={
+            name: Split(tuple(Shard(**shard) for shard in split["shards"]))
+            for name, split in value["splits"].items()
+        },
+    )

@@ -1,0 +1,196 @@
+"""Mapping: the user's own function, from ``module:function`` or ``file.py:function``.
+
+The function's source is part of what a dataset is made from, so its hash goes into the
+fingerprint. Where the source does not say all the function does (a lambda, a closure, a notebook
+cell, a callable object), there is no hash, and the dataset has no fingerprint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import importlib
+import inspect
+import os
+import re
+import sys
+import traceback
+import types
+from collections.abc import Callable
+from typing import Any
+
+from beam_tfrecord.errors import UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class MapFunction:
+    """A user's function with the identity of its source; call it as the function itself.
+
+    A function from a file is pickled as that file's text and made anew where it arrives, so that
+    workers need not have the file.
+
+    Attributes:
+        function: The function.
+        name: Where it came from, for messages.
+        sha256: Hash of the source of its whole module, 64 hex digits; None where unknown.
+        file: Path and text of the file it came from; None for a function of a module.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    sha256: str | None
+    file: tuple[str, str] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        return self.function(*args, **kwargs)
+
+    @property
+    def takes_batches(self) -> bool:
+        """True where its first parameter is annotated as `pyarrow.RecordBatch`, not as a row."""
+        try:
+            parameters = list(inspect.signature(self.function).parameters.values())
+        except (TypeError, ValueError):
+            return False
+        annotation = parameters[0].annotation if parameters else None
+        name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+        return name.split(".")[-1] == "RecordBatch"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a function of a file as the file's text."""
+        if self.file is None:
+            return MapFunction, (self.function, self.name, self.sha256)
+        return _from_text, (self.name, *self.file)
+
+
+def load_map(function: str | Callable[..., Any] | MapFunction) -> MapFunction:
+    """Return the user's function, with the hash of its source.
+
+    Modules are looked up as ``python -m`` would, in the current directory first; a file may import
+    its neighbours.
+
+    Args:
+        function: ``module:function``, ``file.py:function``, or the function itself.
+
+    Raises:
+        UsageError: There is no such module, file or function, or importing it fails.
+    """
+    if isinstance(function, MapFunction):
+        return function
+    if not isinstance(function, str):
+        if not callable(function):
+            raise UsageError(f"map {function!r} is not a function: give one, or 'module:function'")
+        return MapFunction(function, _name_of(function), source_sha256(function))
+    place, colon, attribute = function.rpartition(":")
+    if not colon or not place or not attribute:
+        raise UsageError(f"cannot read map {function!r}: write module:function or file.py:function")
+    if place.endswith(".py") or os.sep in place:
+        return _from_text(function, os.path.abspath(place), _read_source(place))
+    _look_in(os.getcwd())
+    module = _run(function, lambda: importlib.import_module(place))
+    found = _find(module, attribute, function)
+    return MapFunction(found, function, _module_sha256(module))
+
+
+def source_sha256(function: Callable[..., Any]) -> str | None:
+    """Return the SHA-256 of the source of a function's module, 64 hex digits.
+
+    Returns:
+        None where that source does not decide what the function does.
+    """
+    qualname = getattr(function, "__qualname__", "<unknown>")
+    if not isinstance(function, types.FunctionType) or "<" in qualname:
+        return None
+    module = sys.modules.get(function.__module__)
+    return None if module is None else _module_sha256(module)
+
+
+def _module_sha256(module: types.ModuleType) -> str | None:
+    path = getattr(module, "__file__", None)
+    if path is None or not path.endswith(".py"):
+        return None
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        return None
+
+
+def _read_source(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise UsageError(f"cannot read map file {path!r}: {str(reason).lower()}") from error
+
+
+def _from_text(name: str, path: str, text: str) -> MapFunction:
+    """Make the function from the text of its file, here or on a worker."""
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    stem = re.sub(r"\W", "_", os.path.splitext(os.path.basename(path))[0])
+    # The hash in the name keeps two files, or two versions of one, from being taken for another.
+    module_name = f"_beam_tfrecord_map_{stem}_{sha256[:16]}"
+    module = sys.modules.get(module_name)
+    if module is None:
+        module = types.ModuleType(module_name)
+        module.__file__ = path
+        _look_in(os.path.dirname(path))
+        # Dataclasses and type hints look their module up by name while the file runs.
+        sys.modules[module_name] = module
+        try:
+            # The user's file must not inherit this one's `from __future__ import annotations`.
+            code = _run(name, lambda: compile(text, path, "exec", dont_inherit=True))
+            _run(name, lambda: exec(code, module.__dict__))
+        except BaseException:
+            del sys.modules[module_name]
+            raise
+    function = _find(module, name.rpartition(":")[2], name)
+    return MapFunction(function, name, sha256, (path, text))
+
+
+def _look_in(directory: str) -> None:
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+
+
+def _run(name: str, load: Callable[[], Any]) -> Any:
+    """Run the user's module; a fault of theirs is one line with the place in their code."""
+    try:
+        return load()
+    except ModuleNotFoundError as error:
+        place = name.rpartition(":")[0]
+        if error.name is not None and f"{place}.".startswith(f"{error.name}."):
+            raise UsageError(
+                f"cannot find module {error.name!r} of map {name!r}: run from its directory, "
+                "install it, or write file.py:function"
+            ) from error
+        raise UsageError(f"cannot import map {name!r}: {_place(error)}{error}") from error
+    except Exception as error:
+        raise UsageError(
+            f"cannot import map {name!r}: {_place(error)}{type(error).__name__}: {error}"
+        ) from error
+
+
+def _place(error: Exception) -> str:
+    if isinstance(error, SyntaxError):
+        return ""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return "" if last.filename.startswith("<") else f"{last.filename}:{last.lineno}: "
+
+
+def _find(module: types.ModuleType, attribute: str, name: str) -> Callable[..., Any]:
+    found = getattr(module, attribute, None)
+    if found is None:
+        near = difflib.get_close_matches(attribute, vars(module), n=1)
+        hint = f": did you mean {near[0]!r}?" if near else ""
+        raise UsageError(f"map {name!r}: there is no function {attribute!r}{hint}")
+    if not callable(found):
+        raise UsageError(f"map {name!r}: {attribute!r} is not a function but {found!r:.60}")
+    return found  # type: ignore[no-any-return]
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    module = getattr(function, "__module__", None) or type(function).__module__
+    return f"{module}:{getattr(function, '__qualname__', type(function).__qualname__)}"

@@ -1,0 +1,57 @@
+/* Fields of CSV text as Arrow columns, and as kinds for inference. */
+#ifndef BT_CSV_COLUMNS_H
+#define BT_CSV_COLUMNS_H
+
+#include "csv_rows.h"
+#include "csv_values.h"
+
+/* What a column is read as. */
+enum {
+    CSV_AS_NULL,
+    CSV_AS_BOOL,   /* one byte a value */
+    CSV_AS_INT,    /* `width` bytes a value */
+    CSV_AS_FLOAT,  /* float32 */
+    CSV_AS_DOUBLE, /* float64 */
+    CSV_AS_DATE,   /* int32 days */
+    CSV_AS_TIME,   /* int64 ticks */
+    CSV_AS_TEXT,   /* UTF-8 without NUL; int32 offsets */
+    CSV_AS_BYTES,  /* any bytes; int32 offsets */
+    CSV_AS_WORDS   /* text in which the words for null are null, to be converted further */
+};
+
+typedef struct {
+    int32_t as;
+    uint32_t column; /* in the file */
+    int32_t width;
+    bool zoned;
+    int64_t low;   /* least integer */
+    uint64_t high; /* greatest integer */
+    int64_t ticks; /* a second */
+    void *values;
+    uint8_t *valid; /* one byte a row */
+    int32_t *offsets;
+    uint8_t *text; /* holds all the fields of the rows to come and 16 bytes more */
+} CsvColumn;
+
+typedef struct {
+    CsvDialect dialect;
+    CsvWords nulls;  /* null where a value of the column's type is expected */
+    CsvWords always; /* null in every column */
+    const uint8_t *data;
+    size_t bytes;
+    uint8_t *scratch; /* as large as the largest field that needs cleaning */
+    bool checked;     /* the text is known to be UTF-8 without NUL */
+} CsvText;
+
+/* Fills rows `at`, `at` + 1, … of a column from a table of fields. A field that does not fit sets
+ * `faults[row]` to `mark` where that is 0 still; a number that is hard to round is listed in
+ * `hard`. Returns how many are listed. */
+uint32_t csv_fill(const CsvText *text, const CsvRows *rows, CsvColumn *column, size_t at,
+                  uint32_t mark, uint32_t *faults, uint32_t *hard);
+
+/* Joins the kinds of one column of the table to `kinds`. Stops at CSV_TEXT, which decides the
+ * type. `found[i]` is the row where bit i was seen first, where it is new. */
+void csv_collect(const CsvText *text, const CsvRows *rows, uint32_t column, uint32_t *kinds,
+                 uint32_t found[8]);
+
+#endif

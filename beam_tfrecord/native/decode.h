@@ -1,0 +1,59 @@
+/* Framed Examples back into columns, and what features they have. */
+#ifndef BT_DECODE_H
+#define BT_DECODE_H
+
+#include "vec.h"
+
+/* One wanted feature and, afterwards, all that the records hold of it. */
+typedef struct {
+    Span name;
+    int kind;
+    Vec values;       /* int64, float32 bits, or the bytes of all values */
+    Vec value_ends;   /* int64, of bytes values only */
+    int64_t *row_offsets; /* records + 1 of them, in values */
+    uint8_t *present;     /* one a record */
+    int64_t value_count;
+} DecodedColumn;
+
+typedef struct {
+    int64_t record;
+    int64_t column; /* where the kind is wrong */
+    int found_kind;
+} DecodeFault;
+
+int bt_decode(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t records,
+              DecodedColumn *columns, int64_t column_count, DecodeFault *fault);
+
+/* A feature seen in the records. */
+typedef struct {
+    uint64_t name_offset; /* in the names of the discovery */
+    uint64_t name_bytes;
+    uint64_t hash;
+    int64_t record; /* last that has it; its kind and values are not in the sums yet */
+    int64_t values;
+    int64_t present;
+    int64_t min_values;
+    int64_t max_values;
+    int kind;
+    int record_kind;
+} FoundFeature;
+
+typedef struct {
+    Vec features; /* of FoundFeature, in order of appearance */
+    Vec names;
+    Vec slots; /* int64: open addressing over `features` by hash of the name; -1 is free */
+} Discovery;
+
+/* Adds the features of the records. BT_WRONG_KIND: one feature has two kinds. */
+int bt_discover(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t records,
+                Discovery *discovery, DecodeFault *fault);
+void bt_discovery_free(Discovery *discovery);
+
+/* Appends the canonical bytes of the payload; BT_MALFORMED where it is no Example. */
+int bt_canonicalize(Span payload, Vec *out);
+
+/* XXH64 of the canonical form of each payload, or of the payload where it is no Example. */
+int bt_canonical_hashes(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t records,
+                        uint64_t seed, uint64_t *hashes, int64_t *bad_record);
+
+#endif

@@ -1,0 +1,73 @@
+"""Places: the 64-bit position of every record in the shuffled order.
+
+A place is a hash of what a row *is* (where it was read, its key, or its bytes), never of when or
+by whom it was handled; so every worker, attempt and runner gives a row the same place. Places,
+splits and content hashes use XXH64 with seeds of their own: were they shared, the rows of a split
+would crowd into a part of the places.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_tfrecord import native
+from beam_tfrecord.batch import Origin
+
+UInt64Array = npt.NDArray[np.uint64]
+Int64Array = npt.NDArray[np.int64]
+
+# Shuffled places are hashes, so any of their leading bits cut them evenly: 2^16 bins.
+SHUFFLED_BIN_SHIFT = 48
+
+# In source order a place is (unit number, row number): 24 and 40 bits. How many rows a bin has
+# follows from the run, so that few rows can be cut anywhere and many need no long list.
+SOURCE_ROW_BITS = 40
+SOURCE_BINS_A_RUN = 1024
+MAX_UNITS = 1 << (64 - SOURCE_ROW_BITS)
+
+
+def bin_shift(shuffled: bool, records: int) -> int:
+    """Return the number of low bits of a place that its bin leaves out, in a run of `records`."""
+    if shuffled:
+        return SHUFFLED_BIN_SHIFT
+    return max(0, (records // SOURCE_BINS_A_RUN).bit_length())
+
+
+def purpose_seed(seed: int, purpose: str) -> int:
+    """Derive the XXH64 seed for one purpose (``place``, ``split``, ``content``) from the user's."""
+    return native.xxh64(purpose.encode(), seed)
+
+
+def places_by_origin(origin: Origin, rows: Int64Array, num_rows: int, seed: int) -> UInt64Array:
+    """Return the places of some rows of a batch, by where they were read.
+
+    Args:
+        origin: Origin of the batch.
+        rows: Indices of the rows within the batch, shape `[n]`.
+        num_rows: Rows of the batch.
+        seed: The seed of the purpose ``place``.
+    """
+    unit = native.xxh64(origin.unit.encode(), seed)
+    sub = None if origin.sub is None else origin.sub[rows]
+    return native.hash_origins(unit, origin.row_numbers(num_rows)[rows], sub, seed)
+
+
+def places_by_bytes(data: Any, starts: Int64Array, seed: int) -> UInt64Array:
+    """Return the places of framed records by their payloads."""
+    return native.hash_records(data, starts, seed)
+
+
+def places_in_source_order(origin: Origin, rows: Int64Array, num_rows: int) -> UInt64Array:
+    """Return the places that keep rows in source order: unit number, then row number.
+
+    Raises:
+        ValueError: The input has more units, or a unit more rows, than a place can hold.
+    """
+    numbers = origin.row_numbers(num_rows)[rows]
+    if origin.index >= MAX_UNITS or (len(numbers) and int(numbers[-1]) >> SOURCE_ROW_BITS):
+        raise ValueError(f"unit {origin.unit!r} is out of the range of source order")
+    unit = np.uint64(origin.index << SOURCE_ROW_BITS)
+    return unit | numbers.astype(np.uint64)

@@ -1,0 +1,89 @@
+"""`plan`: what a job would do, told before it does it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from beam_tfrecord.hints import returned_schema
+from beam_tfrecord.shards import DEFAULT_SHARD_BYTES
+from beam_tfrecord.sources.base import Unit
+
+if TYPE_CHECKING:
+    from beam_tfrecord.job import Settings
+
+# An exchange writes every record twice and reads it once more.
+_EXCHANGE_WRITES = 2
+
+
+def plan_of(settings: Settings) -> dict[str, Any]:
+    """Return what a job would do, as JSON values; sizes of records are estimates."""
+    from beam_tfrecord.grouping import group_units, one_group
+
+    scans = settings.source.all_scans()
+    units = settings.source.all_units(scans)
+    groups = one_group(units) if settings.limit else group_units(units)
+    encoded = sum(unit.encoded_bytes for unit in units)
+    return {
+        "input": {
+            "kind": settings.source.kind,
+            "files": len({unit.file.name for unit in units}),
+            "bytes": sum(unit.input_bytes for unit in units),
+            "rows": _rows(units, settings.limit),
+        },
+        "units": len(units),
+        "groups": len(groups),
+        "passes": _passes(settings),
+        "order": "shuffled" if settings.layout.shuffle else "source",
+        "place": "key" if settings.layout.key else "origin",
+        "exchange": "none: one pass" if settings.is_direct else "files",
+        "estimated_record_bytes": encoded,
+        "estimated_temporary_bytes": encoded * (1 if settings.is_direct else _EXCHANGE_WRITES),
+        "splits": _splits(settings, encoded),
+        "output": settings.target.directory,
+    }
+
+
+def _rows(units: list[Unit], limit: int | None) -> int | None:
+    counts = [unit.rows for unit in units]
+    if None in counts:
+        return None
+    total = sum(count for count in counts if count is not None)
+    return total if limit is None else min(total, limit)
+
+
+def _passes(settings: Settings) -> list[str]:
+    """Name the passes over the input."""
+    source = settings.source
+    infers = not source.infers_from_scans
+    passes = ["scan for row ends" if infers else "read footers"]
+    if infers and (settings.schema is None or settings.map is not None):
+        passes.append("infer types")
+    if (
+        settings.map is not None
+        and not settings.map.takes_batches
+        and settings.schema is None
+        and returned_schema(settings.map.function) is None
+    ):
+        passes.append("run the map once to infer its types")
+    return [*passes, "read and encode"]
+
+
+def _splits(settings: Settings, encoded: int) -> dict[str, Any]:
+    splits, shards = settings.layout.splits, settings.layout.shards
+    if splits.column is not None:
+        return {"by column": splits.column}
+    if encoded == 0:
+        return {}
+    sizes = {name: max(1, math.floor(encoded * share)) for name, share in splits.fractions}
+    counts = shards.counts(sizes)
+    size = shards.shard_bytes or DEFAULT_SHARD_BYTES
+    return {
+        name: {
+            "share": share,
+            "estimated_bytes": sizes[name],
+            "shards": counts[name],
+            "shard_bytes": sizes[name] // counts[name] if shards.shard_bytes is None else size,
+        }
+        for name, share in splits.fractions
+    }

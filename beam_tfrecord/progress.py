@@ -1,0 +1,142 @@
+"""Progress of long work on stderr: a bar on a terminal, now and then a line elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TextIO
+
+from beam_tfrecord.sizes import format_size
+
+LINE_EVERY_S = 10.0
+
+
+class Progress:
+    """Shows how far a job is.
+
+    Usable from any thread, and cheap enough to be called several times a second.
+
+    Args:
+        enabled: Show anything at all.
+        stream: Where to; stderr by default.
+        line_every_s: Seconds between two lines where the stream is no terminal; the first comes
+            after that time, so that short jobs stay silent.
+        clock: Seconds from any fixed point.
+    """
+
+    def __init__(
+        self,
+        enabled: bool = True,
+        *,
+        stream: TextIO | None = None,
+        line_every_s: float = LINE_EVERY_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._enabled = enabled
+        self._stream = sys.stderr if stream is None else stream
+        self._line_every_s = line_every_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._phase = ""
+        self._bar: Any = None
+        self._phase_began_s = self._last_line_s = clock()
+
+    def update(
+        self,
+        phase: str,
+        done_bytes: int,
+        total_bytes: int | None = None,
+        rows: int | None = None,
+    ) -> None:
+        """Report how far a phase is.
+
+        Args:
+            phase: What is being done, such as ``reading``; another one begins anew.
+            done_bytes: Bytes done so far in this phase.
+            total_bytes: Bytes in all; None where unknown, and then no remaining time is shown.
+            rows: Rows done so far.
+        """
+        if not self._enabled:
+            return
+        with self._lock:
+            if phase != self._phase:
+                self._close_bar()
+                self._phase, self._phase_began_s = phase, self._clock()
+            if self._stream.isatty():
+                self._draw(done_bytes, total_bytes, rows)
+            elif self._clock() - self._last_line_s >= self._line_every_s:
+                self._last_line_s = self._clock()
+                elapsed_s = self._last_line_s - self._phase_began_s
+                line = progress_line(phase, done_bytes, total_bytes, rows, elapsed_s=elapsed_s)
+                self._stream.write(f"{line}\n")
+                self._stream.flush()
+
+    def _draw(self, done_bytes: int, total_bytes: int | None, rows: int | None) -> None:
+        if self._bar is None:
+            from tqdm import tqdm
+
+            self._bar = tqdm(
+                desc=self._phase,
+                total=total_bytes,
+                unit="B",
+                unit_scale=True,
+                leave=False,
+                dynamic_ncols=True,
+                file=self._stream,
+            )
+        self._bar.total = total_bytes
+        if rows is not None:
+            self._bar.set_postfix_str(f"{rows:,} rows", refresh=False)
+        self._bar.update(done_bytes - self._bar.n)
+
+    def _close_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            self._close_bar()
+
+
+def progress_line(
+    phase: str,
+    done_bytes: int,
+    total_bytes: int | None,
+    rows: int | None,
+    *,
+    elapsed_s: float,
+) -> str:
+    """Return one line such as ``reading: 1.2 GB of 4.0 GB (30%), 5,000 rows, 150.0 MB/s, …``."""
+    parts = [format_size(done_bytes)]
+    if total_bytes:
+        parts[0] += f" of {format_size(total_bytes)} ({100 * done_bytes // total_bytes}%)"
+    if rows is not None:
+        parts.append(f"{rows:,} rows")
+    if elapsed_s > 0 and done_bytes > 0:
+        rate = done_bytes / elapsed_s
+        parts.append(f"{format_size(rate)}/s")
+        if total_bytes:
+            parts.append(f"{format_seconds(max(0, total_bytes - done_bytes) / rate)} left")
+    return f"{phase}: {', '.join(parts)}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration for a human: ``3.2 s``, ``2 min 05 s``, ``1 h 02 min``."""
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"

@@ -1,0 +1,169 @@
+"""The contract of a source: how input becomes units, and units become batches.
+
+A source is a frozen dataclass of options with pure methods; nothing here knows Beam. The way of
+the data is ``files -> chunks -> scan -> units -> (infer -> merge) -> read``:
+
+* `files` lists the input; `chunks` says which byte ranges of a file to look at before it can be
+  cut; `scan` looks at one of them, anywhere; `units` turns all scans of one file into its units.
+* `infer` digests the types found in one unit and `merge` joins the digests into one Arrow schema.
+  A source whose scans already know the types (Parquet footers) says ``infers_from_scans``.
+* `read` yields the batches of a unit under that schema. It yields at least one batch a unit, so
+  that a unit without rows is seen to be finished too.
+
+Units are a function of the input alone: never of workers, threads or batch size.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
+from beam_tfrecord.errors import DataError
+
+UNIT_BYTES = 64 * 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class InputFile:
+    """One resolved file of the input.
+
+    Attributes:
+        path: Path or URL that opens it.
+        name: Posix path relative to the deepest common directory of all resolved files.
+        bytes: Size.
+        version: Modification time in ns, or an etag: changes when the content does.
+        partitions: Hive-style ``key=value`` directories on the way to it, outermost first.
+    """
+
+    path: str
+    name: str
+    bytes: int
+    version: str = ""
+    partitions: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """The byte range of a file that one scan looks at."""
+
+    file: InputFile
+    index: int
+    start: int
+    stop: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Scan:
+    """What a scan found in a chunk: small, picklable, private to its source."""
+
+    chunk: Chunk
+    detail: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """The smallest piece of a source that one worker reads.
+
+    Attributes:
+        name: Stable name; with a row number it identifies a row for ever.
+        file: The file it lies in.
+        index: Position within the file, from 0.
+        start: First byte, row group or row: the source's own coordinate.
+        stop: End of the range, exclusive.
+        rows: Number of rows where it is known without reading.
+        input_bytes: Bytes of input it covers.
+        encoded_bytes: Estimate of the size of its records.
+        detail: Whatever else its source needs to read it.
+    """
+
+    name: str
+    file: InputFile
+    index: int
+    start: int
+    stop: int
+    rows: int | None
+    input_bytes: int
+    encoded_bytes: int
+    detail: Any = None
+
+
+class Source(abc.ABC):
+    """A kind of input with its options; subclasses are frozen dataclasses."""
+
+    kind: ClassVar[str]
+    infers_from_scans: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def files(self) -> Iterator[InputFile]:
+        """Yield the input files in source order.
+
+        Raises:
+            UsageError: Nothing is found.
+        """
+
+    @abc.abstractmethod
+    def chunks(self, file: InputFile) -> Iterator[Chunk]:
+        """Yield the ranges of `file` to scan."""
+
+    @abc.abstractmethod
+    def scan(self, chunk: Chunk) -> Scan:
+        """Look at one chunk."""
+
+    @abc.abstractmethod
+    def units(self, scans: Sequence[Scan]) -> list[Unit]:
+        """Cut one file, given all its scans in order, into units."""
+
+    @abc.abstractmethod
+    def infer(self, of: Any) -> Any:
+        """Digest the types of a unit, or of a scan where `infers_from_scans`."""
+
+    @abc.abstractmethod
+    def merge(self, inferences: Iterable[Any]) -> pa.Schema:
+        """Join digests into one schema, whatever their order.
+
+        Raises:
+            SchemaConflict: Two files disagree.
+        """
+
+    @abc.abstractmethod
+    def read(
+        self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
+    ) -> Iterator[Batch]:
+        """Yield the rows of `unit` in order, as batches of exactly `schema`."""
+
+    def all_scans(self) -> list[Scan]:
+        """Scan the whole input here, one chunk after the other."""
+        return [self.scan(chunk) for file in self.files() for chunk in self.chunks(file)]
+
+    def all_units(self, scans: Sequence[Scan]) -> list[Unit]:
+        """Return the units of the whole input in source order."""
+        ordered = sorted(scans, key=lambda scan: (scan.chunk.file.name, scan.chunk.index))
+        by_file = itertools.groupby(ordered, key=lambda scan: scan.chunk.file.name)
+        return [unit for _, of_file in by_file for unit in self.units(list(of_file))]
+
+    def schema(self, scans: Sequence[Scan] | None = None) -> pa.Schema:
+        """Infer the schema of the whole input here, without a pipeline."""
+        if scans is None:
+            scans = self.all_scans()
+        pieces: Sequence[Any] = scans if self.infers_from_scans else self.all_units(scans)
+        return self.merge(self.infer(piece) for piece in pieces)
+
+    def batches(self, *, batch_rows: int = DEFAULT_BATCH_ROWS) -> Iterator[Batch]:
+        """Iterate the whole input here, without a pipeline.
+
+        Raises:
+            DataError: A row cannot be read.
+        """
+        scans = self.all_scans()
+        schema = self.schema(scans)
+        for unit in self.all_units(scans):
+            for batch in self.read(unit, schema, batch_rows=batch_rows):
+                if batch.rejects:
+                    raise DataError(batch.rejects[0].message)
+                yield batch

@@ -1,0 +1,211 @@
+"""Types of CSV columns, from all rows of all files.
+
+Every unit is digested to the kinds of values in each column and the line each was first seen on.
+Digests join as sets do, so neither their order nor the cutting of files matters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+
+from beam_tfrecord.errors import SchemaConflict, UsageError
+from beam_tfrecord.native.csv_reference import (
+    BIG_INT,
+    BOOL,
+    DATE,
+    FLOAT,
+    INT,
+    TIME,
+    ZONED_TIME,
+)
+from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.hive import add_partition_fields, partition_fields
+
+# Any other mixture is text.
+_TYPES: dict[int, pa.DataType] = {
+    0: pa.null(),
+    BOOL: pa.bool_(),
+    INT: pa.int64(),
+    BIG_INT: pa.int64(),
+    INT | BIG_INT: pa.int64(),
+    FLOAT: pa.float64(),
+    # A double holds these integers exactly, and no BIG_INT for sure.
+    INT | FLOAT: pa.float64(),
+    DATE: pa.date32(),
+    TIME: pa.timestamp("us"),
+    DATE | TIME: pa.timestamp("us"),
+    ZONED_TIME: pa.timestamp("us", "UTC"),
+}
+_WORDS = {pa.string(): "text", pa.float64(): "float", pa.int64(): "int", pa.date32(): "date"}
+
+
+@dataclasses.dataclass(frozen=True)
+class CsvInference:
+    """The types found in one unit.
+
+    Attributes:
+        file: Its file.
+        names: Names of the file's columns.
+        kinds: For each column, pairs (kind, line it was first seen on).
+    """
+
+    file: InputFile
+    names: tuple[str, ...]
+    kinds: tuple[tuple[tuple[int, int], ...], ...]
+
+
+def type_of(kinds: Iterable[int]) -> pa.DataType:
+    """Return the type of a column that holds values of these kinds."""
+    joined = 0
+    for kind in kinds:
+        joined |= kind
+    return _TYPES.get(joined, pa.string())
+
+
+@dataclasses.dataclass
+class _File:
+    file: InputFile
+    names: tuple[str, ...]
+    kinds: dict[str, dict[int, int]]  # column -> kind -> first line
+
+    def add(self, found: CsvInference) -> None:
+        for name, pairs in zip(found.names, found.kinds, strict=True):
+            lines = self.kinds.setdefault(name, {})
+            for kind, line in pairs:
+                lines[kind] = min(line, lines.get(kind, line))
+
+
+def join_files(inferences: Iterable[CsvInference]) -> list[_File]:
+    """Join the digests of units to those of files, in order of their names."""
+    files: dict[str, _File] = {}
+    for found in inferences:
+        name = found.file.name
+        if name not in files:
+            files[name] = _File(found.file, found.names, {})
+        files[name].add(found)
+    return [files[name] for name in sorted(files)]
+
+
+def infer_schema(
+    inferences: Iterable[CsvInference],
+    *,
+    types: Mapping[str, pa.DataType],
+    columns: Sequence[str] | None,
+    union: bool,
+    has_header: bool,
+) -> pa.Schema:
+    """Return the schema of all files, with the columns of their paths, from digests in any order.
+
+    The arguments and errors are those of `merge_types`; besides, every one of `columns` must be
+    there.
+    """
+    files = join_files(inferences)
+    paths = [found.file for found in files]
+    partitions = [field.name for field in partition_fields(paths, union=union)]
+    inside = {name: arrow for name, arrow in types.items() if name not in partitions}
+    schema = merge_types(files, types=inside, columns=columns, union=union, has_header=has_header)
+    schema = add_partition_fields(schema, paths, columns=columns, union=union)
+    for name in set(types) & set(partitions) & set(schema.names):
+        index = schema.get_field_index(name)
+        schema = schema.set(index, schema.field(index).with_type(types[name]))
+    if columns is None:
+        return schema
+    if missing := [name for name in columns if name not in schema.names]:
+        raise UsageError(
+            f"column {missing[0]!r} is not in the input: correct --columns to some of "
+            f"{', '.join(sorted({name for found in files for name in found.names}))}"
+        )
+    return pa.schema([schema.field(name) for name in columns])
+
+
+def merge_types(
+    files: Sequence[_File],
+    *,
+    types: Mapping[str, pa.DataType],
+    columns: Sequence[str] | None,
+    union: bool,
+    has_header: bool,
+) -> pa.Schema:
+    """Return the schema of the columns inside `files`.
+
+    Args:
+        files: The digests.
+        types: Types that are given, and not to be inferred.
+        columns: Names of the columns that are wanted; None means all. Others do not count.
+        union: Let a file lack a column.
+        has_header: The files have headers, for messages.
+
+    Raises:
+        SchemaConflict: Files have different columns, or a column is of different types in them.
+        UsageError: A type is given for a column that is not there.
+    """
+    names = list(dict.fromkeys(name for file in files for name in file.names))
+    if unknown := [name for name in types if name not in names]:
+        raise UsageError(
+            f"a type is given for column {unknown[0]!r} but the files have "
+            f"{', '.join(map(repr, names))}: correct --types"
+        )
+    wanted = [name for name in names if columns is None or name in columns]
+    if not union:
+        _check_same_columns(files, wanted, has_header)
+    return pa.schema([(name, types.get(name) or _merged(name, files)) for name in wanted])
+
+
+def _check_same_columns(files: Sequence[_File], wanted: Sequence[str], has_header: bool) -> None:
+    for file in files:
+        first = files[0]
+        if not has_header and len(file.names) != len(first.names):
+            raise SchemaConflict(
+                f"{file.file.name} has {len(file.names)} columns but {first.file.name} has "
+                f"{len(first.names)}: files without header need the same number, or pass --union"
+            )
+        for name in wanted:
+            if name not in file.names:
+                other = next(other for other in files if name in other.names)
+                raise SchemaConflict(
+                    f"column {name!r} is in {other.file.name} but not in {file.file.name}: "
+                    "pass --union to fill it with nulls"
+                )
+
+
+def _merged(name: str, files: Sequence[_File]) -> pa.DataType:
+    """Return the type of a column over all files.
+
+    Values of different kinds in one file make text. But that a column which is a number in one
+    file turns to text because of another file is more likely a mistake than meant.
+    """
+    having = [file for file in files if file.kinds.get(name)]
+    every = type_of(kind for file in having for kind in file.kinds[name])
+    own = [type_of(file.kinds[name]) for file in having]
+    if every != pa.string() or all(each == every for each in own):
+        return every
+    before = having[0]
+    for file, each in zip(having[1:], own[1:], strict=True):
+        pair = [*before.kinds[name], *file.kinds[name]]
+        if each != own[0] and type_of(pair) == pa.string():
+            break
+    else:
+        # No file disagrees with the first one alone: show the two that make it text together.
+        before, file, each = _quarrel(name, having)
+    raise SchemaConflict(
+        f"column {name!r} is {_told(file, name)} but {_told(before, name)}: "
+        f"pass --schema, or --types {name}=string"
+    )
+
+
+def _quarrel(name: str, having: Sequence[_File]) -> tuple[_File, _File, pa.DataType]:
+    for later, file in enumerate(having):
+        for before in having[:later]:
+            if type_of([*before.kinds[name], *file.kinds[name]]) == pa.string():
+                return before, file, type_of(file.kinds[name])
+    return having[0], having[-1], type_of(having[-1].kinds[name])
+
+
+def _told(file: _File, name: str) -> str:
+    """Return such as ``text in a.csv:7``: the line that makes it so."""
+    lines = file.kinds[name]
+    arrow = type_of(lines)
+    return f"{_WORDS.get(arrow, str(arrow))} in {file.file.name}:{lines[max(lines)]}"

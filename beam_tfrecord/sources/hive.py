@@ -1,0 +1,161 @@
+"""Partition columns: the ``key=value`` directories of Hive-style datasets, read as columns.
+
+The layout is that of Apache Hive and Spark: one directory level a column, values percent-encoded,
+and ``__HIVE_DEFAULT_PARTITION__`` for null.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.sources.base import InputFile
+
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+Partitions = tuple[tuple[str, str | None], ...]
+
+# A number that `str` gives back as it stood: `007`, `+7` and `-0` are text.
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
+
+
+def partition_of(directory: str) -> tuple[str, str | None] | None:
+    """Return the key and value that the name of a directory states, or None for any other name."""
+    key, equals, value = directory.partition("=")
+    if not key or not equals:
+        return None
+    return unquote(key), None if value == HIVE_NULL else unquote(value)
+
+
+def hive_partitions(name: str) -> Partitions:
+    """Return the ``key=value`` directories in the posix path of a file, outermost first."""
+    pairs = map(partition_of, name.split("/")[:-1])
+    return tuple(pair for pair in pairs if pair is not None)
+
+
+def partition_fields(files: Iterable[InputFile], *, union: bool = False) -> list[pa.Field]:
+    """Return the columns that the directories of all `files` make, whatever their order.
+
+    A column is int64 where every value is an integer that fits and has no leading zero, else text;
+    null type where all are null.
+
+    Args:
+        files: The files; one may come several times.
+        union: Let a file lack a column, which is null there.
+
+    Raises:
+        SchemaConflict: Two files lie in directories of different columns, or a path states one
+            column twice.
+    """
+    distinct = sorted({(file.name, file.partitions) for file in files})
+    values: dict[str, list[str | None]] = {}
+    for name, partitions in distinct:
+        keys = [key for key, _ in partitions]
+        if doubled := {key for key in keys if keys.count(key) > 1}:
+            raise SchemaConflict(
+                f"column {min(doubled)!r} is twice in the path {name}: rename a directory"
+            )
+        for key, value in partitions:
+            values.setdefault(key, []).append(value)
+    if not union:
+        _check_same_keys(distinct)
+    return [
+        pa.field(key, _type_of(found), nullable=len(found) < len(distinct) or None in found)
+        for key, found in values.items()
+    ]
+
+
+def _check_same_keys(distinct: list[tuple[str, Partitions]]) -> None:
+    for name, partitions in distinct:
+        first_name, first = distinct[0]
+        if apart := {key for key, _ in first} ^ {key for key, _ in partitions}:
+            key = min(apart)
+            has, lacks = (first_name, name) if key in dict(first) else (name, first_name)
+            raise SchemaConflict(
+                f"column {key!r} is a directory in the path {has} but not in {lacks}: "
+                "pass --union to fill it with nulls"
+            )
+
+
+def _type_of(values: Iterable[str | None]) -> pa.DataType:
+    known = [value for value in values if value is not None]
+    if not known:
+        return pa.null()
+    return pa.int64() if all(map(_is_int64, known)) else pa.string()
+
+
+def _is_int64(text: str) -> bool:
+    return _INTEGER.fullmatch(text) is not None and -(2**63) <= int(text) < 2**63
+
+
+def add_partition_fields(
+    schema: pa.Schema,
+    files: Iterable[InputFile],
+    *,
+    columns: Collection[str] | None = None,
+    union: bool = False,
+) -> pa.Schema:
+    """Return `schema`, the columns inside `files`, with the columns of their paths at the end.
+
+    Args:
+        schema: The columns inside the files.
+        files: All files.
+        columns: Names of the columns that are wanted; None means all.
+        union: Let a file lack a column.
+
+    Raises:
+        SchemaConflict: As `partition_fields`, or a column is both in a file and in its path.
+    """
+    files = list(files)
+    fields = [
+        field
+        for field in partition_fields(files, union=union)
+        if columns is None or field.name in columns
+    ]
+    for field in fields:
+        if field.name in schema.names:
+            first = min(file.name for file in files if field.name in dict(file.partitions))
+            raise SchemaConflict(
+                f"column {field.name!r} is both in the data and in the path of {first}: "
+                "leave it out with --columns, or rename the directory"
+            )
+    return pa.schema([*schema, *fields], metadata=schema.metadata)
+
+
+def with_partitions(data: pa.RecordBatch, file: InputFile, schema: pa.Schema) -> pa.RecordBatch:
+    """Return `data`, rows of `file`, with exactly the columns of `schema`.
+
+    A column that `data` lacks is a constant from the file's path, or else null.
+
+    Raises:
+        DataError: A value in the path does not fit its column's type.
+    """
+    partitions = dict(file.partitions)
+    present = {name: index for index, name in enumerate(data.schema.names)}
+    arrays = [
+        data.column(present[field.name])
+        if field.name in present
+        else _constant(partitions.get(field.name), field, data.num_rows, file)
+        for field in schema
+    ]
+    # Made from no arrays at all, a batch would forget its number of rows.
+    if not arrays:
+        return data.select([])
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _constant(value: str | None, field: pa.Field, num_rows: int, file: InputFile) -> pa.Array:
+    if value is None:
+        return pa.nulls(num_rows, field.type)
+    try:
+        scalar = pa.scalar(value).cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(
+            f"{field.name}={value} in the path {file.name} is not {field.type}: "
+            "rename the directory, or type the column as text in --schema"
+        ) from error
+    return pa.repeat(scalar, num_rows)

@@ -1,0 +1,93 @@
+"""Where a dataset goes: the names of its files, and its temporary directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import os
+
+from beam_tfrecord.errors import TargetExists, UsageError
+from beam_tfrecord.manifest import MANIFEST_NAME
+from beam_tfrecord.storage import local_path
+
+TEMPORARY_PREFIX = ".tmp-"
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """The place of a dataset.
+
+    Attributes:
+        directory: Absolute path.
+        prefix: Before every file name, where the dataset has a file prefix as in Beam; else None.
+    """
+
+    directory: str
+    prefix: str | None = None
+
+    def path(self, name: str) -> str:
+        """Return the path of a file of the dataset, such as ``manifest.json``."""
+        return os.path.join(self.directory, self.name(name))
+
+    def name(self, name: str) -> str:
+        """Return a file's name relative to the directory."""
+        return name if self.prefix is None else f"{self.prefix}-{name}"
+
+    @property
+    def manifest(self) -> str:
+        """Path of the manifest."""
+        return self.path(MANIFEST_NAME)
+
+    def temporary(self, token: str) -> str:
+        """Return the directory of a job's runs, done marks and unpublished shards.
+
+        Args:
+            token: Tells jobs apart; hexadecimal digits.
+        """
+        prefix = "" if self.prefix is None else f"{self.prefix}-"
+        return os.path.join(self.directory, f"{TEMPORARY_PREFIX}{prefix}{token}")
+
+    def leftovers(self) -> list[str]:
+        """Return the temporary directories of jobs that did not end."""
+        beginning = self.temporary("")
+        return [
+            path
+            for path in sorted(glob.glob(f"{glob.escape(beginning)}*"))
+            # A token has no dash: what has one belongs to a longer prefix in this directory.
+            if "-" not in path[len(beginning) :] and os.path.isdir(path)
+        ]
+
+
+def directory_target(output: str | os.PathLike[str]) -> Target:
+    """Return the target of an output that is a directory, whatever its spelling.
+
+    Raises:
+        UsageError: It is a file, or remote.
+    """
+    directory = local_path(output)
+    if os.path.exists(directory) and not os.path.isdir(directory):
+        raise UsageError(f"output {os.fspath(output)!r} is a file: give a directory")
+    return Target(directory)
+
+
+def sink_target(output: str | os.PathLike[str]) -> Target:
+    """Return the target of a sink: a directory if it ends in ``/`` or is one, else a prefix."""
+    text = os.fspath(output)
+    path = local_path(text)
+    if text.endswith("/") or os.path.isdir(path):
+        return directory_target(text)
+    directory, prefix = os.path.split(path)
+    return Target(directory, prefix)
+
+
+def check_free(target: Target, *, overwrite: bool) -> None:
+    """Refuse a target that holds a dataset.
+
+    Raises:
+        TargetExists: A dataset is there, and it is not to be overwritten.
+    """
+    if os.path.exists(target.manifest) and not overwrite:
+        raise TargetExists(
+            f"{target.directory!r} already holds another dataset: pass --overwrite to replace it, "
+            "or choose another output"
+        )

@@ -1,0 +1,123 @@
+"""What others do with the same rows: stock Beam, tfx_bsl, a TensorFlow loop, zlib.
+
+Each function prepares a case and returns what is measured: a function without arguments that
+does the work and returns how much that was. Imports belong to the preparation.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from work import Bench, Measured, Work, bytes_below
+
+STOCK_SHARDS = 8
+ZLIB_LEVEL = 6
+COPY_BYTES = 4 * 2**20
+
+
+def _stock(
+    bench: Bench, *, options: list[str], function: Callable[..., Any] | None = None
+) -> Measured:
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+    from stock_example import to_example
+
+    def run() -> Work:
+        with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(options)) as pipeline:
+            rows = pipeline | beam.io.ReadFromParquet(bench.inputs.stock_parquet)
+            if function is not None:
+                rows = rows | "Function" >> beam.Map(function)
+            (
+                rows
+                | beam.Map(to_example)
+                | beam.io.WriteToTFRecord(str(bench.out / "stock"), num_shards=STOCK_SHARDS)
+            )
+        return Work(rows=bench.inputs.stock_rows, output_bytes=bytes_below(bench.out))
+
+    return run
+
+
+def stock_beam(bench: Bench) -> Measured:
+    """Stock Beam as it comes: Parquet to examples to eight shards, in one process."""
+    return _stock(bench, options=[])
+
+
+def stock_beam_processes(bench: Bench) -> Measured:
+    """The same in as many worker processes as there are workers."""
+    workers = f"--direct_num_workers={bench.workers}"
+    return _stock(bench, options=[workers, "--direct_running_mode=multi_processing"])
+
+
+def stock_beam_map(bench: Bench) -> Measured:
+    """Stock Beam with a Python function per row before the encoding."""
+    from user_map import rescale
+
+    return _stock(bench, options=[], function=rescale)
+
+
+def tfx_bsl_encode(bench: Bench) -> Measured:
+    """The C++ encoder of tfx_bsl on batches in memory; nothing is framed or written."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
+
+    def as_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
+        offsets = pa.array(range(batch.num_rows + 1), pa.int32())
+        values = [
+            column.cast(pa.binary()) if pa.types.is_string(column.type) else column
+            for column in batch.columns
+        ]
+        lists = [pa.ListArray.from_arrays(offsets, column) for column in values]
+        return pa.RecordBatch.from_arrays(lists, names=batch.schema.names)
+
+    table = pq.read_table(bench.inputs.stock_parquet)
+    batches = [as_lists(batch) for batch in table.to_batches(max_chunksize=bench.batch_rows)]
+
+    def run() -> Work:
+        encoder = RecordBatchToExamplesEncoder()
+        size = sum(len(example) for batch in batches for example in encoder.encode(batch))
+        return Work(rows=table.num_rows, output_bytes=size)
+
+    return run
+
+
+def tf_writer_loop(bench: Bench) -> Measured:
+    """A plain loop over `tf.io.TFRecordWriter`, as tutorials show it."""
+    import pyarrow.parquet as pq
+    import tensorflow as tf
+    from stock_example import to_example
+
+    def run() -> Work:
+        count = 0
+        with tf.io.TFRecordWriter(str(bench.out / "loop.tfrecord")) as writer:
+            for batch in pq.ParquetFile(bench.inputs.stock_parquet).iter_batches():
+                for row in batch.to_pylist():
+                    writer.write(to_example(row))
+                    count += 1
+        return Work(rows=count, output_bytes=bytes_below(bench.out))
+
+    return run
+
+
+def zlib_level_6(bench: Bench) -> Measured:
+    """The record stream of the first table through zlib at its default level, on one core."""
+    import beam_tfrecord as bt
+
+    bt.write(
+        bench.inputs.parquet[0], f"{bench.scratch}/", shuffle=False, compression="none", shards=1
+    )
+    (stream,) = Path(bench.scratch).glob("*.tfrecord")
+
+    def run() -> Work:
+        deflate = zlib.compressobj(ZLIB_LEVEL, zlib.DEFLATED, 31)
+        with stream.open("rb") as source, (bench.out / "stream.gz").open("wb") as target:
+            while piece := source.read(COPY_BYTES):
+                target.write(deflate.compress(piece))
+            target.write(deflate.flush())
+        return Work(rows=bench.inputs.table_rows, output_bytes=bytes_below(bench.out))
+
+    return run

@@ -1,0 +1,152 @@
+"""The cases by name, and the bars that are set for them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Literal
+
+import baselines
+import ours
+import rooflines
+from work import Bench, Measured
+
+Metric = Literal["rows_per_second", "bytes_per_row", "gigabytes_per_second", "seconds", "peak_rss"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """Something to measure; `fast` puts its output on the memory filesystem."""
+
+    prepare: Callable[[Bench], Measured]
+    fast: bool = False
+
+    @property
+    def about(self) -> str:
+        """What the case does, in one line."""
+        return (self.prepare.__doc__ or "").splitlines()[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Bar:
+    """A threshold for one case, or for the ratio of two.
+
+    Attributes:
+        name: What is promised.
+        metric: The figure of a case that is meant, as a median.
+        numerator: A case.
+        denominator: Another; None where the figure itself is the measure.
+        at_least: Whether the threshold is a floor; otherwise it is a ceiling.
+        threshold: Where it lies.
+    """
+
+    name: str
+    metric: Metric
+    numerator: str
+    denominator: str | None
+    at_least: bool
+    threshold: float
+
+
+CASES: dict[str, Case] = {
+    "source_order": Case(ours.source_order),
+    "source_order_few": Case(ours.source_order_few),
+    "source_order_fast": Case(ours.source_order, fast=True),
+    "roofline_source_order": Case(rooflines.roofline_source_order),
+    "roofline_source_order_fast": Case(rooflines.roofline_source_order, fast=True),
+    "shuffle": Case(ours.shuffle),
+    "shuffle_few": Case(ours.shuffle_few),
+    "shuffle_fast": Case(ours.shuffle, fast=True),
+    "roofline_shuffle": Case(rooflines.roofline_shuffle),
+    "roofline_shuffle_fast": Case(rooflines.roofline_shuffle, fast=True),
+    "shuffle_csv": Case(ours.shuffle_csv),
+    "map_rows": Case(ours.map_rows),
+    "stock_beam": Case(baselines.stock_beam),
+    "stock_beam_processes": Case(baselines.stock_beam_processes),
+    "stock_beam_map": Case(baselines.stock_beam_map),
+    "gzip_default": Case(ours.gzip_default),
+    "zlib_level_6": Case(baselines.zlib_level_6),
+    "kernel_encode": Case(ours.kernel_encode),
+    "tfx_bsl_encode": Case(baselines.tfx_bsl_encode),
+    "tf_writer_loop": Case(baselines.tf_writer_loop),
+    "help": Case(ours.command_help),
+}
+
+BARS: tuple[Bar, ...] = (
+    Bar(
+        "source order against stock Beam",
+        "rows_per_second",
+        "source_order",
+        "stock_beam",
+        True,
+        200,
+    ),
+    Bar("shuffle against stock Beam", "rows_per_second", "shuffle", "stock_beam", True, 80),
+    Bar(
+        "CSV to shuffle against stock Beam",
+        "rows_per_second",
+        "shuffle_csv",
+        "stock_beam",
+        True,
+        50,
+    ),
+    Bar(
+        "map per row against stock Beam's", "rows_per_second", "map_rows", "stock_beam_map", True, 5
+    ),
+    Bar(
+        "source order against its roofline",
+        "rows_per_second",
+        "source_order",
+        "roofline_source_order",
+        True,
+        0.5,
+    ),
+    Bar(
+        "shuffle against its roofline", "rows_per_second", "shuffle", "roofline_shuffle", True, 0.4
+    ),
+    Bar(
+        "shuffle in memory against its roofline",
+        "rows_per_second",
+        "shuffle_fast",
+        "roofline_shuffle_fast",
+        True,
+        0.4,
+    ),
+    Bar(
+        "kernel against tfx_bsl's encoder",
+        "rows_per_second",
+        "kernel_encode",
+        "tfx_bsl_encode",
+        True,
+        15,
+    ),
+    Bar("kernel, GB/s on one core", "gigabytes_per_second", "kernel_encode", None, True, 1.4),
+    Bar(
+        "source order, memory for all rows against few",
+        "peak_rss",
+        "source_order",
+        "source_order_few",
+        False,
+        1.25,
+    ),
+    Bar(
+        "shuffle, memory for all rows against few", "peak_rss", "shuffle", "shuffle_few", False, 1.5
+    ),
+    Bar(
+        "gzip against zlib level 6, speed",
+        "rows_per_second",
+        "gzip_default",
+        "zlib_level_6",
+        True,
+        5,
+    ),
+    Bar(
+        "gzip against zlib level 6, size",
+        "bytes_per_row",
+        "gzip_default",
+        "zlib_level_6",
+        False,
+        1.15,
+    ),
+    Bar("--help, seconds", "seconds", "help", None, False, 0.5),
+)

@@ -1,0 +1,165 @@
+"""Medians, bars and tables of what was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import os
+import platform
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cases import BARS, CASES, Bar, Metric
+from measure import Outcome
+
+VERSIONS_OF = ("beam-tfrecord", "apache-beam", "pyarrow", "numpy", "tensorflow", "tfx-bsl", "isal")
+MEGA = 1e6
+GIGA = 1e9
+
+
+def figure(outcome: Outcome, metric: Metric) -> float:
+    """Return one figure of one run."""
+    if metric == "rows_per_second":
+        return outcome.rows / outcome.seconds
+    if metric == "bytes_per_row":
+        return outcome.output_bytes / outcome.rows
+    if metric == "gigabytes_per_second":
+        return outcome.output_bytes / outcome.seconds / GIGA
+    return float(outcome.seconds if metric == "seconds" else outcome.peak_rss)
+
+
+def median(outcomes: Sequence[Outcome], metric: Metric) -> float | None:
+    """Return the median over the runs that worked, None where none did."""
+    values = [figure(outcome, metric) for outcome in outcomes if not outcome.error]
+    return statistics.median(values) if values else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """A bar and what was measured for it; `measured` is None where a case is missing."""
+
+    bar: Bar
+    measured: float | None
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the bar is met; None where it cannot be told."""
+        if self.measured is None:
+            return None
+        if self.bar.at_least:
+            return self.measured >= self.bar.threshold
+        return self.measured <= self.bar.threshold
+
+    @property
+    def verdict(self) -> str:
+        """Met or missed, and by what part of the threshold."""
+        if self.measured is None:
+            return "not measured"
+        part = abs(self.measured / self.bar.threshold - 1)
+        return f"{'met' if self.met else 'MISSED'} by {part:.0%}"
+
+
+def judge(results: Mapping[str, Sequence[Outcome]], bars: Sequence[Bar] = BARS) -> list[Judged]:
+    """Compare medians with the bars."""
+    judged = []
+    for bar in bars:
+        measured = median(results.get(bar.numerator, ()), bar.metric)
+        if bar.denominator is not None and measured is not None:
+            below = median(results.get(bar.denominator, ()), bar.metric)
+            measured = measured / below if below else None
+        judged.append(Judged(bar, measured))
+    return judged
+
+
+def _filesystem_type(folder: Path) -> str:
+    """Return the type of the filesystem a folder lies on, from the longest mount point above."""
+    try:
+        mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+    except OSError:
+        return "unknown"
+    above = {str(parent) for parent in (folder.resolve(), *folder.resolve().parents)}
+    fitting = [(len(point), kind) for point, kind in mounts if point in above]
+    return max(fitting)[1] if fitting else "unknown"
+
+
+def describe_machine(work: Path, fast: Path | None) -> dict[str, Any]:
+    """Return what a reader needs to judge the figures; no names and no paths of this machine."""
+    model = platform.processor()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        model = names[0].partition(":")[2].strip() if names else model
+    versions = {}
+    for name in VERSIONS_OF:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = "not installed"
+    return {
+        "cores": os.cpu_count(),
+        "cpu": model,
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "system": f"{platform.system()} {platform.release().split('-')[0]} {platform.machine()}",
+        "python": platform.python_version(),
+        "filesystem": _filesystem_type(work),
+        "fast_filesystem": _filesystem_type(fast) if fast else None,
+        "versions": versions,
+    }
+
+
+def _case_line(name: str, outcomes: Sequence[Outcome]) -> str:
+    worked = [outcome for outcome in outcomes if not outcome.error]
+    if not worked:
+        why = outcomes[-1].error if outcomes else "not run"
+        return f"| {name} | | | | | | {why.replace('|', '/')[:100]} |"
+    seconds = [outcome.seconds for outcome in worked]
+    rows = statistics.median(outcome.rows for outcome in worked)
+    middle = statistics.median(seconds)
+    rate = f"{rows / middle / MEGA:.3f}" if rows else ""
+    speed = f"{statistics.median(it.output_bytes for it in worked) / middle / MEGA:.0f}"
+    peak = f"{statistics.median(outcome.peak_rss for outcome in worked) / MEGA:.0f}"
+    spread = f"{middle:.2f} ({min(seconds):.2f}-{max(seconds):.2f})"
+    return f"| {name} | {rows:.0f} | {spread} | {rate} | {speed} | {peak} | {CASES[name].about} |"
+
+
+def as_markdown(results: Mapping[str, Sequence[Outcome]]) -> str:
+    """Return the table of the cases and the table of the bars."""
+    lines = [
+        "| case | rows | seconds (min-max) | M rows/s | MB/s out | peak RSS, MB | what it does |",
+        "|---|---:|---:|---:|---:|---:|---|",
+        *(_case_line(name, outcomes) for name, outcomes in results.items()),
+        "",
+        "| bar | measured | threshold | |",
+        "|---|---:|---:|---|",
+    ]
+    for judged in judge(results):
+        measured = "" if judged.measured is None else f"{judged.measured:.3g}"
+        threshold = f"{'≥' if judged.bar.at_least else '≤'} {judged.bar.threshold:g}"
+        lines.append(f"| {judged.bar.name} | {measured} | {threshold} | {judged.verdict} |")
+    return "\n".join(lines)
+
+
+def as_json(results: Mapping[str, Sequence[Outcome]], **about: Any) -> dict[str, Any]:
+    """Return everything measured, with medians and bars, ready for JSON."""
+    metrics: tuple[Metric, ...] = ("seconds", "rows_per_second", "peak_rss")
+    return {
+        **about,
+        "cases": {
+            name: {
+                "about": CASES[name].about,
+                "medians": {
+                    metric: median(outcomes, metric)
+                    for metric in metrics
+                    if metric != "rows_per_second" or any(outcome.rows for outcome in outcomes)
+                },
+                "runs": [dataclasses.asdict(outcome) for outcome in outcomes],
+            }
+            for name, outcomes in results.items()
+        },
+        "bars": [
+            {**dataclasses.asdict(judged.bar), "measured": judged.measured, "met": judged.met}
+            for judged in judge(results)
+        ],
+    }

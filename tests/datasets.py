@@ -1,0 +1,79 @@
+"""Small inputs, and ways to look at a dataset that do not go through the code under test."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+
+def sample_table(rows: int, *, seed: int = 0) -> pa.Table:
+    """Return a table with an id, floats, text with nulls, and lists."""
+    rng = np.random.default_rng(seed)
+    names = np.array(["ann", "bob", "çelik", "дима", "e,f", 'g"h', "line\nbreak", ""])
+    return pa.table(
+        {
+            "id": pa.array(np.arange(rows), pa.int64()),
+            "x": pa.array(rng.standard_normal(rows).astype("float32")),
+            "name": pa.array(
+                [
+                    None if is_missing else str(name)
+                    for name, is_missing in zip(
+                        names[rng.integers(0, len(names), rows)],
+                        rng.random(rows) < 0.1,
+                        strict=True,
+                    )
+                ],
+                pa.string(),
+            ),
+        }
+    )
+
+
+def write_parquet(directory: Path, table: pa.Table, *, files: int = 1, group_rows: int = 100) -> str:
+    """Write a table as Parquet files of nearly equal size; return their directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    bounds = [table.num_rows * i // files for i in range(files + 1)]
+    for number in range(files):
+        part = table.slice(bounds[number], bounds[number + 1] - bounds[number])
+        pq.write_table(part, directory / f"part-{number:03d}.parquet", row_group_size=group_rows)
+    return str(directory)
+
+
+def shard_hashes(directory: str | os.PathLike[str]) -> dict[str, str]:
+    """Return the SHA-256 of every file whose bytes must not differ from run to run."""
+    return {
+        name: hashlib.sha256((Path(directory) / name).read_bytes()).hexdigest()
+        for name in sorted(os.listdir(directory))
+        if name != "job.json" and (Path(directory) / name).is_file()
+    }
+
+
+def read_examples(directory: str | os.PathLike[str], split: str | None = None) -> Iterator[Any]:
+    """Yield the `tf.train.Example`s of a dataset by TensorFlow alone, shard after shard."""
+    import tensorflow as tf
+
+    manifest = json.loads((Path(directory) / "manifest.json").read_text())
+    for name, content in manifest["splits"].items():
+        if split in (None, name):
+            for shard in content["shards"]:
+                path = str(Path(directory) / shard["path"])
+                files = tf.data.TFRecordDataset(path, compression_type=manifest["compression"])
+                for record in files:
+                    yield tf.train.Example.FromString(record.numpy())
+
+
+def ids(directory: str | os.PathLike[str], split: str | None = None) -> list[int]:
+    """Return the feature ``id`` of every example, in the order of the files."""
+    return [
+        example.features.feature["id"].int64_list.value[0]
+        for example in read_examples(directory, split)
+    ]

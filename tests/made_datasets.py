@@ -1,0 +1,127 @@
+"""Datasets made by hand from tables: rows to splits and shards as a test says.
+
+Hashes come from the `xxhash` package and the framing of records from TensorFlow's description of
+it, so that what is read was not written by the reader's own helpers.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from beam_tfrecord.arena import Arena
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.encoding import Encoder
+from beam_tfrecord.manifest import Manifest, Shard, Split
+from beam_tfrecord.schema import Feature, Observed, Schema
+
+# XXH64 of b"content" with seed 0: the seed of the hash over all examples.
+CONTENT_SEED = xxhash.xxh64_intdigest(b"content", 0)
+
+
+def framed(payload: bytes) -> bytes:
+    """Return a record in TFRecord framing."""
+    length = len(payload).to_bytes(8, "little")
+    return length + _masked(length) + payload + _masked(payload)
+
+
+def _masked(data: bytes) -> bytes:
+    crc = google_crc32c.value(data)
+    return ((((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
+
+
+def encoded(table: pa.Table, schema: Schema) -> list[bytes]:
+    """Return the examples of a table's rows."""
+    arena = Arena()
+    payloads = []
+    for data in table.to_batches():
+        arena.reset()
+        Encoder(schema).encode(Batch(data), arena)
+        frames, starts = bytes(arena.used_data()), arena.used_starts().tolist()
+        ends = [*starts[1:], len(frames)]
+        payloads += [frames[a + 12 : b - 4] for a, b in zip(starts, ends, strict=True)]
+    return payloads
+
+
+def observed(table: pa.Table, schema: Schema) -> Schema:
+    """Return the schema with missing counts, and the range of plain numbers."""
+    seen = {}
+    for feature in schema.features:
+        column = table[feature.name]
+        low = high = None
+        if pa.types.is_integer(feature.type) or pa.types.is_floating(feature.type):
+            values = [value for value in column.to_pylist() if value is not None]
+            low, high = min(values, default=None), max(values, default=None)
+        seen[feature.name] = Observed(column.null_count, low, high)
+    return schema.with_observed(seen)
+
+
+def write_examples(
+    directory: Path,
+    splits: Mapping[str, Sequence[Sequence[bytes]]],
+    schema: Schema,
+    *,
+    compression: str = "",
+    group: tuple[str, ...] | None = None,
+) -> Manifest:
+    """Write examples by split and shard, with the manifest and ``schema.json``."""
+    directory.mkdir(parents=True, exist_ok=True)
+    written = {}
+    content = 0
+    for name, shards in splits.items():
+        described = []
+        for number, payloads in enumerate(shards):
+            stream = b"".join(framed(payload) for payload in payloads)
+            path = f"{name}-{number:05d}-of-{len(shards):05d}.tfrecord" + ".gz" * bool(compression)
+            stored = gzip.compress(stream, mtime=0) if compression else stream
+            (directory / path).write_bytes(stored)
+            digest = f"{xxhash.xxh64_intdigest(stream):016x}"
+            described.append(Shard(path, len(payloads), len(stream), digest))
+            content += sum(xxhash.xxh64_intdigest(one, CONTENT_SEED) for one in payloads)
+        written[name] = Split(tuple(described))
+    text = schema.dumps().encode()
+    (directory / "schema.json").write_bytes(text)
+    manifest = Manifest(
+        fingerprint="",
+        content=f"{content % 2**64:016x}",
+        order="shuffled",
+        seed=0,
+        compression=compression,
+        key=None,
+        group=group,
+        place="bytes",
+        schema=schema,
+        source=None,
+        rejects={"rows": 0},
+        sidecars={"schema.json": f"{xxhash.xxh64_intdigest(text):016x}"},
+        splits=written,
+    )
+    (directory / "manifest.json").write_text(manifest.dumps())
+    return manifest
+
+
+def make_dataset(
+    directory: Path,
+    table: pa.Table,
+    *,
+    splits: Mapping[str, Sequence[int]] | None = None,
+    shards: int = 2,
+    compression: str = "",
+    features: Sequence[Feature] | None = None,
+) -> Manifest:
+    """Write a table: `splits` are row numbers by name, cut into nearly equal shards."""
+    arrow = Schema.from_arrow(table.schema)
+    schema = observed(table, arrow if features is None else Schema(tuple(features)))
+    payloads = encoded(table, schema)
+    chosen = {"data": range(len(payloads))} if splits is None else splits
+    cut = {
+        name: [[payloads[row] for row in part] for part in np.array_split(list(rows), shards)]
+        for name, rows in chosen.items()
+    }
+    return write_examples(directory, cut, schema, compression=compression)

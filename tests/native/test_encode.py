@@ -1,0 +1,247 @@
+"""Encoding: golden bytes, the reference, protobuf, TensorFlow and tfx_bsl."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from beam_tfrecord import native
+from beam_tfrecord.native import reference
+from tests.native.strategies import batches, by_protobuf, payloads, run_encode
+
+KERNELS = [pytest.param(native, id="native"), pytest.param(reference, id="reference")]
+RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=300)
+
+
+def test_the_compiled_kernel_is_what_these_tests_run() -> None:
+    assert native.IS_NATIVE
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (pa.array([5], pa.int64()), "0a0c0a0a0a017812051a030a0105"),
+        (pa.array([True]), "0a0c0a0a0a017812051a030a0101"),
+        (pa.array([300], pa.uint16()), "0a0d0a0b0a017812061a040a02ac02"),
+        (pa.array([-1], pa.int8()), "0a150a130a0178120e1a0c0a0affffffffffffffffff01"),
+        (pa.array([1.5], pa.float32()), "0a0f0a0d0a0178120812060a040000c03f"),
+        (pa.array([1.5], pa.float64()), "0a0f0a0d0a0178120812060a040000c03f"),
+        (pa.array([np.float16(1.5)], pa.float16()), "0a0f0a0d0a0178120812060a040000c03f"),
+        (pa.array(["ab"]), "0a0d0a0b0a017812060a040a026162"),
+        (pa.array([""]), "0a0b0a090a017812040a020a00"),
+        (pa.array([None], pa.int64()), "0a00"),
+        (pa.array([[]], pa.list_(pa.int64())), "0a090a070a017812021a00"),
+        (pa.array([[]], pa.list_(pa.float32())), "0a090a070a017812021200"),
+        (pa.array([[]], pa.list_(pa.string())), "0a090a070a017812020a00"),
+        (pa.array([[1, 300]], pa.list_(pa.int64())), "0a0e0a0c0a017812071a050a0301ac02"),
+        (pa.array([["a", ""]], pa.list_(pa.string())), "0a0e0a0c0a017812070a050a01610a00"),
+    ],
+)
+def test_golden_payloads(kernel: ModuleType, array: pa.Array, expected: str) -> None:
+    written = run_encode(kernel, pa.record_batch([array], ["x"]))
+    assert payloads(written)[0].hex() == expected
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_golden_record_with_its_frame(kernel: ModuleType) -> None:
+    # The bytes that tf.io.TFRecordWriter gives for an empty Example with Features set.
+    written = run_encode(kernel, pa.record_batch([pa.array([None], pa.int8())], ["x"]), at=3)
+    assert written.starts == [3]
+    head = struct.pack("<Q", 2)
+    assert written.data[:8] == head
+    for checksum, covered in ((written.data[8:12], head), (written.data[14:], b"\x0a\x00")):
+        crc = google_crc32c.value(covered)
+        masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+        assert checksum == struct.pack("<I", masked)
+
+
+@RELAXED
+@given(batches(), st.data())
+def test_native_equals_reference(batch: pa.RecordBatch, data: st.DataObject) -> None:
+    marks = st.lists(st.booleans(), min_size=batch.num_rows, max_size=batch.num_rows)
+    skip = np.array(data.draw(marks), bool) if data.draw(st.booleans()) else None
+    fast, slow = (run_encode(kernel, batch, 5, skip) for kernel in (native, reference))
+    assert fast.data == slow.data
+    assert (fast.starts, fast.rows) == (slow.starts, slow.rows)
+    assert fast.encoded[:3] == slow.encoded[:3]
+    assert fast.encoded.max_relative_error.tolist() == slow.encoded.max_relative_error.tolist()
+
+
+@RELAXED
+@given(batches())
+def test_protobuf_gives_the_same_bytes(batch: pa.RecordBatch) -> None:
+    for payload in payloads(run_encode(native, batch)):
+        example = tf.train.Example.FromString(payload)
+        assert by_protobuf(example) == payload
+
+
+def test_protobufs_own_order_is_ours_where_no_name_begins_another() -> None:
+    names = ["z", "é", "A", "a1", "a2", "_"]
+    batch = pa.record_batch([pa.array([i]) for i in range(6)], names)
+    (payload,) = payloads(run_encode(native, batch))
+    example = tf.train.Example.FromString(payload)
+    assert example.SerializeToString(deterministic=True) == payload
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_of_two_names_the_beginning_of_the_other_comes_first(kernel: ModuleType) -> None:
+    batch = pa.record_batch([pa.array([1]), pa.array([2])], ["ab", "a"])
+    payload = payloads(run_encode(kernel, batch))[0].hex()
+    assert payload == "0a19" + "0a0a0a016112051a030a0102" + "0a0b0a02616212051a030a0101"
+
+
+def test_values_reach_protobuf_unchanged() -> None:
+    columns = {
+        "i": pa.array([-(2**63), 2**63 - 1, None], pa.int64()),
+        "u": pa.array([2**63 - 1, 0, 127], pa.uint64()),
+        "f": pa.array([[0.5, -1.25], [], None], pa.list_(pa.float64())),
+        "s": pa.array(["é", "", None], pa.string_view()),
+        "b": pa.array([[b"\xff", b"x" * 200], None, []], pa.large_list(pa.binary())),
+    }
+    batch = pa.record_batch(list(columns.values()), list(columns))
+    got = []
+    for payload in payloads(run_encode(native, batch)):
+        features = tf.train.Example.FromString(payload).features.feature
+        got.append(
+            {
+                name: list(getattr(feature, feature.WhichOneof("kind")).value)
+                for name, feature in sorted(features.items())
+            }
+        )
+    assert got == [
+        {
+            "b": [b"\xff", b"x" * 200],
+            "f": [0.5, -1.25],
+            "i": [-(2**63)],
+            "s": ["é".encode()],
+            "u": [2**63 - 1],
+        },
+        {"f": [], "i": [2**63 - 1], "s": [b""], "u": [0]},
+        {"b": [], "u": [127]},
+    ]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(
+    ("array", "code"),
+    [
+        (pa.array([2**63], pa.uint64()), "integer-overflow"),
+        (pa.array([1e39], pa.float64()), "float-overflow"),
+        (pa.array([[1e39]], pa.list_(pa.float64())), "float-overflow"),
+        (pa.array([b"\xc0\x80"]).view(pa.string()), "invalid-utf8"),
+        (pa.array([[1, None]], pa.list_(pa.int64())), "null-in-list"),
+        (pa.array([["a", None]], pa.list_(pa.string())), "null-in-list"),
+    ],
+)
+def test_a_bad_value_rejects_its_row(kernel: ModuleType, array: pa.Array, code: str) -> None:
+    written = run_encode(kernel, pa.record_batch([array], ["x"]))
+    assert written.data == b""
+    assert [(r, c, native.REJECT_CODES[k]) for r, c, k in written.encoded.rejects] == [(0, 0, code)]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_first_column_of_the_batch_is_blamed_not_the_first_name(kernel: ModuleType) -> None:
+    bad = pa.array([2**63], pa.uint64())
+    infinite = pa.array([1e39], pa.float64())
+    written = run_encode(kernel, pa.record_batch([infinite, bad], ["z", "a"]))
+    assert written.encoded.rejects == [(0, 0, native.FLOAT_OVERFLOW)]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_infinities_and_nan_payloads_pass(kernel: ModuleType) -> None:
+    nan = pa.py_buffer(struct.pack("<I", 0x7F812345))
+    batch = pa.record_batch([pa.Array.from_buffers(pa.float32(), 1, [None, nan])], ["x"])
+    assert payloads(run_encode(kernel, batch))[0][-4:] == bytes.fromhex("4523817f")
+    batch = pa.record_batch([pa.array([float("-inf")], pa.float64())], ["x"])
+    assert payloads(run_encode(kernel, batch))[0][-4:] == bytes.fromhex("000080ff")
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_rounding_is_reported_for_each_column(kernel: ModuleType) -> None:
+    columns = [pa.array([1.0, 0.1]), pa.array([0.5, 2.0]), pa.array([1e-60, 1.0])]
+    written = run_encode(kernel, pa.record_batch(columns, ["a", "b", "c"]))
+    # 0.1 rounds to 13421773 / 2^27; 1e-60 is lost whole.
+    assert written.encoded.max_relative_error.tolist() == [1.4901161138336505e-08, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_rows_that_are_not_written_do_not_count_as_rounded(kernel: ModuleType) -> None:
+    batch = pa.record_batch([pa.array([0.1, 1.0])], ["a"])
+    written = run_encode(kernel, batch, skip=np.array([1, 0], np.uint8))
+    assert written.rows == [1]
+    assert written.encoded.max_relative_error.tolist() == [0.0]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_bad_arguments_are_refused(kernel: ModuleType) -> None:
+    batch = pa.record_batch([pa.array([1])], ["x"])
+    out, one = np.zeros(20, np.uint8), np.zeros(1, np.int64)
+    with pytest.raises(ValueError, match="out is too short"):
+        kernel.encode(batch, out, 0, one, one.copy())
+    with pytest.raises(ValueError, match="room for 1 rows"):
+        kernel.encode(batch, out, 0, one[:0], one)
+    with pytest.raises(TypeError, match="column 'x' is date32"):
+        kernel.encode_bound(pa.record_batch([pa.array([0], pa.date32())], ["x"]))
+    with pytest.raises(ValueError, match="column 'x' is there twice"):
+        kernel.encode_bound(pa.record_batch([pa.array([1]), pa.array([2])], ["x", "x"]))
+
+
+def test_a_payload_above_2_gib_is_too_large() -> None:
+    piece = pa.array([b"x" * (1 << 24)], pa.binary_view())
+    views = pa.py_buffer(piece.buffers()[1].to_pybytes() * 128)
+    values = pa.Array.from_buffers(pa.binary_view(), 128, [None, views, piece.buffers()[2]])
+    lists = pa.ListArray.from_arrays(pa.array([0, 128, 128], pa.int32()), values)
+    out, starts, rows = np.zeros(200, np.uint8), np.zeros(2, np.int64), np.zeros(2, np.int64)
+    encoded = native.encode(pa.record_batch([lists], ["x"]), out, 0, starts, rows)
+    assert encoded.rejects == [(0, native.WHOLE_ROW, native.TOO_LARGE)]
+    assert (encoded.records, rows[0]) == (1, 1)
+
+
+def test_many_rows_and_columns_cross_every_block_edge(tmp_path: Path) -> None:
+    rows = 1500
+    numbers = np.arange(rows, dtype=np.int64) * 7919 - 5_000_000
+    columns: dict[str, Any] = {
+        "n": pa.array(numbers),
+        "f": pa.array(numbers.astype(np.float32) / 8),
+        "t": pa.array(["é" * (i % 90) for i in range(rows)]),
+        "l": pa.array([list(range(i % 40)) for i in range(rows)]),
+    }
+    batch = pa.record_batch(list(columns.values()), list(columns))
+    path = tmp_path / "x.tfrecord"
+    path.write_bytes(run_encode(native, batch).data)
+    spec = {
+        "n": tf.io.FixedLenFeature([], tf.int64),
+        "f": tf.io.FixedLenFeature([], tf.float32),
+        "t": tf.io.FixedLenFeature([], tf.string),
+        "l": tf.io.RaggedFeature(tf.int64),
+    }
+    serialized = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+    parsed = tf.io.parse_example(serialized, spec)
+    assert parsed["n"].numpy().tolist() == numbers.tolist()
+    assert parsed["f"].numpy().tolist() == columns["f"].to_pylist()
+    assert [t.decode() for t in parsed["t"].numpy()] == columns["t"].to_pylist()
+    assert parsed["l"].to_list() == columns["l"].to_pylist()
+
+
+def test_tfx_bsl_reads_the_same_table() -> None:
+    example_coder = pytest.importorskip("tfx_bsl.coders.example_coder")
+    batch = pa.record_batch(
+        [
+            pa.array([[1], [-2]], pa.large_list(pa.int64())),
+            pa.array([[b"a", b""], [b"c"]], pa.large_list(pa.large_binary())),
+        ],
+        ["i", "s"],
+    )
+    decoder = example_coder.ExamplesToRecordBatchDecoder()
+    assert decoder.DecodeBatch(payloads(run_encode(native, batch))).to_pydict() == batch.to_pydict()

@@ -1,0 +1,202 @@
+"""Decode, discover and canonicalize against protobuf, on good, odd and broken bytes."""
+
+from __future__ import annotations
+
+import random
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+import xxhash
+from google.protobuf.message import DecodeError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from beam_tfrecord import native
+from beam_tfrecord.native import reference
+from beam_tfrecord.native.reference import wire
+from tests.native.strategies import batches, by_protobuf, payloads, run_encode
+from tests.native.test_records import framed
+
+KERNELS = [pytest.param(native, id="native"), pytest.param(reference, id="reference")]
+RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=300)
+
+
+def canonical_by_protobuf(payload: bytes) -> bytes | None:
+    """Return the canonical bytes as protobuf gives them."""
+    try:
+        example = tf.train.Example.FromString(payload)
+    except DecodeError:
+        return None
+    example.DiscardUnknownFields()
+    return by_protobuf(example)
+
+
+ODD_BYTES = [0, 1, 4, 10, 12, 18, 26, 127, 128, 255]
+
+
+def lists(kind: int) -> st.SearchStrategy[bytes]:
+    """Draw the message of a list of the kind: packed, unpacked, mixed, with unknown fields."""
+    varints = st.integers(-(2**63), 2**63 - 1).map(wire.varint)
+    packed = {
+        1: st.binary(max_size=4).map(lambda v: wire.field(1, v)),
+        2: st.one_of(
+            st.binary(max_size=2).map(lambda v: wire.field(1, v * 4)),
+            st.binary(min_size=4, max_size=4).map(lambda v: b"\x0d" + v),
+        ),
+        3: st.one_of(
+            st.lists(varints, max_size=3).map(lambda v: wire.field(1, b"".join(v))),
+            varints.map(lambda v: b"\x08" + v),
+        ),
+    }[kind]
+    return st.lists(st.one_of(packed, packed, UNKNOWN), max_size=3).map(b"".join)
+
+
+UNKNOWN = st.sampled_from(
+    [
+        b"\x38\x96\x01",
+        b"\x39" + b"8" * 8,
+        wire.field(7, b"seven"),
+        b"\x3d" + b"4" * 4,
+        b"\x3b\x08\x01\x3c",
+        b"\x3b\x43\x44\x3c",
+    ]
+)
+FEATURE = st.lists(
+    st.one_of(UNKNOWN, *(lists(k).map(lambda v, k=k: wire.field(k, v)) for k in (1, 2, 3))),
+    max_size=3,
+).map(b"".join)
+# No unknown fields here: upb then drops the whole entry, the C++ and Python runtimes do not.
+KEY = st.sampled_from([b"a", b"b", b"", b"\xff"]).map(lambda k: wire.field(1, k))
+ENTRY = st.lists(st.one_of(KEY, FEATURE.map(lambda v: wire.field(2, v))), max_size=3).map(b"".join)
+FEATURES = st.lists(st.one_of(UNKNOWN, ENTRY.map(lambda v: wire.field(1, v))), max_size=4).map(
+    b"".join
+)
+EXAMPLE = st.lists(st.one_of(UNKNOWN, FEATURES.map(lambda v: wire.field(1, v))), max_size=3).map(
+    b"".join
+)
+
+
+@RELAXED
+@given(EXAMPLE)
+def test_odd_forms_become_what_protobuf_makes_of_them(payload: bytes) -> None:
+    expected = canonical_by_protobuf(payload)
+    assert native.canonicalize(payload) == expected
+    assert reference.canonicalize(payload) == expected
+
+
+@RELAXED
+@given(EXAMPLE, st.randoms(use_true_random=False))
+def test_broken_bytes_are_told_as_protobuf_tells_them(payload: bytes, rng: random.Random) -> None:
+    broken = bytearray(payload)
+    for _ in range(rng.randint(1, 3)):
+        if broken:
+            broken[rng.randrange(len(broken))] = rng.choice(ODD_BYTES)
+    broken = broken[: rng.randint(0, len(broken))] if rng.random() < 0.3 else broken
+    canonical = native.canonicalize(broken)
+    assert (canonical is None) == (canonical_by_protobuf(bytes(broken)) is None)
+    assert reference.canonicalize(broken) == canonical
+    hashed = xxhash.xxh64_intdigest(bytes(broken) if canonical is None else canonical, 5)
+    data, starts = framed([bytes(broken)])
+    assert native.canonical_hashes(data, starts, 5).tolist() == [hashed]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_unknown_fields_of_a_map_entry_are_left_out(kernel: ModuleType) -> None:
+    entry = wire.field(1, b"\x38\x05" + wire.field(1, b"x") + wire.field(2, b"\x1a\x00"))
+    assert kernel.canonicalize(wire.field(1, entry)).hex() == "0a090a070a017812021a00"
+
+
+@RELAXED
+@given(st.lists(EXAMPLE, max_size=4))
+def test_decode_and_discover_equal_the_reference(examples: list[bytes]) -> None:
+    data, starts = framed(examples)
+    wanted = [(b"a", 1), (b"b", 3), (b"", 2), (b"never", 2)]
+    for run in (
+        lambda kernel: plain(kernel.decode(data, starts, wanted)),
+        lambda kernel: kernel.discover(data, starts),
+    ):
+        assert outcome(run, native) == outcome(run, reference)
+
+
+def outcome(run: Any, kernel: ModuleType) -> Any:
+    """Return the result, or the message of the error."""
+    try:
+        return run(kernel)
+    except ValueError as error:
+        return str(error)
+
+
+def plain(columns: list[native.Column]) -> list[Any]:
+    """Return columns as comparable values, floats by their bits."""
+    return [
+        [None if array is None else (array.dtype.str, array.tobytes()) for array in column]
+        for column in columns
+    ]
+
+
+@RELAXED
+@given(batches())
+def test_encoded_rows_are_canonical_and_decode_alike(batch: pa.RecordBatch) -> None:
+    written = run_encode(native, batch)
+    starts = np.array(written.starts, np.int64)
+    assert [native.canonicalize(p) for p in payloads(written)] == payloads(written)
+    found = native.discover(written.data, starts)
+    assert found == reference.discover(written.data, starts)
+    wanted = [(name, feature.kind) for name, feature in found.items()]
+    fast, slow = (plain(k.decode(written.data, starts, wanted)) for k in (native, reference))
+    assert fast == slow
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_decode_gives_values_offsets_and_presence(kernel: ModuleType) -> None:
+    batch = pa.record_batch(
+        [
+            pa.array([[1, -1], None, []], pa.list_(pa.int64())),
+            pa.array(["ab", "", None]),
+            pa.array([0.5, None, -2.0], pa.float32()),
+        ],
+        ["i", "s", "f"],
+    )
+    written = run_encode(native, batch)
+    i, s, f, none = kernel.decode(
+        written.data, np.array(written.starts), [(b"i", 3), (b"s", 1), (b"f", 2), (b"none", 3)]
+    )
+    assert (i.values.dtype, i.values.tolist()) == (np.int64, [1, -1])
+    assert (i.row_offsets.tolist(), i.present.tolist()) == ([0, 2, 2, 2], [1, 0, 1])
+    assert (s.values.tobytes(), s.value_offsets.tolist()) == (b"ab", [0, 2, 2])
+    assert (s.row_offsets.tolist(), s.present.tolist()) == ([0, 1, 2, 2], [1, 1, 0])
+    assert (f.values.dtype, f.values.tolist()) == (np.float32, [0.5, -2.0])
+    assert (none.values.tolist(), none.present.tolist()) == ([], [0, 0, 0])
+    assert i.value_offsets is None
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_faults_name_record_and_feature(kernel: ModuleType) -> None:
+    data, starts = framed([b"\x0a\x00", wire.field(1, wire.feature_entry(b"x", 1, [b"v"]))])
+    with pytest.raises(ValueError, match="record 1: feature 'x' holds bytes values, not int64"):
+        kernel.decode(data, starts, [(b"x", 3)])
+    data, starts = framed([b"\x0a\x00", b"\x0a\x05\x00"])
+    with pytest.raises(ValueError, match="record 1: not a tf"):
+        kernel.decode(data, starts, [(b"x", 3)])
+    with pytest.raises(ValueError, match="record 1: not a tf"):
+        kernel.discover(data, starts)
+    mixed = [wire.field(1, wire.feature_entry(b"x", k, [])) for k in (1, 3)]
+    data, starts = framed(mixed)
+    with pytest.raises(ValueError, match="record 1: feature 'x' is of another kind than before"):
+        kernel.discover(data, starts)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_discover_counts_over_the_records_that_have_the_feature(kernel: ModuleType) -> None:
+    batch = pa.record_batch(
+        [pa.array([[1, 2, 3], None, [4]]), pa.array(["a", "b", None])], ["i", "s"]
+    )
+    written = run_encode(native, batch)
+    assert kernel.discover(written.data, np.array(written.starts)) == {
+        b"i": (3, 2, 1, 3),
+        b"s": (1, 2, 1, 1),
+    }

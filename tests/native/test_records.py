@@ -1,0 +1,181 @@
+"""Framed records: scan, sort, gather, runs; native and reference alike."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_tfrecord import native
+from beam_tfrecord.native import reference
+
+KERNELS = [pytest.param(native, id="native"), pytest.param(reference, id="reference")]
+QUICK = settings(deadline=None, max_examples=150)
+
+
+def framed(payloads: list[bytes]) -> tuple[bytes, np.ndarray]:
+    """Return the records and their starts, by the reference."""
+    array = pa.array(payloads, pa.binary())
+    out, starts = (
+        np.zeros(reference.frame_bound(array), np.uint8),
+        np.zeros(len(payloads), np.int64),
+    )
+    return out[: reference.frame(array, out, 0, starts)].tobytes(), starts
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("arrow_type", [pa.binary(), pa.large_binary()])
+def test_frame_writes_what_tensorflow_writes(
+    kernel: ModuleType, arrow_type: pa.DataType, tmp_path: Path
+) -> None:
+    payloads = [b"", b"one", b"x" * 5000]
+    with tf.io.TFRecordWriter(str(tmp_path / "x")) as writer:
+        for payload in payloads:
+            writer.write(payload)
+    array = pa.array([b"before", *payloads, b"after"], arrow_type).slice(1, 3)
+    out, starts = np.zeros(4 + kernel.frame_bound(array), np.uint8), np.zeros(3, np.int64)
+    size = kernel.frame(array, out, 4, starts)
+    assert out[4 : 4 + size].tobytes() == (tmp_path / "x").read_bytes()
+    assert starts.tolist() == [4, 20, 39]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_frame_refuses_nulls_other_types_and_short_arrays(kernel: ModuleType) -> None:
+    out, starts = np.zeros(8, np.uint8), np.zeros(1, np.int64)
+    with pytest.raises(ValueError, match="a null cannot be framed"):
+        kernel.frame(pa.array([None], pa.binary()), out, 0, starts)
+    with pytest.raises(TypeError, match="not string"):
+        kernel.frame(pa.array(["x"]), out, 0, starts)
+    with pytest.raises(ValueError, match="out is too short"):
+        kernel.frame(pa.array([b"x"]), out, 0, starts)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_scan_stops_before_the_record_that_is_not_whole(kernel: ModuleType) -> None:
+    data, starts = framed([b"a", b"bcd", b"e" * 400])
+    ends = [*starts[1:].tolist(), len(data)]
+    for cut in range(len(data) + 1):
+        whole = sum(end <= cut for end in ends)
+        found = kernel.scan_frames(data[:cut], True)
+        assert found.starts.tolist() == starts[:whole].tolist()
+        assert (found.consumed, found.fault) == ([0, *ends][whole], None)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(
+    ("position", "reason"),
+    [
+        (17, "the checksum of the length does not match"),
+        (25, "the checksum of the length does not match"),
+        (29, "the checksum of the payload does not match"),
+        (33, "the checksum of the payload does not match"),
+    ],
+)
+def test_scan_names_the_fault(kernel: ModuleType, position: int, reason: str) -> None:
+    data = bytearray(framed([b"a", b"bcd", b"e"])[0])
+    data[position] ^= 1
+    found = kernel.scan_frames(data, True)
+    assert (found.starts.tolist(), found.consumed, found.fault) == ([0], 17, (17, reason))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_scan_without_verify_bounds_lengths(kernel: ModuleType) -> None:
+    data, _ = framed([b"a", b"b"])
+    huge = data[:17] + struct.pack("<Q", 2**62) + data[25:]
+    assert kernel.scan_frames(huge, False).consumed == 17
+    impossible = data[:17] + struct.pack("<Q", 2**64 - 5) + data[25:]
+    assert kernel.scan_frames(impossible, False).fault == (17, "the length is impossible")
+
+
+ITEMS = st.lists(
+    st.tuples(
+        st.sampled_from([0, 1, 65535]),
+        st.sampled_from([0, 1, 255, 256, 2**32, 2**63, 2**64 - 1]),
+        st.binary(max_size=3),
+    ),
+    max_size=40,
+)
+
+
+@QUICK
+@given(ITEMS, st.booleans(), st.booleans())
+def test_sort_orders_by_split_place_and_bytes(
+    items: list[tuple[int, int, bytes]], with_splits: bool, by_bytes: bool
+) -> None:
+    data, starts = framed([payload for _, _, payload in items])
+    splits = np.array([split for split, _, _ in items], np.uint16) if with_splits else None
+    places = np.array([place for _, place, _ in items], np.uint64)
+
+    def key(i: int) -> tuple[int, int, bytes]:
+        split, place, payload = items[i]
+        return split if with_splits else 0, place, payload if by_bytes else b""
+
+    expected = sorted(range(len(items)), key=key)
+    for kernel in (native, reference):
+        assert kernel.sort_records(data, starts, splits, places, by_bytes).tolist() == expected
+
+
+def test_sort_of_many_random_places_is_numpys() -> None:
+    places = np.random.default_rng(4).integers(0, 2**64, 50_000, np.uint64)
+    starts = np.zeros(len(places), np.int64)
+    order = native.sort_records(b"", starts, None, places, False)
+    assert (order == np.argsort(places, kind="stable")).all()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_gather_and_runs_keep_records_whole(kernel: ModuleType) -> None:
+    payloads = [b"a", b"bb" * 300, b""]
+    data, starts = framed(payloads)
+    order, places = np.array([2, 0, 1, 0]), np.array([7, 2**64 - 1, 5], np.uint64)
+    expected, _ = framed([b"", b"a", b"bb" * 300, b"a"])
+    out = np.full(2000, 0xEE, np.uint8)
+    size = kernel.gather(data, starts, order, out, 3)
+    assert out[:3].tobytes() + out[3 + size :].tobytes() == b"\xee" * (2000 - size)
+    assert out[3 : 3 + size].tobytes() == expected
+    run_size = kernel.gather_run(data, starts, places, order, out, 0)
+    run = kernel.scan_run(out[:run_size])
+    assert run.places.tolist() == [5, 7, 2**64 - 1, 7]
+    assert run.starts.tolist() == [8, 32, 57, 681]
+    assert out[:8].tobytes() == bytes([5, 0, 0, 0, 0, 0, 0, 0])
+    hashes = kernel.hash_records(out, run.starts, 1).tolist()
+    assert hashes == [xxhash.xxh64_intdigest(p, 1) for p in (b"", b"a", b"bb" * 300, b"a")]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_positions_outside_of_the_data_are_refused(kernel: ModuleType) -> None:
+    data, starts = framed([b"abc"])
+    out, zero = np.zeros(100, np.uint8), np.zeros(1, np.int64)
+    for start in (-1, 1, len(data), 2**62):
+        bad = np.array([start], np.int64)
+        for call in (
+            lambda bad=bad: kernel.hash_records(data, bad, 0),
+            lambda bad=bad: kernel.canonical_hashes(data, bad, 0),
+            lambda bad=bad: kernel.gather(data, bad, zero, out, 0),
+            lambda bad=bad: kernel.decode(data, bad, [(b"x", 1)]),
+        ):
+            with pytest.raises(ValueError, match="record 0"):
+                call()
+    with pytest.raises(ValueError, match="record 1: does not lie inside"):
+        kernel.gather(data, starts, np.array([1]), out, 0)
+    with pytest.raises(ValueError, match="out is too short"):
+        kernel.gather(data, starts, zero, out[:18], 0)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_run_that_is_cut_is_refused(kernel: ModuleType) -> None:
+    data, starts = framed([b"a", b"bcd"])
+    out = np.zeros(100, np.uint8)
+    places = np.zeros(2, np.uint64)
+    size = kernel.gather_run(data, starts, places, np.array([0, 1]), out, 0)
+    assert size == 52
+    for cut in [*range(1, 25), *range(26, 52)]:
+        with pytest.raises(ValueError, match=f"run entry at byte {0 if cut < 25 else 25} "):
+            kernel.scan_run(out[:cut])

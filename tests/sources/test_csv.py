@@ -1,0 +1,292 @@
+"""The CSV source: cutting, types, values, rejects; and damaged input."""
+
+import csv
+import dataclasses
+import datetime
+import decimal
+import io
+import itertools
+
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_tfrecord.batch import table_of
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.sources import csv_read
+from beam_tfrecord.sources.csv import Csv
+
+
+@pytest.fixture
+def write(tmp_path):
+    def put(text, name="a.csv"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return str(path)
+
+    return put
+
+
+def read_all(source, schema=None, **options):
+    """Rows, (row number, line of rejects) of all units."""
+    scans = source.all_scans()
+    schema = source.schema(scans) if schema is None else schema
+    batches = [
+        batch for unit in source.all_units(scans) for batch in source.read(unit, schema, **options)
+    ]
+    rejects = [reject for batch in batches for reject in batch.rejects]
+    return table_of(batches, schema), rejects
+
+
+def column(source, name="a", schema=None):
+    table, rejects = read_all(source, schema)
+    assert not rejects
+    return str(table.schema.field(name).type), table[name].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("cells", "arrow", "values"),
+    [
+        (["1", "", "-2"], "int64", [1, None, -2]),
+        (["1", "NA", "null"], "int64", [1, None, None]),
+        (["x", "NA", ""], "string", ["x", "NA", None]),
+        (["NA", "", "None"], "null", [None, None, None]),
+        (['"1"', '""', "3"], "int64", [1, None, 3]),
+        (['"x"', '""', ""], "string", ["x", "", None]),
+        (["1", "2.5", "-inf"], "double", [1.0, 2.5, float("-inf")]),
+        (["9007199254740993", "2.5"], "string", ["9007199254740993", "2.5"]),
+        (["9007199254740993", "2"], "int64", [9007199254740993, 2]),
+        (["9223372036854775808", "1"], "string", ["9223372036854775808", "1"]),
+        (["007", "12"], "string", ["007", "12"]),
+        (["True", "FALSE", ""], "bool", [True, False, None]),
+        (["0", "1"], "int64", [0, 1]),
+        (["true", "1"], "string", ["true", "1"]),
+        (["2024-02-29", ""], "date32[day]", [datetime.date(2024, 2, 29), None]),
+        (
+            ["2024-02-29", "2024-02-29T01:02:03.000004"],
+            "timestamp[us]",
+            [datetime.datetime(2024, 2, 29), datetime.datetime(2024, 2, 29, 1, 2, 3, 4)],
+        ),
+        (
+            ["2024-02-29T01:00:00Z", "2024-02-29T01:00:00+02:00"],
+            "timestamp[us, tz=UTC]",
+            [
+                datetime.datetime(2024, 2, 29, 1, tzinfo=datetime.timezone.utc),
+                datetime.datetime(2024, 2, 28, 23, tzinfo=datetime.timezone.utc),
+            ],
+        ),
+        (
+            ["2024-02-29 01:00", "2024-02-29 01:00Z"],
+            "string",
+            ["2024-02-29 01:00", "2024-02-29 01:00Z"],
+        ),
+        ([" 1", "2 "], "int64", [1, 2]),
+        ([" x", "2 "], "string", [" x", "2 "]),
+        (['2"', '5" disk'], "string", ['2"', '5" disk']),
+    ],
+)
+def test_types_and_values(write, cells, arrow, values):
+    path = write("a,b\n" + "".join(f"{cell},z\n" for cell in cells))
+    for chunk_bytes in (16, 2**20):
+        assert column(Csv(path, chunk_bytes=chunk_bytes)) == (arrow, values)
+
+
+def test_null_words_are_null_in_text_too(write):
+    path = write("a,b\nx,-999\n-999,5\n")
+    table, _ = read_all(Csv(path, null_words=["-999"]))
+    assert table.to_pylist() == [{"a": "x", "b": None}, {"a": None, "b": 5}]
+
+
+def test_inference_looks_at_the_last_row(write):
+    path = write("a\n" + "1\n" * 5000 + "x\n")
+    assert str(Csv(path, chunk_bytes=1000).schema().field("a").type) == "string"
+
+
+cells = st.one_of(
+    st.none(),
+    st.text(" ,;\"'|\\\r\n\tab\u00e9", max_size=6),
+    st.integers(-(2**63), 2**63 - 1).map(str),
+    st.floats().map(repr),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    rows=st.lists(st.tuples(cells, cells, cells), max_size=12),
+    delimiter=st.sampled_from(",;|\t"),
+    quote=st.sampled_from("\"'"),
+    style=st.sampled_from(["double", "escape"]),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    line_end=st.sampled_from(["\n", "\r\n", "\r"]),
+    chunk_bytes=st.integers(16, 64),
+    batch_rows=st.integers(1, 5),
+)
+def test_units_together_give_the_rows_of_the_file(
+    tmp_path_factory, rows, delimiter, quote, style, quoting, line_end, chunk_bytes, batch_rows
+):
+    """Python's csv module writes and reads; tiny chunks must give the same rows as it does."""
+    dialect = {
+        "delimiter": delimiter,
+        "quotechar": quote,
+        "doublequote": style == "double",
+        "escapechar": None if style == "double" else "\\",
+    }
+    if quoting == csv.QUOTE_MINIMAL:
+        line_end = "\r\n"  # the writer quotes only the line ends it writes itself
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator=line_end, quoting=quoting, **dialect)
+    writer.writerows([("a", "b", "c"), *rows])
+    text = buffer.getvalue()
+    expected = list(csv.reader(io.StringIO(text, newline=""), **dialect))[1:]
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    path.write_bytes(text.encode())
+    source = Csv(
+        path,
+        delimiter=delimiter,
+        quote=quote,
+        escape=dialect["escapechar"],
+        double_quote=style == "double",
+        types=dict.fromkeys("abc", "text"),
+        chunk_bytes=chunk_bytes,
+    )
+    units = source.all_units(source.all_scans())
+    table, rejects = read_all(source, batch_rows=batch_rows)
+    assert rejects == []
+    assert [[cell or "" for cell in row.values()] for row in table.to_pylist()] == expected
+    for unit in units:
+        batches = list(source.read(unit, table.schema, batch_rows=batch_rows))
+        assert unit.rows == sum(batch.num_rows for batch in batches)
+        assert [batch.origin.rows for batch in batches] == [
+            i * batch_rows for i in range(len(batches))
+        ]
+    inferring = dataclasses.replace(source, types={})
+    whole = dataclasses.replace(inferring, chunk_bytes=2**20)
+    assert inferring.schema() == whole.schema()
+    assert (
+        read_all(inferring)[0].to_pydict().__repr__() == read_all(whole)[0].to_pydict().__repr__()
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(-(2**63), 2**63 - 1) | st.none(),
+            st.floats(allow_nan=False) | st.none(),
+            st.dates(datetime.date(1, 1, 1)) | st.none(),
+            st.datetimes() | st.none(),
+            st.booleans() | st.none(),
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_values_equal_those_of_pyarrow(tmp_path_factory, rows):
+    types = [pa.int64(), pa.float64(), pa.date32(), pa.timestamp("us"), pa.bool_()]
+    schema = pa.schema(list(zip("ifdtb", types, strict=True)))
+    table = pa.table(list(map(list, zip(*rows, strict=True))), schema=schema)
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    pyarrow.csv.write_csv(table, path)
+    found, rejects = read_all(Csv(path, chunk_bytes=64), schema)
+    assert not rejects
+    assert found == table
+    # A float that pyarrow writes as `0` or `1` is an integer to a reader.
+    for field in Csv(path, columns=list("idtb")).schema():
+        assert field.type in (pa.null(), schema.field(field.name).type)
+
+
+def test_rows_are_cut_at_true_row_ends(write):
+    path = write('a,b\n1,"x\ny"\n2,5" z\n3,w\n')
+    source = Csv(path, chunk_bytes=16)
+    units = source.all_units(source.all_scans())
+    assert [(u.name, u.start, u.stop, u.rows) for u in units] == [
+        ("a.csv:0", 4, 19, 2),
+        ("a.csv:1", 19, 23, 1),
+    ]
+
+
+def test_rejects_name_unit_row_and_line(write):
+    path = write('a,b\n1,x\n\nbad,"y\nz"\n3\n4,w\n5,6,7\n')
+    source = Csv(path, types={"a": "int64", "b": "text"})
+    table, rejects = read_all(source)
+    assert table.to_pydict() == {"a": [1, 4], "b": ["x", "w"]}
+    (batch,) = source.read(source.all_units(source.all_scans())[0], table.schema)
+    assert batch.origin.rows.tolist() == [0, 3]
+    assert [(r.unit, r.row, r.column, r.code, r.value) for r in rejects] == [
+        ("a.csv", 1, "a", "bad-value", "bad"),
+        ("a.csv", 2, "", "bad-row", ""),
+        ("a.csv", 4, "", "bad-row", ""),
+    ]
+    assert "a.csv:4" in rejects[0].message
+    assert rejects[1].message.startswith("the row in a.csv:6 has 1 field but 2 are expected")
+    assert "a.csv:8 has 3 fields" in rejects[2].message
+
+
+def test_lines_of_rejects_do_not_depend_on_chunks_or_blocks(write):
+    text = "a,b\r\n" + "".join(f'{i},"p\r\nq"\r\n' if i % 7 else "x\r\n\r\n" for i in range(200))
+    path = write(text)
+    expected = None
+    for chunk_bytes, block_bytes in itertools.product((16, 101, 2**20), (7, 2**20)):
+        source = Csv(path, chunk_bytes=chunk_bytes)
+        how = dataclasses.replace(source.reading, block_bytes=block_bytes)
+        schema = source.schema()
+        found = [
+            reject.message
+            for unit in source.all_units(source.all_scans())
+            for batch in csv_read.read_unit(unit, schema, how, batch_rows=13)
+            for reject in batch.rejects
+        ]
+        lines = text.replace("\r\n", "\n").split("\n")
+        places = [f"a.csv:{number}" for number, line in enumerate(lines, 1) if line == "x"]
+        assert [message.split()[3] for message in found] == places
+        expected = expected or found
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("arrow", "good", "bad"),
+    [
+        ("uint8", "255", "256"),
+        ("float32", "1e38", "1e39"),
+        ("timestamp[s]", "2024-01-01T00:00:01.000", "2024-01-01T00:00:01.5"),
+        ("timestamp[us, tz=UTC]", "2024-01-01T00:00:01Z", "2024-01-01T00:00:01"),
+        ("timestamp[ns]", "2262-04-11T23:47:16.854775807", "2262-04-11T23:47:16.854775808"),
+        ("date32", "2024-01-01", "2024-01-01T00:00"),
+        ("bool", "1", "2"),
+        ("decimal128(5, 2)", "123.45", "123.456"),
+        ("time64[us]", "12:30:15.000001", "12:30:15.0000001"),
+        ("null", "NA", "x"),
+        ("text", "x", b"\xff"),
+        ("text", "x", b"a\0b"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_rejected(write, arrow, good, bad):
+    bad = bad if isinstance(bad, bytes) else bad.encode()
+    path = write(b"k,a\n1," + good.encode() + b"\n\n2," + bad + b"\n3," + good.encode() + b"\n")
+    types = {"a": pa.date32() if arrow == "date32" else arrow}
+    table, rejects = read_all(Csv(path, types=types))
+    assert table["k"].to_pylist() == [1, 3]
+    assert [(r.row, r.column, r.code) for r in rejects] == [(1, "a", "bad-value")]
+    assert "a.csv:4" in rejects[0].message
+
+
+def test_types_the_kernel_does_not_know(write):
+    path = write("d,t,f,s\n1.50,12:30,ab,x\n,NA,,x\n")
+    types = {
+        "d": pa.decimal128(5, 2),
+        "t": pa.time32("s"),
+        "f": pa.binary(2),
+        "s": pa.dictionary(pa.int32(), pa.string()),
+    }
+    table, rejects = read_all(Csv(path, types=types))
+    assert not rejects
+    assert table.schema.types == list(types.values())
+    assert table.to_pylist() == [
+        {"d": decimal.Decimal("1.50"), "t": datetime.time(12, 30), "f": b"ab", "s": "x"},
+        {"d": None, "t": None, "f": None, "s": "x"},
+    ]
+    with pytest.raises(UsageError, match="column 's' cannot be read from csv as list"):
+        read_all(Csv(path, types={"s": pa.list_(pa.int64())}))

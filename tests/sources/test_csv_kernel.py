@@ -1,0 +1,273 @@
+"""The CSV kernel, compiled and in plain Python: against each other, and against other parsers."""
+
+import csv
+import io
+import math
+import struct
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from beam_tfrecord.native import csv_reference as reference
+from beam_tfrecord.native.csv_reference import Target
+
+native = pytest.importorskip("beam_tfrecord.native._csv")
+KERNELS = [native, reference]
+
+RFC = (ord(","), ord('"'), None, True)
+DIALECTS = [
+    RFC,
+    (ord(","), ord('"'), None, False),
+    (ord(","), ord('"'), ord("\\"), True),
+    (ord(";"), ord("'"), ord("\\"), False),
+    (ord("\t"), None, None, True),
+]
+ALPHABET = b",;'\"\\\t\r\n\nxxxx\xc3\xa9\0"
+
+texts = st.lists(st.sampled_from(list(ALPHABET)), max_size=200).map(bytes)
+DOUBLE = Target(0, reference.AS_DOUBLE, 8)
+FLOAT = Target(0, reference.AS_FLOAT, 4)
+
+
+def filler(kernel: ModuleType, columns: int, targets: list[Target], **options: object):
+    defaults = {"keep_blank": False, "nulls": [], "always": [], "capacity": 1000, "dialect": RFC}
+    given = defaults | options
+    return kernel.Filler(given.pop("dialect"), columns, targets, **given)
+
+
+def rows_of(kernel: ModuleType, text: bytes, columns: int, **options: object):
+    """Good rows as lists of bytes, and numbers of the bad ones."""
+    targets = [Target(i, reference.AS_BYTES) for i in range(columns)]
+    filled = filler(kernel, columns, targets, **options)
+    filled.feed(text, 0, True)
+    bad = {fault.row for fault in filled.take_faults()}
+    cells = [
+        [bytes(values[offsets[i] : offsets[i + 1]]) for i in range(len(valid))]
+        for values, valid, offsets in filled.take()
+    ]
+    good = [list(row) for i, row in enumerate(zip(*cells, strict=True)) if i not in bad]
+    return good, bad
+
+
+@settings(max_examples=300, deadline=None)
+@given(texts, st.sampled_from(DIALECTS))
+def test_both_scan_the_same(text, dialect):
+    assert native.scan(text, dialect) == reference.scan(text, dialect)
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts, texts, st.sampled_from(DIALECTS))
+def test_scan_composes(left, right, dialect):
+    whole = native.scan(left + right, dialect)
+    for state in range(8):
+        middle, rows, line_ends, _ = native.scan(left, dialect)[state]
+        last, more_rows, more_ends, _ = native.scan(right, dialect)[middle]
+        assert whole[state][:3] == (last, rows + more_rows, line_ends + more_ends)
+
+
+def test_scan_of_a_quoted_newline():
+    passages = native.scan(b'a,"b\nc"\nd,e\n', RFC)
+    assert passages[reference.ROW_START] == (reference.ROW_START, 2, 2, 0)
+    # Entered inside quotes, the quote closes them; the next one is literal, so the first line
+    # end ends a row.
+    assert passages[reference.QUOTED] == (reference.ROW_START, 3, 3, 5)
+
+
+def test_a_quote_inside_a_field_is_literal():
+    for kernel in KERNELS:
+        assert rows_of(kernel, b'2,5" disk\n3,x\n', 2) == (
+            [[b"2", b'5" disk'], [b"3", b"x"]],
+            set(),
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"), [(b"", 0), (b"a\r\nb\rc\n", 3), (b"\n" * 130, 130), (b"x" * 63 + b"\r\n", 1)]
+)
+def test_count_lines(text, lines):
+    assert native.count_lines(text) == reference.count_lines(text) == lines
+
+
+@settings(max_examples=200, deadline=None)
+@given(texts, st.sampled_from(DIALECTS), st.integers(1, 3), st.booleans(), st.integers(1, 5))
+def test_both_tokenise_the_same(text, dialect, columns, keep_blank, capacity):
+    targets = [Target(i, reference.AS_TEXT) for i in range(columns)]
+    options = {"dialect": dialect, "keep_blank": keep_blank, "capacity": capacity}
+    results = []
+    for kernel in KERNELS:
+        filled = filler(kernel, columns, targets, always=[b"x"], **options)
+        filled.feed(text, 0, True)
+        faults = filled.take_faults()
+        bad = {fault.row for fault in faults}
+        columns_found = [
+            [
+                bytes(values[offsets[i] : offsets[i + 1]]) if valid[i] else None
+                for i in range(len(valid))
+                if i not in bad
+            ]
+            for values, valid, offsets in filled.take()
+        ]
+        results.append((faults, filled.is_full, columns_found))
+    assert results[0] == results[1]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(',"\r\n xy', max_size=80))
+@example('a"b,"c""d"e,f\r\n\r\n"x\ny",,z')
+def test_rows_equal_those_of_pythons_csv(text):
+    expected = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    width = 3
+    good, bad = rows_of(native, text.encode(), width)
+    closed = reference.scan(text.encode(), RFC)[0][0] != reference.QUOTED
+    if not closed:
+        expected.pop()
+        bad -= {max(bad)}
+    assert good == [[cell.encode() for cell in row] for row in expected if len(row) == width]
+    assert len(bad) == sum(len(row) != width for row in expected)
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts, st.integers(0, 200), st.sampled_from(DIALECTS))
+def test_text_may_come_in_pieces(text, at, dialect):
+    def collect(pieces):
+        filled = filler(native, 2, [Target(1, reference.AS_BYTES)], dialect=dialect)
+        left = b""
+        for index, piece in enumerate(pieces):
+            left += piece
+            left = left[filled.feed(left, 0, index == len(pieces) - 1) :]
+        ((values, valid, offsets),) = filled.take()
+        return bytes(values), bytes(valid), bytes(offsets), len(filled.take_faults())
+
+    assert collect([text[:at], text[at:]]) == collect([text])
+
+
+def numbers_of(kernel: ModuleType, target: Target, words: list[bytes], dtype: str):
+    filled = filler(kernel, 1, [target])
+    filled.feed(b"\n".join(words) + b"\n", 0, True)
+    ((values, _, _),) = filled.take()
+    return np.asarray(values).view(dtype), [fault.row for fault in filled.take_faults()]
+
+
+decimals = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.from_regex(r"-?[0-9]{1,25}\.[0-9]{1,25}([eE][+-]?[0-9]{1,3})?", fullmatch=True),
+    st.from_regex(r"-?\.[0-9]{1,5}|-?[0-9]{1,5}\.", fullmatch=True),
+    st.sampled_from(["1e308", "1.7976931348623157e308", "2.2250738585072011e-308", "5e-324"]),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(decimals)
+@example("9007199254740993.0")
+@example("9007199254740992.99999999999999999999999")
+@example("2.4703282292062327208e-324")
+@example("1e23")
+def test_doubles_round_as_pythons(text):
+    values, bad = numbers_of(native, DOUBLE, [text.encode()], "f8")
+    if math.isinf(float(text)):
+        assert bad == [0]
+    else:
+        assert struct.pack("d", values[0]) == struct.pack("d", float(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "bits"),
+    [
+        (b"16777217", 0x4B800000),  # half way between two floats: to the even one
+        (b"16777217.000000000000000001", 0x4B800001),
+        (b"16777219", 0x4B800002),
+        (b"0.1", 0x3DCCCCCD),
+        (b"1e-45", 0x00000001),
+        (b"7.006492321624085e-46", 0x00000000),
+        (b"7.0064923216240862e-46", 0x00000001),
+        (b"3.4028235677973366e38", 0x7F7FFFFF),
+        (b"-0.0", 0x80000000),
+    ],
+)
+def test_floats_round_once(text, bits):
+    for kernel in KERNELS:
+        values, bad = numbers_of(kernel, FLOAT, [text], "u4")
+        assert (hex(values[0]), bad) == (hex(bits), [])
+
+
+@pytest.mark.parametrize("text", [b"3.4028235677973367e38", b"1e39", b"1e999"])
+def test_a_float_too_large_does_not_fit(text):
+    for kernel in KERNELS:
+        assert numbers_of(kernel, FLOAT, [text], "f4")[1] == [0]
+
+
+@pytest.mark.parametrize(
+    ("width", "low", "high", "good", "bad"),
+    [
+        (1, -128, 127, [b"-128", b"127", b"007"], [b"128", b"-129", b"+1", b"1.0", b"0x1", b"-"]),
+        (2, 0, 2**16 - 1, [b"0", b"65535", b"-0"], [b"65536", b"-1"]),
+        (8, -(2**63), 2**63 - 1, [b"9223372036854775807", b"-9223372036854775808"],
+         [b"9223372036854775808", b"-9223372036854775809", b"99999999999999999999999"]),
+        (8, 0, 2**64 - 1, [b"18446744073709551615"], [b"18446744073709551616"]),
+    ],
+)  # fmt: skip
+def test_integers_stay_in_range(width, low, high, good, bad):
+    target = Target(0, reference.AS_INT, width, low, high)
+    dtype = f"{'i' if low else 'u'}{width}"
+    for kernel in KERNELS:
+        values, faults = numbers_of(kernel, target, good + bad, dtype)
+        assert values[: len(good)].tolist() == [int(word) for word in good]
+        assert faults == list(range(len(good), len(good) + len(bad)))
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [
+        ("", 0), ("  ", 0), ("NA", 0), ("0", "INT"), ("-5", "INT"), (" 12\t", "INT"),
+        ("9007199254740992", "INT"), ("9007199254740993", "BIG_INT"),
+        ("-9223372036854775808", "BIG_INT"), ("9223372036854775808", "TEXT"),
+        ("007", "TEXT"), ("-01", "TEXT"), ("00.5", "TEXT"), ("+1", "TEXT"), ("0x1F", "TEXT"),
+        ("1.5", "FLOAT"), (".5", "FLOAT"), ("5.", "FLOAT"), ("1e5", "FLOAT"), ("-0.0", "FLOAT"),
+        ("nan", "FLOAT"), ("NaN", "FLOAT"), ("-inf", "FLOAT"), ("INF", "FLOAT"),
+        ("1e400", "TEXT"), ("1.2.3", "TEXT"), ("1e", "TEXT"), (".", "TEXT"), ("-", "TEXT"),
+        ("true", "BOOL"), ("FALSE", "BOOL"), ("yes", "TEXT"), ("nano", "TEXT"),
+        ("2024-02-29", "DATE"), ("2023-02-29", "TEXT"), ("0001-01-01", "DATE"),
+        ("0000-01-01", "TEXT"), ("2024-13-01", "TEXT"), ("20240101", "INT"),
+        ("2024-01-01T10:00", "TIME"), ("2024-01-01 10:00:59.123456", "TIME"),
+        ("2024-01-01 10:00:59.123456000", "TIME"), ("2024-01-01 10:00:59.1234567", "TEXT"),
+        ("2024-01-01 24:00", "TEXT"), ("2024-01-01T10:00:60", "TEXT"),
+        ("2024-01-01T10:00Z", "ZONED_TIME"), ("2024-01-01T10:00:00.5+05:30", "ZONED_TIME"),
+        ("2024-01-01T10:00-0130", "ZONED_TIME"), ("2024-01-01T10:00+25:00", "TEXT"),
+        ("1.5e-12345", "FLOAT"), ("1234-56789", "TEXT"),
+    ],
+)  # fmt: skip
+def test_kinds(word, kind):
+    expected = [getattr(reference, kind)] if kind else []
+    for kernel in KERNELS:
+        typer = kernel.Typer(RFC, 1, keep_blank=True, nulls=[b"NA"], always=[])
+        typer.feed(word.encode() + b"\n", 0, True)
+        assert [sighting.kind for sighting in typer.take_sightings()] == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text("0123456789-+:.TZ eE nafiurlstNA\t", min_size=1, max_size=30))
+def test_both_find_the_same_kinds(word):
+    found = []
+    for kernel in KERNELS:
+        typer = kernel.Typer(RFC, 1, keep_blank=True, nulls=[b"NA"], always=[b"1"])
+        typer.feed(word.encode() + b"\n", 0, True)
+        found.append(typer.take_sightings())
+    assert found[0] == found[1]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.datetimes(), st.sampled_from(["s", "ms", "us", "ns"]))
+def test_times_equal_numpys(moment, unit):
+    text = moment.isoformat(sep=" ")
+    ticks = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    target = Target(0, reference.AS_TIME, 8, ticks=ticks)
+    values, bad = numbers_of(native, target, [text.encode()], "i8")
+    exact = moment.microsecond * ticks % 10**6 == 0
+    fits = unit != "ns" or 1678 <= moment.year <= 2261
+    if exact and fits:
+        assert (values[0], bad) == (np.datetime64(moment).astype(f"M8[{unit}]").astype("i8"), [])
+    elif not exact:
+        assert bad == [0]

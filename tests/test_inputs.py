@@ -1,0 +1,176 @@
+"""Kinds of input, seen from names."""
+
+import dataclasses
+
+import pytest
+
+from beam_tfrecord import sources
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.inputs import detect_kind, make_source
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    paths: tuple[str, ...]
+    delimiter: str = ","
+    null_words: tuple[str, ...] = ()
+    columns: tuple[str, ...] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    paths: tuple[str, ...]
+    columns: tuple[str, ...] | None = None
+    union: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Other:
+    paths: tuple[str, ...]
+
+
+@pytest.fixture(autouse=True)
+def all_kinds(monkeypatch):
+    """Every kind that detection knows, whichever are written; detection is what is tested."""
+    kinds = {"csv": Text, "parquet": Table, "images": Other, "numpy": Other, "sql": Other}
+    monkeypatch.setattr(sources, "SOURCES", kinds)
+
+
+def touch(directory, *names):
+    for name in names:
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return str(directory)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("trips.csv", "csv"),
+        ("trips.CSV", "csv"),
+        ("trips.tsv", "csv"),
+        ("trips.csv.gz", "csv"),
+        ("trips.csv.zst", "csv"),
+        ("trips-*.csv", "csv"),
+        ("trips.parquet", "parquet"),
+        ("file:///data/trips.pq", "parquet"),
+        ("gs://bucket/trips-*.parquet", "parquet"),
+        ("cat.JPG", "images"),
+        ("cat.png", "images"),
+        ("x.npy", "numpy"),
+        ("x.npz", "numpy"),
+        ("shop.sqlite", "sql"),
+        ("sqlite:///shop.db", "sql"),
+        ("postgresql://host/shop", "sql"),
+        ("postgresql+psycopg://host/shop", "sql"),
+        ("jdbc:postgresql://host/shop", "sql"),
+    ],
+)
+def test_kind_by_name(path, kind):
+    assert detect_kind(path) == kind
+    assert detect_kind([path, path]) == kind
+
+
+def test_directory_by_its_files_others_aside(tmp_path):
+    touch(tmp_path, "a/1.parquet", "a/_SUCCESS", "README.md", "_tmp/x.csv", ".hidden/y.csv")
+    assert detect_kind(str(tmp_path)) == "parquet"
+    assert detect_kind(tmp_path) == "parquet"
+
+
+def test_directory_of_pictures(tmp_path):
+    assert detect_kind(touch(tmp_path, "cat/1.jpg", "dog/2.png")) == "images"
+
+
+def test_glob_of_directories_and_of_files_without_suffix(tmp_path):
+    touch(tmp_path, "day=1/a.parquet", "day=2/b.parquet")
+    assert detect_kind(str(tmp_path / "day=*")) == "parquet"
+
+
+def test_a_directory_is_looked_into_whatever_its_name(tmp_path):
+    touch(tmp_path / "trips.csv", "part-0.parquet")
+    assert detect_kind(str(tmp_path / "trips.csv")) == "parquet"
+
+
+def test_mixed_directory_names_both_kinds(tmp_path):
+    path = touch(tmp_path, "a.csv", "b.parquet", "c.parquet")
+    with pytest.raises(UsageError) as error:
+        detect_kind(path)
+    assert str(error.value) == (
+        f"{path!r} holds csv (1 files) and parquet (2 files): pass --from to choose one"
+    )
+    assert detect_kind(path, from_="csv") == "csv"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ([], "no input: give a file, a directory or a pattern"),
+        (["a.csv", "b.parquet"], "'a.csv' is csv but 'b.parquet' is parquet: give inputs of one"),
+        (
+            "gs://bucket/data",
+            "cannot tell what 'gs://bucket/data' holds from its name: pass --from",
+        ),
+        ("nowhere/at-all", "cannot read 'nowhere/at-all': no such file: check the path"),
+        ("nowhere/*", "cannot read 'nowhere/*': no such file: check the path"),
+    ],
+)
+def test_inputs_of_no_one_kind(inputs, message):
+    with pytest.raises(UsageError) as error:
+        detect_kind(inputs)
+    assert str(error.value).startswith(message)
+
+
+def test_file_of_unknown_suffix_needs_from(tmp_path):
+    touch(tmp_path, "trips.dat")
+    path = str(tmp_path / "trips.dat")
+    with pytest.raises(UsageError, match=r"cannot tell what '.*trips\.dat' holds.*pass --from"):
+        detect_kind(path)
+    assert detect_kind(path, from_="csv") == "csv"
+
+
+def test_empty_and_useless_directories(tmp_path):
+    with pytest.raises(UsageError, match="holds no file: check the path"):
+        detect_kind(str(tmp_path))
+    with pytest.raises(UsageError, match="no file in it has a suffix such as"):
+        detect_kind(touch(tmp_path, "notes.md"))
+
+
+def test_unknown_kind_names_the_nearest():
+    with pytest.raises(UsageError, match=r"kind 'parket': did you mean 'parquet'\?"):
+        detect_kind("x.csv", from_="parket")
+    with pytest.raises(UsageError, match="the kinds are csv, parquet, images, numpy, sql"):
+        detect_kind("x.csv", from_="zzz")
+
+
+def test_a_kind_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr(sources, "SOURCES", {"csv": Text})
+    with pytest.raises(UsageError, match="cannot read input of kind 'images'"):
+        detect_kind("cat.jpg")
+
+
+def test_source_gets_paths_columns_and_options():
+    assert make_source("a.csv") == Text(("a.csv",))
+    made = make_source(["a.csv", "b.csv"], columns=["x"], options={"null_words": ("-",)})
+    assert made == Text(("a.csv", "b.csv"), ",", ("-",), ("x",))
+    assert make_source("a.dat", from_="parquet", options={"union": True}) == Table(
+        ("a.dat",), None, True
+    )
+
+
+def test_tabs_in_tsv_unless_said_otherwise():
+    assert make_source(["a.tsv", "b.tsv.gz"]).delimiter == "\t"
+    assert make_source(["a.tsv"], options={"delimiter": ";"}).delimiter == ";"
+    assert make_source(["a.csv", "b.tsv"]).delimiter == ","
+
+
+def test_option_of_another_kind_is_refused_by_its_flag():
+    with pytest.raises(UsageError) as error:
+        make_source("a.parquet", options={"null_words": ("-",)})
+    assert str(error.value) == (
+        "--null is not an option of parquet input: leave it out, or check --from"
+    )
+    with pytest.raises(UsageError, match=r"delimeter is not .* did you mean --delimiter\?"):
+        make_source("a.csv", options={"delimeter": ";"})
+    with pytest.raises(UsageError, match="paths is not an option"):
+        make_source("a.csv", options={"paths": ("b.csv",)})

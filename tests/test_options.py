@@ -1,0 +1,69 @@
+"""The table of options against the functions and sources it stands for."""
+
+import dataclasses
+import inspect
+
+import click
+import pytest
+
+from beam_tfrecord import job
+from beam_tfrecord.cli import cli
+from beam_tfrecord.options import FROM, SOURCE_OPTIONS, WRITE_OPTIONS, Option, flag_of
+from beam_tfrecord.sources import SOURCES
+
+# What a function has and a command line says otherwise: its arguments, what follows `--`, and
+# what only a program can hand over.
+NOT_FLAGS = {"inputs", "output", "pipeline_options", "progress"}
+
+
+def keywords_of(function):
+    return {
+        name: parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in NOT_FLAGS
+    }
+
+
+@pytest.mark.parametrize("function", [job.write, job.make_settings])
+def test_every_keyword_is_a_flag_with_the_same_default(function):
+    keywords = keywords_of(function)
+    keywords.pop("source_options", None)
+    assert keywords == {option.keyword: option.default for option in WRITE_OPTIONS}
+
+
+@pytest.mark.parametrize(
+    ("option", "kind"), [(option, kind) for option in SOURCE_OPTIONS for kind in option.sources]
+)
+def test_source_option_is_a_field_with_the_same_default(option: Option, kind: str):
+    fields = {field.name: field for field in dataclasses.fields(SOURCES[kind])}
+    default = fields[option.keyword].default
+    if default is dataclasses.MISSING:
+        default = fields[option.keyword].default_factory()
+    # "Nothing given" has several spellings; what matters is that none of them is a value.
+    assert default == option.default or (not default and not option.default)
+
+
+def test_write_and_plan_have_the_same_flags():
+    def flags(name):
+        return {flag for p in cli.commands[name].params for flag in p.opts if flag != "--json"}
+
+    assert flags("write") == flags("plan")
+    assert {"--split", "--shard-size", "--no-shuffle", "--map", "--null", "--union"} <= flags(
+        "write"
+    )
+
+
+def test_schema_has_the_flags_of_the_sources():
+    flags = {
+        flag
+        for parameter in cli.commands["schema"].params
+        if isinstance(parameter, click.Option)
+        for flag in parameter.opts
+    }
+    assert flags == {FROM.flag, "--debug", *(option.flag for option in SOURCE_OPTIONS)}
+
+
+def test_flag_of_a_keyword():
+    assert flag_of("from_") == "--from"
+    assert flag_of("null_words") == "--null"
+    assert flag_of("quote") == "quote"
