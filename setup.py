@@ -60,14 +60,11 @@ class OptionalBuildExt(build_ext):
 
     def copy_extensions_to_source(self) -> None:
         """Copy what was built beside the sources; what was not built is not missed."""
-        built = [ext for ext in self.extensions if Path(self.get_ext_fullpath(ext.name)).exists()]
-        if self.inplace:
-            outputs = [
-                Path(self.build_lib) / self.get_ext_filename(ext.name) for ext in self.extensions
-            ]
-            built = [
-                ext for ext, path in zip(self.extensions, outputs, strict=True) if path.exists()
-            ]
+        built = [
+            ext
+            for ext in self.extensions
+            if (Path(self.build_lib) / self.get_ext_filename(ext.name)).exists()
+        ]
         self.extensions = built
         super().copy_extensions_to_source()
 

@@ -41,6 +41,8 @@ _ALIASES = {
     "float32": pa.float32(),
     "float64": pa.float64(),
     "date": pa.date32(),
+    "date32": pa.date32(),
+    "date64": pa.date64(),
     "timestamp": pa.timestamp("us"),
 }
 _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=([^\]]+)\]")
@@ -50,10 +52,14 @@ _FIXED = re.compile(r"fixed_size_binary\[(\d+)\]")
 
 def type_to_json(arrow: pa.DataType) -> Any:
     """Return `arrow` as a JSON value."""
+    if isinstance(arrow, pa.OpaqueType):
+        return {"extension": arrow.type_name, "storage": type_to_json(arrow.storage_type)}
     if isinstance(arrow, pa.BaseExtensionType):
         return {"extension": arrow.extension_name, "storage": type_to_json(arrow.storage_type)} | (
             {"shape": list(arrow.shape)} if isinstance(arrow, pa.FixedShapeTensorType) else {}
         )
+    if pa.types.is_run_end_encoded(arrow):
+        return {"run_end_encoded": type_to_json(arrow.value_type)}
     if pa.types.is_dictionary(arrow):
         return {"dictionary": type_to_json(arrow.value_type)}
     if pa.types.is_struct(arrow):
@@ -116,6 +122,8 @@ def _nested_from_json(value: dict[str, Any]) -> pa.DataType:
         return pa.map_(type_from_json(key), type_from_json(item))
     if "dictionary" in value:
         return pa.dictionary(pa.int32(), type_from_json(value["dictionary"]))
+    if "run_end_encoded" in value:
+        return pa.run_end_encoded(pa.int32(), type_from_json(value["run_end_encoded"]))
     if "fixed_size_list" in value:
         return pa.list_(type_from_json(value["fixed_size_list"]), int(value["size"]))
     makers = {
@@ -140,7 +148,8 @@ def _extension_from_json(value: dict[str, Any]) -> pa.DataType:
         return pa.json_(storage)
     if name == "arrow.bool8":
         return pa.bool8()
-    raise UsageError(f"extension type {name!r} is not known: store its {storage} values instead")
+    # An extension that is not known here is its storage under its name.
+    return pa.opaque(storage, name, "")
 
 
 def widen(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
@@ -187,7 +196,9 @@ def _wider_integer(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 def is_text(arrow: pa.DataType) -> bool:
     """Tell whether values are text, in any layout."""
     return bool(
-        pa.types.is_string(arrow) or pa.types.is_large_string(arrow) or pa.types.is_string_view(arrow)
+        pa.types.is_string(arrow)
+        or pa.types.is_large_string(arrow)
+        or pa.types.is_string_view(arrow)
     )
 
 

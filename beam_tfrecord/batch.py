@@ -109,7 +109,7 @@ class Batch:
     @property
     def num_rows(self) -> int:
         """Number of rows."""
-        return self.data.num_rows
+        return int(self.data.num_rows)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield each row as a dict of Python values."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import sys
+import threading
 import traceback
+import types
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -39,18 +42,38 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
-        try:
-            return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
-            raise
-        except KeyboardInterrupt:
-            writing = ctx.invoked_subcommand == "write"
-            message = "interrupted: nothing was published" if writing else "interrupted"
-            raise Failure(message, INTERRUPTED) from None
-        except Exception as error:
-            if ctx.meta.get(_DEBUG):
-                traceback.print_exc()
-            raise _failure(error) from error
+        with _interrupts() as interrupts:
+            try:
+                return super().invoke(ctx)
+            except (click.ClickException, click.exceptions.Exit, click.Abort):
+                raise
+            except (Exception, KeyboardInterrupt) as error:
+                if ctx.meta.get(_DEBUG):
+                    traceback.print_exc()
+                if interrupts or isinstance(error, KeyboardInterrupt):
+                    writing = ctx.invoked_subcommand == "write"
+                    outcome = ": nothing was published" if writing else ""
+                    raise Failure(f"interrupted{outcome}", INTERRUPTED) from None
+                raise _failure(error) from error
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Give a list that grows by each interrupt; a runner may wrap the exception beyond knowing."""
+    seen: list[int] = []
+
+    def interrupt(number: int, frame: types.FrameType | None) -> None:
+        seen.append(number)
+        signal.default_int_handler(number, frame)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield seen
+        return
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _failure(error: Exception) -> Failure:

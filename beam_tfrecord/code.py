@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from string import Template
@@ -11,9 +12,11 @@ import pyarrow as pa
 
 from beam_tfrecord.code_templates import FILES, KERAS, TF, TORCH
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.leaves import BYTES, FLOAT, INT64, VALUES, Leaf, is_text, leaves, schema_leaves
+from beam_tfrecord.feature_spec import FIXED, VARYING, Reading, readings
+from beam_tfrecord.leaves import BYTES, FLOAT, INT64, VALUES, Leaf, leaves, schema_leaves
 from beam_tfrecord.manifest import Manifest, manifest_path
 from beam_tfrecord.schema import Feature, Schema
+from beam_tfrecord.type_kinds import is_text
 
 KINDS = ("tf", "keras", "torch")
 
@@ -68,44 +71,34 @@ def _tf_code(
 
 def feature_lines(schema: Schema) -> str:
     """Return the items of the feature spec of `schema`, a feature a line."""
-    lines = []
-    for feature, column in zip(schema.features, schema_leaves(schema), strict=True):
-        for leaf in column:
-            if leaf.role != "row_lengths":
-                made = _feature_text(leaf, feature, schema.separator)
-                lines.append(f"    {_quoted(leaf.name)}: {made},")
-    return "\n".join(lines)
+    return "\n".join(
+        f"    {_quoted(reading.name)}: {_reading_text(reading)}," for reading in readings(schema)
+    )
 
 
-def _feature_text(leaf: Leaf, feature: Feature, separator: str) -> str:
-    dtype = _DTYPES[leaf.kind]
-    if leaf.shape is not None:
-        default = _stored_default(leaf, feature)
-        if leaf.nullable and default is None:
-            return f"tf.io.VarLenFeature({dtype})"
-        shown = "" if default is None or not leaf.nullable else f", default_value={default}"
-        return f"tf.io.FixedLenFeature({list(leaf.shape)}, {dtype}{shown})"
-    lengths = leaf.row_lengths(separator)
-    if not lengths:
-        return f"tf.io.RaggedFeature({dtype})"
-    parts = ", ".join(f"tf.io.RaggedFeature.RowLengths({_quoted(name)})" for name in lengths)
-    return f"tf.io.RaggedFeature({dtype}, value_key={_quoted(leaf.name)}, partitions=[{parts}])"
+def _reading_text(reading: Reading) -> str:
+    dtype = _DTYPES[reading.kind]
+    if reading.how == VARYING:
+        return f"tf.io.VarLenFeature({dtype})"
+    if reading.how == FIXED:
+        shown = "" if reading.default is None else f", default_value={_default_text(reading)}"
+        return f"tf.io.FixedLenFeature({list(reading.shape)}, {dtype}{shown})"
+    options = f"value_key={_quoted(reading.name)}, row_splits_dtype=tf.int64"
+    if reading.row_lengths:
+        lengths = [f"tf.io.RaggedFeature.RowLengths({_quoted(n)})" for n in reading.row_lengths]
+        options += f", partitions=[{', '.join(lengths)}]"
+    return f"tf.io.RaggedFeature({dtype}, {options})"
 
 
-def _stored_default(leaf: Leaf, feature: Feature) -> str | None:
-    """Return the literal of the default as it would be stored; None where there is none."""
-    default = feature.default
-    if default is None or leaf.role != VALUES:
-        return None
-    if leaf.kind == BYTES:
-        return _quoted(default if isinstance(default, str | bytes) else str(default))
-    number = float if leaf.kind == FLOAT else int
-    if isinstance(default, list | tuple):
-        return repr([number(item) for item in default])
-    return _number_text(number(default))
+def _default_text(reading: Reading) -> str:
+    """Return the literal of a default as it would be stored."""
+    values = [_value_text(value) for value in reading.default or ()]
+    return values[0] if len(values) == 1 else f"[{', '.join(values)}]"
 
 
-def _number_text(value: float | int) -> str:
+def _value_text(value: Any) -> str:
+    if isinstance(value, str | bytes):
+        return _quoted(value)
     text = repr(value)
     return text if text[-1].isdigit() else f'float("{text}")'
 
@@ -134,7 +127,8 @@ def _keras_code(
         )
     label = label or next(reversed(numeric))
     output, loss, metric = _head(numeric[label][1])
-    lines = [_dense_line(leaf, feature) for leaf, feature in numeric.values()]
+    read = {reading.name: reading for reading in readings(manifest.schema)}
+    lines = [_dense_line(leaf, read[leaf.name]) for leaf, _ in numeric.values()]
     validation = f", validation_data=read({_quoted(filled[1])})" if len(filled) > 1 else ""
     return KERAS.substitute(
         common,
@@ -147,14 +141,14 @@ def _keras_code(
     )
 
 
-def _dense_line(leaf: Leaf, feature: Feature) -> str:
-    default = _stored_default(leaf, feature)
+def _dense_line(leaf: Leaf, reading: Reading) -> str:
+    """Return the line of a scalar that a model needs a number for in every example."""
     note = ""
-    if leaf.nullable and default is None:
-        default, note = ("0.0" if leaf.kind == FLOAT else "0"), "  # stands for a missing value"
-    shown = f", default_value={default}" if leaf.nullable else ""
-    dtype = _DTYPES[leaf.kind]
-    return f"    {_quoted(leaf.name)}: tf.io.FixedLenFeature([], {dtype}{shown}),{note}"
+    if reading.how == VARYING:
+        zero = 0.0 if leaf.kind == FLOAT else 0
+        reading = dataclasses.replace(reading, how=FIXED, default=(zero,))
+        note = "  # stands for a missing value"
+    return f"    {_quoted(leaf.name)}: {_reading_text(reading)},{note}"
 
 
 def _head(label: Feature) -> tuple[str, str, str]:
@@ -176,15 +170,13 @@ def _head(label: Feature) -> tuple[str, str, str]:
 def _torch_code(
     manifest: Manifest, filled: list[str], label: str | None, common: dict[str, str]
 ) -> str:
+    read = {reading.name: reading for reading in readings(manifest.schema)}
     lines, text = [], []
-    for feature, column in zip(
-        manifest.schema.features, schema_leaves(manifest.schema), strict=True
-    ):
-        for leaf in column:
-            if leaf.shape == () and leaf.role == VALUES:
-                lines.append(f"    {_quoted(leaf.name)}: {_missing_text(leaf, feature)},")
-                if is_text(leaf.type) or leaf.store == "text":
-                    text.append(_quoted(leaf.name))
+    for leaf in (leaf for column in schema_leaves(manifest.schema) for leaf in column):
+        if leaf.shape == () and leaf.role == VALUES:
+            lines.append(f"    {_quoted(leaf.name)}: {_missing_text(read[leaf.name])},")
+            if is_text(leaf.type) or leaf.store == "text":
+                text.append(_quoted(leaf.name))
     opened = "gzip.open(path)" if manifest.compression else 'open(path, "rb")'
     code = TORCH.substitute(
         common,
@@ -195,9 +187,7 @@ def _torch_code(
     return code if manifest.compression else code.replace("import gzip\n", "")
 
 
-def _missing_text(leaf: Leaf, feature: Feature) -> str:
-    default = _stored_default(leaf, feature)
-    if default is not None:
-        return default
-    plain: dict[int, Any] = {FLOAT: 'float("nan")', INT64: "0", BYTES: "None"}
-    return str(plain[leaf.kind])
+def _missing_text(reading: Reading) -> str:
+    if reading.default is not None:
+        return _default_text(reading)
+    return {FLOAT: 'float("nan")', INT64: "0", BYTES: "None"}[reading.kind]

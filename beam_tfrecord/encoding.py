@@ -23,7 +23,7 @@ from beam_tfrecord.errors import SchemaConflict, UsageError
 from beam_tfrecord.leaves import schema_leaves
 from beam_tfrecord.lowering import lower, needs_lowering
 from beam_tfrecord.lowering_enforce import NoConversion, enforce, same_values
-from beam_tfrecord.lowering_lists import missing_of
+from beam_tfrecord.lowering_lists import null_positions
 from beam_tfrecord.observing import Observer
 from beam_tfrecord.schema import Feature, Observed, Schema
 from beam_tfrecord.type_kinds import bare_type
@@ -139,12 +139,9 @@ class Encoder:
     def _column(self, data: pa.RecordBatch, plan: _Plan, index: int, faults: Faults) -> pa.Array:
         """Return one column in the type of the schema."""
         feature, place = self.schema.features[index], plan.columns[index]
-        if place is None:
-            array = pa.nulls(data.num_rows, pa.null())
-        else:
-            array = data.column(place)
+        array = pa.nulls(data.num_rows) if place is None else data.column(place)
         if not feature.nullable and array.null_count:
-            for row in np.flatnonzero(missing_of(array)).tolist():
+            for row in null_positions(array).tolist():
                 faults.add(row, feature.name, "missing-value", _missing_message(feature, place))
         if plan.same[index]:
             return array

@@ -31,6 +31,7 @@ class Faults:
         self._found: dict[int, RowReject] = {}
 
     def add(self, row: int, column: str, code: str, message: str, value: str = "") -> None:
+        """Reject a row, unless it is rejected already."""
         self._found.setdefault(row, RowReject(row, column, code, message, value))
 
     def skip(self) -> npt.NDArray[np.uint8] | None:
@@ -42,6 +43,7 @@ class Faults:
         return skip
 
     def in_order(self) -> list[RowReject]:
+        """Return the rejects by row."""
         return [self._found[row] for row in sorted(self._found)]
 
 

@@ -31,6 +31,7 @@ class recorded:  # noqa: N801 - reads as a function where it is used
         self._directory = directory
 
     def __call__(self, element: Any) -> Iterator[Any]:
+        """Yield what the function makes of an element."""
         try:
             yield from self._function(element)
         except BeamTFRecordError as error:
@@ -58,4 +59,4 @@ def recorded_fault(directory: str) -> BeamTFRecordError | None:
         return None
     message, name = min(found)
     kind = getattr(errors, name, BeamTFRecordError)
-    return kind(message)  # type: ignore[no-any-return]
+    return kind(message)

@@ -143,7 +143,7 @@ def feature_spec(schema: Schema, *, ragged: bool = True) -> dict[str, Any]:
         if reading.how == VARYING:
             spec[reading.name] = tf.io.VarLenFeature(dtype)
         elif reading.how == FIXED:
-            default = reading.default
+            default: Any = reading.default
             if default is not None:
                 default = default[0] if len(default) == 1 else list(default)
             spec[reading.name] = tf.io.FixedLenFeature(list(reading.shape), dtype, default)

@@ -36,7 +36,7 @@ def identity(settings: Settings, files: Sequence[InputFile]) -> Identity:
             "source": source,
             "options": options,
             "layout": dataclasses.asdict(settings.layout),
-            "map": None if settings.map is None else [settings.map.function.__qualname__, settings.map.sha256],
+            "map": _map_of(settings),
             "schema": None if settings.schema is None else settings.schema.to_json(),
             "limit": settings.limit,
         },
@@ -44,6 +44,12 @@ def identity(settings: Settings, files: Sequence[InputFile]) -> Identity:
         sort_keys=True,
     )
     return Identity(hashlib.sha256(text.encode()).hexdigest()[:32], source)
+
+
+def _map_of(settings: Settings) -> list[str | None] | None:
+    if settings.map is None:
+        return None
+    return [settings.map.function.__qualname__, settings.map.sha256]
 
 
 def _as_text(value: Any) -> str:

@@ -86,7 +86,8 @@ def make_source(
 
     paths = _as_paths(inputs)
     kind = detect_kind(paths, from_=from_)
-    source = SOURCES[kind]
+    # Every source is a dataclass whose first field is `paths`; their base class is not.
+    source: Any = SOURCES[kind]
     given = _defaults_by_suffix(kind, paths) | dict(options or {})
     if columns is not None:
         given["columns"] = tuple(columns)
@@ -96,7 +97,8 @@ def make_source(
             near = difflib.get_close_matches(keyword, known, n=1)
             hint = f"did you mean {flag_of(near[0])}?" if near else "leave it out, or check --from"
             raise UsageError(f"{flag_of(keyword)} is not an option of {kind} input: {hint}")
-    return source(paths=paths, **given)
+    made: Source = source(paths=paths, **given)
+    return made
 
 
 def _as_paths(inputs: Inputs) -> tuple[str, ...]:

@@ -111,7 +111,7 @@ def schema_leaves(schema: Schema) -> tuple[tuple[Leaf, ...], ...]:
 
 def decimal_is_integer(arrow: pa.DataType) -> bool:
     """Tell whether every value of a decimal type is an integer within int64."""
-    return arrow.scale <= 0 and arrow.precision - arrow.scale <= INT64_DIGITS
+    return bool(arrow.scale <= 0 and arrow.precision - arrow.scale <= INT64_DIGITS)
 
 
 def tensor_shape(arrow: pa.DataType, column: str) -> tuple[int, ...]:

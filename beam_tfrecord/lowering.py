@@ -23,7 +23,7 @@ from beam_tfrecord.lowering_lists import (
     Layer,
     bare_array,
     make_list,
-    missing_of,
+    null_positions,
     open_list,
     open_map,
 )
@@ -167,7 +167,7 @@ class _Lowering:
             return
         if values.null_count:
             count = max(value_count(shape), 1)
-            self._mark(np.flatnonzero(missing_of(values)) // count, layer.missing)
+            self._mark(null_positions(values) // count, layer.missing)
         if pa.types.is_boolean(values.type):
             values = pc.cast(values, pa.uint8())
         yield _tensor_bytes(values, value_count(shape), layer.missing, len(storage))

@@ -26,7 +26,15 @@ from beam_tfrecord.lowering_lists import (
     open_map,
 )
 from beam_tfrecord.lowering_text import from_text, to_text, uuid_from_text, uuid_to_text
-from beam_tfrecord.type_kinds import bare_type, is_binary, is_extension, is_list, is_text, is_uuid
+from beam_tfrecord.type_kinds import (
+    bare_type,
+    is_binary,
+    is_extension,
+    is_list,
+    is_tensor,
+    is_text,
+    is_uuid,
+)
 
 _FAILURES = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
 
@@ -53,7 +61,7 @@ def same_values(source: pa.DataType, target: pa.DataType) -> bool:
     if source == target:
         return True
     source, target = bare_type(source), bare_type(target)
-    return type_to_json(source) == type_to_json(target)
+    return bool(type_to_json(source) == type_to_json(target))
 
 
 def enforce(array: pa.Array, target: pa.DataType) -> Enforced:
@@ -89,10 +97,9 @@ def _enforce_extension(array: pa.Array, target: pa.DataType) -> Enforced:
     storage = array.storage if is_extension(source) else array
     if not is_extension(target):
         return enforce(storage, target)
-    if is_extension(source) and isinstance(target, pa.FixedShapeTensorType):
-        # Other shapes of as many values would pass as the same storage.
-        if not isinstance(source, pa.FixedShapeTensorType) or source.shape != target.shape:
-            raise NoConversion
+    # Tensors of another shape with as many values would pass as the same storage.
+    if is_tensor(source) and is_tensor(target) and source.shape != target.shape:
+        raise NoConversion
     return _wrapped(enforce(storage, target.storage_type), target)
 
 
@@ -194,7 +201,7 @@ def _differ_in_meaning(source: pa.DataType, target: pa.DataType) -> bool:
     types = pa.types
     if types.is_timestamp(source) and types.is_timestamp(target):
         return (source.tz is None) != (target.tz is None) and "UTC" not in (source.tz, target.tz)
-    return types.is_timestamp(source) and types.is_time(target)
+    return bool(types.is_timestamp(source) and types.is_time(target))
 
 
 def _unchanged(enforced: Enforced, source: pa.Array, target: pa.DataType) -> Enforced:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-
-from beam_tfrecord.type_kinds import is_text
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -37,7 +36,13 @@ def missing_of(array: pa.Array) -> BoolArray | None:
     """Return which values of `array` are null; None where none is."""
     if not array.null_count:
         return None
-    return pc.is_null(array).to_numpy(zero_copy_only=False)
+    missing: BoolArray = pc.is_null(array).to_numpy(zero_copy_only=False)
+    return missing
+
+
+def null_positions(array: pa.Array) -> Int64Array:
+    """Return the indices of the nulls of `array`."""
+    return np.flatnonzero(pc.is_null(array).to_numpy(zero_copy_only=False))
 
 
 def open_list(array: pa.Array) -> tuple[Layer, pa.Array]:
@@ -73,11 +78,20 @@ def _open_list_view(array: pa.Array, missing: BoolArray | None) -> tuple[Layer, 
 
 def take_values(values: pa.Array, places: pa.Array) -> pa.Array:
     """Return the values at `places`, null where a place is."""
-    if not (pa.types.is_string_view(values.type) or pa.types.is_binary_view(values.type)):
+    try:
         return values.take(places)
-    # Arrow takes no views.
-    large = pa.large_string() if is_text(values.type) else pa.large_binary()
-    return pc.cast(pc.cast(values, large).take(places), values.type)
+    except pa.ArrowNotImplementedError:
+        # Arrow takes no views, nor anything they lie in, but it joins slices.
+        pass
+    wanted = pc.fill_null(places, -1).to_numpy()
+    if not len(wanted):
+        return values.slice(0, 0)
+    follows = (np.diff(wanted) == 1) & (wanted[:-1] >= 0)
+    cuts = [0, *(np.flatnonzero(~follows) + 1).tolist(), len(wanted)]
+    return pa.concat_arrays(
+        pa.nulls(1, values.type) if wanted[start] < 0 else values.slice(wanted[start], stop - start)
+        for start, stop in itertools.pairwise(cuts)
+    )
 
 
 def open_map(array: pa.Array) -> tuple[Layer, pa.Array, pa.Array]:

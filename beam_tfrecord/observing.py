@@ -20,8 +20,8 @@ _DOUBLE_ERROR = 2.0**-52
 class Observer:
     """Observes the columns of batches of one schema.
 
-    A column with one leaf of numbers or times (scalars or lists) has a range; one with several, such
-    as a struct, has none.
+    A column with one leaf of numbers or times (scalars or lists) has a range; one with several,
+    such as a struct, has none.
 
     Args:
         schema: The schema.

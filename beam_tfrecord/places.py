@@ -23,17 +23,21 @@ Int64Array = npt.NDArray[np.int64]
 SHUFFLED_BIN_SHIFT = 48
 
 # In source order a place is (unit number, row number): 24 and 40 bits. How many rows a bin has
-# follows from the run, so that few rows can be cut anywhere and many need no long list.
+# follows from the number of records, so that few can be cut anywhere and many need no long list.
 SOURCE_ROW_BITS = 40
-SOURCE_BINS_A_RUN = 1024
+SOURCE_BINS = 1024
+MAX_SOURCE_BIN_SHIFT = 10
 MAX_UNITS = 1 << (64 - SOURCE_ROW_BITS)
 
 
 def bin_shift(shuffled: bool, records: int) -> int:
-    """Return the number of low bits of a place that its bin leaves out, in a run of `records`."""
+    """Return the number of low bits of a place that its bin leaves out, among `records`.
+
+    It never falls as `records` grows: a run's bins are never coarser than those of the whole.
+    """
     if shuffled:
         return SHUFFLED_BIN_SHIFT
-    return max(0, (records // SOURCE_BINS_A_RUN).bit_length())
+    return min((records // SOURCE_BINS).bit_length(), MAX_SOURCE_BIN_SHIFT)
 
 
 def purpose_seed(seed: int, purpose: str) -> int:

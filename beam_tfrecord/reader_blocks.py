@@ -31,6 +31,8 @@ FRAME_BYTES = 16
 _LENGTH_BYTES = 8
 _HEADER_BYTES = 12
 _GZIP_MAGIC = b"\x1f\x8b\x08"
+# The stubs of isal take its error for an instance.
+_CODEC_ERRORS = (EOFError, igzip.BadGzipFile, cast(type[Exception], isal_zlib.IsalError))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +75,7 @@ class RecordBlock:
         """Yield the payload of every record."""
         begins = self.starts + _HEADER_BYTES
         ends = begins + payload_lengths(self.data, self.starts)
-        view = memoryview(self.data)
+        view = self.data.data
         for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
             yield view[begin:end].tobytes()
 
@@ -163,7 +165,8 @@ def _is_header(head: Any) -> bool:
 def _open_stream(file: BinaryIO, compression: str) -> BinaryIO:
     if compression not in COMPRESSIONS:
         raise UsageError(f"compression {compression!r} is not known: use '' or 'GZIP'")
-    return cast(BinaryIO, igzip.IGzipFile(fileobj=file)) if compression else file
+    # The stubs of isal leave its constructor untyped.
+    return cast(BinaryIO, igzip.IGzipFile(fileobj=file)) if compression else file  # type: ignore[no-untyped-call]
 
 
 class _Scanner:
@@ -199,13 +202,13 @@ class _Scanner:
             self._report(0, f"the file ends within this record, after {len(rest)} bytes of it")
 
     def _fill(self, data: UInt8Array, filled: int) -> int:
-        view = memoryview(data)
+        view = data.data
         try:
             while filled < len(data) and not self._ended:
                 count = self._stream.readinto(view[filled:])  # type: ignore[attr-defined]
                 self._ended = not count
                 filled += count
-        except (EOFError, igzip.BadGzipFile, isal_zlib.IsalError) as error:
+        except _CODEC_ERRORS as error:
             # Told at the end: what was decompressed before may still hold whole records.
             self._ended = True
             self._codec_error = str(error)

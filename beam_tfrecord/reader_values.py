@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.lowering import typed_scalar
 from beam_tfrecord.schema import Feature, Schema
 
 
@@ -77,7 +78,7 @@ def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 def _array(column: pa.Array, feature: Feature, defaults: Mapping[str, Any]) -> npt.NDArray[Any]:
     default = defaults.get(feature.name, feature.default)
     if default is not None and column.null_count:
-        column = column.fill_null(pa.scalar(default, column.type))
+        column = column.fill_null(typed_scalar(default, column.type, feature, "default"))
     if isinstance(column, pa.FixedShapeTensorArray):
         return _shaped(column.storage, feature.name).reshape(len(column), *column.type.shape)
     if isinstance(column, pa.ExtensionArray):

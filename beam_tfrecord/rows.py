@@ -129,7 +129,7 @@ def _to_list(column: pa.Array) -> list[Any]:
         return list(column.to_pylist())
     if not column.null_count:
         return list(column.to_numpy().tolist())
-    values = column.fill_null(0).to_numpy().tolist()
+    values = list(column.fill_null(0).to_numpy().tolist())
     for index in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)):
         values[index] = None
     return values
@@ -233,6 +233,7 @@ def _type_of(name: str, values: list[Any]) -> pa.DataType:
 
 def _narrowest(column: pa.Array) -> pa.DataType:
     """Return the narrowest number type that holds a column exactly, else its own type."""
+    candidates: tuple[pa.DataType, ...]
     if pa.types.is_integer(column.type):
         candidates = (pa.int8(), pa.int16(), pa.int32())
     elif pa.types.is_floating(column.type):

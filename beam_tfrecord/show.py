@@ -159,7 +159,9 @@ def _render_counts(counts: Mapping[str, Any]) -> str:
     by_value: dict[str, dict[str, int]] = {}
     for split, values in splits.items():
         for item in values:
-            by_value.setdefault(_cell(item["value"]) or _EMPTY.get(item["value"], "(blank)"), {})[split] = item["count"]
+            by_value.setdefault(_cell(item["value"]) or _EMPTY.get(item["value"], "(blank)"), {})[
+                split
+            ] = item["count"]
     rows = [
         (value, *(f"{of.get(split, 0):,}" for split in splits)) for value, of in by_value.items()
     ]

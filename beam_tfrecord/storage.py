@@ -105,7 +105,7 @@ def read_into(path: str, start: int, out: memoryview) -> None:
         file.seek(start)
         position = 0
         while position < len(out):
-            count = file.readinto(out[position:])  # type: ignore[attr-defined]
+            count = file.readinto(out[position:])
             if not count:
                 raise EOFError(f"{path!r} ends {len(out) - position} bytes early")
             position += count
@@ -135,17 +135,31 @@ def lease(directory: str) -> Iterator[None]:
         TargetExists: Another job holds it.
     """
     path = os.path.join(directory, ".lock")
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise TargetExists(
-            f"another job is writing to {directory!r}: wait for it, or choose another output"
-        ) from None
+    while (descriptor := _locked(path)) is None:
+        pass
     try:
         yield
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
         os.close(descriptor)
+
+
+def _locked(path: str) -> int | None:
+    """Lock a file; return its descriptor, or None where the file was removed meanwhile."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The job before removes its file: a lock on that one would not keep the next job out.
+        if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            return descriptor
+    except FileNotFoundError:
+        pass
+    except BlockingIOError:
+        os.close(descriptor)
+        raise TargetExists(
+            f"another job is writing to {os.path.dirname(path)!r}: wait for it, "
+            "or choose another output"
+        ) from None
+    os.close(descriptor)
+    return None

@@ -35,13 +35,15 @@ def is_list(arrow: pa.DataType) -> bool:
 def is_text(arrow: pa.DataType) -> bool:
     """Tell whether `arrow` is one of the three text layouts."""
     types = pa.types
-    return types.is_string(arrow) or types.is_large_string(arrow) or types.is_string_view(arrow)
+    return bool(
+        types.is_string(arrow) or types.is_large_string(arrow) or types.is_string_view(arrow)
+    )
 
 
 def is_binary(arrow: pa.DataType) -> bool:
     """Tell whether `arrow` is one of the binary layouts, fixed size included."""
     types = pa.types
-    return (
+    return bool(
         types.is_binary(arrow)
         or types.is_large_binary(arrow)
         or types.is_binary_view(arrow)
@@ -56,7 +58,7 @@ def is_temporal(arrow: pa.DataType) -> bool:
 
 def _is_varying_list(arrow: pa.DataType) -> bool:
     types = pa.types
-    return (
+    return bool(
         types.is_list(arrow)
         or types.is_large_list(arrow)
         or types.is_list_view(arrow)

@@ -16,6 +16,7 @@ HEAVY = ("apache_beam", "tensorflow")
 # These may import Beam when they are imported; a module not named here is a lower layer.
 UPPER_LAYERS = {
     "beam_tfrecord.coders",
+    "beam_tfrecord.composing",
     "beam_tfrecord.exchange.pipeline",
     "beam_tfrecord.job",
     "beam_tfrecord.metrics",

@@ -14,6 +14,7 @@ from beam_tfrecord.arena import Arena
 from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.encoding import Encoder
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.exchange.column_hashes import ColumnHashes
 from beam_tfrecord.exchange.tally import Discovered, Tally
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import (
@@ -46,9 +47,10 @@ class Block:
         self._given = schema
         self._encoder: Encoder | None = None
         self._encoded_for: pa.Schema | None = None
-        self._columns = _ColumnHashes(schema)
+        self._columns = ColumnHashes(schema)
         self._place_seed = purpose_seed(layout.seed, "place")
         self._split_seed = purpose_seed(layout.seed, "split")
+        self._is_single = layout.splits.is_single
         self._split_numbers = {name: i for i, name in enumerate(layout.splits.names)}
         self._places: list[UInt64Array] = []
         self._splits: list[npt.NDArray[np.uint16]] = []
@@ -79,7 +81,7 @@ class Block:
     @property
     def splits(self) -> npt.NDArray[np.uint16] | None:
         """Number of each record's split, shape `[records]`; None where there is one split."""
-        if self._layout.splits.is_single:
+        if self._is_single:
             return None
         return np.concatenate(self._splits) if self._splits else np.zeros(0, np.uint16)
 
@@ -136,7 +138,11 @@ class Block:
             rejects += refused
         starts = self.arena.starts[first : self.arena.records]
         self._places.append(self._place(batch, written, starts))
-        if not self._layout.splits.is_single:
+        if self._is_single and batch.split is not None:
+            # Splits were assigned upstream: what came before them belongs to the default one.
+            self._is_single = False
+            self._splits.append(np.zeros(first, np.uint16))
+        if not self._is_single:
             self._splits.append(self._split(batch, written, starts))
         self.rejects += rejects
         counted = Tally(
@@ -156,11 +162,13 @@ class Block:
         starts = arena.starts[first : first + len(column)]
         arena.size += native.frame(column, arena.data, begin, starts)
         arena.records += len(column)
-        found = {
-            name.decode(): Discovered(*facts)
-            for name, facts in native.discover(arena.data[: arena.size], starts).items()
-        }
-        return Tally(discovered=found)
+        try:
+            facts = native.discover(arena.data[: arena.size], starts)
+        except ValueError:
+            # Beam's own sink takes any bytes; such a dataset has no schema.
+            return Tally(opaque=True)
+        discovered = {name.decode(): Discovered(*found) for name, found in facts.items()}
+        return Tally(discovered=discovered)
 
     def _add_rows(self, batch: Batch) -> tuple[Tally, Int64Array, list[Reject]]:
         encoder = self._encoder_of(batch.data.schema)
@@ -205,7 +213,7 @@ class Block:
         if batch.split is not None:
             return np.full(len(written), self._number_of(batch.split), np.uint16)
         if splits.column is not None:
-            return self._numbers_of(batch.data.column(splits.column))[written]
+            return self._numbers_of(self._split_names_of(batch))[written]
         if group := self._layout.group:
             return splits.assign(self._columns.hashes(batch, group, written, self._split_seed))
         if batch.encoded:
@@ -218,9 +226,9 @@ class Block:
         """Leave out rows whose split column has no value."""
         everything = np.arange(batch.num_rows)
         name = self._layout.splits.column
-        if name is None or batch.num_rows == 0 or name not in batch.data.schema.names:
+        if name is None or batch.num_rows == 0 or batch.split is not None:
             return batch, everything, []
-        missing = pc.is_null(batch.data.column(name)).to_numpy(zero_copy_only=False)
+        missing = self._split_names_of(batch).is_null().to_numpy(zero_copy_only=False)
         if not missing.any():
             return batch, everything, []
         origin = batch.origin
@@ -238,10 +246,32 @@ class Block:
         kept = np.flatnonzero(~missing)
         return batch.take(kept), kept, rejects
 
-    def _numbers_of(self, column: pa.Array) -> npt.NDArray[np.uint16]:
-        encoded = pc.dictionary_encode(column.cast(pa.string()))
+    def _split_names_of(self, batch: Batch) -> pa.Array:
+        """Return the name of each row's split as text.
+
+        Raises:
+            DataError: The column's values cannot be names.
+            UsageError: The column does not exist.
+        """
+        name = self._layout.splits.column
+        if batch.encoded or name not in batch.data.schema.names:
+            there = "the elements are examples, not rows" if batch.encoded else (
+                f"the columns are {', '.join(batch.data.schema.names)}"
+            )
+            raise UsageError(f"column {name!r} does not exist: {there}")
+        column = batch.data.column(name)
+        try:
+            return column.cast(pa.string())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise DataError(
+                f"column {name!r} is {column.type} and cannot name splits: choose a column of text"
+            ) from error
+
+    def _numbers_of(self, names: pa.Array) -> npt.NDArray[np.uint16]:
+        encoded = pc.dictionary_encode(names)
         numbers = [self._number_of(name) for name in encoded.dictionary.to_pylist()]
-        return np.array(numbers, np.uint16)[encoded.indices.to_numpy(zero_copy_only=False)]
+        of_names: npt.NDArray[np.uint16] = np.array(numbers, np.uint16)
+        return of_names[encoded.indices.to_numpy(zero_copy_only=False)]
 
     def _number_of(self, name: str) -> int:
         if name in self._split_numbers:
@@ -254,43 +284,3 @@ class Block:
                 "choose one with few values"
             )
         return self._split_numbers.setdefault(name, len(self._split_numbers))
-
-
-class _ColumnHashes:
-    """Hashes of the canonical feature values of some columns: equal in every kind of source."""
-
-    def __init__(self, given: Schema | None) -> None:
-        self._given = given
-        self._encoders: dict[tuple[str, ...], tuple[pa.Schema, Encoder]] = {}
-        self._arena = Arena()
-
-    def hashes(
-        self, batch: Batch, columns: tuple[str, ...], rows: Int64Array, seed: int
-    ) -> UInt64Array:
-        """Return a hash of `columns` for each of `rows`, shape `[len(rows)]`."""
-        if batch.encoded:
-            raise UsageError(
-                f"column {columns[0]!r} does not exist: the elements are examples, not rows"
-            )
-        data = batch.data.select(list(columns))
-        known = self._encoders.get(columns)
-        if known is None or known[0] != data.schema:
-            known = (data.schema, Encoder(self._schema_of(columns, data.schema)))
-            self._encoders[columns] = known
-        self._arena.reset()
-        encoded = known[1].encode(Batch(data), self._arena)
-        hashes = native.hash_records(
-            self._arena.data, self._arena.starts[: encoded.records], seed
-        )
-        if encoded.records == batch.num_rows:
-            return hashes[rows]
-        # A row is rejected here only where it is rejected as a whole, too.
-        by_row = np.zeros(batch.num_rows, np.uint64)
-        by_row[encoded.rows] = hashes
-        return by_row[rows]
-
-    def _schema_of(self, columns: tuple[str, ...], arrow: pa.Schema) -> Schema:
-        """Hash values as the dataset stores them, so that the kind of source leaves no trace."""
-        if self._given is not None and all(name in self._given for name in columns):
-            return self._given.select(columns)
-        return Schema.from_arrow(arrow)

@@ -163,17 +163,14 @@ class Merger:
     ) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
         total = sum(piece.stop - piece.start for piece in slices)
         if total > 2 * WINDOW_BYTES and window.records > 1:
-            yield from self._streamed(slices)
+            yield from self._streamed(window, slices)
             return
         data = self._read(slices, total)
         try:
             starts, places = native.scan_run(data)
         except ValueError as error:
             raise DataError(f"a run of split {window.split!r} is damaged: {error}") from error
-        if len(starts) != window.records:
-            raise DataError(
-                f"runs hold {len(starts)} records where {window.records} were written"
-            )
+        _check_count(window, len(starts))
         order = native.sort_records(data, starts, None, places, self._layout.shuffle)
         sizes = record_sizes(data, starts)[order]
         for low, high, nbytes in byte_pieces(sizes, WRITE_BYTES):
@@ -186,7 +183,7 @@ class Merger:
     def _read(self, slices: Sequence[Slice], total: int) -> npt.NDArray[np.uint8]:
         if total > len(self._in):
             self._in = np.empty(total + total // 16, np.uint8)
-        view = memoryview(self._in)
+        view = self._in.data
         position = 0
         for piece in slices:
             nbytes = piece.stop - piece.start
@@ -195,7 +192,7 @@ class Merger:
         return self._in[:total]
 
     def _streamed(
-        self, slices: Sequence[Slice]
+        self, window: Window, slices: Sequence[Slice]
     ) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
         """Merge slices that are too large together, one record at a time."""
         runs = [_entries(piece) for piece in slices]
@@ -203,7 +200,19 @@ class Merger:
             merged = heapq.merge(*runs, key=lambda entry: (entry[0], entry[1][12:-4]))
         else:
             merged = heapq.merge(*runs, key=lambda entry: entry[0])
-        yield from _in_buffers(record for _, record in merged)
+        found = 0
+        for data, starts in _in_buffers(record for _, record in merged):
+            found += len(starts)
+            yield data, starts
+        _check_count(window, found)
+
+
+def _check_count(window: Window, found: int) -> None:
+    if found != window.records:
+        raise DataError(
+            f"runs of split {window.split!r} hold {found} records where {window.records} were "
+            "written"
+        )
 
 
 def _in_buffers(
@@ -235,7 +244,8 @@ def _entries(piece: Slice) -> Iterator[tuple[int, bytes]]:
             size = int.from_bytes(head[PLACE_BYTES:], "little") + FRAME_BYTES
             if len(head) < header or size > left - PLACE_BYTES:
                 raise DataError(f"run {piece.path!r} is damaged")
-            yield int.from_bytes(head[:PLACE_BYTES], "little"), head[PLACE_BYTES:] + file.read(
-                size - 8
-            )
+            record = head[PLACE_BYTES:] + file.read(size - 8)
+            if len(record) < size:
+                raise DataError(f"run {piece.path!r} is damaged: it ends too early")
+            yield int.from_bytes(head[:PLACE_BYTES], "little"), record
             left -= PLACE_BYTES + size

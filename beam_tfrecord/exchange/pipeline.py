@@ -8,6 +8,7 @@ the runner's GroupByKey once, so that every run covers a narrow range of places.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -118,6 +119,7 @@ class _Spill(beam.DoFn):  # type: ignore[misc]
 
     def start_bundle(self) -> None:
         exchange = self._exchange
+        os.makedirs(exchange.directory, exist_ok=True)
         self._spiller = Spiller(exchange.layout, exchange.directory, schema=exchange.schema)
         self._group = None
 
@@ -156,6 +158,7 @@ class _CutBlocks(beam.DoFn):  # type: ignore[misc]
 
     def start_bundle(self) -> None:
         exchange = self._exchange
+        os.makedirs(exchange.directory, exist_ok=True)
         self._cutter = BlockCutter(exchange.layout, exchange.directory, schema=exchange.schema)
 
     def process(self, batch: Batch) -> Iterator[Any]:

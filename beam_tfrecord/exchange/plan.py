@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from beam_tfrecord.exchange.runs import BinCounts, Run
 from beam_tfrecord.layout import Layout
+from beam_tfrecord.places import bin_shift
 from beam_tfrecord.shards import cut_bins
 
 # What one worker holds at a time while it merges.
@@ -73,6 +74,10 @@ def plan_merges(counts: Mapping[str, BinCounts], layout: Layout) -> MergePlan:
         UsageError: The numbers of shards do not suit the splits.
     """
     names = split_order(counts, layout)
+    # How full the fullest run was depends on batches and workers, the sum of all does not.
+    records = sum(int(of_split.rows.sum()) for of_split in counts.values())
+    shift = bin_shift(layout.shuffle, records)
+    counts = {name: counts[name].coarsened(shift) for name in names}
     split_bytes = {name: int(counts[name].bytes.sum()) for name in names}
     shard_counts = layout.shards.counts(split_bytes)
     windows = [

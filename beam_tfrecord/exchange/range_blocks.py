@@ -94,4 +94,4 @@ class RangeSorter:
         index = index_sorted((self._split,), None, places[order], sizes, SHUFFLED_BIN_SHIFT)
         out = np.empty(len(data), np.uint8)
         native.gather_run(data, starts, places, order, out, 0)
-        return write_run(self._directory, [memoryview(out)], index)
+        return write_run(self._directory, [out.data], index)

@@ -14,6 +14,7 @@ One range of places of one split is therefore one contiguous range of bytes.
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import json
 import os
@@ -56,12 +57,27 @@ class BinCounts:
         """Return the sums over both, in the coarser bins of the two."""
         shift = max(self.shift, other.shift)
         both = [counts.bins >> np.uint64(shift - counts.shift) for counts in (self, other)]
-        bins, where = np.unique(np.concatenate(both), return_inverse=True)
-        rows = np.zeros(len(bins), np.int64)
-        nbytes = np.zeros(len(bins), np.int64)
-        np.add.at(rows, where, np.concatenate([self.rows, other.rows]))
-        np.add.at(nbytes, where, np.concatenate([self.bytes, other.bytes]))
-        return BinCounts(bins, rows, nbytes, shift)
+        return _summed(
+            np.concatenate(both),
+            np.concatenate([self.rows, other.rows]),
+            np.concatenate([self.bytes, other.bytes]),
+            shift,
+        )
+
+    def coarsened(self, shift: int) -> BinCounts:
+        """Return the same in bins of `shift`, which are these bins or coarser ones."""
+        if shift == self.shift:
+            return self
+        return _summed(self.bins >> np.uint64(shift - self.shift), self.rows, self.bytes, shift)
+
+
+def _summed(bins: UInt64Array, rows: Int64Array, nbytes: Int64Array, shift: int) -> BinCounts:
+    """Add up what stands under the same bin."""
+    distinct, where = np.unique(bins, return_inverse=True)
+    sums = np.zeros((2, len(distinct)), np.int64)
+    np.add.at(sums[0], where, rows)
+    np.add.at(sums[1], where, nbytes)
+    return BinCounts(distinct, sums[0], sums[1], shift)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -126,7 +142,7 @@ class SortedIndex:
             for name, low, high in zip(self.names, self.bounds, self.bounds[1:], strict=False)
         }
 
-    def footer(self) -> bytes:
+    def footer(self) -> builtins.bytes:
         """Return footer and trailer."""
         offsets = np.zeros(len(self.bins) + 1, np.int64)
         np.cumsum(self.bytes + PLACE_BYTES * self.rows, out=offsets[1:])

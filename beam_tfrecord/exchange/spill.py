@@ -61,7 +61,7 @@ class SortedRecords:
             if nbytes > len(self._out):
                 self._out = np.empty(max(nbytes, piece_bytes), np.uint8)
             size = native.gather_run(data, block.starts, places, order[low:high], self._out, 0)
-            yield memoryview(self._out)[:size]
+            yield self._out[:size].data
 
 
 def byte_pieces(sizes: Int64Array, limit: int) -> Iterator[tuple[int, int, int]]:

@@ -55,6 +55,7 @@ class Tally:
         observed: By feature name.
         discovered: By feature name, for examples that came without a schema.
         places_by_bytes: True where some rows had no stable number.
+        opaque: True where some elements were bytes of no known format.
     """
 
     rows: int = 0
@@ -66,6 +67,7 @@ class Tally:
     observed: Mapping[str, Observed] = dataclasses.field(default_factory=dict)
     discovered: Mapping[str, Discovered] = dataclasses.field(default_factory=dict)
     places_by_bytes: bool = False
+    opaque: bool = False
 
     def merge(self, other: Tally) -> Tally:
         """Join the tallies of two parts of the data.
@@ -84,10 +86,13 @@ class Tally:
             observed=_merge_by_name(self.observed, other.observed),
             discovered=_merge_discovered(self.discovered, other.discovered),
             places_by_bytes=self.places_by_bytes or other.places_by_bytes,
+            opaque=self.opaque or other.opaque,
         )
 
     def final_schema(self) -> Schema:
-        """Return the schema of the dataset, with what was observed."""
+        """Return the schema of the dataset, with what was observed; empty for opaque records."""
+        if self.opaque:
+            return Schema(())
         schema = self.schema or schema_of_discovered(self.discovered)
         if self.schema is None:
             return schema.with_observed(

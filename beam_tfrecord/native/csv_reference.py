@@ -14,8 +14,120 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from beam_tfrecord.native.csv_reference_scan import *  # noqa: F403
-from beam_tfrecord.native.csv_reference_values import *  # noqa: F403
+from beam_tfrecord.native.csv_reference_scan import (
+    CR as CR,
+)
+from beam_tfrecord.native.csv_reference_scan import (
+    ESCAPE as ESCAPE,
+)
+from beam_tfrecord.native.csv_reference_scan import (
+    ESCAPE_QUOTED as ESCAPE_QUOTED,
+)
+from beam_tfrecord.native.csv_reference_scan import (
+    FIELD_START as FIELD_START,
+)
+from beam_tfrecord.native.csv_reference_scan import (
+    QUOTE_SEEN as QUOTE_SEEN,
+)
+from beam_tfrecord.native.csv_reference_scan import (
+    QUOTED as QUOTED,
+)
+from beam_tfrecord.native.csv_reference_scan import (
+    ROW_START as ROW_START,
+)
+from beam_tfrecord.native.csv_reference_scan import (
+    UNQUOTED as UNQUOTED,
+)
+from beam_tfrecord.native.csv_reference_scan import (
+    Dialect as Dialect,
+)
+from beam_tfrecord.native.csv_reference_scan import (
+    Passage as Passage,
+)
+from beam_tfrecord.native.csv_reference_scan import (
+    Row as Row,
+)
+from beam_tfrecord.native.csv_reference_scan import (
+    count_lines as count_lines,
+)
+from beam_tfrecord.native.csv_reference_scan import (
+    rows_of as rows_of,
+)
+from beam_tfrecord.native.csv_reference_scan import (
+    scan as scan,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    AS_BOOL as AS_BOOL,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    AS_BYTES as AS_BYTES,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    AS_DATE as AS_DATE,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    AS_DOUBLE as AS_DOUBLE,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    AS_FLOAT as AS_FLOAT,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    AS_INT as AS_INT,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    AS_NULL as AS_NULL,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    AS_TEXT as AS_TEXT,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    AS_TIME as AS_TIME,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    AS_WORDS as AS_WORDS,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    BIG_INT as BIG_INT,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    BOOL as BOOL,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    DATE as DATE,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    FLOAT as FLOAT,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    INT as INT,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    TEXT as TEXT,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    TIME as TIME,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    ZONED_TIME as ZONED_TIME,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    Target as Target,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    check_text as check_text,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    kind_of as kind_of,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    parse as parse,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    powers_of_five as powers_of_five,
+)
+from beam_tfrecord.native.csv_reference_values import (
+    round_to_float32 as round_to_float32,
+)
 
 # A batch ends early rather than let one column outgrow this.
 COLUMN_TEXT_BYTES = 2**28

@@ -1,4 +1,4 @@
-"""Where CSV rows and fields end, in plain Python: the part of `csv_reference` that looks at bytes."""
+"""Where CSV rows and fields end, in plain Python: what `csv_reference` rests on."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import posixpath
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 
 from beam_tfrecord.errors import UsageError
@@ -27,7 +28,7 @@ def list_files(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputF
     ``.`` or ``_`` below a directory or glob are left out: they are other tools' temporary files.
 
     Raises:
-        UsageError: A path does not exist, or nothing matches.
+        UsageError: A path does not exist, nothing matches, or a file cannot be opened.
     """
     found = sorted({os.path.abspath(path) for named in paths for path in _resolve(named, suffixes)})
     if not found:
@@ -40,32 +41,48 @@ def list_files(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputF
 
 def _resolve(path: str, suffixes: Sequence[str]) -> list[str]:
     if "://" in path and not path.startswith("file://"):
-        raise UsageError(f"cannot read {path!r}: only local files are supported as input")
+        raise UsageError(f"cannot read {path!r}: only local files are supported: copy it here first")
     path = path.removeprefix("file://")
     if os.path.isdir(path):
-        return list(_walk(path, suffixes))
-    if os.path.exists(path):
+        if found := list(_walk(path, suffixes)):
+            return found
+        kinds = " or ".join(suffixes)
+        raise UsageError(f"no {kinds} files in directory {path!r}: check the path, or pass --from")
+    if os.path.lexists(path):
         return [path]
-    matches = [hit for hit in glob.glob(path, recursive=True) if not _is_hidden(hit)]
-    if not matches:
-        hint = "no file matches this pattern" if glob.has_magic(path) else "no such file"
-        raise UsageError(f"cannot read {path!r}: {hint}")
-    files = [hit for hit in matches if os.path.isfile(hit)]
-    directories = [hit for hit in matches if os.path.isdir(hit)]
-    return files + [hit for directory in directories for hit in _walk(directory, suffixes)]
+    found = [file for hit in _visible_matches(path) for file in _files_at(hit, suffixes)]
+    if not found:
+        what = "no file matches this pattern" if glob.has_magic(path) else "no such file"
+        raise UsageError(f"cannot read {path!r}: {what}: check the path")
+    return found
+
+
+def _visible_matches(pattern: str) -> Iterator[str]:
+    """Yield what matches, unless the part of its path that the pattern left open is hidden."""
+    parts = pattern.split(os.sep)
+    literal = next((at for at, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    for hit in glob.iglob(pattern, recursive=True):
+        if not any(map(_is_hidden, hit.split(os.sep)[literal:])):
+            yield hit
+
+
+def _files_at(path: str, suffixes: Sequence[str]) -> Iterator[str]:
+    return _walk(path, suffixes) if os.path.isdir(path) else iter([path])
 
 
 def _walk(directory: str, suffixes: Sequence[str]) -> Iterator[str]:
-    seen = 0
+    seen = {os.path.realpath(directory)}
     for parent, children, names in os.walk(directory, onerror=_raise_unreadable, followlinks=True):
         children[:] = sorted(child for child in children if not _is_hidden(child))
+        # A link to a directory above would be followed for ever.
+        for child in list(children):
+            target = os.path.realpath(os.path.join(parent, child))
+            if target in seen:
+                children.remove(child)
+            seen.add(target)
         for name in names:
             if not _is_hidden(name) and has_suffix(name, suffixes):
-                seen += 1
                 yield os.path.join(parent, name)
-    if not seen:
-        kinds = " or ".join(suffixes)
-        raise UsageError(f"no {kinds} files in directory {directory!r}: check the path, or --from")
 
 
 def _raise_unreadable(error: OSError) -> None:
@@ -98,11 +115,19 @@ def _common_directory(paths: Sequence[str]) -> str:
 
 def _input_file(path: str, name: str) -> InputFile:
     try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the name of {path!r} is not utf-8: rename the file") from error
+    try:
         status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError(f"cannot read {path!r}: it is not a regular file: copy it into one")
         with open(path, "rb"):
             pass
     except OSError as error:
-        raise UsageError(f"cannot read {path!r}: {error.strerror}") from error
+        raise UsageError(
+            f"cannot read {path!r}: {error.strerror}: correct it, or leave it out"
+        ) from error
     return InputFile(
         path=path,
         name=name,

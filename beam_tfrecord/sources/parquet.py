@@ -43,6 +43,7 @@ class Parquet(Source):
     infers_from_scans: ClassVar[bool] = True
 
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+    _: dataclasses.KW_ONLY
     columns: Sequence[str] | None = None
     union: bool = False
 
@@ -50,7 +51,9 @@ class Parquet(Source):
         object.__setattr__(self, "paths", as_paths(self.paths))
         if self.columns is None:
             return
-        columns = (self.columns,) if isinstance(self.columns, str) else tuple(self.columns)
+        if isinstance(self.columns, str):
+            raise UsageError(f"columns {self.columns!r} is one text: pass a list of them")
+        columns = tuple(self.columns)
         if doubled := _doubled(columns):
             raise UsageError(f"column {doubled!r} is asked for twice: correct --columns")
         object.__setattr__(self, "columns", columns)
@@ -188,7 +191,7 @@ def _record_batches(
         raise DataError(f"{unit.file.name} changed while it was read: run again")
 
     def batches(start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        return parquet.iter_batches(
+        yield from parquet.iter_batches(
             batch_size=batch_rows,
             row_groups=list(range(start, stop)),
             columns=list(columns),

@@ -72,7 +72,8 @@ def _join_decimals(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def _finer_unit(one: pa.DataType, other: pa.DataType) -> str:
-    return max(one.unit, other.unit, key=_UNITS.index)
+    units: tuple[str, str] = (one.unit, other.unit)
+    return max(units, key=_UNITS.index)
 
 
 def _finer_timestamp(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
@@ -110,10 +111,11 @@ def can_cast(of: pa.DataType, to: pa.DataType) -> bool:
     if of.equals(to) or types.is_null(of):
         return True
     if types.is_integer(of) or types.is_boolean(of):
-        return types.is_integer(to) or (types.is_floating(to) and not types.is_boolean(of))
+        is_number = types.is_floating(to) and not types.is_boolean(of)
+        return bool(types.is_integer(to) or is_number)
     if types.is_floating(of):
         is_wider = types.is_floating(to) and to.bit_width >= of.bit_width
-        return is_wider or types.is_integer(to)
+        return bool(is_wider or types.is_integer(to))
     if is_text(of) or is_bytes(of):
         return is_text(to) or is_bytes(to)
     if is_plain_list(of) and is_plain_list(to):

@@ -1,4 +1,4 @@
-"""What others do with the same rows: stock Beam, tfx_bsl, a TensorFlow loop, zlib.
+"""What others do with the same rows: stock Beam, tfx_bsl, a TensorFlow loop.
 
 Each function prepares a case and returns what is measured: a function without arguments that
 does the work and returns how much that was. Imports belong to the preparation.
@@ -6,16 +6,12 @@ does the work and returns how much that was. Imports belong to the preparation.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from work import Bench, Measured, Work, bytes_below
 
 STOCK_SHARDS = 8
-ZLIB_LEVEL = 6
-COPY_BYTES = 4 * 2**20
 
 
 def _stock(
@@ -99,25 +95,5 @@ def tf_writer_loop(bench: Bench) -> Measured:
                     writer.write(to_example(row))
                     count += 1
         return Work(rows=count, output_bytes=bytes_below(bench.out))
-
-    return run
-
-
-def zlib_level_6(bench: Bench) -> Measured:
-    """The record stream of the first table through zlib at its default level, on one core."""
-    import beam_tfrecord as bt
-
-    bt.write(
-        bench.inputs.parquet[0], f"{bench.scratch}/", shuffle=False, compression="none", shards=1
-    )
-    (stream,) = Path(bench.scratch).glob("*.tfrecord")
-
-    def run() -> Work:
-        deflate = zlib.compressobj(ZLIB_LEVEL, zlib.DEFLATED, 31)
-        with stream.open("rb") as source, (bench.out / "stream.gz").open("wb") as target:
-            while piece := source.read(COPY_BYTES):
-                target.write(deflate.compress(piece))
-            target.write(deflate.flush())
-        return Work(rows=bench.inputs.table_rows, output_bytes=bytes_below(bench.out))
 
     return run

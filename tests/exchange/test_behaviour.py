@@ -1,0 +1,138 @@
+"""One suite over every way records travel and every way a pipeline runs: the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.exchange import range_blocks, spill
+from beam_tfrecord.reading import ReadBatches
+from beam_tfrecord.sources.parquet import Parquet
+from tests.datasets import ids, sample_table, shard_hashes, write_parquet
+
+OPTIONS = {"splits": {"train": 0.7, "test": 0.3}, "shards": 6, "seed": 3}
+
+# Name of the runner, its Beam options, exchange, rows of a batch, bytes of a group of units.
+WAYS = {
+    "one worker": ("FnApiRunner", (), "files", 16_384, 2**26),
+    "two threads": ("direct", ("--direct_num_workers=2",), "files", 100, 20_000),
+    "small batches": ("FnApiRunner", (), "files", 7, 2**26),
+    "small groups": ("FnApiRunner", (), "files", 16_384, 5_000),
+    "runner exchange": ("FnApiRunner", (), "runner", 16_384, 2**26),
+    "runner exchange, threads": ("direct", ("--direct_num_workers=2",), "runner", 50, 20_000),
+    "processes": (
+        "FnApiRunner",
+        ("--direct_num_workers=2", "--direct_running_mode=multi_processing"),
+        "files",
+        1_000,
+        20_000,
+    ),
+    "portable job service": (
+        "PortableRunner",
+        ("--job_endpoint=embed", "--environment_type=LOOPBACK"),
+        "files",
+        1_000,
+        20_000,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def parquet(tmp_path_factory: pytest.TempPathFactory) -> str:
+    directory = tmp_path_factory.mktemp("input")
+    return write_parquet(directory, sample_table(3000), files=4, group_rows=200)
+
+
+@pytest.fixture(scope="module")
+def expected(
+    parquet: str, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., dict[str, str]]:
+    """Return the files of an undisturbed job with the given options, written once."""
+    known: dict[str, dict[str, str]] = {}
+
+    def of(**options: object) -> dict[str, str]:
+        key = repr(sorted(options.items()))
+        if key not in known:
+            output = tmp_path_factory.mktemp("expected") / "out"
+            write_in_one_way(parquet, output, WAYS["one worker"], **options)
+            known[key] = shard_hashes(output)
+        return known[key]
+
+    return of
+
+
+def write_in_one_way(
+    parquet: str, output: Path, way: tuple[str, tuple[str, ...], str, int, int], **options: object
+) -> None:
+    runner, words, exchange, batch_rows, group_bytes = way
+    with bt.pipeline(runner, options=words) as pipeline:
+        (
+            pipeline
+            | ReadBatches(Parquet(parquet), batch_rows=batch_rows, group_bytes=group_bytes)
+            | bt.WriteToTFRecord(f"{output}/", exchange=exchange, **options)
+        )
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+def test_shuffled_files_are_the_same_bytes(
+    parquet: str, tmp_path: Path, expected: Callable[..., dict[str, str]], way: tuple
+) -> None:
+    write_in_one_way(parquet, tmp_path / "out", way, **OPTIONS)
+    assert shard_hashes(tmp_path / "out") == expected(**OPTIONS)
+    assert len(expected(**OPTIONS)) == 9
+
+
+@pytest.mark.parametrize("name", ["two threads", "small batches", "runner exchange"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"shuffle": False, "shards": 3},
+        {"shuffle": False, "shards": 3, "splits": {"a": 0.5, "b": 0.5}},
+        {"key": ["id"], "shards": 3},
+        {"group": ["name"], "splits": {"a": 0.5, "b": 0.5}, "shards": 3},
+        {"compression_type": "gzip", "shards": 3},
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_every_order_is_the_same_bytes(
+    parquet: str, tmp_path: Path, expected: Callable[..., dict[str, str]], name: str, options: dict
+) -> None:
+    write_in_one_way(parquet, tmp_path / "out", WAYS[name], **options)
+    assert shard_hashes(tmp_path / "out") == expected(**options)
+
+
+@pytest.mark.parametrize("exchange", ["files", "runner"])
+def test_many_small_runs_give_the_same_bytes(
+    parquet: str,
+    tmp_path: Path,
+    expected: Callable[..., dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    exchange: str,
+) -> None:
+    monkeypatch.setattr(spill.Spiller.__init__, "__kwdefaults__", {"schema": None, "run_bytes": 4096})
+    monkeypatch.setattr(range_blocks, "RUN_BYTES", 4096)
+    write_in_one_way(
+        parquet, tmp_path / "out", ("FnApiRunner", (), exchange, 100, 2**26), **OPTIONS
+    )
+    assert shard_hashes(tmp_path / "out") == expected(**OPTIONS)
+
+
+def test_every_split_is_spread_evenly_over_its_shards(parquet: str, tmp_path: Path) -> None:
+    for options in ({}, {"key": ["id"]}, {"group": ["id"]}):
+        out = tmp_path / "-".join(options) / "out"
+        write_in_one_way(
+            parquet,
+            out,
+            WAYS["one worker"],
+            splits={"a": 0.5, "b": 0.5},
+            shards={"a": 4, "b": 4},
+            **options,
+        )
+        for shards in (bt.Manifest.load(out).splits["a"], bt.Manifest.load(out).splits["b"]):
+            examples = [shard.examples for shard in shards.shards]
+            assert len(examples) == 4
+            assert min(examples) > 0.8 * max(examples)
+        assert sorted(ids(out)) == list(range(3000))

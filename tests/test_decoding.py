@@ -1,0 +1,178 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_tfrecord import native
+from beam_tfrecord.arena import Arena
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.decoding import Decoder
+from beam_tfrecord.encoding import Encoder
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.native import reference
+from beam_tfrecord.schema import Feature, Schema
+
+
+def round_trip(array, **options):
+    schema = Schema((Feature("c", array.type, **options),))
+    arena = Arena()
+    data = pa.RecordBatch.from_arrays([array], names=["c"])
+    result = Encoder(schema).encode(Batch(data), arena)
+    assert result.rejects == []
+    decoder = Decoder(schema)
+    out = decoder.decode(arena.used_data(), arena.used_starts())
+    out.validate(full=True)
+    assert out.schema == decoder.arrow_schema
+    return out.column(0)
+
+
+int64s = st.integers(-(2**63), 2**63 - 1)
+SCALARS = [
+    (pa.int64(), int64s),
+    (pa.uint8(), st.integers(0, 255)),
+    (pa.uint64(), st.integers(0, 2**63 - 1)),
+    (pa.bool_(), st.booleans()),
+    (pa.float32(), st.floats(width=32, allow_nan=False)),
+    (pa.float16(), st.floats(width=16, allow_nan=False)),
+    (pa.string(), st.text(max_size=5)),
+    (pa.large_string(), st.text(max_size=5)),
+    (pa.string_view(), st.text(max_size=20)),
+    (pa.binary(), st.binary(max_size=5)),
+    (pa.binary(3), st.binary(min_size=3, max_size=3)),
+    (pa.date32(), st.dates()),
+    (pa.time64("us"), st.times()),
+    (pa.timestamp("us"), st.datetimes()),
+    (pa.duration("ms"), st.integers(-(2**40), 2**40)),
+    (pa.decimal128(18, 0), st.decimals(-(10**17), 10**17, places=0)),
+]
+
+
+def columns(depth):
+    """Return a strategy of (Arrow type, strategy of its values without null)."""
+    if not depth:
+        return st.sampled_from(SCALARS)
+    inner = columns(depth - 1)
+
+    def lists(column):
+        arrow, values = column
+        many = st.lists(values, max_size=3)
+        two = st.lists(values, min_size=2, max_size=2)
+        return st.sampled_from(
+            [
+                (pa.list_(arrow), many),
+                (pa.large_list(arrow), many),
+                (pa.list_view(arrow), many),
+                (pa.list_(arrow, 2), two),
+            ]
+        )
+
+    def structs(pair):
+        (a, a_values), (b, b_values) = pair
+        value = st.fixed_dictionaries({"a": a_values, "b": b_values})
+        return pa.struct({"a": a, "b": b}), value
+
+    def maps(pair):
+        (_, _), (b, b_values) = pair
+        entries = st.lists(st.tuples(st.text(max_size=2), b_values), max_size=3)
+        return pa.map_(pa.string(), b), entries
+
+    pairs = st.tuples(inner, inner)
+    return st.one_of(inner, inner.flatmap(lists), pairs.map(structs), pairs.map(maps))
+
+
+@st.composite
+def arrays(draw):
+    arrow, values = draw(columns(2))
+    rows = draw(st.lists(st.none() | values, max_size=6))
+    array = pa.array(rows, arrow)
+    return array.slice(draw(st.integers(0, len(rows))))
+
+
+@pytest.mark.parametrize("kernel", ["native", "reference"])
+@settings(max_examples=150, deadline=None)
+@given(array=arrays())
+def test_what_is_encoded_decodes_equal(kernel, array):
+    with pytest.MonkeyPatch.context() as patch:
+        if kernel == "reference":
+            for name in ("encode", "encode_bound", "decode"):
+                patch.setattr(native, name, getattr(reference, name))
+        assert round_trip(array).to_pylist() == array.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("arrow", "values"),
+    [pair for pair in SCALARS if "string" not in str(pair[0]) and "binary" not in str(pair[0])],
+)
+def test_text_is_exact(arrow, values):
+    @settings(max_examples=30, deadline=None)
+    @given(st.lists(st.none() | values, min_size=1, max_size=4))
+    def check(rows):
+        array = pa.array(rows, arrow)
+        assert round_trip(array, store="text").to_pylist() == array.to_pylist()
+
+    check()
+
+
+def test_float64_bytes_keep_every_bit():
+    bits = np.array([0x7FF8000000000001, 0x3FB999999999999A, 1], np.uint64)
+    array = pa.array(bits.view(np.float64))
+    assert round_trip(array, store="bytes").to_numpy().view(np.uint64).tolist() == bits.tolist()
+
+
+@pytest.mark.parametrize("store", ["auto", "values"])
+@pytest.mark.parametrize("item", [pa.float32(), pa.int16(), pa.bool_(), pa.float16()])
+def test_tensors(store, item):
+    arrow = pa.fixed_shape_tensor(item, [2, 3])
+    numbers = pa.array([[1, 0, 1, 0, 1, 1], None, [0, 1, 0, 1, 0, 0]], pa.list_(pa.int8(), 6))
+    array = pa.ExtensionArray.from_storage(arrow, numbers.cast(arrow.storage_type)).slice(1)
+    back = round_trip(array, store=store)
+    assert back.storage.to_pylist() == [None, [0, 1, 0, 1, 0, 0]]
+
+
+def test_overlapping_list_views():
+    array = pa.ListViewArray.from_arrays([1, 0, 0], [2, 0, 3], pa.array([1, 2, 3]))
+    assert round_trip(array).to_pylist() == [[2, 3], [], [1, 2, 3]]
+
+
+def test_views_inside_null_fixed_size_lists():
+    arrow = pa.list_(pa.struct({"a": pa.string_view()}), 2)
+    rows = [None, [{"a": "x"}, {"a": "y"}], None]
+    assert round_trip(pa.array(rows, arrow)).to_pylist() == rows
+
+
+def test_dictionaries_come_back_as_values():
+    back = round_trip(pa.array(["a", None, "a"]).dictionary_encode())
+    assert back.type == pa.string()
+    assert back.to_pylist() == ["a", None, "a"]
+
+
+def test_a_null_struct_and_one_of_nulls_are_the_same():
+    array = pa.array([{"a": None}, None], pa.struct({"a": pa.int8()}))
+    assert round_trip(array).to_pylist() == [None, None]
+
+
+def test_columns_are_selected_in_order():
+    schema = Schema((Feature("a", "int64"), Feature("b", "int64")))
+    arena = Arena()
+    Encoder(schema).encode(Batch(pa.RecordBatch.from_pydict({"a": [1], "b": [2]})), arena)
+    out = Decoder(schema, columns=["b"]).decode(arena.used_data(), arena.used_starts())
+    assert out.to_pydict() == {"b": [2]}
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "message"),
+    [
+        (pa.array([[1, 2]]), pa.int64(), "record 0: feature 'c' has 2 values, not one"),
+        (pa.array([300]), pa.int8(), "column 'c' cannot be read as int8"),
+        (pa.array(["x"]), pa.int64(), "feature 'c' holds bytes values, not int64"),
+        (pa.array([[1, 2, 3]]), pa.list_(pa.int64(), 2), "has 3 values, not 2"),
+        (pa.array([[1]]), pa.list_(pa.list_(pa.int64())), "not as many values"),
+    ],
+)
+def test_records_that_do_not_fit_the_schema(written, read, message):
+    arena = Arena()
+    data = pa.RecordBatch.from_arrays([written], names=["c"])
+    Encoder(Schema((Feature("c", written.type),))).encode(Batch(data), arena)
+    with pytest.raises(DataError, match=message):
+        Decoder(Schema((Feature("c", read),))).decode(arena.used_data(), arena.used_starts())

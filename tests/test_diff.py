@@ -1,0 +1,137 @@
+"""`diff`: the same rows are the same data, whatever their order and files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_tfrecord.diff import SplitDifference, diff, multiset_difference
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.reader import load
+from beam_tfrecord.schema import Feature
+from tests.made_datasets import make_dataset, write_examples
+
+TABLE = pa.table({"id": list(range(10)), "name": [f"n{row}" for row in range(10)]})
+SPLITS = {"train": list(range(7)), "test": [7, 8, 9]}
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> Path:
+    make_dataset(tmp_path / "a", TABLE, splits=SPLITS)
+    return tmp_path / "a"
+
+
+def test_a_dataset_does_not_differ_from_itself(first: Path) -> None:
+    found = diff(first, first)
+    assert found.same_data
+    assert found.lines() == []
+    assert json.loads(json.dumps(found.to_json()))["same_data"] is True
+
+
+def test_reordered_and_resharded_copies_are_the_same_data(first: Path, tmp_path: Path) -> None:
+    other = {"train": SPLITS["train"][::-1], "test": [9, 7, 8]}
+    make_dataset(tmp_path / "b", TABLE, splits=other, shards=3, compression="GZIP")
+    found = diff(first, tmp_path / "b")
+    assert found.same_data
+    assert found.lines() == [
+        "note: compression is none, then GZIP",
+        "note: split train has 2 shards, then 3",
+        "note: split test has 2 shards, then 3",
+    ]
+
+
+def test_one_split_of_equal_content_is_not_read(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "a", TABLE)
+    make_dataset(tmp_path / "b", TABLE, splits={"data": range(9, -1, -1)}, shards=5)
+    for shard in load(tmp_path / "b").shards:
+        os.remove(tmp_path / "b" / shard.path)
+    assert diff(tmp_path / "a", tmp_path / "b").same_data
+
+
+def test_rows_are_counted_as_often_as_they_are_there(first: Path, tmp_path: Path) -> None:
+    make_dataset(tmp_path / "b", TABLE, splits={"train": [0, 0, 0, 2, 3, 4, 5], "test": [7, 8, 9]})
+    found = diff(first, tmp_path / "b")
+    assert not found.same_data
+    assert found.splits == (
+        SplitDifference("train", 7, 7, removed=2, added=2),
+        SplitDifference("test", 3, 3, removed=0, added=0),
+    )
+    assert found.moved == 0
+    assert found.lines() == ["split train: 7 rows and 7 rows: 2 removed, 2 added"]
+
+
+def test_rows_that_moved_between_splits_are_told(first: Path, tmp_path: Path) -> None:
+    make_dataset(tmp_path / "b", TABLE, splits={"train": [0, 1, 2, 3, 4, 5, 7], "test": [6, 8, 9]})
+    found = diff(first, tmp_path / "b")
+    assert not found.same_data
+    assert found.moved == 2
+    assert "rows moved between splits: 2" in found.lines()
+
+
+def test_a_split_that_only_one_has(first: Path, tmp_path: Path) -> None:
+    make_dataset(tmp_path / "b", TABLE, splits={"train": list(range(7)), "dev": [], "eval": [1]})
+    assert diff(first, tmp_path / "b").splits == (
+        SplitDifference("train", 7, 7, 0, 0),
+        SplitDifference("test", 3, 0, removed=3, added=0),
+        SplitDifference("eval", 0, 1, removed=0, added=1),
+    )
+
+
+def test_schemas_differ_by_type_store_and_columns(tmp_path: Path) -> None:
+    features = [Feature("id", "int64"), Feature("name", "text", default="-")]
+    make_dataset(tmp_path / "a", TABLE, features=features)
+    examples = list(load(tmp_path / "a").examples())
+    schema = load(tmp_path / "a").schema
+    changed = schema.edit(id=Feature(type="int32"), more=Feature(type="text"), name=None)
+    write_examples(tmp_path / "b", {"data": [examples]}, changed)
+    found = diff(tmp_path / "a", tmp_path / "b")
+    assert found.schema == (
+        "column 'id' is int64, then int32",
+        "column 'name' (string) is only in the first",
+        "column 'more' (string) is only in the second",
+    )
+    assert not found.same_data
+    stored = schema.edit(id=Feature(type="int64", store="text"), name=Feature(type="text"))
+    write_examples(tmp_path / "c", {"data": [examples]}, stored)
+    found = diff(tmp_path / "a", tmp_path / "c")
+    assert found.schema == ("column 'id' is stored as 'auto', then 'text'",)
+    assert "the default of column 'name' is -, then none" in found.notes
+
+
+def test_the_order_of_columns_is_a_note(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "a", TABLE)
+    make_dataset(tmp_path / "b", TABLE.select(["name", "id"]))
+    found = diff(tmp_path / "a", tmp_path / "b")
+    assert found.same_data
+    assert found.notes == ("the columns are in another order",)
+
+
+def test_examples_are_compared_in_canonical_form(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "a", TABLE.select(["id"]), splits={"x": [5], "y": [6]})
+    schema = load(tmp_path / "a").schema
+    (six,) = load(tmp_path / "a", split="y").examples()
+    # The same example as row 5 with its integer not packed: 0a 00 08 05 in place of 0a 01 05.
+    unpacked = bytes.fromhex("0a0e0a0c0a0269641206" + "1a04" + "0a00" + "0805")
+    write_examples(tmp_path / "b", {"x": [[unpacked]], "y": [[six]]}, schema)
+    assert next(load(tmp_path / "b", split="x").rows()) == {"id": 5}
+    assert diff(tmp_path / "a", tmp_path / "b").same_data
+
+
+@given(a=st.lists(st.integers(0, 5)), b=st.lists(st.integers(0, 5)))
+def test_multiset_difference_is_that_of_counters(a: list[int], b: list[int]) -> None:
+    only_a, only_b = multiset_difference(np.array(a, np.uint64), np.array(b, np.uint64))
+    assert Counter(only_a.tolist()) == Counter(a) - Counter(b)
+    assert Counter(only_b.tolist()) == Counter(b) - Counter(a)
+
+
+def test_no_dataset(first: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no dataset"):
+        diff(first, tmp_path)

@@ -1,0 +1,134 @@
+import itertools
+
+import pyarrow as pa
+import pytest
+
+from beam_tfrecord.arena import Arena
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.encoding import Encoder
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.schema import Feature, Schema
+from beam_tfrecord.tfmd import schema_pbtxt
+
+tf = pytest.importorskip("tensorflow")
+
+SCHEMA = Schema(
+    (
+        Feature("id", "int64", nullable=False),
+        Feature("maybe", "float"),
+        Feature("zip", "text", default="n/a"),
+        Feature("day", "date32", default="1970-01-03"),
+        Feature("rate", "double", default=0.1),
+        Feature("pair", pa.list_(pa.float32(), 2), nullable=False),
+        Feature("pair0", pa.list_(pa.float32(), 2), default=0),
+        Feature("tags", pa.list_(pa.string())),
+        Feature("deep", pa.list_(pa.list_(pa.list_(pa.int64())))),
+        Feature("at", pa.struct({"lat": pa.float64()})),
+        Feature("image", pa.fixed_shape_tensor(pa.uint8(), [2, 2]), nullable=False),
+        Feature('odd "näme"\n', "bytes"),
+    )
+)
+
+
+def ragged(dtype, name, *keys):
+    parts = [tf.io.RaggedFeature.RowLengths(key) for key in keys]
+    return tf.io.RaggedFeature(dtype, name, parts, row_splits_dtype=tf.int64)
+
+
+def expected():
+    return {
+        "id": tf.io.FixedLenFeature([], tf.int64),
+        "maybe": tf.io.VarLenFeature(tf.float32),
+        "zip": tf.io.FixedLenFeature([], tf.string, "n/a"),
+        "day": tf.io.FixedLenFeature([], tf.int64, 2),
+        "rate": tf.io.FixedLenFeature([], tf.float32, 0.10000000149011612),
+        "pair": tf.io.FixedLenFeature([2], tf.float32),
+        "pair0": tf.io.FixedLenFeature([2], tf.float32, [0.0, 0.0]),
+        "tags": ragged(tf.string, "tags"),
+        "deep": ragged(tf.int64, "deep", "deep/row_lengths_1", "deep/row_lengths_2"),
+        "at/lat": tf.io.VarLenFeature(tf.float32),
+        "image": tf.io.FixedLenFeature([], tf.string),
+        "image/shape": tf.io.FixedLenFeature([2], tf.int64),
+        'odd "näme"\n': tf.io.VarLenFeature(tf.string),
+    }
+
+
+def test_feature_spec():
+    assert SCHEMA.feature_spec() == expected()
+
+
+def test_lists_by_option_as_varlen():
+    spec = SCHEMA.feature_spec(ragged=False)
+    assert spec["tags"] == tf.io.VarLenFeature(tf.string)
+    assert spec["deep/row_lengths_2"] == tf.io.VarLenFeature(tf.int64)
+
+
+def test_tft_reads_the_same_spec_from_the_text_proto():
+    pytest.importorskip("tensorflow_transform")
+    from google.protobuf import text_format
+    from tensorflow_metadata.proto.v0 import schema_pb2
+    from tensorflow_transform.tf_metadata import schema_utils
+
+    proto = text_format.Parse(schema_pbtxt(SCHEMA), schema_pb2.Schema())
+    assert schema_utils.schema_as_feature_spec(proto).feature_spec == expected()
+
+
+def test_tensorflow_parses_what_is_encoded():
+    schema = Schema(
+        (
+            Feature("id", "int64", nullable=False),
+            Feature("zip", "text", default="n/a"),
+            Feature("deep", pa.list_(pa.list_(pa.int64()))),
+        )
+    )
+    rows = {"id": [1, -2], "zip": [None, "07"], "deep": [[[1, 2], []], [[3]]]}
+    arena = Arena()
+    Encoder(schema).encode(Batch(pa.RecordBatch.from_pydict(rows, schema.to_arrow())), arena)
+    starts = [*arena.used_starts().tolist(), arena.size]
+    payloads = [arena.data[a + 12 : b - 4].tobytes() for a, b in itertools.pairwise(starts)]
+    parsed = tf.io.parse_example(payloads, schema.feature_spec())
+    assert parsed["id"].numpy().tolist() == [1, -2]
+    assert parsed["zip"].numpy().tolist() == [b"n/a", b"07"]
+    assert parsed["deep"].to_list() == [[[1, 2], []], [[3]]]
+
+
+def test_tfx_bsl_decodes_with_the_text_proto():
+    coders = pytest.importorskip("tfx_bsl.coders.example_coder")
+    from google.protobuf import text_format
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+    schema = Schema((Feature("id", "int64"), Feature("tags", pa.list_(pa.string()))))
+    proto = text_format.Parse(schema_pbtxt(schema), schema_pb2.Schema())
+    arena = Arena()
+    data = pa.RecordBatch.from_pydict({"id": [5], "tags": [["a", "b"]]})
+    Encoder(schema).encode(Batch(data), arena)
+    decoder = coders.ExamplesToRecordBatchDecoder(proto.SerializeToString())
+    decoded = decoder.DecodeBatch([arena.used_data()[12:-4].tobytes()])
+    assert decoded.to_pydict() == {"id": [[5]], "tags": [[b"a", b"b"]]}
+
+
+def test_schema_from_feature_spec():
+    spec = {
+        "id": tf.io.FixedLenFeature([], tf.int64),
+        "grid": tf.io.FixedLenFeature([2, 1], tf.float32),
+        "zip": tf.io.FixedLenFeature([], tf.string, "x"),
+        "any": tf.io.VarLenFeature(tf.int64),
+        "deep": ragged(tf.int64, "deep", "deep/row_lengths_1"),
+    }
+    schema = Schema.from_feature_spec(spec)
+    assert {f.name: (f.type, f.nullable, f.default) for f in schema.features} == {
+        "id": (pa.int64(), False, None),
+        "grid": (pa.list_(pa.list_(pa.float32(), 1), 2), False, None),
+        "zip": (pa.binary(), True, "x"),
+        "any": (pa.list_(pa.int64()), True, None),
+        "deep": (pa.list_(pa.list_(pa.int64())), True, None),
+    }
+    with pytest.raises(UsageError, match="feature 's' cannot be written as SparseFeature"):
+        Schema.from_feature_spec({"s": tf.io.SparseFeature("i", "v", tf.int64, 3)})
+
+
+def test_defaults_that_cannot_be_read_are_refused():
+    with pytest.raises(UsageError, match="default 'x' of column 'a' is not a value of type int64"):
+        Schema((Feature("a", "int64", default="x"),)).feature_spec()
+    with pytest.raises(UsageError, match="has several values"):
+        Schema((Feature("a", pa.list_(pa.int64(), 2), default=[1, 2]),)).feature_spec()

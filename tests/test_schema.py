@@ -1,0 +1,50 @@
+import pyarrow as pa
+import pytest
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.schema import Feature, Observed, Schema
+
+SCHEMA = Schema((Feature("a", "int64", nullable=False), Feature("b", "text", default="-")))
+
+
+def test_json_text_is_one_line_a_feature_and_reads_back():
+    assert SCHEMA.dumps() == (
+        '{\n  "features": [\n'
+        '    {"name": "a", "type": "int64", "nullable": false},\n'
+        '    {"name": "b", "type": "string", "default": "-"}\n'
+        "  ]\n}\n"
+    )
+    assert Schema.loads(SCHEMA.dumps()) == SCHEMA
+
+
+def test_observed_merges_and_survives_json():
+    seen = Observed(1, 3, 5, 0.5).merge(Observed(2, -1, None, 0.25))
+    assert seen == Observed(3, -1, 5, 0.5)
+    written = SCHEMA.with_observed({"a": seen})
+    assert written["a"].nullable
+    assert not written["b"].nullable
+    assert Schema.loads(written.dumps()) == written
+
+
+def test_edit_replaces_adds_and_removes():
+    edited = SCHEMA.edit(a=None, b=Feature(type="bytes"), z=Feature(type="bool"))
+    assert [(f.name, f.type) for f in edited.features] == [("b", pa.binary()), ("z", pa.bool_())]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "schema is not JSON: line 1"),
+        ("[]", "it has no list of features"),
+        ('{"features": [{"name": "a", "tpye": "int64"}]}', "unknown key 'tpye'"),
+        ('{"features": [{"name": "a"}, {"name": "a"}]}', "two features are named 'a'"),
+    ],
+)
+def test_wrong_schema_files_are_refused(text, message):
+    with pytest.raises(UsageError, match=message):
+        Schema.loads(text)
+
+
+def test_selecting_an_unknown_column_names_the_known_ones():
+    with pytest.raises(UsageError, match="column 'c' does not exist: the columns are a, b"):
+        SCHEMA.select(["c"])

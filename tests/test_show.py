@@ -1,0 +1,207 @@
+"""`show` and `head`: the data they give, and the text of it."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.reader import load
+from beam_tfrecord.schema import Feature, Observed, Schema
+from beam_tfrecord.show import head, json_lines, render_rows, render_show, show
+from beam_tfrecord.show_json import json_text, json_value
+from tests.made_datasets import make_dataset, write_examples
+
+TABLE = pa.table(
+    {
+        "id": pa.array([1, 2, 3, 4], pa.int64()),
+        "x": pa.array([0.5, None, 2.0, -1.25], pa.float32()),
+        "city": ["Oslo", "Rome", None, "Rome"],
+    }
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    make_dataset(tmp_path, TABLE, splits={"train": [0, 1, 2], "test": [3]}, shards=1)
+    return tmp_path
+
+
+def test_show_reads_the_manifest_alone(path: Path) -> None:
+    manifest = load(path).manifest
+    for shard in manifest.shards:
+        os.remove(path / shard.path)
+    shown = show(path)
+    assert json.loads(json.dumps(shown)) == shown
+    sizes = {name: split.bytes for name, split in manifest.splits.items()}
+    assert shown["examples"] == 4
+    assert shown["splits"] == {
+        name: {"examples": n, "bytes": size, "shards": 1, "largest_shard_bytes": size}
+        for (name, size), n in zip(sizes.items(), (3, 1), strict=True)
+    }
+    assert shown["features"] == [
+        {
+            "name": "id",
+            "type": "int64",
+            "nullable": False,
+            "missing": 0,
+            "min": 1,
+            "max": 4,
+            "null_share": 0.0,
+        },
+        {
+            "name": "x",
+            "type": "float",
+            "missing": 1,
+            "min": -1.25,
+            "max": 2.0,
+            "null_share": 0.25,
+        },
+        {"name": "city", "type": "string", "missing": 1, "null_share": 0.25},
+    ]
+
+
+def test_the_text_of_show(path: Path) -> None:
+    shown = show(path, counts="city") | {"path": "out/", "rejected_rows": 7, "bytes": 1234}
+    for split in shown["splits"].values():
+        split["bytes"] = 617
+    assert (
+        render_show(shown)
+        == """\
+out/: 4 examples, 1.2 kB (shuffled, seed 0)
+
+7 rows were rejected
+
+split  examples  shards   size
+train         3       1  617 B
+test          1       1  617 B
+
+feature  type     null    min  max
+id       int64      0%      1    4
+x        float   25.0%  -1.25    2
+city     string  25.0%
+
+city       train  test
+Oslo           1     0
+Rome           1     1
+(missing)      1     0
+"""
+    )
+
+
+def test_times_losses_stores_and_defaults_are_shown(tmp_path: Path) -> None:
+    features = (
+        Feature("at", "timestamp", default=0, observed=Observed(0, 0, 1_500_000)),
+        Feature("day", "date", observed=Observed(0, -1, 365)),
+        Feature("y", "double", observed=Observed(1, 0.1, 2.0, 2.5e-8)),
+        Feature("z", "double", store="bytes", observed=Observed(0, 0.1, 2.0)),
+        Feature("unseen", "int64"),
+    )
+    write_examples(tmp_path, {"data": []}, Schema(features))
+    shown = {feature["name"]: feature for feature in show(tmp_path)["features"]}
+    assert (shown["at"]["min"], shown["at"]["max"]) == (
+        "1970-01-01T00:00:00",
+        "1970-01-01T00:00:01.500000",
+    )
+    assert (shown["day"]["min"], shown["day"]["max"]) == ("1969-12-31", "1971-01-01")
+    assert "null_share" not in shown["unseen"]
+    text = render_show(show(tmp_path))
+    assert "rounded, relative error ≤ 2.5e-08" in text
+    assert "stored as bytes" in text
+    assert "default 0" in text
+
+
+def test_counts_are_by_split_and_most_frequent_first(path: Path) -> None:
+    assert show(path, counts="city")["counts"] == {
+        "column": "city",
+        "splits": {
+            "train": [
+                {"value": "Oslo", "count": 1},
+                {"value": "Rome", "count": 1},
+                {"value": None, "count": 1},
+            ],
+            "test": [{"value": "Rome", "count": 1}],
+        },
+    }
+
+
+def test_what_cannot_be_counted_is_told(tmp_path: Path) -> None:
+    table = pa.table({"many": list(range(1001)), "list": [[1]] * 1001})
+    make_dataset(tmp_path, table, shards=1)
+    with pytest.raises(UsageError, match="'many' has more than 1,000 values"):
+        show(tmp_path, counts="many")
+    with pytest.raises(UsageError, match="cannot be counted"):
+        show(tmp_path, counts="list")
+    with pytest.raises(UsageError, match="column 'y' does not exist"):
+        show(tmp_path, counts="y")
+
+
+def test_head_takes_the_first_rows_of_all_splits_or_one(path: Path) -> None:
+    assert head(path) == TABLE.to_pylist()
+    assert [row["id"] for row in head(path, 2)] == [1, 2]
+    assert [row["id"] for row in head(path, n=2, split="test")] == [4]
+    assert head(path, 0) == []
+    assert list(json_lines(head(path, 1))) == ['{"id": 1, "x": 0.5, "city": "Oslo"}']
+
+
+def test_rows_as_a_table() -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": 1, "text": "two\nlines", "raw": b"\xff"},
+        {"id": 200, "text": "x" * 31, "raw": None},
+    ]
+    assert render_rows(rows) == (
+        " id  text                            raw\n"
+        '  1  two lines                       {"b64": "/w=="}\n'
+        f"200  {'x' * 29}…"
+    )
+    assert render_rows([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (2**63 - 1, "9223372036854775807"),
+        (0.1, "0.1"),
+        (float("nan"), '"NaN"'),
+        (float("inf"), '"Infinity"'),
+        (float("-inf"), '"-Infinity"'),
+        ("ü\n", '"ü\\n"'),
+        ("ü".encode(), '"ü"'),
+        (b"\xff\x00", '{"b64": "/wA="}'),
+        (datetime.date(2020, 1, 2), '"2020-01-02"'),
+        (
+            datetime.datetime(2020, 1, 2, 3, tzinfo=datetime.timezone.utc),
+            '"2020-01-02T03:00:00+00:00"',
+        ),
+        (datetime.time(1, 2, 3), '"01:02:03"'),
+        (datetime.timedelta(days=1, microseconds=500_000), '"PT86400.5S"'),
+        (-datetime.timedelta(microseconds=1), '"-PT0.000001S"'),
+        (np.timedelta64(1_000_000_001, "ns"), '"PT1.000000001S"'),
+        (np.datetime64("2020-01-02T03:04:05.000000006", "ns"), '"2020-01-02T03:04:05.000000006"'),
+        (decimal.Decimal("1.50"), '"1.50"'),
+        (uuid.UUID(int=1), '"00000000-0000-0000-0000-000000000001"'),
+        ({"a": [1, b"x"]}, '{"a": [1, "x"]}'),
+        ([("k", float("nan"))], '[["k", "NaN"]]'),
+        (np.float32(0.5), "0.5"),
+        (np.array([1, 2]), "[1, 2]"),
+    ],
+)
+def test_values_as_json(value: Any, text: str) -> None:
+    assert json_text(value) == text
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_a_value_without_a_form_in_json_is_refused() -> None:
+    with pytest.raises(TypeError, match="type object has no form"):
+        json_value(object())

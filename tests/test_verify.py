@@ -1,0 +1,215 @@
+"""`verify`: nothing is said of a sound dataset, and every kind of damage is told with its place."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import xxhash
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.reader import load
+from beam_tfrecord.schema import Feature, Schema
+from beam_tfrecord.verify import Fault, verify
+from tests.made_datasets import encoded, framed, make_dataset, write_examples
+
+TABLE = pa.table({"id": list(range(8)), "name": [f"n{row}" for row in range(8)]})
+SCHEMA = Schema((Feature("id", "int64", nullable=False), Feature("name", "text")))
+# The package gives the function under the module's name.
+module = importlib.import_module("beam_tfrecord.verify")
+SHARD = "data-00001-of-00002.tfrecord"
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    make_dataset(tmp_path, TABLE)
+    return tmp_path
+
+
+def faults(directory: Path) -> list[str]:
+    return [str(fault) for fault in verify(directory).faults]
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_a_sound_dataset_has_no_faults(tmp_path: Path, compression: str) -> None:
+    manifest = make_dataset(tmp_path, TABLE, compression=compression)
+    found = verify(tmp_path, threads=2)
+    assert (found.faults, found.ok, found.notes) == ((), True, ())
+    assert (found.shards, found.examples, found.bytes) == (2, 8, manifest.bytes)
+    assert json.loads(json.dumps(found.to_json()))["ok"] is True
+
+
+def test_every_damaged_record_is_told(dataset: Path) -> None:
+    data = bytearray((dataset / SHARD).read_bytes())
+    record = len(data) // 4
+    data[20] ^= 1
+    data[record * 2 + 20] ^= 1
+    (dataset / SHARD).write_bytes(data)
+    reason = "the checksum of the payload does not match"
+    assert faults(dataset) == [
+        f"{SHARD}: byte 0 (record 0): {reason}",
+        f"{SHARD}: byte {record * 2} (record 2): {reason}",
+    ]
+    assert verify(dataset).examples == 6
+
+
+def test_missing_and_cut_shards(dataset: Path) -> None:
+    data = (dataset / SHARD).read_bytes()
+    (dataset / SHARD).unlink()
+    assert faults(dataset) == [f"{SHARD}: the file is missing"]
+    record = len(data) // 4
+    (dataset / SHARD).write_bytes(data[: record * 3])
+    assert faults(dataset) == [
+        f"{SHARD}: 3 examples, the manifest says 4",
+        f"{SHARD}: {record * 3} bytes, the manifest says {record * 4}",
+    ]
+    (dataset / SHARD).write_bytes(data[:-1])
+    assert faults(dataset) == [
+        f"{SHARD}: byte {record * 3} (record 3): the file ends within this record, after "
+        f"{record - 1} bytes of it"
+    ]
+
+
+def test_records_in_another_order_have_another_hash(dataset: Path) -> None:
+    data = (dataset / SHARD).read_bytes()
+    record = len(data) // 4
+    swapped = data[record:] + data[:record]
+    (dataset / SHARD).write_bytes(swapped)
+    seen, known = (f"{xxhash.xxh64_intdigest(stream):016x}" for stream in (swapped, data))
+    assert faults(dataset) == [f"{SHARD}: the hash is {seen}, the manifest says {known}"]
+
+
+def test_an_edited_manifest_and_sidecar(dataset: Path) -> None:
+    with (dataset / "schema.json").open("a") as file:
+        file.write("\n")
+    (fault,) = verify(dataset).faults
+    assert (fault.path, fault.where) == ("schema.json", "")
+    assert fault.message.startswith("the hash is ")
+    (dataset / "schema.json").unlink()
+    assert faults(dataset) == ["schema.json: the file cannot be read: No such file or directory"]
+    manifest = dataset / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"seed": 0', '"seed": 1'))
+    (fault,) = verify(dataset).faults
+    assert fault.path == "manifest.json"
+    assert "was changed after it was written" in fault.message
+
+
+def test_a_wrong_content_hash(tmp_path: Path) -> None:
+    manifest = make_dataset(tmp_path, TABLE)
+    text = manifest.dumps()
+    object.__setattr__(manifest, "content", "0" * 16)
+    (tmp_path / "manifest.json").write_text(manifest.dumps())
+    right = json.loads(text)["content"]
+    assert faults(tmp_path) == [
+        f"manifest.json: content: the hash of all examples is {right}, not 0000000000000000"
+    ]
+
+
+def test_files_named_like_shards_are_strays(dataset: Path) -> None:
+    for name in (
+        *("data-00002-of-00003.tfrecord", "dev-00000-of-00001.tfrecord.gz"),
+        *("notes.txt", "other.tfrecord", ".data-00000-of-00001.tfrecord", "_x-0-of-1.tfrecord"),
+    ):
+        (dataset / name).write_bytes(b"")
+    stray = "named like a shard of this dataset but not in its manifest: remove it"
+    assert verify(dataset).faults == (
+        Fault("data-00002-of-00003.tfrecord", "", stray),
+        Fault("dev-00000-of-00001.tfrecord.gz", "", stray),
+    )
+
+
+def test_strays_of_a_file_prefix_follow_its_own_names(tmp_path: Path) -> None:
+    manifest = make_dataset(tmp_path, TABLE, shards=1)
+    (tmp_path / "data-00000-of-00001.tfrecord").rename(tmp_path / "part7.rec")
+    shard = manifest.splits["data"].shards[0]
+    object.__setattr__(shard, "path", "part7.rec")
+    (tmp_path / "part-manifest.json").write_text(manifest.dumps())
+    (tmp_path / "manifest.json").unlink()
+    for name in ("part12.rec", "partx.rec", "a-00000-of-00001.tfrecord"):
+        (tmp_path / name).write_bytes(b"")
+    assert [fault.path for fault in verify(tmp_path / "part").faults] == ["part12.rec"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"id": Feature(type="text", nullable=False)}, "feature 'id' is int64, the schema says by"),
+        ({"name": None}, "feature 'name' is not in the schema"),
+        ({"more": Feature(type="int64", nullable=False)}, "feature 'more' is missing"),
+    ],
+)
+def test_examples_that_do_not_fit_the_schema(
+    tmp_path: Path, change: dict[str, Feature | None], message: str
+) -> None:
+    examples = encoded(TABLE, SCHEMA)
+    write_examples(tmp_path, {"data": [examples]}, SCHEMA.edit(**change))
+    (fault,) = verify(tmp_path).faults
+    assert (fault.path, fault.where) == ("data-00000-of-00001.tfrecord", "record 0")
+    assert fault.message.startswith(message)
+
+
+def test_the_first_record_that_does_not_fit_is_found(tmp_path: Path) -> None:
+    examples = encoded(pa.table({"id": list(range(50)), "name": ["a"] * 50}), SCHEMA)
+    examples[37] = b"no example"
+    examples[41] = b"neither"
+    write_examples(tmp_path, {"data": [examples]}, SCHEMA)
+    (fault,) = verify(tmp_path).faults
+    assert fault.where == "record 37"
+    assert "record" not in fault.message
+
+
+def test_many_faults_of_a_shard_are_cut_short(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FAULTS_A_SHARD", 1)
+    data = bytearray((dataset / SHARD).read_bytes())
+    for record in range(4):
+        data[record * len(data) // 4 + 20] ^= 1
+    (dataset / SHARD).write_bytes(data)
+    assert faults(dataset)[1:] == [f"{SHARD}: 3 more faults"]
+
+
+def test_examples_in_two_splits_are_noted(tmp_path: Path) -> None:
+    make_dataset(tmp_path, TABLE, splits={"train": [0, 1, 2, 2, 3], "test": [3, 4, 1]})
+    found = verify(tmp_path)
+    assert found.ok
+    assert found.notes == ("2 distinct examples are in more than one split",)
+    examples = [list(load(tmp_path, split=name).examples()) for name in ("train", "test")]
+    grouped = {"train": [examples[0]], "test": [examples[1]]}
+    write_examples(tmp_path / "grouped", grouped, SCHEMA, group=("id",))
+    assert verify(tmp_path / "grouped").notes == ()
+
+
+def test_above_the_limit_a_part_of_the_hashes_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_HASHES", 100)
+    table = pa.table({"id": list(range(400)), "name": ["a"] * 400})
+    manifest = make_dataset(tmp_path, table, splits={"a": range(400), "b": range(400)})
+    assert module.duplicate_mask(manifest) == np.uint64(7)
+    seed = xxhash.xxh64_intdigest(b"content", 0)
+    examples = load(tmp_path, split="a").examples()
+    kept = sum(xxhash.xxh64_intdigest(one, seed) % 8 == 0 for one in examples)
+    assert 20 < kept < 100
+    assert verify(tmp_path).notes == (
+        f"{kept} distinct examples (of one in 8 looked at) are in more than one split",
+    )
+
+
+def test_no_dataset(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no dataset"):
+        verify(tmp_path)
+
+
+def test_records_that_follow_each_other_across_a_bad_block_keep_their_numbers(
+    tmp_path: Path,
+) -> None:
+    examples = encoded(TABLE, SCHEMA)
+    write_examples(tmp_path, {"data": [examples]}, SCHEMA)
+    shard = tmp_path / "data-00000-of-00001.tfrecord"
+    shard.write_bytes(framed(b"x") + shard.read_bytes())
+    assert "record 0" in faults(tmp_path)[0]
