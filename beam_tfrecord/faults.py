@@ -16,6 +16,7 @@ from typing import Any
 
 from beam_tfrecord import errors
 from beam_tfrecord.errors import BeamTFRecordError
+from beam_tfrecord.storage import put
 
 
 class recorded:  # noqa: N801 - reads as a function where it is used
@@ -44,8 +45,7 @@ def record_fault(directory: str, error: BeamTFRecordError) -> None:
     """Write an error to a directory."""
     os.makedirs(directory, exist_ok=True)
     path = os.path.join(directory, f"fault-{uuid.uuid4().hex}.json")
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump({"type": type(error).__name__, "message": str(error)}, file)
+    put(path, json.dumps({"type": type(error).__name__, "message": str(error)}).encode())
 
 
 def recorded_fault(directory: str) -> BeamTFRecordError | None:

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord import native
-from beam_tfrecord.errors import BeamTFRecordError
+from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.exchange.merge import MASK64, Piece
 from beam_tfrecord.exchange.plan import split_order
 from beam_tfrecord.exchange.tally import Tally
@@ -108,7 +108,11 @@ def publish(
 def named_shards(
     pieces: Sequence[Piece], layout: Layout
 ) -> dict[str, list[tuple[Shard, Piece]]]:
-    """Number the shards of every split without gaps, and name them."""
+    """Number the shards of every split without gaps, and name them.
+
+    Raises:
+        UsageError: Two shards would get one name.
+    """
     named: dict[str, list[tuple[Shard, Piece]]] = {}
     for split in split_order({piece.split for piece in pieces}, layout):
         of_split = sorted(
@@ -127,6 +131,12 @@ def named_shards(
             )
             for number, piece in enumerate(of_split)
         ]
+    names = [shard.path for shards in named.values() for shard, _ in shards]
+    if len(set(names)) < len(names):
+        raise UsageError(
+            f"two shards would be named {max(names, key=names.count)!r}: write splits to a "
+            "directory, and number the shards with S in the template"
+        )
     return named
 
 

@@ -270,8 +270,8 @@ class Block:
     def _numbers_of(self, names: pa.Array) -> npt.NDArray[np.uint16]:
         encoded = pc.dictionary_encode(names)
         numbers = [self._number_of(name) for name in encoded.dictionary.to_pylist()]
-        of_names: npt.NDArray[np.uint16] = np.array(numbers, np.uint16)
-        return of_names[encoded.indices.to_numpy(zero_copy_only=False)]
+        of_rows: npt.NDArray[np.int32] = encoded.indices.to_numpy(zero_copy_only=False)
+        return np.array(numbers, np.uint16).take(of_rows)
 
     def _number_of(self, name: str) -> int:
         if name in self._split_numbers:

@@ -41,7 +41,9 @@ def list_files(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputF
 
 def _resolve(path: str, suffixes: Sequence[str]) -> list[str]:
     if "://" in path and not path.startswith("file://"):
-        raise UsageError(f"cannot read {path!r}: only local files are supported: copy it here first")
+        raise UsageError(
+            f"cannot read {path!r}: only local files are supported: copy it here first"
+        )
     path = path.removeprefix("file://")
     if os.path.isdir(path):
         if found := list(_walk(path, suffixes)):

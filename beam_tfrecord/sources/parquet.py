@@ -123,8 +123,12 @@ class Parquet(Source):
             return schema
         for name in self.columns:
             if name not in schema.names:
-                known = ", ".join(sorted({name for _, footer in found for name in footer.names}))
-                raise UsageError(f"column {name!r} is not in the input: it has {known}")
+                known = {name for _, footer in found for name in footer.names}
+                known |= {key for file in files for key, _ in file.partitions}
+                raise UsageError(
+                    f"column {name!r} is not in the input: "
+                    f"correct --columns to some of {', '.join(sorted(known))}"
+                )
         return pa.schema([schema.field(name) for name in self.columns])
 
     def read(
@@ -209,7 +213,7 @@ def _record_batches(
                     pass
             except (OSError, pa.ArrowException) as again:
                 raise DataError(
-                    f"row group {group} of {unit.file.name} is damaged ({_reason(again)}): "
+                    f"cannot read row group {group} of {unit.file.name} ({_reason(again)}): "
                     "write the file anew, or leave it out"
                 ) from error
         raise

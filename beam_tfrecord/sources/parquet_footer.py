@@ -38,17 +38,13 @@ class Footer:
 
     Attributes:
         schema: The columns that are read; a field is not nullable where its column has no null.
-        names: Names of all columns of the file that are read.
+        names: Names of all columns of the file.
         row_groups: Sizes of the row groups.
     """
 
     schema: pa.Schema
+    names: tuple[str, ...]
     row_groups: tuple[RowGroup, ...]
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the columns that are read."""
-        return list(self.schema.names)
 
 
 def never_null(footer: Footer, name: str) -> bool:
@@ -78,7 +74,8 @@ def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Foote
             for field in fields
         ]
     )
-    return Footer(schema, tuple(_row_group(group, wanted) for group in groups))
+    names = tuple(parquet.schema_arrow.names)
+    return Footer(schema, names, tuple(_row_group(group, wanted) for group in groups))
 
 
 def _leaves_by_column(parquet: pq.ParquetFile) -> dict[str, list[int]]:

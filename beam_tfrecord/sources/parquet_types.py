@@ -157,7 +157,8 @@ def _cast_one_by_one(values: pa.Array, to: pa.DataType) -> tuple[pa.Array, npt.N
     pieces = []
     for row in range(len(values)):
         try:
-            pieces.append(values.slice(row, 1).cast(to))
+            # A slice of lists would be cast together with the items of all other rows.
+            pieces.append(values.take(pa.array([row])).cast(to))
         except pa.ArrowInvalid:
             misfits.append(row)
             pieces.append(pa.nulls(1, to))

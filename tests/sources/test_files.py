@@ -84,9 +84,7 @@ def test_hidden_names_are_left_out_below_a_directory_or_glob(tmp_path: Path) -> 
 
 def test_hidden_directory_matched_by_glob_is_left_out(tmp_path: Path) -> None:
     _make(tmp_path, "_temporary/a.csv", "done/a.csv", "done/b.csv")
-    assert [file.path for file in _list(tmp_path / "*" / "a.csv")] == [
-        str(tmp_path / "done/a.csv")
-    ]
+    assert [file.path for file in _list(tmp_path / "*" / "a.csv")] == [str(tmp_path / "done/a.csv")]
 
 
 def test_hidden_file_is_taken_where_it_is_named(tmp_path: Path) -> None:
@@ -143,7 +141,10 @@ def test_partition_above_a_plain_directory_is_none(tmp_path: Path) -> None:
         ("nope.csv", "cannot read 'nope.csv': no such file: check the path"),
         ("nope*.csv", "cannot read 'nope*.csv': no file matches this pattern: check the path"),
         ("empty", "no .csv or .tsv files in directory 'empty': check the path, or pass --from"),
-        ("gs://b/x.csv", "cannot read 'gs://b/x.csv': only local files are supported: copy it here first"),
+        (
+            "gs://b/x.csv",
+            "cannot read 'gs://b/x.csv': only local files are supported: copy it here first",
+        ),
     ],
 )
 def test_nothing_found_is_one_clear_line(

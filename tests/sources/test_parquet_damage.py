@@ -1,0 +1,95 @@
+"""The Parquet source and files that are damaged, or change under its hands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.sources.parquet import Parquet
+from tests.sources.made_parquet import read_all, units_of, write_parquet
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    table = pa.table([pa.array([1]), pa.array([2])], names=["x", "x"])
+    with pytest.raises(DataError, match=r"a\.parquet has two columns named 'x'"):
+        Parquet(write_parquet(tmp_path / "a.parquet", table)).schema()
+
+
+def _flip(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: b"id,name\n1,a\n" * 9,
+        lambda data: data[:-1],
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:-60] + b"\xff" * 20 + data[-40:],
+        lambda data: data[:-8] + b"\xff\xff\xff\x7fPAR1",
+        lambda data: data[:-4] + b"PARE",
+    ],
+    ids=["empty", "text", "cut-end", "half", "footer", "length", "encrypted"],
+)
+def test_file_that_is_not_whole_is_named(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = write_parquet(tmp_path / "trips 1.parquet", {"x": list(range(100))})
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(DataError) as caught:
+        Parquet(path).all_scans()
+    message = str(caught.value)
+    assert message.startswith("trips 1.parquet is not a whole parquet file (")
+    assert message.endswith("): write it anew, or leave it out")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
+def test_damaged_page_is_named_by_its_row_group(tmp_path: Path, compression: str) -> None:
+    path = write_parquet(
+        *(tmp_path / "a.parquet", {"x": list(range(1000)), "y": [str(i) for i in range(1000)]}),
+        row_group_size=100,
+        use_dictionary=False,
+        compression=compression,
+        write_page_checksum=True,
+    )
+    column = pq.ParquetFile(path).metadata.row_group(7).column(1)
+    at = column.data_page_offset + column.total_compressed_size // 2
+    path.write_bytes(_flip(path.read_bytes(), at))
+    source = Parquet(path)
+    (unit,) = units_of(source)
+    with pytest.raises(DataError, match=r"^cannot read row group 7 of a\.parquet \(.+\): write "):
+        list(source.read(unit, source.schema(), batch_rows=64))
+    assert Parquet(path, columns=["x"]).schema().names == ["x"]
+    assert len(read_all(Parquet(path, columns=["x"]))) == 1000
+
+
+def test_damaged_page_header_is_named(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "a.parquet", {"x": list(range(1000))})
+    path.write_bytes(_flip(path.read_bytes(), 4))
+    source = Parquet(path)
+    with pytest.raises(DataError, match=r"^cannot read row group 0 of a\.parquet"):
+        list(source.batches())
+
+
+def test_faults_of_the_system_stay_what_they_are(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "a.parquet", {"x": [1]})
+    source = Parquet(path)
+    (unit,), schema = units_of(source), source.schema()
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        list(source.read(unit, schema))
+
+
+def test_file_that_changed_since_planning_is_refused(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "a.parquet", {"x": [1, 2, 3]}, row_group_size=1)
+    source = Parquet(path)
+    (unit,), schema = units_of(source), source.schema()
+    for rows in ([1], [1, 2, 3, 4, 5]):
+        write_parquet(path, {"x": rows}, row_group_size=2)
+        with pytest.raises(DataError, match=r"a\.parquet changed while it was read: run again"):
+            list(source.read(unit, schema))

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from beam_tfrecord.batch import (
+    Batch,
+    Origin,
+    Reject,
+    batch_from_rows,
+    batch_of_examples,
+    table_of,
+)
+
+REJECT = Reject("u", 9, "x", "bad-value", "no number")
+
+
+def batch(origin: Origin | None = None) -> Batch:
+    data = pa.record_batch({"x": [0, 10, 20, 30], "y": ["a", None, "c", "d"]})
+    return Batch(data, origin or Origin("u", 2, 100), group=4, split="train", rejects=(REJECT,))
+
+
+def numbers(of: Batch) -> tuple[list[int], list[int] | None]:
+    assert of.origin is not None
+    sub = of.origin.sub
+    return of.origin.row_numbers(of.num_rows).tolist(), None if sub is None else sub.tolist()
+
+
+SUB = Origin("u", 2, np.array([7, 7, 8, 9]), np.array([0, 1, 0, 0]))
+
+
+def test_taken_rows_keep_their_numbers() -> None:
+    taken = batch().take(np.array([2, 0]))
+    assert taken.data.to_pydict() == {"x": [20, 0], "y": ["c", "a"]}
+    assert numbers(taken) == ([102, 100], None)
+    assert (taken.group, taken.split, taken.rejects) == (4, "train", ())
+    assert numbers(batch(SUB).take(np.array([3, 1]))) == ([9, 7], [0, 1])
+    assert numbers(batch().take(np.array([], np.int64))) == ([], None)
+
+
+def test_a_slice_keeps_its_numbers() -> None:
+    part = batch().slice(1, 3)
+    assert part.data.to_pydict() == {"x": [10, 20], "y": [None, "c"]}
+    assert numbers(part) == ([101, 102], None)
+    assert numbers(batch(SUB).slice(1, 3)) == ([7, 8], [1, 0])
+    assert numbers(batch(SUB).slice(1, 4).slice(1, 3)) == ([8, 9], [0, 0])
+
+
+def test_rejects_are_in_one_slice_alone() -> None:
+    rejects = [batch().slice(start, start + 2).rejects for start in (0, 2)]
+    assert rejects == [(REJECT,), ()]
+
+
+def test_a_batch_without_origin_stays_without() -> None:
+    plain = Batch(pa.record_batch({"x": [1, 2]}))
+    assert plain.take(np.array([1])).origin is None
+    assert plain.slice(0, 1).origin is None
+
+
+@pytest.mark.parametrize(
+    "origin", [Origin("u", 0, np.arange(3)), Origin("u", 0, 0, np.zeros(5, np.int64))]
+)
+def test_an_origin_of_other_rows_is_refused(origin: Origin) -> None:
+    with pytest.raises(ValueError, match=r"origin has \d row numbers for 4 rows"):
+        batch(origin)
+
+
+def test_rows_are_dicts() -> None:
+    assert list(batch().rows())[:2] == [{"x": 0, "y": "a"}, {"x": 10, "y": None}]
+
+
+def test_batches_are_made_from_rows() -> None:
+    schema = pa.schema([("a", pa.int8()), ("b", pa.string())])
+    made = batch_from_rows([{"b": "x", "a": 1}, {"a": None}], schema, group=3)
+    assert made.data.schema == schema
+    assert list(made.rows()) == [{"a": 1, "b": "x"}, {"a": None, "b": None}]
+    assert made.group == 3
+    with pytest.raises(pa.ArrowInvalid):
+        batch_from_rows([{"a": 300}], schema)
+    joined = table_of([made, made], schema)
+    assert joined.column("a").to_pylist() == [1, None, 1, None]
+    assert table_of([], schema).num_rows == 0
+
+
+def test_batches_of_examples_are_marked() -> None:
+    made = batch_of_examples([b"one", b""], origin=Origin("u", 0, 5))
+    assert made.encoded
+    assert made.data.column(0).to_pylist() == [b"one", b""]
+    assert made.data.schema.field(0).type == pa.large_binary()
+    assert numbers(made) == ([5, 6], None)

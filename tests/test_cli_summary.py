@@ -1,0 +1,150 @@
+"""What the commands say: summaries, warnings, plans and schemas."""
+
+import json
+
+import pytest
+
+from beam_tfrecord import job
+from beam_tfrecord.cli_summary import render, summary, warnings_of
+from beam_tfrecord.schema import Feature, Observed, Schema
+from tests.cli_stand_ins import FakeJob, manifest_of, run
+
+
+@pytest.fixture
+def fake_job(monkeypatch):
+    return FakeJob(monkeypatch)
+
+
+def test_write_ends_with_a_summary_on_stderr(fake_job, tmp_path):
+    ran = run("write", "a.csv", tmp_path / "out")
+    assert ran.exit_code == 0
+    assert ran.stdout == ""
+    lines = ran.stderr.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("wrote 1,000 rows in 2 splits, 2 shards (100.0 MB) to ")
+
+
+def test_a_dataset_that_is_there_already(fake_job, tmp_path):
+    (tmp_path / "manifest.json").write_text("{}")
+    ran = run("write", "a.csv", tmp_path)
+    assert ran.exit_code == 0
+    assert ran.stderr == f"{tmp_path} already holds this dataset: nothing to do\n"
+
+
+def test_a_replaced_dataset_is_not_taken_for_the_old_one(fake_job, tmp_path, monkeypatch):
+    (tmp_path / "manifest.json").write_text("{}")
+
+    def write(inputs, output, **kwargs):
+        (tmp_path / ".new").write_text("{}")
+        (tmp_path / ".new").rename(tmp_path / "manifest.json")
+        return manifest_of()
+
+    monkeypatch.setattr(job, "write", write)
+    assert run("write", "a.csv", tmp_path, "--overwrite").stderr.startswith("wrote 1,000 rows")
+
+
+def test_what_the_package_logs_comes_after_the_summary(fake_job, monkeypatch):
+    import logging
+
+    def write(inputs, output, **kwargs):
+        for _ in range(2):
+            logging.getLogger("beam_tfrecord.job").warning("column %r is left out", "x")
+        logging.getLogger("apache_beam").warning("noise")
+        return manifest_of()
+
+    monkeypatch.setattr(job, "write", write)
+    lines = run("write", "a.csv", "out").stderr.splitlines()
+    assert lines[0].startswith("wrote ")
+    assert lines[1:] == ["warning: column 'x' is left out"]
+
+
+def test_warnings_of_python_are_lines_too(fake_job, monkeypatch):
+    import warnings
+
+    def write(inputs, output, **kwargs):
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("the kernel is not built", RuntimeWarning, stacklevel=1)
+            warnings.warn("a library's own worry", DeprecationWarning, stacklevel=1)
+        return manifest_of()
+
+    monkeypatch.setattr(job, "write", write)
+    lines = run("write", "a.csv", "out").stderr.splitlines()
+    assert lines[0] == "warning: the kernel is not built"
+    assert lines[1].startswith("wrote ")
+    assert len(lines) == 2
+
+
+def test_summaries():
+    assert summary(manifest_of(), "out/", seconds=3.21) == (
+        "wrote 1,000 rows in 2 splits, 2 shards (100.0 MB) to out/ in 3.2 s"
+    )
+    assert summary(manifest_of(splits={"data": (1, 90)}), "o", seconds=0) == (
+        "wrote 1 row, 1 shard (90 B) to o in 0.0 s"
+    )
+
+
+def test_summary_of_compressed_shards_says_both_sizes(tmp_path):
+    (tmp_path / "data-00000-of-00001.tfrecord").write_bytes(b"x" * 25)
+    manifest = manifest_of(splits={"data": (1, 90)}, compression="GZIP")
+    assert "(25 B compressed from 90 B)" in summary(manifest, str(tmp_path), seconds=0)
+
+
+def test_warnings():
+    assert warnings_of(manifest_of(), "out") == []
+    assert warnings_of(manifest_of(splits={}), "out") == [
+        "the input holds no rows: the dataset has no shards"
+    ]
+    assert warnings_of(manifest_of(rejects={"rows": 2}, place="bytes"), "out") == [
+        "2 rows rejected: the reasons are in out/rejects",
+        "rows have no stable number here: their order follows from their bytes",
+    ]
+    lossy = Observed(max_relative_error=5.96e-8)
+    schema = Schema(
+        (
+            Feature("fare", "float64", observed=lossy),
+            Feature("id", "int64", observed=Observed()),
+            Feature("tip", "float64", observed=Observed(max_relative_error=1e-9)),
+        )
+    )
+    assert warnings_of(manifest_of(schema=schema), "out") == [
+        "values of 'fare', 'tip' were rounded to float32 (relative error at most 6.0e-08): "
+        '"store": "bytes" or "text" in --schema keeps them exact'
+    ]
+
+
+def test_plan_prints_lines_or_json_on_stdout(fake_job):
+    fake_job.result = {
+        "rows": None,
+        "input_bytes": 4_000_000_000,
+        "units": 1234,
+        "exact": False,
+        "splits": {"train": {"shards": 8}},
+        "columns": ["a", "b"],
+        "notes": [],
+    }
+    ran = run("plan", "a.csv", "out")
+    assert ran.stderr == ""
+    assert ran.stdout.splitlines() == [
+        "rows: unknown",
+        "input bytes: 4.0 GB",
+        "units: 1,234",
+        "exact: no",
+        "splits:",
+        "  train:",
+        "    shards: 8",
+        "columns: a, b",
+        "notes: none",
+    ]
+    assert json.loads(run("plan", "a.csv", "out", "--json").stdout) == fake_job.result
+
+
+def test_lists_of_mappings_are_laid_out_in_line():
+    assert render({"shards": [{"rows": 1000, "bytes": 10}]}) == ["shards: rows=1,000, bytes=10 B"]
+
+
+def test_schema_prints_json_that_can_be_read_back(fake_job):
+    fake_job.result = Schema((Feature("x", "int64", nullable=False), Feature("name", "text")))
+    ran = run("schema", "a.csv", "--from", "csv")
+    assert ran.stderr == ""
+    assert Schema.loads(ran.stdout) == fake_job.result

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.manifest import Manifest, Shard, Split, manifest_path
+from beam_tfrecord.schema import Schema
+
+MANIFEST = Manifest(
+    fingerprint="f00d",
+    content="00000000000000ff",
+    order="shuffled",
+    seed=7,
+    compression="",
+    key=("id",),
+    group=None,
+    place="key",
+    schema=Schema.from_arrow(pa.schema([pa.field("id", pa.int64(), nullable=False)])),
+    source={"kind": "csv", "files": [{"path": "größe.csv", "bytes": 12}]},
+    rejects={"rows": 0, "xxh64": "0123456789abcdef"},
+    sidecars={"schema.json": "fedcba9876543210"},
+    splits={
+        "train": Split((Shard("train-0", 2, 50, "a" * 16), Shard("train-1", 1, 30, "b" * 16))),
+        "empty": Split(()),
+    },
+)
+TEXT = """{
+  "format": "beam_tfrecord/1",
+  "fingerprint": "f00d",
+  "content": "00000000000000ff",
+  "order": "shuffled",
+  "seed": 7,
+  "compression": "",
+  "key": ["id"],
+  "group": null,
+  "place": "key",
+  "schema": {"features": [{"name": "id", "type": "int64", "nullable": false}]},
+  "source": {"kind": "csv", "files": [{"path": "größe.csv", "bytes": 12}]},
+  "rejects": {"rows": 0, "xxh64": "0123456789abcdef"},
+  "sidecars": {"schema.json": "fedcba9876543210"},
+  "splits": {
+    "train": {"examples": 3, "bytes": 80, "shards": [
+        {"path": "train-0", "examples": 2, "bytes": 50, "xxh64": "aaaaaaaaaaaaaaaa"},
+        {"path": "train-1", "examples": 1, "bytes": 30, "xxh64": "bbbbbbbbbbbbbbbb"}
+    ]},
+    "empty": {"examples": 0, "bytes": 0, "shards": [
+        
+    ]}
+  },
+  "xxh64": ""
+}
+"""  # noqa: W293
+
+
+def test_the_text_is_as_documented_with_the_hash_of_itself() -> None:
+    seal = xxhash.xxh64_hexdigest(TEXT.encode())
+    assert MANIFEST.dumps() == TEXT.replace('"xxh64": ""', f'"xxh64": "{seal}"')
+
+
+def test_what_was_written_is_read() -> None:
+    assert Manifest.loads(MANIFEST.dumps()) == MANIFEST
+    empty = dataclasses.replace(MANIFEST, splits={}, source=None, key=None, group=("a", "b"))
+    assert Manifest.loads(empty.dumps()) == empty
+    assert json.loads(empty.dumps())["splits"] == {}
+
+
+def test_sums() -> None:
+    assert (MANIFEST.examples, MANIFEST.bytes) == (3, 80)
+    assert [shard.path for shard in MANIFEST.shards] == ["train-0", "train-1"]
+
+
+@given(st.integers(0, len(MANIFEST.dumps()) - 1), st.characters(codec="utf-8"))
+def test_a_changed_character_is_noticed(position: int, character: str) -> None:
+    text = MANIFEST.dumps()
+    changed = text[:position] + character + text[position + 1 :]
+    if changed != text:
+        with pytest.raises(DataError, match=r"^m is not|^m was changed|^m has format"):
+            Manifest.loads(changed, where="m")
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, -1, -2])
+def test_a_cut_manifest_is_noticed(cut: int) -> None:
+    with pytest.raises(DataError, match=r"^manifest.json (is not a manifest|was changed)"):
+        Manifest.loads(MANIFEST.dumps()[:cut])
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", '"x"', "{}", '{"format": "beam_tfrecord/1"}'])
+def test_other_json_is_no_manifest(text: str) -> None:
+    with pytest.raises(DataError, match="m is not a manifest"):
+        Manifest.loads(text, where="m")
+
+
+def test_a_later_format_is_named() -> None:
+    with pytest.raises(DataError, match="has format 'beam_tfrecord/2', not 'beam_tfrecord/1'"):
+        Manifest.loads(MANIFEST.dumps().replace("beam_tfrecord/1", "beam_tfrecord/2"))
+
+
+def test_manifests_are_found_by_directory_prefix_or_name(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text(MANIFEST.dumps(), encoding="utf-8")
+    (tmp_path / "part-manifest.json").write_text(MANIFEST.dumps(), encoding="utf-8")
+    assert manifest_path(tmp_path) == str(tmp_path / "manifest.json")
+    assert manifest_path(tmp_path / "part") == str(tmp_path / "part-manifest.json")
+    assert manifest_path(tmp_path / "part-manifest.json") == str(tmp_path / "part-manifest.json")
+    for path in (tmp_path, tmp_path / "part", tmp_path / "manifest.json"):
+        assert Manifest.load(path) == MANIFEST
+
+
+def test_a_directory_may_be_named_like_a_file(tmp_path: Path) -> None:
+    (tmp_path / "data.json").mkdir()
+    (tmp_path / "data.json" / "manifest.json").write_text(MANIFEST.dumps(), encoding="utf-8")
+    assert Manifest.load(tmp_path / "data.json") == MANIFEST
+
+
+def test_no_dataset(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no dataset at '.*': there is no '.*manifest.json'"):
+        Manifest.load(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="no dataset at"):
+        Manifest.load(tmp_path / "file")
+
+
+def test_a_manifest_that_is_not_text(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(DataError, match="is not a manifest"):
+        Manifest.load(tmp_path)

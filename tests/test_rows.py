@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_tfrecord.batch import EXAMPLES_SCHEMA, Batch, Origin
+from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.rows import RowTypes, call_on_rows, mapped_batch, to_rows, types_of
+
+X = pa.schema([("x", pa.int64())])
+
+
+def batch(values: list[int], origin: Origin | None = None) -> Batch:
+    return Batch(pa.record_batch({"x": pa.array(values, pa.int64())}), origin or Origin("u", 0, 10))
+
+
+def mapped(of: Batch, function: Callable[[dict], Any], schema: pa.Schema = X) -> Batch:
+    return mapped_batch(of, call_on_rows(of, function), schema)
+
+
+def where(of: Batch) -> list[tuple[int, int]]:
+    assert of.origin is not None
+    sub = np.zeros(of.num_rows, int) if of.origin.sub is None else of.origin.sub
+    numbers = of.origin.row_numbers(of.num_rows)
+    return list(zip(numbers.tolist(), sub.tolist(), strict=True))
+
+
+class Pair(NamedTuple):
+    x: int
+
+
+def test_a_function_decides_what_a_row_becomes() -> None:
+    def by_value(row: dict) -> Any:
+        return {
+            0: row,
+            1: None,
+            2: [row, {"x": -2}],
+            3: (),
+            4: Pair(40),
+            5: iter([{"x": 50}]),
+        }[row["x"]]
+
+    after = mapped(batch([0, 1, 2, 3, 4, 5]), by_value)
+    assert after.data.to_pydict() == {"x": [0, 2, -2, 40, 50]}
+    assert where(after) == [(10, 0), (12, 0), (12, 1), (14, 0), (15, 0)]
+    assert after.rejects == ()
+
+
+def test_a_generator_function_yields_rows() -> None:
+    def twice(row: dict) -> Iterator[dict]:
+        yield row
+        yield row
+
+    assert where(mapped(batch([1, 2]), twice)) == [(10, 0), (10, 1), (11, 0), (11, 1)]
+
+
+def test_a_row_whose_function_raises_is_a_reject_with_the_line() -> None:
+    def invert(row: dict) -> dict:
+        return {"x": 6 // row["x"]}
+
+    after = mapped(batch([1, 0, 3]), invert)
+    assert after.data.to_pydict() == {"x": [6, 2]}
+    assert where(after) == [(10, 0), (12, 0)]
+    [reject] = after.rejects
+    assert (reject.unit, reject.row, reject.code) == ("u", 11, "map-error")
+    assert reject.message.startswith("u row 11: ZeroDivisionError: integer division or modulo by")
+    assert "(at test_rows.py:" in reject.message
+    assert 'return {"x": 6 // row["x"]}' in reject.message
+    assert reject.value == "{'x': 0}"
+
+
+def test_a_generator_that_fails_halfway_gives_no_row() -> None:
+    def half(row: dict) -> Iterator[dict]:
+        yield row
+        raise RuntimeError("enough")
+
+    after = mapped(batch([1]), half)
+    assert after.num_rows == 0
+    assert len(after.rejects) == 1
+
+
+@pytest.mark.parametrize("result", [3, "text", object, {1, 2}, [1]])
+def test_other_results_are_rejects(result: Any) -> None:
+    [reject] = mapped(batch([1]), lambda _: result).rejects
+    assert "TypeError: a row function returns a dict, None, a list, bytes or" in reject.message
+
+
+@pytest.mark.parametrize(
+    "result",
+    [{"x": "text"}, {"x": 2**63}, {"x": 1.5}, {"x": 1.0}, {"x": 1, "y": 2}, b"an example"],
+)
+def test_what_does_not_fit_the_schema_is_a_reject_of_its_row(result: Any) -> None:
+    after = mapped(batch([0, 1, 2]), lambda row: result if row["x"] == 1 else row)
+    assert after.data.to_pydict() == {"x": [0, 2]}
+    assert where(after) == [(10, 0), (12, 0)]
+    assert [(reject.row, reject.code) for reject in after.rejects] == [(11, "map-error")]
+
+
+def test_a_column_that_is_not_returned_is_null() -> None:
+    assert mapped(batch([1]), lambda _: {}).data.to_pydict() == {"x": [None]}
+
+
+def test_bytes_are_examples() -> None:
+    after = mapped(batch([1, 2]), lambda row: b"%d" % row["x"], EXAMPLES_SCHEMA)
+    assert after.encoded
+    assert after.data.column(0).to_pylist() == [b"1", b"2"]
+
+
+def test_rows_without_origin_stay_without() -> None:
+    plain = Batch(pa.record_batch({"x": [1, 2]}))
+    after = mapped(plain, lambda row: [row, 1 // (row["x"] - 1) and row])
+    assert after.origin is None
+    assert [reject.row for reject in after.rejects] == [-1]
+
+
+def expand(row: dict) -> Any:
+    """Make two rows of an odd one."""
+    return [row, {"x": row["x"] * 10 + 1}] if row["x"] % 2 else row
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.data())
+def test_numbers_of_rows_do_not_depend_on_batches(values: list[int], data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(values)))
+    whole = batch(values)
+    parts = [whole.slice(0, cut), whole.slice(cut, len(values))]
+    for _ in range(3):
+        whole = mapped(whole, expand)
+        parts = [mapped(part, expand) for part in parts]
+    assert where(whole) == where(parts[0]) + where(parts[1])
+    assert len(set(where(whole))) == whole.num_rows
+
+
+def test_unchanged_numbers_stay_a_range() -> None:
+    after = mapped(batch([1, 2]), lambda row: row)
+    assert after.origin is not None
+    assert after.origin.rows == 10
+    assert after.origin.sub is None
+
+
+def types(of: pa.RecordBatch, function: Callable[[dict], Any] = lambda row: row) -> RowTypes:
+    return types_of(call_on_rows(Batch(of), function).rows)
+
+
+KEPT = {
+    "bool": pa.array([True, None]),
+    "int8": pa.array([1, None], pa.int8()),
+    "int64": pa.array([1, None], pa.int64()),
+    "float": pa.array([0.1, None], pa.float32()),
+    "nan": pa.array([float("nan"), None], pa.float32()),
+    "inf": pa.array([float("-inf"), 0.5], pa.float32()),
+    "double": pa.array([0.1, None], pa.float64()),
+    "text": pa.array(["a", None]),
+    "large_text": pa.array(["a", None], pa.large_string()),
+    "bytes": pa.array([b"a", None]),
+    "date": pa.array([datetime.date(2020, 1, 2), None]),
+    "time": pa.array([datetime.datetime(2020, 1, 2), None], pa.timestamp("us")),
+    "list": pa.array([[1, 2], None], pa.list_(pa.int64())),
+    "words": pa.array(["a", None]).dictionary_encode(),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_an_untouched_column_keeps_its_type(name: str) -> None:
+    before = pa.record_batch({name: KEPT[name]})
+    assert types(before).to_arrow(before.schema) == before.schema
+
+
+def test_new_columns_get_the_type_of_their_values_in_order_of_names() -> None:
+    before = pa.record_batch({"b": [1], "a": ["x"]})
+    after = types(before, lambda row: {"z": 1, "c": 0.1, "a": "y", "b": 2, "d": True})
+    assert after.to_arrow(before.schema) == pa.schema(
+        [
+            ("b", pa.int64()),
+            ("a", pa.string()),
+            ("c", pa.float64()),
+            ("d", pa.bool_()),
+            ("z", pa.int64()),
+        ]
+    )
+
+
+def test_a_column_that_outgrows_its_type_gets_another() -> None:
+    before = pa.record_batch({"x": pa.array([1], pa.int8())})
+    after = types(before, lambda _: {"x": 1000}).to_arrow(before.schema)
+    assert after == pa.schema([("x", pa.int64())])
+
+
+def test_types_of_parts_merge_in_any_order() -> None:
+    parts = [types_of([{"x": 1}]), types_of([{"x": None, "y": "a"}]), types_of([{"x": 70_000}])]
+    one = parts[0].merge(parts[1]).merge(parts[2])
+    other = parts[2].merge(parts[1].merge(parts[0]))
+    assert one == other == RowTypes({"x": pa.int32(), "y": pa.string()}, has_rows=True)
+
+
+def test_values_of_no_single_type_are_a_conflict() -> None:
+    with pytest.raises(SchemaConflict, match="values of no single type for column 'x'"):
+        types_of([{"x": 1}, {"x": "a"}])
+    with pytest.raises(SchemaConflict, match="returns int8 and string for column 'x'"):
+        types_of([{"x": 1}]).merge(types_of([{"x": "a"}]))
+
+
+def test_rows_and_examples_do_not_mix() -> None:
+    assert types_of([b"a"]).to_arrow(X) == EXAMPLES_SCHEMA
+    assert types_of([]).to_arrow(X) == X
+    with pytest.raises(DataError, match="returns rows and examples: return one kind"):
+        types_of([{"x": 1}, b"a"]).to_arrow(X)
+
+
+def test_rows_are_python_values() -> None:
+    data = pa.record_batch(
+        {
+            "i": pa.array([2**62 + 1, None], pa.int64()),
+            "h": pa.array([0.5, None], pa.float16()),
+            "f": pa.array([0.5, None], pa.float32()),
+            "s": ["a", None],
+        }
+    )
+    assert to_rows(data) == [
+        {"i": 4611686018427387905, "h": 0.5, "f": 0.5, "s": "a"},
+        {"i": None, "h": None, "f": None, "s": None},
+    ]
+    assert to_rows(data.select([])) == [{}, {}]

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.sizes import format_size, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("1", 1),
+        (1, 1),
+        ("128MB", 128_000_000),
+        ("128 MB", 128_000_000),
+        (" 64MiB ", 67_108_864),
+        ("1.5GiB", 1_610_612_736),
+        ("0.5kb", 500),
+        ("2KiB", 2048),
+        ("3TB", 3_000_000_000_000),
+        ("1TiB", 1_099_511_627_776),
+        ("7B", 7),
+        ("9007199254740993", 9_007_199_254_740_993),
+        ("1.1", 1),
+    ],
+)
+def test_sizes_are_decimal_unless_they_say_i(text: str | int, nbytes: int) -> None:
+    assert parse_size(text) == nbytes
+
+
+@pytest.mark.parametrize("text", ["", "MB", "-1MB", "1e6", "1XB", "1 M B", "1,5MB", "inf", "1MBs"])
+def test_other_forms_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="cannot read size .*: write 128MB or 64MiB"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("text", ["0", 0, "0GB", "0.4"])
+def test_nothing_is_no_size(text: str | int) -> None:
+    with pytest.raises(UsageError, match="is not positive"):
+        parse_size(text)
+
+
+def test_a_number_beyond_any_float_is_read_exactly() -> None:
+    assert parse_size("1" + "0" * 400) == 10**400
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (1_250_000, "1.2 MB"),
+        (128_000_000, "128.0 MB"),
+        (5_000_000_000, "5.0 GB"),
+        (2.5e15, "2500.00 TB"),
+    ],
+)
+def test_sizes_for_a_human(nbytes: float, text: str) -> None:
+    assert format_size(nbytes) == text

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.splits import Splits, is_split_name, make_splits, parse_shares
+
+THREE = Splits((("train", 0.5), ("val", 0.25), ("test", 0.25)))
+
+
+def numbers(splits: Splits, hashes: list[int]) -> list[int]:
+    return splits.assign(np.array(hashes, np.uint64)).tolist()
+
+
+def test_hashes_are_divided_at_the_cumulated_shares() -> None:
+    hashes = [0, 2**63 - 1, 2**63, 2**63 + 2**62 - 1, 2**63 + 2**62, 2**64 - 1]
+    assert numbers(THREE, hashes) == [0, 0, 1, 1, 2, 2]
+
+
+def test_split_numbers_are_small_integers() -> None:
+    assert THREE.assign(np.array([1], np.uint64)).dtype == np.uint16
+
+
+def test_a_split_of_share_zero_gets_nothing() -> None:
+    hashes = [0, 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2]
+    first = Splits((("none", 0.0), ("all", 1.0)))
+    assert numbers(first, hashes) == [1, 1, 1, 1, 1, 1]
+    middle = Splits((("a", 0.5), ("none", 0.0), ("b", 0.5)))
+    assert numbers(middle, hashes) == [0, 0, 0, 2, 2, 2]
+    last = Splits((("all", 1.0), ("none", 0.0)))
+    assert numbers(last, hashes) == [0, 0, 0, 0, 0, 0]
+
+
+def test_one_split_takes_all() -> None:
+    assert numbers(Splits(), [0, 2**63, 2**64 - 1]) == [0, 0, 0]
+    assert Splits().is_single
+    assert Splits().names == ("data",)
+    assert not THREE.is_single
+    assert THREE.names == ("train", "val", "test")
+
+
+def test_renaming_and_dividing_the_rest_moves_no_row_of_the_first_split() -> None:
+    hashes = np.random.default_rng(0).integers(0, 2**64, 10_000, np.uint64, endpoint=False)
+    two = Splits((("train", 0.8), ("test", 0.2))).assign(hashes)
+    three = Splits((("learn", 0.8), ("val", 0.1), ("test", 0.1))).assign(hashes)
+    assert np.array_equal(two == 0, three == 0)
+    # The standard deviation of 10,000 draws at 0.8 is 40 rows.
+    assert abs(int((two == 0).sum()) - 8000) < 200
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=50), st.lists(st.integers(0, 9), min_size=1))
+def test_assignment_follows_from_the_hash_alone(hashes: list[int], more: list[int]) -> None:
+    assert numbers(THREE, hashes + more)[: len(hashes)] == numbers(THREE, hashes)
+    assert numbers(THREE, hashes[::-1]) == numbers(THREE, hashes)[::-1]
+
+
+def test_shares_are_parsed() -> None:
+    assert parse_shares("train=0.9, test=.1") == {"train": 0.9, "test": 0.1}
+    assert make_splits("train=0.9,test=0.1") == make_splits({"train": 0.9, "test": 0.1})
+    assert make_splits({"b": 0.5, "a": 0.5}).names == ("b", "a")
+    assert make_splits(None, group=["user"]) == Splits(group=("user",))
+
+
+@pytest.mark.parametrize("text", ["train", "train=", "train=x", "a=0.5,a=0.5", "a=0.5,,b=0.5"])
+def test_shares_of_another_form_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=f"cannot read splits '{text}': write train=0.9,test=0.1"):
+        parse_shares(text)
+
+
+@pytest.mark.parametrize(
+    ("splits", "message"),
+    [
+        ({"a": 0.5, "b": 0.4}, "splits sum to 0.9, not to 1: a=0.5, b=0.4"),
+        ({"a": 1.5, "b": -0.5}, "split 'a' has share 1.5: give a fraction from 0 to 1"),
+        ({"a": float("nan")}, "split 'a' has share nan"),
+        ({"a/b": 1.0}, "split name 'a/b' cannot be part of a file name"),
+        ({"": 1.0}, "split name '' cannot be part of a file name"),
+    ],
+)
+def test_wrong_shares_are_refused(splits: dict[str, float], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        make_splits(splits)
+    assert message in str(caught.value)
+
+
+def test_shares_that_sum_to_one_but_for_rounding_are_taken() -> None:
+    splits = make_splits({name: 0.1 for name in "abcdefghij"})
+    assert numbers(splits, [2**64 - 1]) == [9]
+
+
+def test_a_split_column_excludes_shares_and_groups() -> None:
+    splits = make_splits(None, column="part")
+    assert splits.names == ()
+    assert not splits.is_single
+    for others in ({"splits": {"a": 1.0}}, {"splits": None, "group": ["user"]}):
+        with pytest.raises(UsageError, match="a split column already says where rows go"):
+            make_splits(**others, column="part")
+
+
+@pytest.mark.parametrize("name", ["train", "2024", "a.b", "a-b_c+d", "A" * 100])
+def test_names_that_can_begin_a_file_name(name: str) -> None:
+    assert is_split_name(name)
+
+
+@pytest.mark.parametrize("name", ["", ".hidden", "_x", "-x", "a b", "a/b", "é", "a\n", "A" * 101])
+def test_names_that_cannot_begin_a_file_name(name: str) -> None:
+    assert not is_split_name(name)

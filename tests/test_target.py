@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from beam_tfrecord.errors import TargetExists, UsageError
+from beam_tfrecord.target import Target, check_free, directory_target, sink_target
+
+
+def test_names_in_a_directory_and_behind_a_prefix() -> None:
+    plain, prefixed = Target("/out"), Target("/out", "part")
+    assert plain.manifest == "/out/manifest.json"
+    assert prefixed.manifest == "/out/part-manifest.json"
+    assert plain.path("schema.json") == "/out/schema.json"
+    assert prefixed.name("schema.json") == "part-schema.json"
+    assert plain.temporary("0a1b") == "/out/.tmp-0a1b"
+    assert prefixed.temporary("0a1b") == "/out/.tmp-part-0a1b"
+
+
+def test_a_directory_is_a_directory_however_it_is_spelt(tmp_path: Path) -> None:
+    for spelling in (tmp_path, str(tmp_path), f"{tmp_path}/", f"file://{tmp_path}"):
+        assert sink_target(spelling) == Target(str(tmp_path))
+        assert directory_target(spelling) == Target(str(tmp_path))
+    assert sink_target(f"{tmp_path}/new/") == Target(str(tmp_path / "new"))
+    assert directory_target(tmp_path / "new") == Target(str(tmp_path / "new"))
+
+
+def test_anything_else_is_a_prefix(tmp_path: Path) -> None:
+    assert sink_target(tmp_path / "part") == Target(str(tmp_path), "part")
+
+
+def test_relative_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert directory_target("out") == Target(str(tmp_path / "out"))
+    assert sink_target("part") == Target(str(tmp_path), "part")
+
+
+def test_files_and_remote_paths_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="is a file: give a directory"):
+        directory_target(tmp_path / "file")
+    with pytest.raises(UsageError, match="only local directories are supported"):
+        directory_target("gs://bucket/out")
+    with pytest.raises(UsageError, match="only local directories are supported"):
+        sink_target("s3://bucket/out/part")
+
+
+def test_leftovers_are_of_this_target_alone(tmp_path: Path) -> None:
+    for name in (".tmp-0a", ".tmp-1b", ".tmp-a-2c", ".tmp-a-b-3d", "tmp-4e", ".tmp-a[b]-5f"):
+        (tmp_path / name).mkdir()
+    (tmp_path / ".tmp-6f").touch()
+
+    def leftovers(prefix: str | None) -> list[str]:
+        return [Path(path).name for path in Target(str(tmp_path), prefix).leftovers()]
+
+    assert leftovers(None) == [".tmp-0a", ".tmp-1b"]
+    assert leftovers("a") == [".tmp-a-2c"]
+    assert leftovers("a-b") == [".tmp-a-b-3d"]
+    assert leftovers("a[b]") == [".tmp-a[b]-5f"]
+
+
+def test_a_dataset_is_not_overwritten_unasked(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    check_free(Target(str(tmp_path)), overwrite=False)
+    (tmp_path / "manifest.json").touch()
+    check_free(Target(str(tmp_path), "part"), overwrite=False)
+    check_free(Target(str(tmp_path)), overwrite=True)
+    with pytest.raises(TargetExists, match="already holds another dataset: pass --overwrite"):
+        check_free(Target(str(tmp_path)), overwrite=False)
