@@ -133,9 +133,7 @@ class Batch:
         return self.replace(data=data, origin=origin, rejects=rejects)
 
 
-def batch_from_rows(
-    rows: Sequence[Mapping[str, Any]], schema: pa.Schema, **fields: Any
-) -> Batch:
+def batch_from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, **fields: Any) -> Batch:
     """Build a batch from row dicts.
 
     Raises:

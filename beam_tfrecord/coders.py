@@ -14,7 +14,7 @@ import pyarrow as pa
 from beam_tfrecord.batch import Batch
 
 
-class BatchCoder(beam.coders.Coder):  # type: ignore[misc]
+class BatchCoder(beam.coders.Coder):
     """Writes a batch as a pickled head and an Arrow IPC stream."""
 
     def encode(self, value: Batch) -> bytes:

@@ -52,9 +52,7 @@ def run_write(
         job={**job, "runner": settings.runner},
     )
     is_small = input_bytes < SMALL_BYTES
-    with pipeline(
-        settings.runner, options=settings.pipeline_options, is_small=is_small
-    ) as root:
+    with pipeline(settings.runner, options=settings.pipeline_options, is_small=is_small) as root:
         batches = root | "Read" >> _reader(settings, directory)
         if settings.map is not None:
             batches = batches | "Map" >> _mapping(settings, directory)

@@ -28,7 +28,7 @@ def identity(settings: Settings, files: Sequence[InputFile]) -> Identity:
     source = {"kind": settings.source.kind, "files": listed}
     if settings.map is not None and settings.map.sha256 is None:
         return Identity("", source)
-    options = dataclasses.asdict(settings.source)
+    options: dict[str, Any] = dataclasses.asdict(settings.source)  # type: ignore[call-overload]
     options.pop("paths", None)
     text = json.dumps(
         {

@@ -202,8 +202,10 @@ def write(
     files = list(settings.source.files())
     identity = fingerprint.identity(settings, files)
     present = _present(settings.target)
-    if present is not None and identity.fingerprint and (
-        present.fingerprint == identity.fingerprint
+    if (
+        present is not None
+        and identity.fingerprint
+        and (present.fingerprint == identity.fingerprint)
     ):
         return present
     check_free(settings.target, overwrite=settings.overwrite)
@@ -250,9 +252,7 @@ def _run(
     return Manifest.load(settings.target.manifest)
 
 
-def plan(
-    inputs: Inputs, output: str | os.PathLike[str], **arguments: Any
-) -> dict[str, Any]:
+def plan(inputs: Inputs, output: str | os.PathLike[str], **arguments: Any) -> dict[str, Any]:
     """Tell what `write` would do with the same arguments, and do nothing.
 
     Returns:

@@ -201,9 +201,7 @@ def _split_lines(splits: Mapping[str, Any]) -> list[str]:
     for name, split in splits.items():
         shards = ",\n        ".join(_compact(shard) for shard in split["shards"])
         counts = f'"examples": {split["examples"]}, "bytes": {split["bytes"]}'
-        out.append(
-            f'\n    {json.dumps(name)}: {{{counts}, "shards": [\n        {shards}\n    ]}}'
-        )
+        out.append(f'\n    {json.dumps(name)}: {{{counts}, "shards": [\n        {shards}\n    ]}}')
     return out
 
 

@@ -105,13 +105,11 @@ def publish(
     return manifest
 
 
-def named_shards(
-    pieces: Sequence[Piece], layout: Layout
-) -> dict[str, list[tuple[Shard, Piece]]]:
+def named_shards(pieces: Sequence[Piece], layout: Layout) -> dict[str, list[tuple[Shard, Piece]]]:
     """Number the shards of every split without gaps, and name them.
 
     Raises:
-        UsageError: Two shards would get one name.
+        UsageError: Two shards would get one name, or names would not tell splits apart.
     """
     named: dict[str, list[tuple[Shard, Piece]]] = {}
     for split in split_order({piece.split for piece in pieces}, layout):
@@ -131,11 +129,15 @@ def named_shards(
             )
             for number, piece in enumerate(of_split)
         ]
+    if layout.names.prefix is not None and sum(bool(shards) for shards in named.values()) > 1:
+        raise UsageError(
+            f"splits need a directory: write to '{layout.names.prefix}/' instead of a file prefix"
+        )
     names = [shard.path for shards in named.values() for shard, _ in shards]
     if len(set(names)) < len(names):
         raise UsageError(
-            f"two shards would be named {max(names, key=names.count)!r}: write splits to a "
-            "directory, and number the shards with S in the template"
+            f"two shards would be named {max(names, key=names.count)!r}: "
+            "number them with S in the shard name template"
         )
     return named
 

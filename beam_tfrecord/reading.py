@@ -19,7 +19,7 @@ from beam_tfrecord.sources.base import Scan, Source, Unit
 
 
 @dataclasses.dataclass(eq=False)
-class ReadBatches(beam.PTransform):  # type: ignore[misc]
+class ReadBatches(beam.PTransform):
     """Read a source as batches.
 
     Everything but the listing runs on workers, and every step is a plain DoFn behind a fusion
@@ -142,7 +142,7 @@ class _InferGroup:
             yield self.source.infer(unit)
 
 
-class _ReadGroup(beam.DoFn):  # type: ignore[misc]
+class _ReadGroup(beam.DoFn):
     """Read the units of a group in order."""
 
     def __init__(

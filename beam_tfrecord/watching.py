@@ -41,9 +41,7 @@ def watch(directory: str, input_bytes: int, progress: Progress | None) -> Iterat
         watcher.join()
 
 
-def _report(
-    directory: str, input_bytes: int, progress: Progress, done: threading.Event
-) -> None:
+def _report(directory: str, input_bytes: int, progress: Progress, done: threading.Event) -> None:
     while not done.wait(INTERVAL_S):
         spilled, written = written_bytes(directory)
         if written and spilled:

@@ -38,7 +38,9 @@ def sample_table(rows: int, *, seed: int = 0) -> pa.Table:
     )
 
 
-def write_parquet(directory: Path, table: pa.Table, *, files: int = 1, group_rows: int = 100) -> str:
+def write_parquet(
+    directory: Path, table: pa.Table, *, files: int = 1, group_rows: int = 100
+) -> str:
     """Write a table as Parquet files of nearly equal size; return their directory."""
     directory.mkdir(parents=True, exist_ok=True)
     bounds = [table.num_rows * i // files for i in range(files + 1)]

@@ -4,7 +4,7 @@ import collections.abc
 import datetime
 import decimal
 import functools
-from typing import Any, NamedTuple, Optional, TypedDict, Union  # noqa: UP035
+from typing import Any, NamedTuple, Optional, TypedDict, Union
 
 import pyarrow as pa
 import pytest
@@ -95,8 +95,10 @@ def test_every_scalar_type() -> None:
 
 @pytest.mark.parametrize(
     "hint",
-    [None, dict, dict[str, int], int, list, bytes, Row | Partial, Any]
-    + [Unclear, Untyped, BareList, Unresolved],
+    [
+        *(None, dict, dict[str, int], int, list, bytes, Row | Partial, Any),
+        *(Unclear, Untyped, BareList, Unresolved),
+    ],
 )
 def test_other_hints_tell_nothing(hint: Any) -> None:
     assert schema_of_hint(hint) is None

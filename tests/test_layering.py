@@ -17,8 +17,11 @@ HEAVY = ("apache_beam", "tensorflow")
 UPPER_LAYERS = {
     "beam_tfrecord.coders",
     "beam_tfrecord.composing",
+    "beam_tfrecord.elements",
     "beam_tfrecord.exchange.pipeline",
+    "beam_tfrecord.gather_rows",
     "beam_tfrecord.job",
+    "beam_tfrecord.map_rows",
     "beam_tfrecord.metrics",
     "beam_tfrecord.preprocess",
     "beam_tfrecord.reading",

@@ -87,7 +87,7 @@ def test_wrong_shares_are_refused(splits: dict[str, float], message: str) -> Non
 
 
 def test_shares_that_sum_to_one_but_for_rounding_are_taken() -> None:
-    splits = make_splits({name: 0.1 for name in "abcdefghij"})
+    splits = make_splits(dict.fromkeys("abcdefghij", 0.1))
     assert numbers(splits, [2**64 - 1]) == [9]
 
 

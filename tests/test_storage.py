@@ -42,10 +42,14 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
 
 
 def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
+    def write_half(path: str) -> None:
+        with WholeFile(path) as file:
+            file.write(b"new")
+            raise RuntimeError
+
     put(str(tmp_path / "f"), b"old")
-    with pytest.raises(RuntimeError), WholeFile(str(tmp_path / "f")) as file:
-        file.write(b"new")
-        raise RuntimeError
+    with pytest.raises(RuntimeError):
+        write_half(str(tmp_path / "f"))
     assert (tmp_path / "f").read_bytes() == b"old"
     assert names(tmp_path) == ["f"]
 

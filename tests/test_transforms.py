@@ -16,8 +16,8 @@ from apache_beam.testing.util import assert_that, equal_to
 
 import beam_tfrecord as bt
 from beam_tfrecord.batch import Batch, Origin
+from beam_tfrecord.elements import element_kind
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
-from beam_tfrecord.writing import element_kind
 from tests.datasets import ids, read_examples, sample_table, shard_hashes, write_parquet
 
 
@@ -154,7 +154,9 @@ def test_batch_rows_under_a_schema(tmp_path: Path) -> None:
         p | beam.Create(rows) | bt.BatchRows(schema) | bt.WriteToTFRecord(f"{tmp_path}/")
     found = {
         e.features.feature["id"].int64_list.value[0]: (
-            list(e.features.feature["tags"].bytes_list.value) if "tags" in e.features.feature else None
+            list(e.features.feature["tags"].bytes_list.value)
+            if "tags" in e.features.feature
+            else None
         )
         for e in read_examples(tmp_path)
     }
@@ -216,12 +218,7 @@ def test_a_return_hint_gives_the_types_without_a_second_pass(parquet: str, tmp_p
         return with_hint(row)
 
     p = pipeline()
-    (
-        p
-        | bt.ReadFromParquet(parquet)
-        | bt.MapRows(counted)
-        | bt.WriteToTFRecord(f"{tmp_path}/")
-    )
+    (p | bt.ReadFromParquet(parquet) | bt.MapRows(counted) | bt.WriteToTFRecord(f"{tmp_path}/"))
     result = p.run()
     result.wait_until_finish()
     counters = result.metrics().query(beam.metrics.MetricsFilter().with_name("calls"))["counters"]
@@ -312,7 +309,8 @@ def test_assigned_splits_are_kept(parquet: str, tmp_path: Path) -> None:
             | bt.ReadFromParquet(parquet)
             | bt.AssignSplits({"train": 0.8, "test": 0.2}, seed=5)
             | bt.MapBatches(lambda data: data.select(["id"]))
-            | "Assigned" >> bt.WriteToTFRecord(f"{tmp_path / 'a'}/", splits={"train": 0.8, "test": 0.2})
+            | "Assigned"
+            >> bt.WriteToTFRecord(f"{tmp_path / 'a'}/", splits={"train": 0.8, "test": 0.2})
         )
         (
             p

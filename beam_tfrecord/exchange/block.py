@@ -164,7 +164,10 @@ class Block:
         arena.records += len(column)
         try:
             facts = native.discover(arena.data[: arena.size], starts)
-        except ValueError:
+        except ValueError as error:
+            # Two kinds of one feature are an error here as they are between two blocks.
+            if all(native.canonicalize(value.as_py()) is not None for value in column):
+                raise DataError(f"cannot write serialized examples: {error}") from error
             # Beam's own sink takes any bytes; such a dataset has no schema.
             return Tally(opaque=True)
         discovered = {name.decode(): Discovered(*found) for name, found in facts.items()}
@@ -255,8 +258,10 @@ class Block:
         """
         name = self._layout.splits.column
         if batch.encoded or name not in batch.data.schema.names:
-            there = "the elements are examples, not rows" if batch.encoded else (
-                f"the columns are {', '.join(batch.data.schema.names)}"
+            there = (
+                "the elements are examples, not rows"
+                if batch.encoded
+                else (f"the columns are {', '.join(batch.data.schema.names)}")
             )
             raise UsageError(f"column {name!r} does not exist: {there}")
         column = batch.data.column(name)

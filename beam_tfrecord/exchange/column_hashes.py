@@ -40,9 +40,7 @@ class ColumnHashes:
             self._encoders[columns] = known
         self._arena.reset()
         encoded = known[1].encode(Batch(data), self._arena)
-        hashes = native.hash_records(
-            self._arena.data, self._arena.starts[: encoded.records], seed
-        )
+        hashes = native.hash_records(self._arena.data, self._arena.starts[: encoded.records], seed)
         if encoded.records == batch.num_rows:
             return hashes[rows]
         # A row is rejected here only where it is rejected as a whole, too.

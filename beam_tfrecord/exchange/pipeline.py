@@ -109,7 +109,7 @@ def merge(spilled: Spilled, exchange: Exchange, budget: RejectBudget) -> tuple[A
     return pieces, tally
 
 
-class _Spill(beam.DoFn):  # type: ignore[misc]
+class _Spill(beam.DoFn):
     """Encode batches into sorted runs; a group of units is never spread over half a run."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -149,7 +149,7 @@ def _outputs(written: Iterable[tuple[Run | None, Tally]]) -> Iterator[Any]:
         yield beam.pvalue.TaggedOutput(TALLIES, tally)
 
 
-class _CutBlocks(beam.DoFn):  # type: ignore[misc]
+class _CutBlocks(beam.DoFn):
     """Encode batches and cut the sorted records into ranges of places."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -180,7 +180,7 @@ def _tagged_tally(output: Any) -> Any:
     return beam.pvalue.TaggedOutput(TALLIES, output) if isinstance(output, Tally) else output
 
 
-class _SortRange(beam.DoFn):  # type: ignore[misc]
+class _SortRange(beam.DoFn):
     """Sort the blocks of one range of places into runs."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -192,7 +192,7 @@ class _SortRange(beam.DoFn):  # type: ignore[misc]
         yield from sorter.runs(entries)
 
 
-class _MergeTallies(beam.CombineFn):  # type: ignore[misc]
+class _MergeTallies(beam.CombineFn):
     def create_accumulator(self) -> Tally:
         return Tally()
 
@@ -206,16 +206,14 @@ class _MergeTallies(beam.CombineFn):  # type: ignore[misc]
         return total
 
 
-class _MergeCounts(beam.CombineFn):  # type: ignore[misc]
+class _MergeCounts(beam.CombineFn):
     def create_accumulator(self) -> dict[str, BinCounts]:
         return {}
 
     def add_input(self, total: Mapping[str, BinCounts], run: Run) -> dict[str, BinCounts]:
         return merge_counts(total, run.counts)
 
-    def merge_accumulators(
-        self, totals: Iterable[Mapping[str, BinCounts]]
-    ) -> dict[str, BinCounts]:
+    def merge_accumulators(self, totals: Iterable[Mapping[str, BinCounts]]) -> dict[str, BinCounts]:
         merged: dict[str, BinCounts] = {}
         for total in totals:
             merged = merge_counts(merged, total)
@@ -249,7 +247,7 @@ def _slice_run(run: Run, plan: MergePlan) -> Iterator[tuple[int, list[Slice]]]:
             yield number, slices
 
 
-class _Merge(beam.DoFn):  # type: ignore[misc]
+class _Merge(beam.DoFn):
     """Merge the slices of a task into shards."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -259,9 +257,7 @@ class _Merge(beam.DoFn):  # type: ignore[misc]
     def start_bundle(self) -> None:
         self._merger = Merger(self._exchange.layout, self._exchange.directory)
 
-    def process(
-        self, task: tuple[int, Iterable[list[Slice]]], plan: MergePlan
-    ) -> Iterator[Piece]:
+    def process(self, task: tuple[int, Iterable[list[Slice]]], plan: MergePlan) -> Iterator[Piece]:
         assert self._merger is not None
         number, slices = task
         # Ties in source order are kept by run, so runs must come in one order.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 from collections import Counter
@@ -11,7 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
@@ -19,13 +17,11 @@ from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Scan, Sourc
 from beam_tfrecord.sources.files import as_paths, list_files
 from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
 from beam_tfrecord.sources.parquet_footer import Footer, footer_of, never_null, row_groups_of
+from beam_tfrecord.sources.parquet_open import changed, opened, record_batches
 from beam_tfrecord.sources.parquet_types import can_cast, cast_exactly, join_types
 
 SUFFIXES = (".parquet", ".pq")
 
-# Column chunks are streamed through buffers of this size: one whole chunk of every column at once
-# took ten times the memory, and on small row groups twice the time.
-_STREAM_BYTES = 2**18
 _SHOWN_CHARACTERS = 200
 
 
@@ -76,7 +72,7 @@ class Parquet(Source):
         Raises:
             DataError: It is not a whole Parquet file, or two of its columns have one name.
         """
-        with _opened(chunk.file) as parquet:
+        with opened(chunk.file) as parquet:
             if doubled := _doubled(parquet.schema_arrow.names):
                 raise DataError(
                     f"{chunk.file.name} has two columns named {doubled!r}: rename one of them"
@@ -141,14 +137,14 @@ class Parquet(Source):
         Raises:
             DataError: The file is damaged, lacks a column, or cannot be brought to `schema`.
         """
-        with _opened(unit.file) as parquet:
+        with opened(unit.file) as parquet:
             wanted = _wanted(unit, parquet.schema_arrow, schema, self.union)
             first_row = 0
-            for data in _record_batches(parquet, unit, wanted.names, batch_rows):
+            for data in record_batches(parquet, unit, wanted.names, batch_rows):
                 yield _batch(data, unit, first_row, wanted, schema)
                 first_row += data.num_rows
             if unit.rows is not None and first_row != unit.rows:
-                raise DataError(f"{unit.file.name} changed while it was read: run again")
+                raise changed(unit)
             if not first_row:
                 empty = pa.RecordBatch.from_pylist([], schema=schema)
                 yield Batch(empty, Origin(unit.name, unit.index, 0))
@@ -156,67 +152,6 @@ class Parquet(Source):
 
 def _doubled(names: Sequence[str]) -> str | None:
     return next((name for name, count in Counter(names).items() if count > 1), None)
-
-
-@contextlib.contextmanager
-def _opened(file: InputFile) -> Iterator[pq.ParquetFile]:
-    with pa.OSFile(file.path) as opened:
-        try:
-            parquet = pq.ParquetFile(
-                opened,
-                pre_buffer=False,
-                buffer_size=_STREAM_BYTES,
-                page_checksum_verification=True,
-            )
-            parquet.schema_arrow  # noqa: B018  (a type that is not supported shows here)
-        except (OSError, pa.ArrowException) as error:
-            _raise_infrastructure(error)
-            raise DataError(
-                f"{file.name} is not a whole parquet file ({_reason(error)}): "
-                "write it anew, or leave it out"
-            ) from error
-        yield parquet
-
-
-def _raise_infrastructure(error: Exception) -> None:
-    """Raise `error` itself where the system gave it: a retry may help, unlike with bad data."""
-    if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
-        raise error
-
-
-def _reason(error: Exception) -> str:
-    return (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(". ")[:200]
-
-
-def _record_batches(
-    parquet: pq.ParquetFile, unit: Unit, columns: Sequence[str], batch_rows: int
-) -> Iterator[pa.RecordBatch]:
-    if unit.stop > parquet.num_row_groups:
-        raise DataError(f"{unit.file.name} changed while it was read: run again")
-
-    def batches(start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        yield from parquet.iter_batches(
-            batch_size=batch_rows,
-            row_groups=list(range(start, stop)),
-            columns=list(columns),
-            use_threads=False,
-        )
-
-    try:
-        yield from batches(unit.start, unit.stop)
-    except (OSError, pa.ArrowException) as error:
-        _raise_infrastructure(error)
-        # The error does not say where: it is found by reading row groups one by one again.
-        for group in range(unit.start, unit.stop):
-            try:
-                for _ in batches(group, group + 1):
-                    pass
-            except (OSError, pa.ArrowException) as again:
-                raise DataError(
-                    f"cannot read row group {group} of {unit.file.name} ({_reason(again)}): "
-                    "write the file anew, or leave it out"
-                ) from error
-        raise
 
 
 def _wanted(unit: Unit, inside: pa.Schema, schema: pa.Schema, union: bool) -> pa.Schema:

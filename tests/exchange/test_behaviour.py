@@ -112,7 +112,9 @@ def test_many_small_runs_give_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch,
     exchange: str,
 ) -> None:
-    monkeypatch.setattr(spill.Spiller.__init__, "__kwdefaults__", {"schema": None, "run_bytes": 4096})
+    monkeypatch.setattr(
+        spill.Spiller.__init__, "__kwdefaults__", {"schema": None, "run_bytes": 4096}
+    )
     monkeypatch.setattr(range_blocks, "RUN_BYTES", 4096)
     write_in_one_way(
         parquet, tmp_path / "out", ("FnApiRunner", (), exchange, 100, 2**26), **OPTIONS

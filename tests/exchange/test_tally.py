@@ -87,7 +87,7 @@ def test_discovered_features_add_up() -> None:
 
 
 def test_a_feature_of_two_kinds_is_refused() -> None:
-    with pytest.raises(DataError, match="feature 'a' has values of two kinds .*: bytes, int64"):
+    with pytest.raises(DataError, match=r"feature 'a' has values of two kinds .*: bytes, int64"):
         Tally(discovered={"a": Discovered(3, 1, 1, 1)}).merge(
             Tally(discovered={"a": Discovered(1, 1, 1, 1)})
         )

@@ -150,7 +150,7 @@ def test_columns_without_nulls_are_not_nullable(tmp_path: Path) -> None:
         "full": [1, 2, 3, 4],
         "late": [1, 2, 3, None],
         "struct": [{"x": None}, {"x": 1}, {"x": 1}, {"x": 1}],
-        "tight": [{"x": 0}, {"x": 1}, {"x": 1}, {"x": 1}],
+        "tight": [{"x": 0, "y": None}, {"x": 1, "y": 1}, {"x": 1, "y": 1}, {"x": 1, "y": 1}],
         "list": [[1], [2], [3], [4]],
     }
     source = Parquet(write_parquet(tmp_path / "a.parquet", table, row_group_size=2))

@@ -1,0 +1,57 @@
+"""Runs made by hand, byte by byte, and shards read by hand."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from beam_tfrecord.batch import Batch, Origin
+from beam_tfrecord.exchange.runs import Run, index_sorted
+from beam_tfrecord.exchange.spill import write_run
+from beam_tfrecord.tfrecord import frame_record
+
+# Split, place, payload.
+Entry = tuple[str, int, bytes]
+
+
+def write_entries(
+    directory: Path, entries: Iterable[Entry], names: Sequence[str], *, shift: int, name: str
+) -> Run:
+    """Write a run of entries, sorted by split as listed in `names`, place and payload."""
+    ordered = sorted(entries, key=lambda entry: (names.index(entry[0]), *entry[1:]))
+    frames = [frame_record(payload) for _, _, payload in ordered]
+    index = index_sorted(
+        tuple(names),
+        np.array([names.index(split) for split, _, _ in ordered], np.uint16),
+        np.array([place for _, place, _ in ordered], np.uint64),
+        np.array([len(frame) for frame in frames], np.int64),
+        shift,
+    )
+    data = b"".join(
+        struct.pack("<Q", entry[1]) + frame for entry, frame in zip(ordered, frames, strict=True)
+    )
+    return write_run(str(directory), [memoryview(data)], index, name)
+
+
+def payloads(path: str) -> list[bytes]:
+    """Return the payloads of a TFRecord file, which must be whole."""
+    data = Path(path).read_bytes()
+    out, at = [], 0
+    while at < len(data):
+        (length,) = struct.unpack_from("<Q", data, at)
+        out.append(data[at + 12 : at + 12 + length])
+        assert data[at : at + 16 + length] == frame_record(out[-1])
+        at += 16 + length
+    return out
+
+
+def batch_of(
+    values: Sequence[int], *, first: int = 0, unit: str = "u", index: int = 0, group: int = 0
+) -> Batch:
+    """Return a batch of one int64 column ``x``."""
+    data = pa.record_batch({"x": pa.array(values, pa.int64())})
+    return Batch(data, Origin(unit, index, first), group=group)

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.exchange import block, direct
+from beam_tfrecord.exchange.direct import DirectWriter
+from beam_tfrecord.exchange.merge import Piece
+from beam_tfrecord.layout import Layout
+from tests.exchange.making import batch_of, payloads
+
+LAYOUT = Layout(shuffle=False)
+# A framed example of one int64 up to 127.
+RECORD_BYTES = 30
+
+
+def write(directory: Path, batches: Sequence[Batch], shard_bytes: int) -> list[Piece]:
+    writer = DirectWriter(LAYOUT, str(directory), shard_bytes=shard_bytes)
+    pieces = [piece for batch in batches for piece in writer.add(batch)]
+    pieces += writer.end_group()
+    assert writer.take_tally().records == sum(piece.examples for piece in pieces)
+    return pieces
+
+
+def contents(pieces: Sequence[Piece]) -> list[tuple[tuple[int, ...], list[int]]]:
+    return [(piece.order, [p[-1] for p in payloads(piece.path)]) for piece in pieces]
+
+
+def test_a_shard_ends_before_it_is_a_quarter_too_large(tmp_path: Path) -> None:
+    pieces = write(tmp_path, [batch_of([*range(12)])], shard_bytes=4 * RECORD_BYTES)
+    assert [piece.bytes for piece in pieces] == [150, 150, 60]
+    assert contents(pieces) == [
+        ((0, 0), [0, 1, 2, 3, 4]),
+        ((0, 1), [5, 6, 7, 8, 9]),
+        ((0, 2), [10, 11]),
+    ]
+
+
+@pytest.mark.parametrize("write_bytes", [1, 100, 2**20])
+@pytest.mark.parametrize("step", [1, 3, 5, 100])
+def test_cuts_do_not_depend_on_batches_or_buffers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, write_bytes: int
+) -> None:
+    values = [*range(100)]
+    expected = contents(write(tmp_path, [batch_of(values)], shard_bytes=500))
+    monkeypatch.setattr(direct, "WRITE_BYTES", write_bytes)
+    parts = [batch_of(values[i : i + step], first=i) for i in range(0, 100, step)]
+    assert contents(write(tmp_path, parts, shard_bytes=500)) == expected
+    assert len(expected) == 5
+
+
+def test_a_record_larger_than_a_shard_has_one_of_its_own(tmp_path: Path) -> None:
+    pieces = write(tmp_path, [batch_of([1, 2, 3])], shard_bytes=1)
+    assert contents(pieces) == [((0, 0), [1]), ((0, 1), [2]), ((0, 2), [3])]
+
+
+def test_every_group_has_shards_of_its_own(tmp_path: Path) -> None:
+    batches = [
+        batch_of([0, 1]),
+        batch_of([2], first=2),
+        batch_of([], unit="v", index=1, group=1),
+        batch_of([3], unit="w", index=2, group=2),
+    ]
+    assert contents(write(tmp_path, batches, 10**6)) == [((0, 0), [0, 1, 2]), ((2, 0), [3])]
+
+
+def test_batches_without_a_group_share_shards(tmp_path: Path) -> None:
+    batches = [batch_of([i], first=i).replace(group=None) for i in range(4)]
+    assert contents(write(tmp_path, batches, 10**6)) == [((0, 0), [0, 1, 2, 3])]
+
+
+def test_large_batches_are_encoded_piece_by_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block, "PIECE_BYTES", 24)
+    assert contents(write(tmp_path, [batch_of([*range(9)])], 10**6)) == [((0, 0), [*range(9)])]
+
+
+def test_an_unfinished_shard_is_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct, "WRITE_BYTES", 1)
+    writer = DirectWriter(LAYOUT, str(tmp_path), shard_bytes=10**6)
+    assert list(writer.add(batch_of([1, 2]))) == []
+    assert len(list(tmp_path.iterdir())) == 1
+    writer.abort()
+    assert list(tmp_path.iterdir()) == []

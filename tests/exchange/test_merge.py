@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.exchange import merge, plan
+from beam_tfrecord.exchange.merge import Merger, Piece, slices_of
+from beam_tfrecord.exchange.plan import plan_merges, total_counts
+from beam_tfrecord.exchange.runs import Run, read_index
+from beam_tfrecord.layout import Layout
+from beam_tfrecord.shards import ShardSpec
+from beam_tfrecord.splits import Splits
+from tests.exchange.making import Entry, payloads, write_entries
+
+NAMES = ["a", "b"]
+SPLITS = Splits((("a", 0.5), ("b", 0.5)))
+
+
+def merged(directory: Path, runs: list[Run], layout: Layout) -> list[Piece]:
+    merger = Merger(layout, str(directory))
+    indexes = [read_index(run.path) for run in runs]
+    return [
+        piece
+        for windows in plan_merges(total_counts(runs), layout).tasks
+        for piece in merger.merge(
+            windows,
+            [slices_of(run.path, i, windows) for run, i in zip(runs, indexes, strict=True)],
+        )
+    ]
+
+
+# Few places and short payloads, so that equal ones are common.
+places = st.sampled_from([0, 1, 2, 7, 2**48, 2**49, 2**63, 2**64 - 1])
+entry = st.tuples(st.sampled_from(NAMES), places, st.binary(max_size=3))
+many_runs = st.lists(st.lists(entry, min_size=1, max_size=12), min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize("window_bytes", [2**20, 60, 1])
+@settings(
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(runs=many_runs, shards=st.integers(2, 6))
+def test_merged_runs_are_all_records_sorted(
+    window_bytes: int,
+    tmp_path_factory: pytest.TempPathFactory,
+    runs: list[list[Entry]],
+    shards: int,
+) -> None:
+    directory = tmp_path_factory.mktemp("runs")
+    layout = Layout(splits=SPLITS, shards=ShardSpec(per_split=(("a", shards), ("b", shards))))
+    written = [
+        write_entries(directory, entries, NAMES, shift=48, name=f"run-{i}")
+        for i, entries in enumerate(runs)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (merge, plan):
+            patch.setattr(module, "WINDOW_BYTES", window_bytes)
+        pieces = merged(directory, written, layout)
+    together = [one for entries in runs for one in entries]
+    for name in NAMES:
+        of_split = sorted((p for p in pieces if p.split == name), key=lambda piece: piece.order)
+        assert [r for piece in of_split for r in payloads(piece.path)] == [
+            payload for split, _, payload in sorted(together) if split == name
+        ]
+        assert all(piece.examples == len(payloads(piece.path)) > 0 for piece in of_split)
+        assert all(piece.bytes == Path(piece.path).stat().st_size for piece in of_split)
+
+
+def test_the_hash_of_all_examples_does_not_depend_on_shards(tmp_path: Path) -> None:
+    entries = [("a", place << 48, b"%d" % place) for place in range(50)]
+    run = write_entries(tmp_path, entries, ["a"], shift=48, name="run")
+    contents = set()
+    for shards in (1, 2, 50):
+        pieces = merged(tmp_path, [run], Layout(shards=ShardSpec(total=shards)))
+        assert len(pieces) == shards
+        contents.add(sum(piece.content for piece in pieces) % 2**64)
+    assert len(contents) == 1
+
+
+@pytest.mark.parametrize("window_bytes", [2**20, 1], ids=["sorted", "streamed"])
+def test_in_source_order_equal_places_keep_the_order_of_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window_bytes: int
+) -> None:
+    monkeypatch.setattr(merge, "WINDOW_BYTES", window_bytes)
+    layout = Layout(shuffle=False, shards=ShardSpec(total=1))
+    runs = [
+        write_entries(tmp_path, [("a", place, text) for place in (1, 2)], ["a"], shift=0, name=name)
+        for name, text in (("run-1", b"z"), ("run-2", b"a"), ("run-3", b"m"))
+    ]
+    [piece] = merged(tmp_path, runs, layout)
+    assert payloads(piece.path) == [b"z", b"a", b"m", b"z", b"a", b"m"]
+
+
+@pytest.mark.parametrize("window_bytes", [2**20, 1], ids=["sorted", "streamed"])
+@pytest.mark.parametrize("change", [b"\x00", b"\x03", b"\xff"])
+def test_a_damaged_length_is_noticed_and_leaves_no_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window_bytes: int, change: bytes
+) -> None:
+    monkeypatch.setattr(merge, "WINDOW_BYTES", window_bytes)
+    entries = [("a", place, b"payload") for place in range(4)]
+    run = write_entries(tmp_path, entries, ["a"], shift=48, name="run")
+    with open(run.path, "r+b") as file:
+        file.seek(31 + 8)
+        file.write(change)
+    with pytest.raises(DataError, match=r"damaged|runs of split 'a' hold"):
+        merged(tmp_path, [run], Layout(shards=ShardSpec(total=1)))
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_missing_run_is_noticed(tmp_path: Path) -> None:
+    runs = [
+        write_entries(tmp_path, [("a", 1, b"x")], ["a"], shift=48, name=name)
+        for name in ("run-1", "run-2")
+    ]
+    windows = plan_merges(total_counts(runs), Layout()).tasks[0]
+    slices = [slices_of(runs[0].path, read_index(runs[0].path), windows)]
+    with pytest.raises(DataError, match="runs of split 'a' hold 1 records where 2 were written"):
+        list(Merger(Layout(), str(tmp_path)).merge(windows, slices))
+
+
+def test_finished_shards_stay_when_the_rest_is_not_asked_for(tmp_path: Path) -> None:
+    entries = [("a", place << 48, b"x") for place in range(4)]
+    run = write_entries(tmp_path, entries, ["a"], shift=48, name="run")
+    layout = Layout(shards=ShardSpec(total=4))
+    [windows] = plan_merges(run.counts, layout).tasks
+    pieces = Merger(layout, str(tmp_path)).merge(
+        windows, [slices_of(run.path, read_index(run.path), windows)]
+    )
+    first, second = next(pieces), next(pieces)
+    pieces.close()
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "run",
+        Path(first.path).name,
+        Path(second.path).name,
+    }

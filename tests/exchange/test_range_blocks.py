@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from beam_tfrecord.exchange import range_blocks
+from beam_tfrecord.exchange.merge import Merger, slices_of
+from beam_tfrecord.exchange.plan import plan_merges, total_counts
+from beam_tfrecord.exchange.range_blocks import BlockCutter, RangeSorter
+from beam_tfrecord.exchange.runs import Run, read_index
+from beam_tfrecord.exchange.spill import Spiller
+from beam_tfrecord.exchange.tally import Tally, merge_tallies
+from beam_tfrecord.layout import Layout
+from beam_tfrecord.shards import ShardSpec
+from beam_tfrecord.splits import Splits
+from tests.exchange.making import batch_of, payloads
+
+LAYOUT = Layout(splits=Splits((("a", 0.5), ("b", 0.5))), shards=ShardSpec(total=4))
+BATCHES = [batch_of([*range(i, i + 100)], first=i) for i in range(0, 1000, 100)]
+Key = tuple[str, int]
+
+
+def cut(directory: Path) -> tuple[list[tuple[Key, bytes]], Tally]:
+    cutter = BlockCutter(LAYOUT, str(directory))
+    outputs = [one for batch in BATCHES for one in cutter.add(batch)]
+    outputs += cutter.flush()
+    blocks = [one for one in outputs if not isinstance(one, Tally)]
+    return blocks, merge_tallies(one for one in outputs if isinstance(one, Tally))
+
+
+def sort(directory: Path, blocks: list[tuple[Key, bytes]]) -> list[Run]:
+    by_key: dict[Key, list[bytes]] = {}
+    for key, block in blocks:
+        by_key.setdefault(key, []).append(block)
+    return [
+        run
+        for (split, _), of_range in by_key.items()
+        for run in RangeSorter(LAYOUT, str(directory), split).runs(of_range)
+    ]
+
+
+def shards(directory: Path, runs: list[Run]) -> list[list[bytes]]:
+    merger = Merger(LAYOUT, str(directory))
+    return [
+        payloads(piece.path)
+        for windows in plan_merges(total_counts(runs), LAYOUT).tasks
+        for piece in merger.merge(
+            windows, [slices_of(run.path, read_index(run.path), windows) for run in runs]
+        )
+    ]
+
+
+@pytest.mark.parametrize("run_bytes", [2**26, 1000, 1])
+@pytest.mark.parametrize("block_bytes", [2**24, 100])
+def test_both_ways_of_the_exchange_give_the_same_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_bytes: int, block_bytes: int
+) -> None:
+    spiller = Spiller(LAYOUT, str(tmp_path))
+    written = [one for batch in BATCHES for one in spiller.add(batch)] + [spiller.flush()]
+    expected = shards(tmp_path, [run for run, _ in written if run])
+    monkeypatch.setattr(range_blocks, "RUN_BYTES", run_bytes)
+    monkeypatch.setattr(range_blocks, "MAX_BLOCK_BYTES", block_bytes)
+    blocks, tally = cut(tmp_path)
+    assert (tally.rows, tally.records) == (1000, 1000)
+    assert len(expected) == 4
+    assert shards(tmp_path, sort(tmp_path, blocks[::-1])) == expected
+
+
+def test_a_block_holds_one_split_and_one_range_of_places(tmp_path: Path) -> None:
+    blocks, _ = cut(tmp_path)
+    keys = [key for key, _ in blocks]
+    assert len(set(keys)) == len(keys)
+    for (_, place_range), block in blocks:
+        # The place is little-endian, so its eighth byte tells the range.
+        assert block[7] == place_range

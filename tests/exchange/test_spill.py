@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.exchange.merge import Merger, slices_of
+from beam_tfrecord.exchange.plan import plan_merges, total_counts
+from beam_tfrecord.exchange.runs import Run, read_index
+from beam_tfrecord.exchange.spill import RUN_BYTES, Spiller, byte_pieces
+from beam_tfrecord.exchange.tally import Tally, merge_tallies
+from beam_tfrecord.layout import Layout
+from beam_tfrecord.rejects import collect_rejects
+from beam_tfrecord.shards import ShardSpec
+from beam_tfrecord.splits import Splits
+from tests.exchange.making import batch_of, payloads
+
+HALVES = Splits((("a", 0.5), ("b", 0.5)))
+
+
+def spill(
+    directory: Path, layout: Layout, batches: Sequence[Batch], run_bytes: int = RUN_BYTES
+) -> tuple[list[Run], Tally]:
+    spiller = Spiller(layout, str(directory), run_bytes=run_bytes)
+    written = [one for batch in batches for one in spiller.add(batch)]
+    written.append(spiller.flush())
+    return [run for run, _ in written if run], merge_tallies(tally for _, tally in written)
+
+
+def shards(directory: Path, layout: Layout, runs: list[Run]) -> list[list[bytes]]:
+    merger = Merger(layout, str(directory))
+    return [
+        payloads(piece.path)
+        for windows in plan_merges(total_counts(runs), layout).tasks
+        for piece in merger.merge(
+            windows, [slices_of(run.path, read_index(run.path), windows) for run in runs]
+        )
+    ]
+
+
+def value(payload: bytes) -> int:
+    """Return a small ``x`` of an example: its last byte."""
+    return payload[-1]
+
+
+@given(st.lists(st.integers(1, 50), max_size=30), st.integers(1, 120))
+def test_pieces_are_as_large_as_the_limit_allows(sizes: list[int], limit: int) -> None:
+    pieces = list(byte_pieces(np.array(sizes, np.int64), limit))
+    assert [low for low, _, _ in pieces] + [len(sizes)] == [0] + [high for _, high, _ in pieces]
+    for low, high, nbytes in pieces:
+        assert nbytes == sum(sizes[low:high])
+        assert nbytes <= limit or high == low + 1
+        assert high == len(sizes) or nbytes + sizes[high] > limit
+
+
+@pytest.mark.parametrize("shuffle", [True, False], ids=["shuffled", "source"])
+def test_shards_do_not_depend_on_batches_or_runs(tmp_path: Path, shuffle: bool) -> None:
+    layout = Layout(splits=HALVES, shuffle=shuffle, shards=ShardSpec(total=5))
+    values = list(range(100))
+    whole, _ = spill(tmp_path, layout, [batch_of(values)])
+    assert len(whole) == 1
+    expected = shards(tmp_path, layout, whole)
+    assert len(expected) == 5
+    for step in (1, 7, 30):
+        parts = [batch_of(values[i : i + step], first=i) for i in range(0, 100, step)]
+        runs, _ = spill(tmp_path, layout, parts, run_bytes=300)
+        assert len(runs) > 3
+        assert shards(tmp_path, layout, runs[::-1] if shuffle else runs) == expected
+
+
+def test_shards_in_source_order_do_not_depend_on_how_full_runs_are(tmp_path: Path) -> None:
+    layout = Layout(shuffle=False, shards=ShardSpec(total=3))
+    values = [i % 100 for i in range(5000)]
+    whole, _ = spill(tmp_path, layout, [batch_of(values)])
+    parts = [batch_of(values[i : i + 500], first=i) for i in range(0, 5000, 500)]
+    runs, _ = spill(tmp_path, layout, parts, run_bytes=1)
+    assert len(runs) == 10
+    assert shards(tmp_path, layout, runs) == shards(tmp_path, layout, whole)
+
+
+def test_source_order_is_kept(tmp_path: Path) -> None:
+    layout = Layout(shuffle=False, shards=ShardSpec(total=3))
+    second = batch_of([10, 11, 12], unit="a", index=1)
+    first = batch_of([0, 1, 2], unit="b", index=0)
+    runs, _ = spill(tmp_path, layout, [second, first])
+    together = [value(p) for shard in shards(tmp_path, layout, runs) for p in shard]
+    assert together == [0, 1, 2, 10, 11, 12]
+
+
+def test_rejects_are_counted_and_written(tmp_path: Path) -> None:
+    refused = Reject("u", 3, "x", "bad-value", "m")
+    batch = batch_of([1, 2]).replace(rejects=(refused,))
+    runs, tally = spill(tmp_path, Layout(), [batch])
+    assert (tally.rows, tally.records, tally.rejects) == (3, 2, 1)
+    assert tally.sample == (refused,)
+    assert collect_rejects(tally.reject_files).num_rows == 1
+    assert [counts.rows.sum() for counts in runs[0].counts.values()] == [2]
+
+
+def test_a_run_without_rows_is_not_written(tmp_path: Path) -> None:
+    runs, tally = spill(tmp_path, Layout(), [batch_of([])])
+    assert runs == []
+    assert list(tmp_path.iterdir()) == []
+    assert tally.schema is not None
+    assert tally.schema.to_arrow() == pa.schema([("x", pa.int64())])
