@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import os
@@ -201,28 +202,35 @@ def write(
     settings = make_settings(**arguments)
     files = list(settings.source.files())
     identity = fingerprint.identity(settings, files)
-    present = _present(settings.target)
-    if (
-        present is not None
-        and identity.fingerprint
-        and (present.fingerprint == identity.fingerprint)
-    ):
+    present = _same_dataset(settings, identity)
+    if present is not None:
         return present
-    check_free(settings.target, overwrite=settings.overwrite)
     os.makedirs(settings.target.directory, exist_ok=True)
     with lease(settings.target.directory):
+        # Another job may have published here since the first look.
+        present = _same_dataset(settings, identity)
+        if present is not None:
+            return present
         for leftover in settings.target.leftovers():
             remove_tree(leftover)
         return _run(settings, files, identity, progress)
 
 
-def _present(target: Target) -> Manifest | None:
-    if not os.path.exists(target.manifest):
-        return None
-    try:
-        return Manifest.load(target.manifest)
-    except BeamTFRecordError:
-        return None
+def _same_dataset(settings: Settings, identity: fingerprint.Identity) -> Manifest | None:
+    """Return the manifest at the target where it is that of this very job.
+
+    Raises:
+        TargetExists: Another dataset is there, and it is not to be overwritten.
+    """
+    present = None
+    if os.path.exists(settings.target.manifest):
+        with contextlib.suppress(BeamTFRecordError):
+            present = Manifest.load(settings.target.manifest)
+    if present is not None and identity.fingerprint:
+        if present.fingerprint == identity.fingerprint:
+            return present
+    check_free(settings.target, overwrite=settings.overwrite)
+    return None
 
 
 def _run(

@@ -15,7 +15,7 @@ import apache_beam as beam
 from beam_tfrecord._version import __version__
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.elements import batches_of
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.direct import DirectWriter
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.pipeline import EXCHANGES, TALLIES, Exchange, Spilled, merge, spill
@@ -215,6 +215,12 @@ def _publish(job: WriteJob, tally: Tally, pieces: Sequence[Piece]) -> Iterator[s
     check_free(job.target, overwrite=job.overwrite)
     if not job.budget.allows(tally.rejects, tally.rows):
         raise rejected(job.budget, tally.rejects, tally.rows, tally.sample)
+    written = sum(piece.examples for piece in pieces)
+    if written != tally.records:
+        raise DataError(
+            f"shards hold {written:,} records where {tally.records:,} were encoded: "
+            "run the job again"
+        )
     os.makedirs(job.target.directory, exist_ok=True)
     manifest = publish(
         job.target,

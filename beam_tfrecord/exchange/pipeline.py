@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.exchange.merge import Merger, Piece, Slice, slices_of
-from beam_tfrecord.exchange.plan import MergePlan, merge_counts, plan_merges
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.exchange.merge import Merger, Piece, slices_of
+from beam_tfrecord.exchange.plan import RunSet, Window, plan_merges
 from beam_tfrecord.exchange.range_blocks import BlockCutter, RangeSorter
-from beam_tfrecord.exchange.runs import BinCounts, Run, read_index
+from beam_tfrecord.exchange.runs import Run, read_index
 from beam_tfrecord.exchange.spill import Spiller
 from beam_tfrecord.exchange.tally import Tally, merge_tallies
 from beam_tfrecord.faults import recorded
@@ -92,19 +93,15 @@ def merge(spilled: Spilled, exchange: Exchange, budget: RejectBudget) -> tuple[A
         | "GatherTallies" >> beam.CombineGlobally(_MergeTallies())
         | "CheckRejects" >> beam.ParDo(recorded(_CheckRejects(budget), faults))
     )
-    plan = (
-        spilled.runs
-        | "CountBins" >> beam.CombineGlobally(_MergeCounts())
+    runs = spilled.runs | "GatherRuns" >> beam.CombineGlobally(_GatherRuns())  # RunSet
+    paths = runs | "RunPaths" >> beam.Map(lambda gathered: tuple(sorted(gathered.paths)))
+    pieces = (
+        runs
         | "PlanMerges"
         # The tally is asked for so that nothing is merged for a job over its budget.
-        >> beam.FlatMap(_plan, exchange.layout, beam.pvalue.AsSingleton(tally))
-    )
-    pieces = (
-        spilled.runs
-        | "SliceRuns" >> beam.FlatMap(_slice_run, beam.pvalue.AsSingleton(plan))
-        # (number of the task, its slices of one run)
-        | "GatherSlices" >> beam.GroupByKey()
-        | "MergeShards" >> beam.ParDo(_Merge(exchange), beam.pvalue.AsSingleton(plan))  # Piece
+        >> beam.ParDo(_PlanMerges(exchange), beam.pvalue.AsSingleton(tally))
+        | "SpreadMerges" >> beam.Reshuffle()  # the windows of a task
+        | "MergeShards" >> beam.ParDo(_Merge(exchange), beam.pvalue.AsSingleton(paths))  # Piece
     )
     return pieces, tally
 
@@ -206,20 +203,20 @@ class _MergeTallies(beam.CombineFn):
         return total
 
 
-class _MergeCounts(beam.CombineFn):
-    def create_accumulator(self) -> dict[str, BinCounts]:
-        return {}
+class _GatherRuns(beam.CombineFn):
+    def create_accumulator(self) -> RunSet:
+        return RunSet()
 
-    def add_input(self, total: Mapping[str, BinCounts], run: Run) -> dict[str, BinCounts]:
-        return merge_counts(total, run.counts)
+    def add_input(self, total: RunSet, run: Run) -> RunSet:
+        return total.merge(RunSet((run.path,), run.counts))
 
-    def merge_accumulators(self, totals: Iterable[Mapping[str, BinCounts]]) -> dict[str, BinCounts]:
-        merged: dict[str, BinCounts] = {}
+    def merge_accumulators(self, totals: Iterable[RunSet]) -> RunSet:
+        merged = RunSet()
         for total in totals:
-            merged = merge_counts(merged, total)
+            merged = merged.merge(total)
         return merged
 
-    def extract_output(self, total: dict[str, BinCounts]) -> dict[str, BinCounts]:
+    def extract_output(self, total: RunSet) -> RunSet:
         return total
 
 
@@ -235,20 +232,27 @@ class _CheckRejects:
         yield tally
 
 
-def _plan(counts: Mapping[str, BinCounts], layout: Layout, _: Tally) -> Iterator[MergePlan]:
-    yield plan_merges(counts, layout)
+class _PlanMerges(beam.DoFn):
+    """Give the windows of every task."""
 
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
 
-def _slice_run(run: Run, plan: MergePlan) -> Iterator[tuple[int, list[Slice]]]:
-    index = read_index(run.path)
-    for number, windows in enumerate(plan.tasks):
-        slices = slices_of(run.path, index, windows)
-        if any(piece.stop > piece.start for piece in slices):
-            yield number, slices
+    def process(self, runs: RunSet, tally: Tally) -> Iterator[tuple[Window, ...]]:
+        yield from recorded(self._tasks, self._exchange.directory)((runs, tally))
+
+    def _tasks(self, gathered: tuple[RunSet, Tally]) -> Iterator[tuple[Window, ...]]:
+        runs, tally = gathered
+        if runs.records != tally.records:
+            raise DataError(
+                f"runs hold {runs.records:,} records where {tally.records:,} were encoded: "
+                "run the job again"
+            )
+        yield from plan_merges(runs.counts, self._exchange.layout).tasks
 
 
 class _Merge(beam.DoFn):
-    """Merge the slices of a task into shards."""
+    """Merge what all runs hold of the windows of a task into shards."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
@@ -257,13 +261,15 @@ class _Merge(beam.DoFn):
     def start_bundle(self) -> None:
         self._merger = Merger(self._exchange.layout, self._exchange.directory)
 
-    def process(self, task: tuple[int, Iterable[list[Slice]]], plan: MergePlan) -> Iterator[Piece]:
+    def process(self, windows: tuple[Window, ...], runs: Sequence[str]) -> Iterator[Piece]:
+        yield from recorded(self._pieces, self._exchange.directory)((windows, runs))
+
+    def _pieces(self, task: tuple[tuple[Window, ...], Sequence[str]]) -> Iterator[Piece]:
         assert self._merger is not None
-        number, slices = task
-        # Ties in source order are kept by run, so runs must come in one order.
-        for piece in self._merger.merge(
-            plan.tasks[number], sorted(slices, key=lambda run: run[0].path)
-        ):
+        windows, runs = task
+        # Ties in source order are kept by run, so runs come in the order they were written.
+        slices = [slices_of(path, read_index(path), windows) for path in runs]
+        for piece in self._merger.merge(windows, slices):
             count(type(self), "write-shards", 1)
             count(type(self), "write-bytes", piece.bytes)
             yield piece

@@ -49,6 +49,28 @@ class MergePlan:
     tasks: tuple[tuple[Window, ...], ...]
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class RunSet:
+    """Any number of runs together; `merge` is associative and order-free.
+
+    Attributes:
+        paths: Of the files.
+        counts: What they hold, by split.
+    """
+
+    paths: tuple[str, ...] = ()
+    counts: Mapping[str, BinCounts] = dataclasses.field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return sum(int(of_split.rows.sum()) for of_split in self.counts.values())
+
+    def merge(self, other: RunSet) -> RunSet:
+        """Join two sets of runs."""
+        return RunSet((*self.paths, *other.paths), merge_counts(self.counts, other.counts))
+
+
 def merge_counts(
     one: Mapping[str, BinCounts], other: Mapping[str, BinCounts]
 ) -> dict[str, BinCounts]:

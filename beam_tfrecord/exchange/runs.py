@@ -3,6 +3,7 @@
 A run is a sequence of *entries*, sorted by (split, place), then a footer::
 
     entry    le64 place, framed record
+    padding  zeros up to a multiple of 8 bytes
     footer   bins:    le64[n]      number of every bin that holds records, split after split
              offsets: le64[n + 1]  where the entries of each bin begin; the end of the last
              JSON     {"shift", "splits": [{"name", "bins"}], "records", "arrays"}: a bin is a
@@ -146,6 +147,8 @@ class SortedIndex:
         """Return footer and trailer."""
         offsets = np.zeros(len(self.bins) + 1, np.int64)
         np.cumsum(self.bytes + PLACE_BYTES * self.rows, out=offsets[1:])
+        # Numbers begin at a multiple of their size, so that a mapped file can be searched in place.
+        padding = builtins.bytes(-int(offsets[-1]) % 8)
         arrays = self.bins.astype("<u8").tobytes() + offsets.astype("<i8").tobytes()
         sizes = np.diff(self.bounds).tolist()
         described = {
@@ -156,7 +159,7 @@ class SortedIndex:
         }
         text = json.dumps(described).encode()
         footer = arrays + text
-        return footer + _TRAILER.pack(native.xxh64(footer, 0), len(text), MAGIC)
+        return padding + footer + _TRAILER.pack(native.xxh64(footer, 0), len(text), MAGIC)
 
 
 def index_sorted(
@@ -213,16 +216,19 @@ def read_index(path: str) -> RunIndex:
     arrays_bytes = described.get("arrays") if isinstance(described, dict) else None
     if not isinstance(arrays_bytes, int) or not 0 <= arrays_bytes <= end - text_bytes:
         raise DataError(f"{path!r} is not a whole run: its footer is damaged")
-    footer = _read(path, end - text_bytes - arrays_bytes, arrays_bytes + text_bytes)
+    # Mapped, not read: a look-up touches a few pages of it, and a merge opens every run.
+    footer = np.memmap(
+        path, np.uint8, "r", end - text_bytes - arrays_bytes, (arrays_bytes + text_bytes,)
+    )
     if native.xxh64(footer, 0) != seal:
         raise DataError(f"{path!r} is not a whole run: its footer is damaged")
     return _index(described, footer)
 
 
-def _index(described: Mapping[str, Any], footer: bytes) -> RunIndex:
+def _index(described: Mapping[str, Any], footer: npt.NDArray[np.uint8]) -> RunIndex:
     total = sum(split["bins"] for split in described["splits"])
-    bins = np.frombuffer(footer, "<u8", total)
-    offsets = np.frombuffer(footer, "<i8", total + 1, offset=8 * total)
+    bins = footer[: 8 * total].view("<u8")
+    offsets = footer[8 * total : 16 * total + 8].view("<i8")
     splits = {}
     low = 0
     for split in described["splits"]:

@@ -72,7 +72,7 @@ def test_a_run_without_records(tmp_path: Path) -> None:
 def test_every_damaged_byte_of_the_footer_is_noticed(tmp_path: Path) -> None:
     path = Path(write_entries(tmp_path, ENTRIES, ["a", "b"], shift=8, name="run").path)
     good = path.read_bytes()
-    for position in range(127, len(good)):
+    for position in range(128, len(good)):  # after one byte of padding
         for change in (0x01, 0x0F, 0x10, 0x1D, 0x80, 0xFF):
             bad = bytearray(good)
             bad[position] ^= change
