@@ -226,9 +226,9 @@ def _same_dataset(settings: Settings, identity: fingerprint.Identity) -> Manifes
     if os.path.exists(settings.target.manifest):
         with contextlib.suppress(BeamTFRecordError):
             present = Manifest.load(settings.target.manifest)
-    if present is not None and identity.fingerprint:
-        if present.fingerprint == identity.fingerprint:
-            return present
+    known = identity.fingerprint
+    if present is not None and known and present.fingerprint == known:
+        return present
     check_free(settings.target, overwrite=settings.overwrite)
     return None
 
