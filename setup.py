@@ -30,7 +30,7 @@ C_SOURCES: dict[str, list[str]] = {
         "discover.c",
         "canonical.c",
     ],
-    "_csv": ["csv_*.c"],
+    "_csv": ["utf8.c", "csv_*.c"],
 }
 
 NO_KERNEL = (
@@ -85,7 +85,9 @@ def extensions() -> list[Any]:
                 [binding.as_posix(), *(source.as_posix() for source in sources)],
                 include_dirs=[NATIVE.as_posix()],
                 depends=[
-                    header.as_posix() for header in NATIVE.glob("*.[hp]*") if header.is_file()
+                    path.as_posix()
+                    for form in ("*.h", "*.pxi")
+                    for path in sorted(NATIVE.glob(form))
                 ],
                 extra_compile_args=[] if sys.platform == "win32" else ["-O3", "-std=c11"],
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,14 @@ from beam_tfrecord.publish import Identity
 from beam_tfrecord.reading import ReadBatches
 from beam_tfrecord.runners import pipeline
 from beam_tfrecord.sources.csv import Csv
+from beam_tfrecord.target import Target
 from beam_tfrecord.transforms import MapBatches, MapRows
 from beam_tfrecord.writing import WriteJob, write_batches
 
 if TYPE_CHECKING:
     from beam_tfrecord.job import Settings
+
+_LOGGER = logging.getLogger(__name__)
 
 # About one group of units: a second worker would have nothing to do.
 SMALL_BYTES = 16 * 2**20
@@ -57,6 +61,7 @@ def run_write(
         if settings.map is not None:
             batches = batches | "Map" >> _mapping(settings, directory)
         write_batches((batches,), write_job)
+    _warn_of_left_out(settings.target)
 
 
 def _reader(settings: Settings, directory: str) -> ReadBatches:
@@ -77,3 +82,12 @@ def _mapping(settings: Settings, directory: str) -> MapRows | MapBatches:
     if function.takes_batches:
         return MapBatches(function, keeps_rows=False, faults=directory)
     return MapRows(function, schema=settings.schema, faults=directory)
+
+
+def _warn_of_left_out(target: Target) -> None:
+    with open(target.path("job.json"), encoding="utf-8") as file:
+        left_out = json.load(file)["left_out_columns"]
+    for name in left_out:
+        _LOGGER.warning(
+            "column %r is left out: it has no value in any row, or is not in the schema", name
+        )

@@ -24,6 +24,11 @@ class Group:
     first_unit: int
     units: tuple[Unit, ...]
 
+    @property
+    def encoded_bytes(self) -> int:
+        """Estimate of the size of its records."""
+        return sum(unit.encoded_bytes for unit in self.units)
+
 
 def group_units(units: Iterable[Unit], group_bytes: int = GROUP_BYTES) -> list[Group]:
     """Join neighbouring units to groups of about `group_bytes` of encoded records.

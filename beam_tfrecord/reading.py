@@ -128,7 +128,9 @@ class _GroupPlan:
 
     def __call__(self, scans: Sequence[Scan]) -> Iterator[Group]:
         units = self.source.all_units(scans)
-        yield from one_group(units) if self.limit else group_units(units, self.group_bytes)
+        groups = one_group(units) if self.limit else group_units(units, self.group_bytes)
+        # The largest first: whoever deals them out, the workers end at nearly the same time.
+        yield from sorted(groups, key=lambda group: -group.encoded_bytes)
 
 
 @dataclasses.dataclass(frozen=True)

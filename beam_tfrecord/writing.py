@@ -232,6 +232,7 @@ def _publish(job: WriteJob, tally: Tally, pieces: Sequence[Piece]) -> Iterator[s
             **job.job,
             "finished": datetime.datetime.now(datetime.timezone.utc).isoformat(),
             "rows_read": tally.rows,
+            "left_out_columns": sorted(tally.left_out),
             "beam_tfrecord": __version__,
             "beam": beam.version.__version__,
             "python": platform.python_version(),

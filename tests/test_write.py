@@ -334,3 +334,14 @@ def test_an_output_that_is_a_file(parquet: str, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     with pytest.raises(UsageError, match="is a file: give a directory"):
         bt.write(parquet, tmp_path / "out")
+
+
+def test_a_column_without_any_value_is_left_out_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "t.csv").write_text("id,empty\n1,\n2,\n")
+    manifest = bt.write(tmp_path / "t.csv", tmp_path / "out")
+    assert manifest.schema.names == ("id",)
+    assert [
+        record.getMessage() for record in caplog.records if record.name.startswith("beam_t")
+    ] == ["column 'empty' is left out: it has no value in any row, or is not in the schema"]

@@ -183,7 +183,9 @@ class Block:
             Reject(unit, -1 if numbers is None else int(numbers[row]), column, code, message, value)
             for row, column, code, message, value in encoded.rejects
         ]
-        return Tally(schema=encoder.schema, observed=encoded.observed), written, refused
+        left_out = frozenset(batch.data.schema.names) - set(encoder.schema.names)
+        tally = Tally(schema=encoder.schema, observed=encoded.observed, left_out=left_out)
+        return tally, written, refused
 
     def _encoder_of(self, arrow: pa.Schema) -> Encoder:
         if self._encoder is None or (

@@ -18,7 +18,7 @@ from beam_tfrecord.exchange.runs import PLACE_BYTES, RunIndex
 from beam_tfrecord.exchange.spill import byte_pieces
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import purpose_seed
-from beam_tfrecord.reader_blocks import FRAME_BYTES, record_sizes
+from beam_tfrecord.reader_blocks import FRAME_BYTES
 from beam_tfrecord.storage import WRITE_BYTES, read_into
 from beam_tfrecord.tfrecord import ShardStream
 
@@ -172,7 +172,8 @@ class Merger:
             raise DataError(f"a run of split {window.split!r} is damaged: {error}") from error
         _check_count(window, len(starts))
         order = native.sort_records(data, starts, None, places, self._layout.shuffle)
-        sizes = record_sizes(data, starts)[order]
+        # Entries lie end to end, so the next one tells the size of each.
+        sizes = np.diff(starts, append=total + PLACE_BYTES)[order] - PLACE_BYTES
         for low, high, nbytes in byte_pieces(sizes, WRITE_BYTES):
             if nbytes > len(self._out):
                 self._out = np.empty(max(nbytes, WRITE_BYTES), np.uint8)

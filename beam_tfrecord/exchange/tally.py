@@ -55,6 +55,7 @@ class Tally:
         observed: By feature name.
         discovered: By feature name, for examples that came without a schema.
         places_by_bytes: True where some rows had no stable number.
+        left_out: Columns without any value, which have no type and so no feature.
         opaque: True where some elements were bytes of no known format.
     """
 
@@ -67,6 +68,7 @@ class Tally:
     observed: Mapping[str, Observed] = dataclasses.field(default_factory=dict)
     discovered: Mapping[str, Discovered] = dataclasses.field(default_factory=dict)
     places_by_bytes: bool = False
+    left_out: frozenset[str] = frozenset()
     opaque: bool = False
 
     def merge(self, other: Tally) -> Tally:
@@ -86,6 +88,7 @@ class Tally:
             observed=_merge_by_name(self.observed, other.observed),
             discovered=_merge_discovered(self.discovered, other.discovered),
             places_by_bytes=self.places_by_bytes or other.places_by_bytes,
+            left_out=self.left_out | other.left_out,
             opaque=self.opaque or other.opaque,
         )
 

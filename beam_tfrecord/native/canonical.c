@@ -1,23 +1,22 @@
 /* Any form of an Example into its one canonical form. */
 #include "column.h"
 #include "decode.h"
-#include "example.h"
+#include "plain.h"
+#include "utf8.h"
 #include "xxh64.h"
 
-static int compare_keys(const void *left, const void *right) {
-    const FeatureView *a = left, *b = right;
-    size_t a_bytes = span_bytes(a->key), b_bytes = span_bytes(b->key);
+static int compare_bytes(Span a, Span b) {
+    size_t a_bytes = span_bytes(a), b_bytes = span_bytes(b);
     size_t common = a_bytes < b_bytes ? a_bytes : b_bytes;
-    int order = common ? memcmp(a->key.at, b->key.at, common) : 0;
-    if (order) return order;
-    if (a_bytes != b_bytes) return a_bytes < b_bytes ? -1 : 1;
-    /* Equal keys keep their order in the payload, so that the last of them is the last. */
-    return (a->entry.at > b->entry.at) - (a->entry.at < b->entry.at);
+    int order = common ? memcmp(a.at, b.at, common) : 0;
+    return order ? order : (a_bytes > b_bytes) - (a_bytes < b_bytes);
 }
 
-static bool same_key(const FeatureView *a, const FeatureView *b) {
-    size_t bytes = span_bytes(a->key);
-    return bytes == span_bytes(b->key) && (!bytes || !memcmp(a->key.at, b->key.at, bytes));
+/* Equal keys keep their order in the payload, so that the last of them is the last. */
+static int compare_keys(const void *left, const void *right) {
+    const FeatureView *a = left, *b = right;
+    int order = compare_bytes(a->key, b->key);
+    return order ? order : (a->entry.at > b->entry.at) - (a->entry.at < b->entry.at);
 }
 
 /* Bytes of the list message. */
@@ -96,7 +95,7 @@ static int read_sorted(Span payload, Vec *features) {
         if (!bt_read_feature(entry, &feature)) return BT_MALFORMED;
         if (features->size) {
             const FeatureView *before = (FeatureView *)(features->data + features->size) - 1;
-            sorted &= compare_keys(before, &feature) < 0 && !same_key(before, &feature);
+            sorted &= compare_bytes(before->key, feature.key) < 0;
         }
         if (!vec_push(features, &feature, sizeof feature)) return BT_NO_MEMORY;
     }
@@ -106,7 +105,7 @@ static int read_sorted(Span payload, Vec *features) {
     size_t count = features->size / sizeof *views, kept = 0;
     qsort(views, count, sizeof *views, compare_keys);
     for (size_t i = 0; i < count; i++)
-        if (i + 1 == count || !same_key(&views[i], &views[i + 1])) views[kept++] = views[i];
+        if (i + 1 == count || !same_bytes(views[i].key, views[i + 1].key)) views[kept++] = views[i];
     features->size = kept * sizeof *views;
     return BT_OK;
 }
@@ -137,9 +136,29 @@ int bt_canonicalize(Span payload, Vec *out) {
     return result;
 }
 
+/* Whether the payload is in canonical form already. A key of an earlier record is known to be
+ * UTF-8. */
+static bool is_canonical(Span payload, KeyOrder *order) {
+    Span features, before = {0};
+    PlainEntry entry;
+    if (!plain_features(payload, &features)) return false;
+    order->next = 0;
+    while (features.at < features.end) {
+        if (!take_plain_entry(&features, &entry) || !plain_values(&entry)) return false;
+        if (before.at && compare_bytes(before, entry.key) >= 0) return false;
+        if (!next_known_key(order, entry.key)) {
+            if (!bt_is_utf8(entry.key.at, span_bytes(entry.key))) return false;
+            if (!expect_key(order, (KnownKey){entry.key, 0})) return false;
+        }
+        before = entry.key;
+    }
+    return true;
+}
+
 int bt_canonical_hashes(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t records,
                         uint64_t seed, uint64_t *hashes, int64_t *bad_record) {
     Vec features = {0}, canonical = {0};
+    KeyOrder order = {0};
     int result = BT_OK;
     for (int64_t r = 0; r < records && result == BT_OK; r++) {
         Span payload;
@@ -148,13 +167,17 @@ int bt_canonical_hashes(const uint8_t *data, size_t bytes, const int64_t *starts
             result = BT_MALFORMED;
             break;
         }
-        canonical.size = 0;
-        int parsed = canonicalize_with(payload, &features, &canonical);
-        if (parsed == BT_NO_MEMORY) result = BT_NO_MEMORY;
-        else if (parsed == BT_OK) hashes[r] = bt_xxh64(canonical.data, canonical.size, seed);
-        else hashes[r] = bt_xxh64(payload.at, span_bytes(payload), seed);
+        Span hashed = payload;
+        if (!is_canonical(payload, &order)) {
+            canonical.size = 0;
+            int parsed = canonicalize_with(payload, &features, &canonical);
+            if (parsed == BT_NO_MEMORY) result = BT_NO_MEMORY;
+            if (parsed == BT_OK) hashed = (Span){canonical.data, canonical.data + canonical.size};
+        }
+        hashes[r] = bt_xxh64(hashed.at, span_bytes(hashed), seed);
     }
     vec_free(&features);
     vec_free(&canonical);
+    vec_free(&order.keys);
     return result;
 }

@@ -1,6 +1,7 @@
 #include "decode.h"
 
-#include "example.h"
+#include "plain.h"
+#include "utf8.h"
 #include "xxh64.h"
 
 /* Finds the column of a key: by its position in the record before, else by hash. */
@@ -9,11 +10,6 @@ typedef struct {
     int64_t *slots; /* column numbers by hash of the name; -1 is free */
     uint64_t mask;
 } ColumnIndex;
-
-static bool same_bytes(Span a, Span b) {
-    size_t bytes = span_bytes(a);
-    return bytes == span_bytes(b) && (!bytes || !memcmp(a.at, b.at, bytes));
-}
 
 static uint64_t hash_name(Span name) { return bt_xxh64(name.at, span_bytes(name), 0); }
 
@@ -40,14 +36,13 @@ static bool make_index(ColumnIndex *index, const DecodedColumn *columns, int64_t
     return true;
 }
 
-static bool append_ints(Vec *values, Span chunk) {
-    while (chunk.at < chunk.end) {
-        uint64_t value;
-        if (!take_varint(&chunk, &value)) return true;
+/* Appends the varints of a chunk that has been checked, to values with room for them. */
+static void append_ints(Vec *values, Span chunk) {
+    uint64_t value;
+    while (chunk.at < chunk.end && take_varint(&chunk, &value)) {
         store64(values->data + values->size, value);
         values->size += 8;
     }
-    return true;
 }
 
 static bool append_values(DecodedColumn *column, const FeatureView *feature) {
@@ -69,65 +64,181 @@ static bool append_values(DecodedColumn *column, const FeatureView *feature) {
     return true;
 }
 
-/* Leaves in `views[c]` the last entry of each wanted name; `seen[c]` is the record it is of. */
-static bool read_record(const ColumnIndex *index, Span payload, int64_t record,
-                        FeatureView *views, int64_t *seen) {
+/* What decoding has of its own beside the columns. */
+typedef struct {
+    DecodedColumn *columns;
+    int64_t column_count;
+    ColumnIndex index;
+    KeyOrder order;
+    FeatureView *views; /* last entry of each wanted name */
+    int64_t *seen;      /* record that the column has last been seen in */
+} Decoder;
+
+/* At least as many as there are varints: counted where a guess could cost much memory. */
+BT_INLINE size_t most_varints(Span values) {
+    size_t bytes = span_bytes(values), ends = 0;
+    if (bytes <= 64) return bytes;
+    for (size_t i = 0; i < bytes; i++) ends += values.at[i] < 0x80;
+    /* A last varint that is cut off has no end. */
+    return ends + 1;
+}
+
+/* Appends the values of an entry that is plain; false where they are not good or not plain. */
+BT_INLINE bool append_plain(DecodedColumn *column, const PlainEntry *entry) {
+    Span values = entry->values, value;
+    Vec *into = &column->values;
+    if (values.at == values.end) return true;
+    if (column->kind == BT_INTS) {
+        if (!vec_reserve(into, 8 * most_varints(values))) return false;
+        uint8_t *begin = into->data + into->size, *at = begin;
+        for (uint64_t number; values.at < values.end; at += 8) {
+            if (!take_varint(&values, &number)) return false;
+            store64(at, number);
+        }
+        into->size += (size_t)(at - begin);
+        column->value_count += (at - begin) / 8;
+    } else if (column->kind == BT_FLOATS) {
+        size_t bytes = span_bytes(values);
+        if (!vec_reserve(into, bytes)) return false;
+        if (bytes == 4) store32(into->data + into->size, load32(values.at));
+        else memcpy(into->data + into->size, values.at, bytes);
+        into->size += bytes;
+        column->value_count += (int64_t)(bytes / 4);
+    } else {
+        while (values.at < values.end) {
+            if (!take_tagged_span(&values, TAG_1, &value)) return false;
+            if (!vec_push(into, value.at, span_bytes(value))) return false;
+            if (!vec_push_int64(&column->value_ends, (int64_t)into->size)) return false;
+            column->value_count++;
+        }
+    }
+    return true;
+}
+
+/* Column of the key, -1 where it is not wanted, -2 where the key is not UTF-8. */
+BT_INLINE int64_t column_of_key(Decoder *decoder, Span key) {
+    const KnownKey *known = next_known_key(&decoder->order, key);
+    if (BT_LIKELY(known != NULL)) return known->column;
+    if (!bt_is_utf8(key.at, span_bytes(key))) return -2;
+    KnownKey found = {key, find_column(&decoder->index, key)};
+    return expect_key(&decoder->order, found) ? found.column : -2;
+}
+
+/* Appends a record that is plain. False: it may be anything else, and some of its values may have
+ * been appended; so also where memory runs out, which the slow way then tells. */
+static bool decode_plain(Decoder *decoder, Span payload, int64_t record) {
+    Span features;
+    PlainEntry entry;
+    if (!plain_features(payload, &features)) return false;
+    decoder->order.next = 0;
+    while (features.at < features.end) {
+        if (!take_plain_entry(&features, &entry)) return false;
+        int64_t c = column_of_key(decoder, entry.key);
+        if (c < -1) return false;
+        if (c < 0) {
+            if (!plain_values(&entry)) return false;
+            continue;
+        }
+        DecodedColumn *column = &decoder->columns[c];
+        if (decoder->seen[c] == record) return false;
+        decoder->seen[c] = record;
+        if (entry.kind == BT_NO_KIND) continue;
+        if (entry.kind != column->kind || !append_plain(column, &entry)) return false;
+        column->present[record] = 1;
+    }
+    return true;
+}
+
+/* Takes back what has been appended of the record. */
+static void take_back(Decoder *decoder, int64_t record) {
+    for (int64_t c = 0; c < decoder->column_count; c++) {
+        DecodedColumn *column = &decoder->columns[c];
+        int64_t count = column->row_offsets[record];
+        decoder->seen[c] = -1;
+        column->present[record] = 0;
+        column->value_count = count;
+        if (column->kind == BT_BYTES) {
+            column->value_ends.size = (size_t)(count + 1) * 8;
+            column->values.size = load64(column->value_ends.data + 8 * count);
+        } else {
+            column->values.size = (size_t)count * (column->kind == BT_INTS ? 8 : 4);
+        }
+    }
+}
+
+/* Leaves in `views[c]` the last entry of each wanted name. */
+static bool read_record(Decoder *decoder, Span payload, int64_t record) {
     EntryWalk walk = walk_entries(payload);
     Span entry;
     int found;
     while ((found = bt_next_entry(&walk, &entry)) == 1) {
         FeatureView feature;
         if (!bt_read_feature(entry, &feature)) return false;
-        int64_t column = find_column(index, feature.key);
+        int64_t column = find_column(&decoder->index, feature.key);
         if (column < 0) continue;
-        views[column] = feature;
-        seen[column] = record;
+        decoder->views[column] = feature;
+        decoder->seen[column] = record;
     }
     return found == 0;
 }
 
-static int decode_records(const uint8_t *data, size_t bytes, const int64_t *starts,
-                          int64_t records, DecodedColumn *columns, int64_t column_count,
-                          const ColumnIndex *index, FeatureView *views, int64_t *seen,
-                          DecodeFault *fault) {
-    for (int64_t r = 0; r < records; r++) {
-        Span payload;
-        fault->record = r;
-        if (!frame_payload(data, bytes, starts[r], &payload)) return BT_MALFORMED;
-        if (!read_record(index, payload, r, views, seen)) return BT_MALFORMED;
-        for (int64_t c = 0; c < column_count; c++) {
-            DecodedColumn *column = &columns[c];
-            bool present = seen[c] == r && views[c].kind != BT_NO_KIND;
-            column->present[r] = present;
-            if (present && views[c].kind != column->kind) {
-                fault->column = c;
-                fault->found_kind = views[c].kind;
-                return BT_WRONG_KIND;
-            }
-            if (present && !append_values(column, &views[c])) return BT_NO_MEMORY;
-            column->row_offsets[r + 1] = column->value_count;
+/* Appends a record of any form. */
+static int decode_any(Decoder *decoder, Span payload, int64_t record, DecodeFault *fault) {
+    if (!read_record(decoder, payload, record)) return BT_MALFORMED;
+    for (int64_t c = 0; c < decoder->column_count; c++) {
+        DecodedColumn *column = &decoder->columns[c];
+        const FeatureView *view = &decoder->views[c];
+        if (decoder->seen[c] != record || view->kind == BT_NO_KIND) continue;
+        if (view->kind != column->kind) {
+            fault->column = c;
+            fault->found_kind = view->kind;
+            return BT_WRONG_KIND;
         }
+        if (!append_values(column, view)) return BT_NO_MEMORY;
+        column->present[record] = 1;
     }
     return BT_OK;
 }
 
+static int decode_records(Decoder *decoder, const uint8_t *data, size_t bytes,
+                          const int64_t *starts, int64_t records, DecodeFault *fault) {
+    for (int64_t r = 0; r < records; r++) {
+        Span payload;
+        fault->record = r;
+        if (!frame_payload(data, bytes, starts[r], &payload)) return BT_MALFORMED;
+        if (!decode_plain(decoder, payload, r)) {
+            take_back(decoder, r);
+            int result = decode_any(decoder, payload, r, fault);
+            if (result != BT_OK) return result;
+        }
+        for (int64_t c = 0; c < decoder->column_count; c++)
+            decoder->columns[c].row_offsets[r + 1] = decoder->columns[c].value_count;
+    }
+    return BT_OK;
+}
+
+static bool begin_column(DecodedColumn *column, int64_t records) {
+    column->row_offsets[0] = 0;
+    memset(column->present, 0, (size_t)records);
+    return column->kind != BT_BYTES || vec_push_int64(&column->value_ends, 0);
+}
+
 int bt_decode(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t records,
               DecodedColumn *columns, int64_t column_count, DecodeFault *fault) {
-    ColumnIndex index = {0};
-    FeatureView *views = malloc(((size_t)column_count + 1) * sizeof *views);
-    int64_t *seen = malloc(((size_t)column_count + 1) * sizeof *seen);
-    int result = views && seen && make_index(&index, columns, column_count) ? BT_OK : BT_NO_MEMORY;
-    for (int64_t c = 0; c < column_count && result == BT_OK; c++) {
-        seen[c] = -1;
-        columns[c].row_offsets[0] = 0;
-        if (columns[c].kind == BT_BYTES && !vec_push_int64(&columns[c].value_ends, 0))
-            result = BT_NO_MEMORY;
+    Decoder decoder = {.columns = columns, .column_count = column_count};
+    decoder.views = malloc(((size_t)column_count + 1) * sizeof *decoder.views);
+    decoder.seen = malloc(((size_t)column_count + 1) * sizeof *decoder.seen);
+    bool ready = decoder.views && decoder.seen &&
+                 make_index(&decoder.index, columns, column_count);
+    for (int64_t c = 0; c < column_count && ready; c++) {
+        decoder.seen[c] = -1;
+        ready = begin_column(&columns[c], records);
     }
-    if (result == BT_OK)
-        result = decode_records(data, bytes, starts, records, columns, column_count, &index, views,
-                                seen, fault);
-    free(views);
-    free(seen);
-    free(index.slots);
+    int result = ready ? decode_records(&decoder, data, bytes, starts, records, fault)
+                       : BT_NO_MEMORY;
+    free(decoder.views);
+    free(decoder.seen);
+    free(decoder.index.slots);
+    vec_free(&decoder.order.keys);
     return result;
 }

@@ -164,14 +164,31 @@ def _varint_bytes(statistics: pq.Statistics | None) -> int:
 def row_groups_of(groups: Sequence[RowGroup], unit_bytes: int) -> list[tuple[int, int]]:
     """Cut row groups into ranges of at most `unit_bytes`, unless one alone is larger.
 
+    There are as few ranges as that allows, and they are as even as whole row groups allow:
+    runners that deal tasks out beforehand would else give one worker all the large ones.
+
     Returns:
         Ranges (start, stop) that cover all row groups; one empty range where there are none.
     """
+    sizes = [group.uncompressed_bytes for group in groups]
+    fewest = len(_spans(sizes, unit_bytes))
+    even = sum(sizes) // fewest
+    for step in range(_EVEN_STEPS):
+        spans = _spans(sizes, even + (unit_bytes - even) * step // _EVEN_STEPS)
+        if len(spans) == fewest:
+            return spans
+    return _spans(sizes, unit_bytes)
+
+
+_EVEN_STEPS = 16
+
+
+def _spans(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
     spans = []
-    start = size = 0
-    for index, group in enumerate(groups):
-        if index > start and size + group.uncompressed_bytes > unit_bytes:
+    start = total = 0
+    for index, size in enumerate(sizes):
+        if index > start and total + size > most:
             spans.append((start, index))
-            start, size = index, 0
-        size += group.uncompressed_bytes
-    return [*spans, (start, len(groups))]
+            start, total = index, 0
+        total += size
+    return [*spans, (start, len(sizes))]

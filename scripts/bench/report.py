@@ -27,6 +27,8 @@ def figure(outcome: Outcome, metric: Metric) -> float:
         return outcome.output_bytes / outcome.rows
     if metric == "gigabytes_per_second":
         return outcome.output_bytes / outcome.seconds / GIGA
+    if metric == "peak_rss_gigabytes":
+        return outcome.peak_rss / GIGA
     return float(outcome.seconds if metric == "seconds" else outcome.peak_rss)
 
 

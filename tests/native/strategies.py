@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -10,10 +11,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import tensorflow as tf
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.native.reference import wire
 from beam_tfrecord.native.values import Encoded
+
+# test_long.py runs all the properties again with many more examples than these.
+RELAXED = settings(
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    max_examples=int(os.environ.get("BEAM_TFRECORD_EXAMPLES", "150")),
+)
 
 INT_TYPES = [pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 INT_TYPES += [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]

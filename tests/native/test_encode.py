@@ -12,15 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import tensorflow as tf
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord import native
 from beam_tfrecord.native import reference
-from tests.native.strategies import batches, by_protobuf, payloads, run_encode
+from tests.native.strategies import RELAXED, batches, by_protobuf, payloads, run_encode
 
 KERNELS = [pytest.param(native, id="native"), pytest.param(reference, id="reference")]
-RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=300)
 
 
 def test_the_compiled_kernel_is_what_these_tests_run() -> None:

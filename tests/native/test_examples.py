@@ -12,17 +12,16 @@ import pytest
 import tensorflow as tf
 import xxhash
 from google.protobuf.message import DecodeError
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord import native
 from beam_tfrecord.native import reference
 from beam_tfrecord.native.reference import wire
-from tests.native.strategies import batches, by_protobuf, payloads, run_encode
+from tests.native.strategies import RELAXED, batches, by_protobuf, payloads, run_encode
 from tests.native.test_records import framed
 
 KERNELS = [pytest.param(native, id="native"), pytest.param(reference, id="reference")]
-RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=300)
 
 
 def canonical_by_protobuf(payload: bytes) -> bytes | None:
@@ -120,6 +119,83 @@ def test_decode_and_discover_equal_the_reference(examples: list[bytes]) -> None:
         lambda kernel: kernel.discover(data, starts),
     ):
         assert outcome(run, native) == outcome(run, reference)
+
+
+SCALARS = {
+    1: st.binary(max_size=3),
+    2: st.binary(min_size=4, max_size=4),
+    3: st.integers(-300, 300).map(wire.varint),
+}
+NAMED = st.sampled_from([(b"a", 1), (b"b", 3), (b"", 2), (b"ab", 3), (b"\xc3\xa9", 2), (b"z", 3)])
+PLAIN_ENTRY = NAMED.flatmap(
+    lambda named: st.lists(SCALARS[named[1]], max_size=2).map(
+        lambda values: wire.feature_entry(*named, values)
+    )
+)
+
+
+@st.composite
+def nearly_canonical(draw: st.DrawFn) -> bytes:
+    """Draw an Example as encoders write it, at times out of order or with one byte changed."""
+    entries = draw(st.lists(PLAIN_ENTRY, max_size=6))
+    if draw(st.integers(0, 3)):
+        entries = list({key_of(entry): entry for entry in sorted(entries, key=key_of)}.values())
+    payload = bytearray(wire.field(1, b"".join(entries)))
+    if not draw(st.integers(0, 3)):
+        payload[draw(st.integers(0, len(payload) - 1))] = draw(st.sampled_from(ODD_BYTES))
+    return bytes(payload)
+
+
+def key_of(entry: bytes) -> bytes:
+    """Return the name in a map entry whose sizes take one byte each."""
+    return entry[4 : 4 + entry[3]]
+
+
+@RELAXED
+@given(st.lists(nearly_canonical(), max_size=6))
+def test_records_one_after_the_other_read_as_each_alone(examples: list[bytes]) -> None:
+    canonical = [canonical_by_protobuf(payload) for payload in examples]
+    hashes = [
+        xxhash.xxh64_intdigest(payload if form is None else form, 9)
+        for payload, form in zip(examples, canonical, strict=True)
+    ]
+    data, starts = framed(examples)
+    assert native.canonical_hashes(data, starts, 9).tolist() == hashes
+    good = [payload for payload, form in zip(examples, canonical, strict=True) if form is not None]
+    data, starts = framed(good)
+    wanted = [(b"a", 1), (b"b", 3), (b"z", 3), (b"", 2)]
+    fast, slow = (
+        outcome(lambda kernel: plain(kernel.decode(data, starts, wanted)), kernel)
+        for kernel in (native, reference)
+    )
+    assert fast == slow
+
+
+@pytest.mark.parametrize(
+    ("payload", "canonical"),
+    [
+        # names out of order; one name twice; a size in two bytes; 1 as two bytes; -1 with bits
+        # beyond the 64th; numbers packed in no bytes; numbers packed in two pieces
+        ("0a0e0a050a016212000a050a01611200", "0a0e0a050a016112000a050a01621200"),
+        ("0a0e0a050a016112000a050a01611200", "0a070a050a01611200"),
+        ("0a8d000a0b0a016912061a040a020500", "0a0d0a0b0a016912061a040a020500"),
+        ("0a0d0a0b0a016912061a040a028100", "0a0c0a0a0a016912051a030a0101"),
+        (
+            "0a150a130a0169120e1a0c0a0affffffffffffffffff7f",
+            "0a150a130a0169120e1a0c0a0affffffffffffffffff01",
+        ),
+        ("0a0b0a090a016912041a020a00", "0a090a070a016912021a00"),
+        ("0a0f0a0d0a016912081a060a01050a0106", "0a0d0a0b0a016912061a040a020506"),
+    ],
+)
+def test_what_is_nearly_canonical_hashes_as_its_canonical_form(
+    payload: str, canonical: str
+) -> None:
+    raw = bytes.fromhex(payload)
+    data, starts = framed([raw, raw])
+    digest = xxhash.xxh64_intdigest(bytes.fromhex(canonical), 2)
+    assert native.canonical_hashes(data, starts, 2).tolist() == [digest, digest]
+    assert reference.canonical_hashes(data, starts, 2).tolist() == [digest, digest]
 
 
 def outcome(run: Any, kernel: ModuleType) -> Any:

@@ -1,0 +1,203 @@
+"""CSV rows into kinds and columns, in plain Python: what `csv_reference` offers of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from beam_tfrecord.native.csv_reference_scan import Dialect, Row, rows_of
+from beam_tfrecord.native.csv_reference_values import (
+    AS_BOOL,
+    AS_BYTES,
+    AS_DATE,
+    AS_DOUBLE,
+    AS_FLOAT,
+    AS_INT,
+    AS_TEXT,
+    AS_WORDS,
+    TEXT,
+    Target,
+    check_text,
+    kind_of,
+    parse,
+)
+
+# A batch ends early rather than let one column outgrow this.
+COLUMN_TEXT_BYTES = 2**28
+
+
+class Fault(NamedTuple):
+    """A row that does not fit: `target` is -1 where its `fields` (-1: unclosed quote) do not."""
+
+    row: int
+    target: int
+    fields: int
+    start: int
+    value: bytes
+
+
+class Sighting(NamedTuple):
+    """The first value of a kind in a column: its row, and where in the text that row starts."""
+
+    column: int
+    kind: int
+    row: int
+    start: int
+
+
+class _Table:
+    def __init__(
+        self,
+        dialect: Dialect,
+        columns: int,
+        *,
+        keep_blank: bool,
+        nulls: Sequence[bytes],
+        always: Sequence[bytes],
+    ) -> None:
+        self.rows = 0
+        self.dialect, self.columns, self.keep_blank = dialect, columns, keep_blank
+        self.nulls, self.always = frozenset(nulls), frozenset(always)
+
+    def _rows(self, data: Any, at: int, final: bool) -> Iterator[Row]:
+        return rows_of(bytes(data), at, self.dialect, final=final, keep_blank=self.keep_blank)
+
+
+class Typer(_Table):
+    """Collects the kinds of the values in every column."""
+
+    def __init__(self, dialect: Dialect, columns: int, **options: Any) -> None:
+        super().__init__(dialect, columns, **options)
+        self._kinds = [0] * columns
+        self._sightings: list[Sighting] = []
+
+    def feed(self, data: Any, at: int, final: bool) -> int:
+        """Take whole rows from `at` on; returns where the first one left starts.
+
+        A column that has seen text is not looked at any more. Rows with a wrong number of fields
+        take no part.
+        """
+        for row in self._rows(data, at, final):
+            at = row.stop
+            if row.closed and len(row.fields) == self.columns:
+                for column, (value, _) in enumerate(row.fields):
+                    self._see(column, value, row.start)
+            self.rows += 1
+        return at
+
+    def _see(self, column: int, value: bytes, start: int) -> None:
+        kind = 0 if {value, value.strip(b" \t")} & self.always else kind_of(value)
+        if kind == TEXT and value.strip(b" \t") in self.nulls:
+            return
+        if kind & ~self._kinds[column] and not self._kinds[column] & TEXT:
+            self._kinds[column] |= kind
+            self._sightings.append(Sighting(column, kind, self.rows, start))
+
+    def take_sightings(self) -> list[Sighting]:
+        """Return the kinds seen for the first time since the last call."""
+        taken, self._sightings = self._sightings, []
+        return taken
+
+
+_FORMATS: dict[int, Any] = {AS_BOOL: "u1", AS_FLOAT: "f4", AS_DOUBLE: "f8", AS_DATE: "i4"}
+
+
+class Filler(_Table):
+    """Reads rows into columns."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        columns: int,
+        targets: Sequence[Target],
+        *,
+        capacity: int,
+        **options: Any,
+    ) -> None:
+        super().__init__(dialect, columns, **options)
+        self.targets, self.capacity = tuple(targets), capacity
+        self._faults: list[Fault] = []
+        self.is_full = False
+        self._start()
+
+    def _start(self) -> None:
+        self.rows = 0
+        self._cells: list[list[Any]] = [[] for _ in self.targets]
+        self._text_bytes = 0
+
+    def feed(self, data: Any, at: int, final: bool) -> int:
+        """Take whole rows from `at` on until full; returns where the first one left starts."""
+        self.is_full = True
+        for row in self._rows(data, at, final):
+            size = row.stop - row.start
+            if self.rows == self.capacity or (
+                self.rows and self._text_bytes + size > COLUMN_TEXT_BYTES
+            ):
+                return at
+            fields = len(row.fields) if row.closed else -1
+            faulty = fields != self.columns
+            if faulty:
+                self._faults.append(Fault(self.rows, -1, fields, row.start, b""))
+            for index, target in enumerate(self.targets):
+                cell = None
+                if fields == self.columns:
+                    value, quoted = row.fields[target.column]
+                    try:
+                        cell = self._cell(target, value, quoted)
+                    except ValueError:
+                        if not faulty:
+                            faulty = True
+                            self._faults.append(Fault(self.rows, index, fields, row.start, value))
+                self._cells[index].append(cell)
+            self.rows += 1
+            self._text_bytes += size
+            at = row.stop
+        self.is_full = self.rows == self.capacity
+        return at
+
+    def _cell(self, target: Target, value: bytes, quoted: bool) -> Any:
+        if value in self.always:
+            return None
+        if target.kind in (AS_TEXT, AS_BYTES):
+            if target.kind == AS_TEXT:
+                check_text(value)
+            return value if value or quoted else None
+        value = value.strip(b" \t")
+        if not value or value in self.always:
+            return None
+        if target.kind == AS_WORDS:
+            if value in self.nulls:
+                return None
+            check_text(value)
+            return value
+        try:
+            return parse(target, value)
+        except ValueError:
+            if value in self.nulls:
+                return None
+            raise
+
+    def take_faults(self) -> list[Fault]:
+        """Return the faults found since the last call."""
+        taken, self._faults = self._faults, []
+        return taken
+
+    def take(self) -> list[tuple[Any, Any, Any]]:
+        """Return (values as bytes, valid, offsets or None) arrays a target, and start anew."""
+        columns: list[tuple[Any, Any, Any]] = []
+        for target, cells in zip(self.targets, self._cells, strict=True):
+            valid = np.array([cell is not None for cell in cells], np.uint8)
+            if target.kind >= AS_TEXT:
+                offsets = np.cumsum([0, *(len(cell or b"") for cell in cells)]).astype(np.int32)
+                joined = np.frombuffer(b"".join(cell or b"" for cell in cells), np.uint8)
+                columns.append((joined, valid, offsets))
+                continue
+            kind = "u" if target.low == 0 and target.kind == AS_INT else "i"
+            form = _FORMATS.get(target.kind, f"{kind}{target.width or 1}")
+            filled = [0 if cell is None else cell for cell in cells]
+            values = np.array(filled, form).view(np.uint8)
+            columns.append((values[: len(cells) * target.width], valid, None))
+        self._start()
+        return columns
