@@ -8,11 +8,12 @@ import google_crc32c
 import numpy as np
 import pytest
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord import native
 from beam_tfrecord.native import _records, reference
+from tests.native.strategies import RELAXED
 
 KERNELS = [pytest.param(native, id="native"), pytest.param(reference, id="reference")]
 SIZES = [0, 1, 7, 8, 31, 32, 33, 63, 383, 384, 385, 3071, 3072, 3500, 9999]
@@ -66,7 +67,7 @@ def test_masked_crc_is_the_one_in_tfrecord_files(kernel: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(deadline=None, max_examples=60)
+@RELAXED
 @given(pieces=st.lists(st.binary(max_size=80), max_size=6), seed=SEEDS)
 def test_streaming_equals_one_shot(kernel: ModuleType, pieces: list[bytes], seed: int) -> None:
     state = kernel.XXH64(seed)

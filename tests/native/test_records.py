@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord import native
 from beam_tfrecord.native import reference
+from tests.native.strategies import RELAXED
 
 KERNELS = [pytest.param(native, id="native"), pytest.param(reference, id="reference")]
-QUICK = settings(deadline=None, max_examples=150)
 
 
 def framed(payloads: list[bytes]) -> tuple[bytes, np.ndarray]:
@@ -105,7 +105,7 @@ ITEMS = st.lists(
 )
 
 
-@QUICK
+@RELAXED
 @given(ITEMS, st.booleans(), st.booleans())
 def test_sort_orders_by_split_place_and_bytes(
     items: list[tuple[int, int, bytes]], with_splits: bool, by_bytes: bool

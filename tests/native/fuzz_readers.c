@@ -1,0 +1,260 @@
+/* Feeds the readers of the kernel with broken bytes, and checks that their ways agree.
+ *
+ * With libFuzzer (BT_LIBFUZZER) the entry is LLVMFuzzerTestOneInput. Without it, main mutates the
+ * seeds below: `fuzz_readers RUNS SEED`, the same inputs each time. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "crc32c.h"
+#include "decode.h"
+#include "frames.h"
+#include "xxh64.h"
+
+enum { MOST_RECORDS = 8, COLUMNS = 4, MOST_INPUT = 1024 };
+
+static long accepted; /* payloads that were Examples */
+
+/* A copy that ends where its memory ends, so that a read behind it is caught. */
+static uint8_t *copy_of(const uint8_t *bytes, size_t size) {
+    uint8_t *copy = malloc(size ? size : 1);
+    if (!copy) abort();
+    if (size) memcpy(copy, bytes, size);
+    return copy;
+}
+
+static void must(bool holds, const char *what) {
+    if (holds) return;
+    fprintf(stderr, "%s\n", what);
+    abort();
+}
+
+typedef struct {
+    DecodedColumn columns[COLUMNS];
+    int64_t row_offsets[COLUMNS][MOST_RECORDS + 2];
+    uint8_t present[COLUMNS][MOST_RECORDS + 2];
+    int result;
+} Decoded;
+
+static void decode(Decoded *decoded, const uint8_t *data, size_t bytes, const int64_t *starts,
+                   int64_t records) {
+    static const char *const names[COLUMNS] = {"a", "i", "s", ""};
+    static const int kinds[COLUMNS] = {BT_FLOATS, BT_INTS, BT_BYTES, BT_INTS};
+    DecodeFault fault;
+    memset(decoded, 0, sizeof *decoded);
+    for (int c = 0; c < COLUMNS; c++) {
+        const uint8_t *name = (const uint8_t *)names[c];
+        decoded->columns[c].name = (Span){name, name + strlen(names[c])};
+        decoded->columns[c].kind = kinds[c];
+        decoded->columns[c].row_offsets = decoded->row_offsets[c];
+        decoded->columns[c].present = decoded->present[c];
+    }
+    decoded->result =
+        bt_decode(data, bytes, starts, records, decoded->columns, COLUMNS, &fault);
+}
+
+static void free_decoded(Decoded *decoded) {
+    for (int c = 0; c < COLUMNS; c++) {
+        vec_free(&decoded->columns[c].values);
+        vec_free(&decoded->columns[c].value_ends);
+    }
+}
+
+static bool same_vec(const Vec *a, const Vec *b) {
+    return a->size == b->size && (!a->size || !memcmp(a->data, b->data, a->size));
+}
+
+static bool same_decoded(const Decoded *a, const Decoded *b) {
+    for (int c = 0; c < COLUMNS; c++) {
+        if (a->present[c][0] != b->present[c][0]) return false;
+        if (a->row_offsets[c][1] != b->row_offsets[c][1]) return false;
+        if (!same_vec(&a->columns[c].values, &b->columns[c].values)) return false;
+        if (!same_vec(&a->columns[c].value_ends, &b->columns[c].value_ends)) return false;
+    }
+    return true;
+}
+
+static uint8_t *framed(const uint8_t *payload, size_t bytes) {
+    uint8_t *record = malloc(bytes + BT_FRAME_BYTES);
+    if (!record) abort();
+    if (bytes) memcpy(record + BT_FRAME_HEAD, payload, bytes);
+    bt_seal(record, bytes);
+    return record;
+}
+
+/* A payload hashes and decodes as its canonical form does, whichever way either is read. */
+static void check_payload(const uint8_t *payload, size_t bytes) {
+    uint8_t *record = framed(payload, bytes), *exact = copy_of(payload, bytes);
+    int64_t start = 0, bad;
+    uint64_t hash;
+    Vec canonical = {0};
+    Decoded given, again;
+    int parsed = bt_canonicalize((Span){exact, exact + bytes}, &canonical);
+    must(bt_canonical_hashes(record, bytes + BT_FRAME_BYTES, &start, 1, 5, &hash, &bad) == BT_OK,
+         "a framed payload has no hash");
+    decode(&given, record, bytes + BT_FRAME_BYTES, &start, 1);
+    if (parsed != BT_OK) {
+        must(hash == bt_xxh64(exact, bytes, 5), "what is no Example is not hashed as it is");
+        must(given.result == BT_MALFORMED, "what is no Example is decoded");
+    } else {
+        accepted++;
+        uint8_t *form = framed(canonical.data, canonical.size);
+        must(hash == bt_xxh64(canonical.data, canonical.size, 5), "not the canonical hash");
+        decode(&again, form, canonical.size + BT_FRAME_BYTES, &start, 1);
+        must(given.result == again.result, "the canonical form decodes otherwise");
+        must(given.result != BT_OK || same_decoded(&given, &again), "other values");
+        free_decoded(&again);
+        free(form);
+    }
+    free_decoded(&given);
+    vec_free(&canonical);
+    free(record);
+    free(exact);
+}
+
+/* The input as a stream of framed records and as a run; and one start that may be anything. */
+static void read_stream(const uint8_t *data, size_t bytes) {
+    int64_t starts[MOST_RECORDS + 1], order[MOST_RECORDS + 1], position, bad;
+    uint64_t hashes[MOST_RECORDS + 1], places[MOST_RECORDS + 1] = {0};
+    uint8_t out[2 * MOST_INPUT];
+    size_t written;
+    FrameScan scan = {0};
+    Vec run_starts = {0}, run_places = {0};
+    Discovery discovery = {0};
+    DecodeFault fault;
+    Decoded decoded;
+    bt_scan_frames(data, bytes, bytes % 2, &scan);
+    bt_scan_run(data, bytes, &run_starts, &run_places, &position);
+    int64_t records = (int64_t)(scan.starts.size / 8);
+    if (records > MOST_RECORDS) records = MOST_RECORDS;
+    if (records) memcpy(starts, scan.starts.data, 8 * (size_t)records);
+    if (bytes >= 8) starts[records++] = (int64_t)load64(data + bytes - 8);
+    bt_hash_records(data, bytes, starts, records, 1, hashes, &bad);
+    bt_canonical_hashes(data, bytes, starts, records, 1, hashes, &bad);
+    bt_discover(data, bytes, starts, records, &discovery, &fault);
+    decode(&decoded, data, bytes, starts, records);
+    SortInput input = {data, bytes, starts, records, NULL, places, true};
+    if (bt_sort_records(&input, order, &bad) == BT_OK)
+        bt_gather(data, bytes, starts, records, places, order, records, out, sizeof out / 2,
+                  &written, &bad);
+    free_decoded(&decoded);
+    bt_discovery_free(&discovery);
+    vec_free(&scan.starts);
+    vec_free(&run_starts);
+    vec_free(&run_places);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
+    if (bytes > MOST_INPUT) return 0;
+    bt_crc32c_init();
+    uint8_t *exact = copy_of(data, bytes);
+    read_stream(exact, bytes);
+    check_payload(exact, bytes);
+    free(exact);
+    return 0;
+}
+
+#ifndef BT_LIBFUZZER
+
+static uint64_t state;
+
+/* xorshift64: G. Marsaglia, "Xorshift RNGs", 2003. */
+static uint64_t draw(uint64_t below) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state % below;
+}
+
+#define SEED(text) {(const uint8_t *)(text), sizeof(text) - 1}
+
+static const struct {
+    const uint8_t *bytes;
+    size_t size;
+} SEEDS[] = {
+    /* Canonical: nothing, one number, all three kinds, lists that are empty or have no kind. */
+    SEED("\x0a\x00"),
+    SEED("\x0a\x0c\x0a\x0a\x0a\x01i\x12\x05\x1a\x03\x0a\x01\x05"),
+    SEED("\x0a\x33\x0a\x11\x0a\x01" "a\x12\x0c\x12\x0a\x0a\x08\x00\x00\xc0\x3f\x00\x00\x80\xbf"
+         "\x0a\x0e\x0a\x01i\x12\x09\x1a\x07\x0a\x05\x01\xac\x02\x80\x01"
+         "\x0a\x0e\x0a\x01s\x12\x09\x0a\x07\x0a\x02\xc3\xa9\x0a\x01z"),
+    SEED("\x0a\x1a\x0a\x07\x0a\x01" "a\x12\x02\x12\x00\x0a\x07\x0a\x01i\x12\x02\x1a\x00"
+         "\x0a\x06\x0a\x02s!\x12\x00"),
+    SEED("\x0a\x15\x0a\x13\x0a\x01i\x12\x0e\x1a\x0c\x0a\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff"
+         "\x01"),
+    /* Not canonical: out of order, twice, unpacked, a size in two bytes, packed in no
+     * bytes, an unknown group. */
+    SEED("\x0a\x18\x0a\x0a\x0a\x01s\x12\x05\x0a\x03\x0a\x01x\x0a\x0a\x0a\x01i\x12\x05\x1a\x03"
+         "\x0a\x01\x07"),
+    SEED("\x0a\x18\x0a\x0a\x0a\x01i\x12\x05\x1a\x03\x0a\x01\x05\x0a\x0a\x0a\x01i\x12\x05\x1a\x03"
+         "\x0a\x01\x06"),
+    SEED("\x0a\x0d\x0a\x0b\x0a\x01i\x12\x06\x1a\x04\x08\x01\x08\x02"),
+    SEED("\x0a\x8d\x00\x0a\x0b\x0a\x01i\x12\x85\x00\x1a\x03\x0a\x01\x05"),
+    SEED("\x0a\x0b\x0a\x09\x0a\x01i\x12\x04\x1a\x02\x0a\x00"),
+    SEED("\x3b\x08\x01\x3c\x0a\x00"),
+};
+enum { SEED_COUNT = sizeof SEEDS / sizeof SEEDS[0] };
+
+/* Bytes that mean something in an Example or at the edge of a varint. */
+static const uint8_t TELLING[] = {0, 1, 2, 4, 8, 10, 11, 12, 13, 18, 26, 127, 128, 255, 'i', 's'};
+
+static void mutate(uint8_t *bytes, size_t *size, size_t room) {
+    size_t at = *size ? draw(*size) : 0;
+    switch (draw(5)) {
+    case 0:
+        if (*size) bytes[at] ^= (uint8_t)(1u << draw(8));
+        break;
+    case 1:
+        if (*size) *size = at;
+        break;
+    case 2: /* a byte more */
+        if (*size == room) break;
+        memmove(bytes + at + 1, bytes + at, *size - at);
+        bytes[at] = TELLING[draw(sizeof TELLING)];
+        (*size)++;
+        break;
+    case 3: /* a byte less */
+        if (!*size) break;
+        memmove(bytes + at, bytes + at + 1, *size - at - 1);
+        (*size)--;
+        break;
+    default:
+        if (*size) bytes[at] = TELLING[draw(sizeof TELLING)];
+    }
+}
+
+/* Some seeds one behind the other, framed or not, with some mutations. */
+static size_t make_input(uint8_t *input) {
+    size_t size = 0;
+    bool is_stream = draw(2), is_run = is_stream && draw(2);
+    for (uint64_t parts = 1 + draw(is_stream ? 4 : 2); parts; parts--) {
+        uint64_t seed = draw(SEED_COUNT);
+        if (is_run) {
+            store64(input + size, draw(1000));
+            size += 8;
+        }
+        if (is_stream) size += BT_FRAME_HEAD;
+        memcpy(input + size, SEEDS[seed].bytes, SEEDS[seed].size);
+        if (is_stream) {
+            bt_seal(input + size - BT_FRAME_HEAD, SEEDS[seed].size);
+            size += 4;
+        }
+        size += SEEDS[seed].size;
+    }
+    for (uint64_t mutations = draw(4); mutations; mutations--) mutate(input, &size, MOST_INPUT);
+    return size;
+}
+
+int main(int count, char **arguments) {
+    uint8_t input[MOST_INPUT];
+    long runs = count > 1 ? atol(arguments[1]) : 100000;
+    state = count > 2 ? strtoull(arguments[2], NULL, 10) : 1;
+    if (!state) state = 1; /* xorshift never leaves 0 */
+    bt_crc32c_init();
+    for (long run = 0; run < runs; run++) LLVMFuzzerTestOneInput(input, make_input(input));
+    printf("%ld inputs, %ld of them Examples\n", runs, accepted);
+    return 0;
+}
+
+#endif

@@ -1,0 +1,57 @@
+"""What takes its time: the readers under sanitizers, and every property with many examples."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
+
+
+def _fuzz(runs: int, seed: int) -> int:
+    """Fuzz the readers and return how many of the inputs were Examples."""
+    done = subprocess.run(
+        [str(ROOT / "scripts" / "fuzz"), str(runs), str(seed)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CC": "gcc"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    told = re.fullmatch(rf"{runs} inputs, (\d+) of them Examples\n", done.stdout)
+    assert told, done.stdout
+    return int(told[1])
+
+
+@needs_gcc
+def test_readers_bear_broken_bytes_under_sanitizers() -> None:
+    # Enough of them must get through, or the fuzzer looks at nothing but refusals.
+    assert _fuzz(30_000, 1) > 3_000
+
+
+@needs_gcc
+@pytest.mark.slow
+def test_readers_bear_many_more_broken_bytes() -> None:
+    assert _fuzz(600_000, 2) > 60_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["test_encode", "test_examples", "test_hashes", "test_records"])
+def test_the_properties_hold_for_many_more_examples(module: str) -> None:
+    file = Path(__file__).with_name(f"{module}.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "BEAM_TFRECORD_EXAMPLES": "1000"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
