@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -106,7 +107,7 @@ def types_of(mapped: Sequence[Any]) -> RowTypes:
     """
     rows = [row for row in mapped if isinstance(row, dict)]
     columns = {}
-    for name in {name: None for row in rows for name in row}:
+    for name in dict.fromkeys(itertools.chain.from_iterable(rows)):
         columns[name] = _type_of(name, [row.get(name) for row in rows])
     return RowTypes(columns, bool(rows), len(rows) < len(mapped))
 

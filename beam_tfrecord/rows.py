@@ -8,6 +8,7 @@ becomes: a dict is one row, None is none, a list is several rows, and bytes or a
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -70,20 +71,26 @@ def call_on_rows(batch: Batch, function: RowFunction) -> Mapped:
     """Call `function` on every row of a batch."""
     out: list[Any] = []
     sources: list[int] = []
-    subs: list[int] = []
+    # Only rows that became several need numbers among themselves.
+    subs: dict[int, int] = {}
     rejects: list[Reject] = []
     numbers = None if batch.origin is None else batch.origin.row_numbers(batch.num_rows)
     for index, row in enumerate(to_rows(batch.data)):
         try:
-            results = list(outputs_of(function(row)))
+            result = function(row)
+            results = (result,) if type(result) is dict else list(outputs_of(result))
         except Exception as error:
             number = -1 if numbers is None else int(numbers[index])
             rejects.append(_reject_of(error, row, batch, number))
             continue
-        out.extend(results)
-        sources.extend([index] * len(results))
-        subs.extend(range(len(results)))
-    return Mapped(out, np.array(sources, np.int64), np.array(subs, np.int64), tuple(rejects))
+        for sub, output in enumerate(results):
+            if sub:
+                subs[len(out)] = sub
+            out.append(output)
+            sources.append(index)
+    sub_numbers = np.zeros(len(out), np.int64)
+    sub_numbers[list(subs)] = list(subs.values())
+    return Mapped(out, np.array(sources, np.int64), sub_numbers, tuple(rejects))
 
 
 def outputs_of(result: Any) -> Iterable[Any]:
@@ -180,18 +187,22 @@ def _columns_of(
 
 
 def _record_batch(rows: Sequence[Row], schema: pa.Schema) -> pa.RecordBatch:
-    if any(not isinstance(row, Mapping) for row in rows):
+    if any(type(row) is not dict and not isinstance(row, Mapping) for row in rows):
         raise TypeError("an example was returned where the schema has columns")
-    arrays = []
-    for field in schema:
-        values = [row.get(field.name) for row in rows]
-        if pa.types.is_integer(field.type) and any(isinstance(v, float) for v in values):
-            raise TypeError(f"column {field.name!r} is {field.type} but has a float")
-        arrays.append(pa.array(values, field.type))
-    extra = {name for row in rows for name in row} - set(schema.names)
+    arrays = [_array_of([row.get(field.name) for row in rows], field) for field in schema]
+    extra = set(itertools.chain.from_iterable(rows)).difference(schema.names)
     if extra:
         raise TypeError(f"column {min(extra)!r} is not in the schema")
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array_of(values: list[Any], field: pa.Field) -> pa.Array:
+    # Arrow would cut 1.5 to 1 for a column of integers, without a word.
+    if pa.types.is_integer(field.type) and any(
+        issubclass(kind, float | np.floating) for kind in set(map(type, values))
+    ):
+        raise TypeError(f"column {field.name!r} is {field.type} but has a float")
+    return pa.array(values, field.type)
 
 
 def _reject_of(error: Exception, row: Any, batch: Batch, number: int) -> Reject:

@@ -82,9 +82,9 @@ def model() -> Iterator[Any]:
         yield made
 
 
-def column(values: Any, dtype: Any = None) -> Any:
+def column(values: Any) -> Any:
     """Return one value a row as a matrix of one column."""
-    return tf.reshape(tf.cast(values, dtype or tf.float32), [-1, 1])
+    return tf.reshape(tf.cast(values, tf.float32), [-1, 1])
 
 
 def dense(tip: Any, rows: Any) -> Any:
@@ -127,13 +127,25 @@ EXPECTED = [
 ]
 
 
+class CountBatches(tf.keras.callbacks.Callback):
+    """Counts the batches that `fit` trained on; ``optimizer.iterations`` may be one ahead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches = 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.batches += 1
+
+
 def assert_learns(model: Any, dataset: Any) -> None:
     """Train for one epoch, which must end by itself and leave a better model."""
     before = model.evaluate(dataset, verbose=0)
-    history = model.fit(dataset, epochs=1, verbose=0)
+    counted = CountBatches()
+    history = model.fit(dataset, epochs=1, verbose=0, callbacks=[counted])
     assert history.epoch == [0]
     # 600 rows in batches of 64: nine full ones and the rest.
-    assert int(model.optimizer.iterations.numpy()) == 10
+    assert counted.batches == 10
     assert model.evaluate(dataset, verbose=0) < before / 2
 
 
@@ -190,9 +202,11 @@ def test_load_with_a_default_feeds_fit_as_it_is(trips: Path, model: Any) -> None
         repeat=2,
     )
     assert dataset.cardinality() == 20
-    history = model.fit(dataset, epochs=1, verbose=0)
-    assert int(model.optimizer.iterations.numpy()) == 20
-    assert history.history["loss"][0] < 10
+    before = model.evaluate(dataset, verbose=0)
+    counted = CountBatches()
+    model.fit(dataset, epochs=1, verbose=0, callbacks=[counted])
+    assert counted.batches == 20
+    assert model.evaluate(dataset, verbose=0) < before / 2
     one_epoch = dataset.take(10)
     fares = np.concatenate([fare for _, fare in one_epoch.as_numpy_iterator()])
     assert sorted(fares.tolist()) == sorted(row[3] for row in EXPECTED)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -345,3 +347,13 @@ def test_a_column_without_any_value_is_left_out_with_a_warning(
     assert [
         record.getMessage() for record in caplog.records if record.name.startswith("beam_t")
     ] == ["column 'empty' is left out: it has no value in any row, or is not in the schema"]
+
+
+def test_writing_never_imports_tensorflow(parquet: str, tmp_path: Path) -> None:
+    script = (
+        "import sys, beam_tfrecord as bt\n"
+        "bt.write(sys.argv[1], sys.argv[2], splits='a=0.5,b=0.5', compression='gzip')\n"
+        "sys.exit('tensorflow' in sys.modules)\n"
+    )
+    command = [sys.executable, "-c", script, parquet, str(tmp_path / "out")]
+    subprocess.run(command, check=True, cwd=Path(__file__).parent.parent)

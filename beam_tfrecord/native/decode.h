@@ -29,7 +29,7 @@ typedef struct {
     uint64_t name_offset; /* in the names of the discovery */
     uint64_t name_bytes;
     uint64_t hash;
-    int64_t record; /* last that has it; its kind and values are not in the sums yet */
+    int64_t record; /* last that has it, with these values of this kind */
     int64_t values;
     int64_t present;
     int64_t min_values;
@@ -42,6 +42,7 @@ typedef struct {
     Vec features; /* of FoundFeature, in order of appearance */
     Vec names;
     Vec slots; /* int64: open addressing over `features` by hash of the name; -1 is free */
+    Vec touched; /* int64: numbers of the features that the record has */
 } Discovery;
 
 /* Adds the features of the records. BT_WRONG_KIND: one feature has two kinds. */

@@ -60,36 +60,33 @@ static FoundFeature *find_feature(Discovery *discovery, Span key) {
     return feature_at(discovery, *slot);
 }
 
-/* Adds the record that was pending to the sums; false where it changes the kind. */
+/* Adds what the record has of the feature to the sums; false where it changes the kind. */
 static bool settle(FoundFeature *feature) {
     int kind = feature->record_kind;
-    if (feature->record < 0 || kind == BT_NO_KIND) return true;
+    if (kind == BT_NO_KIND) return true;
     if (feature->kind != BT_NO_KIND && feature->kind != kind) return false;
     feature->kind = kind;
     if (!feature->present || feature->values < feature->min_values)
         feature->min_values = feature->values;
     if (feature->values > feature->max_values) feature->max_values = feature->values;
     feature->present++;
-    feature->record_kind = BT_NO_KIND;
     return true;
 }
 
-static int discover_record(Discovery *discovery, Span payload, int64_t record,
-                           DecodeFault *fault) {
+/* Notes what the record has of each feature; of one name twice in a record the last counts. */
+static int read_record(Discovery *discovery, Span payload, int64_t record) {
     EntryWalk walk = walk_entries(payload);
     Span entry;
     int found;
+    discovery->touched.size = 0;
     while ((found = bt_next_entry(&walk, &entry)) == 1) {
         FeatureView view;
         if (!bt_read_feature(entry, &view)) return BT_MALFORMED;
         FoundFeature *feature = find_feature(discovery, view.key);
         if (!feature) return BT_NO_MEMORY;
-        /* Of one name twice in a record the last counts, so a record waits for the next. */
-        if (feature->record != record && !settle(feature)) {
-            fault->record = feature->record;
-            fault->column = feature - feature_at(discovery, 0);
-            return BT_WRONG_KIND;
-        }
+        int64_t number = feature - feature_at(discovery, 0);
+        if (feature->record != record && !vec_push_int64(&discovery->touched, number))
+            return BT_NO_MEMORY;
         feature->record = record;
         feature->record_kind = view.kind;
         feature->values = view.values;
@@ -103,15 +100,13 @@ int bt_discover(const uint8_t *data, size_t bytes, const int64_t *starts, int64_
         Span payload;
         fault->record = r;
         if (!frame_payload(data, bytes, starts[r], &payload)) return BT_MALFORMED;
-        int result = discover_record(discovery, payload, r, fault);
+        int result = read_record(discovery, payload, r);
         if (result != BT_OK) return result;
-    }
-    for (int64_t number = 0; number < feature_count(discovery); number++) {
-        FoundFeature *feature = feature_at(discovery, number);
-        if (settle(feature)) continue;
-        fault->record = feature->record;
-        fault->column = number;
-        return BT_WRONG_KIND;
+        const int64_t *touched = (const int64_t *)discovery->touched.data;
+        for (size_t i = 0; i < discovery->touched.size / sizeof *touched; i++) {
+            fault->column = touched[i];
+            if (!settle(feature_at(discovery, touched[i]))) return BT_WRONG_KIND;
+        }
     }
     return BT_OK;
 }
@@ -120,4 +115,5 @@ void bt_discovery_free(Discovery *discovery) {
     vec_free(&discovery->features);
     vec_free(&discovery->names);
     vec_free(&discovery->slots);
+    vec_free(&discovery->touched);
 }

@@ -154,7 +154,8 @@ def key_of(entry: bytes) -> bytes:
 @RELAXED
 @given(st.lists(nearly_canonical(), max_size=6))
 def test_records_one_after_the_other_read_as_each_alone(examples: list[bytes]) -> None:
-    canonical = [canonical_by_protobuf(payload) for payload in examples]
+    # Not by protobuf: a changed byte may make an unknown field in a map entry, as told at KEY.
+    canonical = [reference.canonicalize(payload) for payload in examples]
     hashes = [
         xxhash.xxh64_intdigest(payload if form is None else form, 9)
         for payload, form in zip(examples, canonical, strict=True)
@@ -262,6 +263,9 @@ def test_faults_name_record_and_feature(kernel: ModuleType) -> None:
         kernel.discover(data, starts)
     mixed = [wire.field(1, wire.feature_entry(b"x", k, [])) for k in (1, 3)]
     data, starts = framed(mixed)
+    with pytest.raises(ValueError, match="record 1: feature 'x' is of another kind than before"):
+        kernel.discover(data, starts)
+    data, starts = framed([*mixed, b"\x0a\x05\x00"])
     with pytest.raises(ValueError, match="record 1: feature 'x' is of another kind than before"):
         kernel.discover(data, starts)
 

@@ -1,0 +1,84 @@
+"""What people run into: one clear line, the right exit code, nothing published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from beam_tfrecord.cli import cli
+
+
+def _missing(folder: Path) -> list[str]:
+    return [str(folder / "nope.csv")]
+
+
+def _empty_directory(folder: Path) -> list[str]:
+    (folder / "empty").mkdir()
+    return [str(folder / "empty"), "--from", "csv"]
+
+
+def _malformed_row(folder: Path) -> list[str]:
+    (folder / "bad.csv").write_text("a,b\n1,2\n3,4,5\n6,7\n")
+    return [str(folder / "bad.csv")]
+
+
+def _truncated_parquet(folder: Path) -> list[str]:
+    pq.write_table(pa.table({"x": range(1000)}), folder / "whole.parquet")
+    data = (folder / "whole.parquet").read_bytes()
+    (folder / "whole.parquet").unlink()
+    (folder / "cut.parquet").write_bytes(data[: len(data) // 2])
+    return [str(folder / "cut.parquet")]
+
+
+def _conflict(folder: Path) -> list[str]:
+    (folder / "1.csv").write_text("fare\n1.5\n")
+    (folder / "2.csv").write_text("fare\n2.5\ncheap\n")
+    return [str(folder / "*.csv")]
+
+
+def _schema_that_does_not_fit(folder: Path) -> list[str]:
+    (folder / "t.csv").write_text("id\n1\nseven\n")
+    (folder / "s.json").write_text('{"features": [{"name": "id", "type": "int64"}]}')
+    return [str(folder / "t.csv"), "--schema", str(folder / "s.json")]
+
+
+def _schema_of_a_missing_column(folder: Path) -> list[str]:
+    (folder / "t.csv").write_text("id\n1\n")
+    (folder / "s.json").write_text('{"features": [{"name": "price", "type": "float"}]}')
+    return [str(folder / "t.csv"), "--schema", str(folder / "s.json")]
+
+
+def _doubled_header(folder: Path) -> list[str]:
+    (folder / "t.csv").write_text("id,id\n1,2\n")
+    return [str(folder / "t.csv")]
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "words"),
+    [
+        (_missing, 2, ["nope.csv", "no such file"]),
+        (_empty_directory, 2, ["empty", "no "]),
+        (_malformed_row, 1, ["bad.csv:3", "--max-rejects"]),
+        (_truncated_parquet, 1, ["cut.parquet"]),
+        (_conflict, 1, ["'fare'", "2.csv:3", "1.csv:2", "--schema"]),
+        (_schema_that_does_not_fit, 1, ["t.csv:3", "'seven'"]),
+        (_schema_of_a_missing_column, 1, ["'price'"]),
+        (_doubled_header, 1, ["'id'", "--names"]),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+def test_one_clear_line(tmp_path: Path, make: object, code: int, words: list[str]) -> None:
+    arguments = make(tmp_path)  # type: ignore[operator]
+    out = tmp_path / "out"
+    result = CliRunner().invoke(cli, ["write", *arguments[:1], str(out), *arguments[1:]])
+    assert result.exit_code == code, result.stderr
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("error: ")
+    assert not [word for word in words if word not in lines[0]], lines[0]
+    assert "Traceback" not in result.stderr
+    assert not out.exists() or list(out.iterdir()) == []
