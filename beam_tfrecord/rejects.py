@@ -100,11 +100,11 @@ def save_rejects(table: pa.Table, path: str) -> None:
 
 def over_budget(budget: RejectBudget, rejects: int, rows: int, sample: Sequence[Reject]) -> str:
     """Return the line that tells why nothing was published."""
-    shown = "; ".join(reject.message for reject in sample[:3])
+    shown = "; ".join(dict.fromkeys(reject.message for reject in sample[:3]))
     more = f" and {rejects - 3:,} more" if rejects > 3 else ""
     return (
         f"{rejects:,} of {rows:,} rows cannot be written (allowed: {budget}): {shown}{more}: "
-        "mend the data, or allow them with --max-rejects"
+        "mend the data, or allow them with --max-rejects (max_rejects=)"
     )
 
 

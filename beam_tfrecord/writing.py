@@ -238,7 +238,9 @@ def _publish(job: WriteJob, tally: Tally, pieces: Sequence[Piece]) -> Iterator[s
             "python": platform.python_version(),
         },
     )
-    remove_tree(job.directory)
+    # With the dataset in place, nothing that a failed job left here is of use any more.
+    for directory in {job.directory, *job.target.leftovers()}:
+        remove_tree(directory)
     for shard in manifest.shards:
         yield os.path.join(job.target.directory, shard.path)
 
