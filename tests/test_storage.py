@@ -67,9 +67,7 @@ def test_a_disk_that_fails_at_the_end_leaves_nothing(
     assert names(tmp_path) == []
 
 
-def test_large_buffers_are_written_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_buffers_are_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "WRITE_BYTES", 7)
     data = bytes(range(256))
     with open(tmp_path / "f", "wb", buffering=0) as file:

@@ -79,9 +79,7 @@ def test_large_batches_are_encoded_piece_by_piece(
     assert contents(write(tmp_path, [batch_of([*range(9)])], 10**6)) == [((0, 0), [*range(9)])]
 
 
-def test_an_unfinished_shard_is_taken_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unfinished_shard_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct, "WRITE_BYTES", 1)
     writer = DirectWriter(LAYOUT, str(tmp_path), shard_bytes=10**6)
     assert list(writer.add(batch_of([1, 2]))) == []

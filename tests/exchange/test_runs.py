@@ -24,9 +24,7 @@ ENTRIES = [
 
 
 def counts_of(counts: BinCounts) -> list[tuple[int, int, int]]:
-    return list(
-        zip(counts.bins.tolist(), counts.rows.tolist(), counts.bytes.tolist(), strict=True)
-    )
+    return list(zip(counts.bins.tolist(), counts.rows.tolist(), counts.bytes.tolist(), strict=True))
 
 
 def test_the_file_is_as_documented(tmp_path: Path) -> None:
