@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.faults import recorded
 from beam_tfrecord.grouping import GROUP_BYTES, Group, group_units, one_group
 from beam_tfrecord.metrics import count
-from beam_tfrecord.sources.base import Scan, Source, Unit
+from beam_tfrecord.sources.base import Scan, Source
 
 
 @dataclasses.dataclass(eq=False)
@@ -189,12 +188,3 @@ def first_rows(batches: Iterator[Batch], limit: int | None) -> Iterator[Batch]:
         left -= batch.num_rows
         if left <= 0:
             return
-
-
-def all_groups(
-    source: Source, *, group_bytes: int = GROUP_BYTES, limit: int | None = None
-) -> tuple[list[Unit], list[Group], list[Scan]]:
-    """Plan the reading of a source here, without a pipeline."""
-    scans = source.all_scans()
-    groups = list(_GroupPlan(source, group_bytes, limit)(scans))
-    return list(itertools.chain.from_iterable(g.units for g in groups)), groups, scans

@@ -64,11 +64,16 @@ class RunSet:
     @property
     def records(self) -> int:
         """Number of records."""
-        return sum(int(of_split.rows.sum()) for of_split in self.counts.values())
+        return count_records(self.counts)
 
     def merge(self, other: RunSet) -> RunSet:
         """Join two sets of runs."""
         return RunSet((*self.paths, *other.paths), merge_counts(self.counts, other.counts))
+
+
+def count_records(counts: Mapping[str, BinCounts]) -> int:
+    """Return the number of records of all splits."""
+    return sum(int(of_split.rows.sum()) for of_split in counts.values())
 
 
 def merge_counts(
@@ -97,8 +102,7 @@ def plan_merges(counts: Mapping[str, BinCounts], layout: Layout) -> MergePlan:
     """
     names = split_order(counts, layout)
     # How full the fullest run was depends on batches and workers, the sum of all does not.
-    records = sum(int(of_split.rows.sum()) for of_split in counts.values())
-    shift = bin_shift(layout.shuffle, records)
+    shift = bin_shift(layout.shuffle, count_records(counts))
     counts = {name: counts[name].coarsened(shift) for name in names}
     split_bytes = {name: int(counts[name].bytes.sum()) for name in names}
     shard_counts = layout.shards.counts(split_bytes)
