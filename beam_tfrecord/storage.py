@@ -12,8 +12,9 @@ import os
 import shutil
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, BinaryIO, cast
+from typing import Any
 
+from beam_tfrecord.direct_io import BlockFile
 from beam_tfrecord.errors import TargetExists, UsageError
 
 # Large enough that the kernel, not the number of calls, sets the pace.
@@ -44,17 +45,16 @@ class WholeFile:
         self.path = path
         head, tail = os.path.split(path)
         self._temporary = temporary or os.path.join(head, f".{tail}.{os.getpid()}.part")
-        # The file is open as long as this object is: no `with` block spans that.
-        self._file = cast(BinaryIO, open(self._temporary, "wb", buffering=0))  # noqa: SIM115
+        self._file = BlockFile(self._temporary)
 
     def write(self, data: Any) -> None:
         """Write all bytes of a buffer."""
-        write_all(self._file, memoryview(data).cast("B"))
+        self._file.write(memoryview(data).cast("B"))
 
     def close(self) -> None:
         """Sync the file and give it its name; where that fails, take it away."""
         try:
-            os.fsync(self._file.fileno())
+            self._file.sync()
             self._file.close()
             os.replace(self._temporary, self.path)
         except BaseException:
@@ -82,33 +82,10 @@ class WholeFile:
             self.abort()
 
 
-def write_all(file: BinaryIO, data: memoryview) -> None:
-    """Write all bytes of a buffer to an unbuffered file."""
-    position = 0
-    while position < len(data):
-        position += file.write(data[position : position + WRITE_BYTES])
-
-
 def put(path: str, data: bytes) -> None:
     """Write a whole file at once."""
     with WholeFile(path) as file:
         file.write(data)
-
-
-def read_into(path: str, start: int, out: memoryview) -> None:
-    """Fill `out` with the bytes of a file from `start`.
-
-    Raises:
-        EOFError: The file ends before.
-    """
-    with open(path, "rb", buffering=0) as file:
-        file.seek(start)
-        position = 0
-        while position < len(out):
-            count = file.readinto(out[position:])
-            if not count:
-                raise EOFError(f"{path!r} ends {len(out) - position} bytes early")
-            position += count
 
 
 def sync_directory(path: str) -> None:

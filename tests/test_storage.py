@@ -7,16 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_tfrecord import storage
 from beam_tfrecord.errors import TargetExists, UsageError
 from beam_tfrecord.storage import (
     WholeFile,
     lease,
     local_path,
     put,
-    read_into,
     remove_tree,
-    write_all,
 )
 
 
@@ -65,23 +62,6 @@ def test_a_disk_that_fails_at_the_end_leaves_nothing(
     with pytest.raises(OSError, match="no space left"):
         put(str(tmp_path / "f"), b"new")
     assert names(tmp_path) == []
-
-
-def test_large_buffers_are_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "WRITE_BYTES", 7)
-    data = bytes(range(256))
-    with open(tmp_path / "f", "wb", buffering=0) as file:
-        write_all(file, memoryview(data))
-    assert (tmp_path / "f").read_bytes() == data
-
-
-def test_ranges_are_read_exactly(tmp_path: Path) -> None:
-    (tmp_path / "f").write_bytes(b"0123456789")
-    out = bytearray(4)
-    read_into(str(tmp_path / "f"), 3, memoryview(out))
-    assert out == b"3456"
-    with pytest.raises(EOFError, match="ends 2 bytes early"):
-        read_into(str(tmp_path / "f"), 8, memoryview(out))
 
 
 def test_one_job_holds_a_directory(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.merge import Merger, Piece, slices_of
 from beam_tfrecord.exchange.plan import RunSet, Window, plan_merges
 from beam_tfrecord.exchange.range_blocks import BlockCutter, RangeSorter
-from beam_tfrecord.exchange.runs import Run, read_index
+from beam_tfrecord.exchange.runs import Run, RunIndex, read_index
 from beam_tfrecord.exchange.spill import Spiller
 from beam_tfrecord.exchange.tally import Tally, merge_tallies
 from beam_tfrecord.faults import recorded
@@ -257,6 +257,8 @@ class _Merge(beam.DoFn):
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._merger: Merger | None = None
+        # A footer is read and checked once, however many tasks look into it.
+        self._indexes: dict[str, RunIndex] = {}
 
     def start_bundle(self) -> None:
         self._merger = Merger(self._exchange.layout, self._exchange.directory)
@@ -268,12 +270,19 @@ class _Merge(beam.DoFn):
         assert self._merger is not None
         windows, runs = task
         # Ties in source order are kept by run, so runs come in the order they were written.
-        slices = [slices_of(path, read_index(path), windows) for path in runs]
+        slices = [slices_of(path, self._index(path), windows) for path in runs]
         for piece in self._merger.merge(windows, slices):
             count(type(self), "write-shards", 1)
             count(type(self), "write-bytes", piece.bytes)
             yield piece
 
+    def _index(self, path: str) -> RunIndex:
+        if path not in self._indexes:
+            self._indexes[path] = read_index(path)
+        return self._indexes[path]
+
     def finish_bundle(self) -> None:
-        # Buffers of the size of a shard are given back as soon as they are of no use.
+        # Buffers of the size of a shard, and maps of files that will be removed, are given back
+        # as soon as they are of no use.
         self._merger = None
+        self._indexes = {}

@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord import native
+from beam_tfrecord.direct_io import read_into
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.storage import read_into
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]

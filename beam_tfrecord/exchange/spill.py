@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
+from beam_tfrecord.direct_io import BlockFile
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.exchange.runs import PLACE_BYTES, Run, SortedIndex, index_sorted
 from beam_tfrecord.exchange.tally import Tally
@@ -18,7 +19,7 @@ from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import bin_shift
 from beam_tfrecord.rejects import write_rejects
 from beam_tfrecord.schema import Schema
-from beam_tfrecord.storage import WRITE_BYTES, write_all
+from beam_tfrecord.storage import WRITE_BYTES
 
 RUN_BYTES = 64 * 2**20
 
@@ -154,8 +155,12 @@ def write_run(
     """
     path = os.path.join(directory, name or f"run-{uuid.uuid4().hex}")
     # A run is read again soon and then thrown away: it is not worth a sync.
-    with open(path, "wb", buffering=0) as file:
+    file = BlockFile(path, will_sync=False)
+    try:
         for buffer in entries:
-            write_all(file, buffer)
-        write_all(file, memoryview(index.footer()))
+            file.write(buffer)
+        file.write(memoryview(index.footer()))
+        file.finish()
+    finally:
+        file.close()
     return Run(path, index.counts())
