@@ -135,7 +135,28 @@ static int kind_of_integer(bool negative, uint64_t magnitude) {
     return magnitude <= (uint64_t)INT64_MAX + negative ? CSV_BIG_INT : CSV_TEXT;
 }
 
+/* The kind of [-]digits[.digits] of moderate length, or 0 where the text is anything else.
+ *
+ * Nearly every number looks so, and to know its kind takes no value. */
+static int plain_number(const uint8_t *at, size_t bytes) {
+    enum { FEW_DIGITS = 15, FEW_BYTES = 32 }; /* 10^15 is less than 2^53 */
+    if (bytes > FEW_BYTES) return 0;
+    const uint8_t *end = at + bytes;
+    at += *at == '-';
+    if (end - at >= 2 && *at == '0' && is_digit(at[1])) return 0;
+    const uint8_t *start = at;
+    while (at < end && is_digit(*at)) at++;
+    ptrdiff_t whole = at - start;
+    if (at == end) return whole && whole <= FEW_DIGITS ? CSV_INT : 0;
+    if (*at++ != '.') return 0;
+    start = at;
+    while (at < end && is_digit(*at)) at++;
+    return at == end && whole + (at - start) ? CSV_FLOAT : 0;
+}
+
 int csv_kind(const uint8_t *at, size_t bytes) {
+    int plain = bytes ? plain_number(at, bytes) : 0;
+    if (plain) return plain;
     csv_trim(&at, &bytes);
     if (!bytes) return CSV_NOTHING;
     bool negative, flag;
