@@ -61,11 +61,13 @@ CASES: dict[str, Case] = {
     "source_order_few": Case(ours.source_order_few),
     "source_order_fast": Case(ours.source_order, fast=True),
     "roofline_source_order": Case(rooflines.roofline_source_order),
+    "roofline_source_order_direct": Case(rooflines.roofline_source_order_direct),
     "roofline_source_order_fast": Case(rooflines.roofline_source_order, fast=True),
     "shuffle": Case(ours.shuffle),
     "shuffle_few": Case(ours.shuffle_few),
     "shuffle_fast": Case(ours.shuffle, fast=True),
     "roofline_shuffle": Case(rooflines.roofline_shuffle),
+    "roofline_shuffle_direct": Case(rooflines.roofline_shuffle_direct),
     "roofline_shuffle_fast": Case(rooflines.roofline_shuffle, fast=True),
     "shuffle_csv": Case(ours.shuffle_csv),
     "map_rows": Case(ours.map_rows),
@@ -112,6 +114,22 @@ BARS: tuple[Bar, ...] = (
     ),
     Bar(
         "shuffle against its roofline", "rows_per_second", "shuffle", "roofline_shuffle", True, 0.5
+    ),
+    Bar(
+        "source order against its roofline past the page cache",
+        "rows_per_second",
+        "source_order",
+        "roofline_source_order_direct",
+        True,
+        0.6,
+    ),
+    Bar(
+        "shuffle against its roofline past the page cache",
+        "rows_per_second",
+        "shuffle",
+        "roofline_shuffle_direct",
+        True,
+        0.5,
     ),
     Bar(
         "shuffle in memory against its roofline",
