@@ -14,13 +14,18 @@ from beam_tfrecord._version import __version__
 
 if TYPE_CHECKING:
     from beam_tfrecord.batch import Batch
+    from beam_tfrecord.databases import ReadFromJdbc
     from beam_tfrecord.diff import diff
     from beam_tfrecord.errors import BeamTFRecordError
     from beam_tfrecord.job import plan, schema, write
     from beam_tfrecord.manifest import Manifest
+    from beam_tfrecord.preprocess.stage import Preprocess
     from beam_tfrecord.reader import load
+    from beam_tfrecord.repair import repair
     from beam_tfrecord.runners import pipeline
     from beam_tfrecord.schema import Feature, Schema
+    from beam_tfrecord.staging.job import extract
+    from beam_tfrecord.staging.transform import ExtractToParquet
     from beam_tfrecord.transforms import (
         AssignSplits,
         BatchRows,
@@ -28,7 +33,10 @@ if TYPE_CHECKING:
         MapBatches,
         MapRows,
         ReadFromCsv,
+        ReadFromImages,
+        ReadFromNumpy,
         ReadFromParquet,
+        ReadFromSql,
         ToExample,
         ToRows,
     )
@@ -41,21 +49,29 @@ __all__ = [
     "BatchRows",
     "BeamTFRecordError",
     "EncodeExamples",
+    "ExtractToParquet",
     "Feature",
     "Manifest",
     "MapBatches",
     "MapRows",
+    "Preprocess",
     "ReadFromCsv",
+    "ReadFromImages",
+    "ReadFromJdbc",
+    "ReadFromNumpy",
     "ReadFromParquet",
+    "ReadFromSql",
     "Schema",
     "ToExample",
     "ToRows",
     "WriteToTFRecord",
     "__version__",
     "diff",
+    "extract",
     "load",
     "pipeline",
     "plan",
+    "repair",
     "schema",
     "verify",
     "write",
@@ -63,16 +79,22 @@ __all__ = [
 
 _MODULE_OF = {
     "batch": ("Batch",),
+    "databases": ("ReadFromJdbc",),
     "diff": ("diff",),
     "errors": ("BeamTFRecordError",),
     "job": ("plan", "schema", "write"),
     "manifest": ("Manifest",),
+    "preprocess.stage": ("Preprocess",),
     "reader": ("load",),
+    "repair": ("repair",),
     "runners": ("pipeline",),
     "schema": ("Feature", "Schema"),
+    "staging.job": ("extract",),
+    "staging.transform": ("ExtractToParquet",),
     "transforms": (
         *("AssignSplits", "BatchRows", "EncodeExamples", "MapBatches", "MapRows"),
-        *("ReadFromCsv", "ReadFromParquet", "ToExample", "ToRows"),
+        *("ReadFromCsv", "ReadFromImages", "ReadFromNumpy", "ReadFromParquet", "ReadFromSql"),
+        *("ToExample", "ToRows"),
     ),
     "verify": ("verify",),
     "writing": ("WriteToTFRecord",),

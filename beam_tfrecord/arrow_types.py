@@ -2,17 +2,20 @@
 
 A type without children is a string in Arrow's own notation (``int64``, ``timestamp[us, tz=UTC]``,
 ``decimal128(10, 2)``); one with children is an object with a single key, such as
-``{"list": "float"}`` or ``{"struct": {"lat": "double", "lon": "double"}}``.
+``{"list": "float"}``, ``{"struct": {"lat": "double", "lon": "double"}}`` or, for NumPy arrays,
+``{"tensor": "float32", "shape": [28, null]}``.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.tensors import TensorType, dtype_of, join_tensor_types
 
 _PLAIN: dict[str, pa.DataType] = {
     str(plain): plain
@@ -52,6 +55,8 @@ _FIXED = re.compile(r"fixed_size_binary\[(\d+)\]")
 
 def type_to_json(arrow: pa.DataType) -> Any:
     """Return `arrow` as a JSON value."""
+    if isinstance(arrow, TensorType):
+        return arrow.to_json()
     if isinstance(arrow, pa.OpaqueType):
         return {"extension": arrow.type_name, "storage": type_to_json(arrow.storage_type)}
     if isinstance(arrow, pa.BaseExtensionType):
@@ -113,6 +118,8 @@ def _type_from_text(text: str) -> pa.DataType:
 
 
 def _nested_from_json(value: dict[str, Any]) -> pa.DataType:
+    if "tensor" in value:
+        return TensorType(dtype_of(value["tensor"]), value.get("shape"))
     if "extension" in value:
         return _extension_from_json(value)
     if "struct" in value:
@@ -152,6 +159,28 @@ def _extension_from_json(value: dict[str, Any]) -> pa.DataType:
     return pa.opaque(storage, name, "")
 
 
+def with_shape(arrow: pa.DataType, shape: Sequence[int]) -> pa.DataType:
+    """Return lists of the sizes `shape`, outermost first, of the values of `arrow`.
+
+    As many of its own lists as the shape has sizes are replaced; plain values are put into lists.
+
+    Raises:
+        UsageError: The shape has no positive sizes, or does not fit the lists of the type.
+    """
+    if not shape or not all(isinstance(size, int) and size > 0 for size in shape):
+        raise UsageError(f"shape {shape!r} is not a list of positive numbers")
+    item, sizes = arrow, []
+    while is_plain_list(item):
+        sizes.append(item.list_size if pa.types.is_fixed_size_list(item) else None)
+        item = item.value_type
+    fits = not sizes or len(sizes) == len(shape)
+    if not fits or any(own not in (None, new) for own, new in zip(sizes, shape, strict=False)):
+        raise UsageError(f"shape {list(shape)} does not fit values of type {arrow}")
+    for size in reversed(shape):
+        item = pa.list_(item, size)
+    return item
+
+
 def widen(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """Return the type that holds the values of both exactly, or None where there is none.
 
@@ -176,6 +205,8 @@ def widen(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return pa.large_string()
     if is_bytes(one) and is_bytes(other):
         return pa.large_binary()
+    if isinstance(one, TensorType) and isinstance(other, TensorType):
+        return join_tensor_types(one, other)
     if is_plain_list(one) and is_plain_list(other):
         item = widen(one.value_type, other.value_type)
         return None if item is None else pa.list_(item)

@@ -76,6 +76,21 @@ class Origin:
         return dataclasses.replace(self, rows=rows, sub=sub)
 
 
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Which part of its group of units a batch is, where the work may be resumed.
+
+    Attributes:
+        key: Tells the group, and the state of its files, from any other.
+        number: Position among the batches of the group, from 0.
+        is_last: The group ends here.
+    """
+
+    key: str
+    number: int
+    is_last: bool
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Batch:
     """Rows in columns, with their origin.
@@ -88,6 +103,9 @@ class Batch:
         split: Name of the split all rows belong to, once `AssignSplits` has run.
         rejects: Rows lost on the way to this batch, to be reported by the sink.
         encoded: True where the one column of `data` holds serialized examples, not values.
+        rows_read: Rows of the source that became this batch, however many are left of them; None
+            where each row is one.
+        part: Which part of its group this is; None where nothing is resumed.
     """
 
     data: pa.RecordBatch
@@ -96,6 +114,8 @@ class Batch:
     split: str | None = None
     rejects: tuple[Reject, ...] = ()
     encoded: bool = False
+    rows_read: int | None = None
+    part: Part | None = None
 
     def __post_init__(self) -> None:
         if self.origin is None:
@@ -111,6 +131,11 @@ class Batch:
         """Number of rows."""
         return int(self.data.num_rows)
 
+    @property
+    def rows_counted(self) -> int:
+        """Rows of the source that this batch stands for, the rejected ones included."""
+        return self.num_rows + len(self.rejects) if self.rows_read is None else self.rows_read
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield each row as a dict of Python values."""
         yield from self.data.to_pylist()
@@ -120,17 +145,19 @@ class Batch:
         return dataclasses.replace(self, **changes)
 
     def take(self, indices: Int64Array) -> Batch:
-        """Return the rows `indices`, in that order; rejects stay with the original."""
+        """Return the rows `indices`, in that order; rejects and counts stay with the original."""
         origin = None if self.origin is None else self.origin.take(indices, self.num_rows)
         data = self.data.take(pa.array(indices, pa.int64()))
-        return self.replace(data=data, origin=origin, rejects=())
+        read = None if self.rows_read is None else 0
+        return self.replace(data=data, origin=origin, rejects=(), rows_read=read)
 
     def slice(self, start: int, stop: int) -> Batch:
-        """Return the rows `start` to `stop`; rejects stay with the first slice."""
+        """Return the rows `start` to `stop`; rejects and counts stay with the first slice."""
         origin = None if self.origin is None else self.origin.slice(start, stop)
         rejects = self.rejects if start == 0 else ()
+        read = self.rows_read if start == 0 or self.rows_read is None else 0
         data = self.data.slice(start, stop - start)
-        return self.replace(data=data, origin=origin, rejects=rejects)
+        return self.replace(data=data, origin=origin, rejects=rejects, rows_read=read)
 
 
 def batch_from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, **fields: Any) -> Batch:

@@ -1,7 +1,7 @@
 """The command line: one command for each function, human words on stderr, data on stdout.
 
-Exit codes: 0 done, 1 the data is at fault, 2 the command is at fault, 130 interrupted. Nothing
-heavy is imported before a command needs it, so that ``--help`` is quick.
+Exit codes: 0 done, 1 the data is at fault, 2 the command is at fault, 130 interrupted,
+143 terminated. Nothing heavy is imported before a command needs it, so that ``--help`` is quick.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from typing import Any, NoReturn
 import click
 
 from beam_tfrecord._version import __version__
-from beam_tfrecord.cli_base import INTERRUPTED, Commands, Notes, debug_option, give, tell
+from beam_tfrecord.cli_base import INTERRUPTIONS, Commands, Notes, debug_option, give, tell
+from beam_tfrecord.cli_extract import extract
 from beam_tfrecord.cli_params import (
     BEAM_OPTIONS,
     BeamCommand,
     job_arguments,
+    manifest_mark,
     source_options,
     split_output,
     with_options,
@@ -35,7 +37,7 @@ PROGRAM = "beam-tfrecord"
 )
 @click.version_option(__version__, prog_name=PROGRAM)
 def cli() -> None:
-    """Turn CSV, Parquet and other tables into sharded, shuffled, split TFRecord datasets."""
+    """Turn tables, pictures, arrays and databases into sharded, shuffled, split datasets."""
 
 
 @cli.command(cls=BeamCommand)
@@ -57,27 +59,18 @@ def write(ctx: click.Context, /, paths: tuple[str, ...], **given: Any) -> None:
     beam_options = check_beam_options(ctx.meta[BEAM_OPTIONS])
     from beam_tfrecord import job
 
-    before = _mark(output)
+    before = manifest_mark(output)
     began_s = time.monotonic()
     with Notes() as notes:
         with Progress() as progress:
             manifest = job.write(
                 inputs, output, pipeline_options=beam_options, progress=progress, **arguments
             )
-        if before is not None and _mark(output) == before:
+        if before is not None and manifest_mark(output) == before:
             tell(f"{output} already holds this dataset: nothing to do")
             return
         tell(summary(manifest, output, seconds=time.monotonic() - began_s))
         notes.lines += [line for line in warnings_of(manifest, output) if line not in notes.lines]
-
-
-def _mark(output: str) -> tuple[int, int] | None:
-    """Return what changes when a manifest is replaced; None where there is none."""
-    try:
-        status = os.stat(os.path.join(output, "manifest.json"))
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
 
 
 @cli.command(cls=BeamCommand)
@@ -117,7 +110,7 @@ def schema(inputs: tuple[str, ...], from_: str | None, **given: Any) -> None:
         give(found.dumps().rstrip("\n"))
 
 
-for command in READING_COMMANDS:
+for command in (extract, *READING_COMMANDS):
     cli.add_command(command)
 
 
@@ -126,10 +119,10 @@ def main() -> NoReturn:
     try:
         cli.main(prog_name=PROGRAM)
     except SystemExit as error:
-        if error.code != INTERRUPTED:
+        if not isinstance(error.code, int) or error.code not in INTERRUPTIONS:
             raise
         # Threads of an interrupted pipeline may still wait for work: do not wait for them.
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(INTERRUPTED)
+        os._exit(error.code)
     raise SystemExit(0)

@@ -18,7 +18,9 @@ import click
 
 from beam_tfrecord.errors import BeamTFRecordError
 
-INTERRUPTED = 130
+INTERRUPTED = 128 + signal.SIGINT
+INTERRUPTIONS = (INTERRUPTED, 128 + signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _DEBUG = "beam_tfrecord.debug"
 _LOGGER = "beam_tfrecord"
@@ -51,29 +53,47 @@ class Commands(click.Group):
                 if ctx.meta.get(_DEBUG):
                     traceback.print_exc()
                 if interrupts or isinstance(error, KeyboardInterrupt):
-                    writing = ctx.invoked_subcommand == "write"
+                    writing = ctx.invoked_subcommand in ("write", "extract")
                     outcome = ": nothing was published" if writing else ""
-                    raise Failure(f"interrupted{outcome}", INTERRUPTED) from None
+                    code = 128 + interrupts[0] if interrupts else INTERRUPTED
+                    raise Failure(f"interrupted{outcome}", code) from None
                 raise _failure(error) from error
 
 
 @contextlib.contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """Give a list that grows by each interrupt; a runner may wrap the exception beyond knowing."""
+    """Give a list that grows by each interrupt; a runner may wrap the exception beyond knowing.
+
+    A job that writes is ended at once, wherever it is: what it has on the disk is good for the
+    next attempt at any moment, and its threads may be busy for long.
+    """
     seen: list[int] = []
 
     def interrupt(number: int, frame: types.FrameType | None) -> None:
+        # Once more, and there is no word and no wait.
+        signal.signal(number, signal.SIG_DFL)
         seen.append(number)
+        if (kept := _what_is_kept()) is not None:
+            Failure(f"interrupted: {kept}", 128 + number).show()
+            sys.stderr.flush()
+            os._exit(128 + number)
         signal.default_int_handler(number, frame)
 
     if threading.current_thread() is not threading.main_thread():
         yield seen
         return
-    before = signal.signal(signal.SIGINT, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
     try:
         yield seen
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _what_is_kept() -> str | None:
+    """Return what a job that is under way leaves; None where there is none."""
+    running = sys.modules.get("beam_tfrecord.running")
+    return None if running is None else running.what_is_kept()
 
 
 def _failure(error: Exception) -> Failure:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS, Option
+from beam_tfrecord.options import EXTRACT_OPTIONS, SOURCE_OPTIONS, WRITE_OPTIONS, Option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -107,7 +107,16 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
 
 def job_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keyword arguments of `write` and `plan`: sources' own options in one mapping."""
-    arguments = {option.keyword: given[option.keyword] for option in WRITE_OPTIONS}
+    return _arguments(WRITE_OPTIONS, given)
+
+
+def extract_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keyword arguments of `extract`, likewise."""
+    return _arguments(EXTRACT_OPTIONS, given)
+
+
+def _arguments(options: Iterable[Option], given: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = {option.keyword: given[option.keyword] for option in options}
     return arguments | {"source_options": source_options(given)}
 
 
@@ -152,3 +161,11 @@ def split_output(paths: Sequence[str]) -> tuple[list[str], str]:
     if os.path.isfile(output):
         raise click.UsageError(f"OUTPUT, the last path, is the file {output!r}: give a directory")
     return inputs, output
+
+
+def manifest_mark(output: str) -> str | None:
+    """Return what changes when the manifest of an output is replaced; None where there is none."""
+    from beam_tfrecord.storage import absolute_path, status
+
+    entry = status(os.path.join(absolute_path(output), "manifest.json"))
+    return None if entry is None else entry.version

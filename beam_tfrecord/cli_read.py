@@ -1,4 +1,4 @@
-"""The commands that read a dataset: show, head, verify, diff. None of them imports Beam."""
+"""The commands that read a dataset: show, head, verify, diff, repair. None imports Beam."""
 
 from __future__ import annotations
 
@@ -114,10 +114,33 @@ def diff(ctx: click.Context, a: str, b: str, as_json: bool) -> None:
         ctx.exit(DATA_AT_FAULT)
 
 
+@click.command()
+@click.argument("dataset")
+@click.argument("output")
+@json_option
+@debug_option
+@click.pass_context
+def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None:
+    """Write what is intact of DATASET to OUTPUT, and tell what is lost; exit 1 if anything is."""
+    from beam_tfrecord.repair import repair as repair_dataset
+
+    done = repair_dataset(dataset, output)
+    if as_json:
+        give(_json(done.to_json()))
+    else:
+        for lost in done.lost:
+            give(str(lost))
+    fewer = sum(done.lost_examples.values())
+    lost_text = f"{_count(fewer, 'example')} lost" if fewer else "no example lost"
+    tell(f"wrote {_count(done.manifest.examples, 'intact example')}, {lost_text}")
+    if not done.is_whole:
+        ctx.exit(DATA_AT_FAULT)
+
+
 def _json(value: Any) -> str:
     from beam_tfrecord.show_json import json_value
 
     return json.dumps(json_value(value), indent=2, ensure_ascii=False)
 
 
-READING_COMMANDS = (show, head, verify, diff)
+READING_COMMANDS = (show, head, verify, diff, repair)

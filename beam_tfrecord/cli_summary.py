@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.progress import format_seconds
 from beam_tfrecord.sizes import format_size
+from beam_tfrecord.storage import absolute_path, file_size
 
 if TYPE_CHECKING:
     from beam_tfrecord.manifest import Manifest
@@ -59,8 +60,9 @@ def _losses(manifest: Manifest) -> list[str]:
 def _size(manifest: Manifest, output: str) -> str:
     if not manifest.compression:
         return format_size(manifest.bytes)
-    paths = [os.path.join(output, shard.path) for shard in manifest.shards]
-    stored = sum(os.path.getsize(path) for path in paths)
+    directory = absolute_path(output)
+    paths = [os.path.join(directory, shard.path) for shard in manifest.shards]
+    stored = sum(file_size(path) for path in paths)
     return f"{format_size(stored)} compressed from {format_size(manifest.bytes)}"
 
 

@@ -10,12 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.code_templates import FILES, KERAS, TF, TORCH
+from beam_tfrecord.code_templates import FILES, KERAS, PARSE, TF, TORCH
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.feature_spec import FIXED, VARYING, Reading, readings
 from beam_tfrecord.leaves import BYTES, FLOAT, INT64, VALUES, Leaf, leaves, schema_leaves
 from beam_tfrecord.manifest import Manifest, manifest_path
+from beam_tfrecord.reader_tf_tensors import tensor_decodings
 from beam_tfrecord.schema import Feature, Schema
+from beam_tfrecord.storage import is_remote
 from beam_tfrecord.type_kinds import is_text
 
 KINDS = ("tf", "keras", "torch")
@@ -42,6 +44,11 @@ def reading_code(
     makers = {"tf": _tf_code, "keras": _keras_code, "torch": _torch_code}
     if kind not in makers:
         raise UsageError(f"there is no code for {kind!r}: choose one of {', '.join(KINDS)}")
+    if is_remote(path):
+        raise UsageError(
+            f"there is no code that reads {os.fspath(path)!r} by itself: use beam_tfrecord.load, "
+            "or copy the dataset to a local directory"
+        )
     filled = [name for name, split in manifest.splits.items() if split.examples]
     if not filled:
         raise UsageError(f"dataset {os.fspath(path)!r} has no examples: there is nothing to read")
@@ -66,7 +73,24 @@ def _quoted(text: str | bytes) -> str:
 def _tf_code(
     manifest: Manifest, filled: list[str], label: str | None, common: dict[str, str]
 ) -> str:
-    return TF.substitute(common, features=feature_lines(manifest.schema))
+    decoded = _decoding_lines(manifest.schema)
+    return TF.substitute(
+        common,
+        features=feature_lines(manifest.schema),
+        parsing=PARSE.substitute(decoded="\n".join(decoded)) if decoded else "",
+        parse="parse" if decoded else "lambda batch: tf.io.parse_example(batch, FEATURES)",
+    )
+
+
+def _decoding_lines(schema: Schema) -> list[str]:
+    """Return the lines that make tensors of bytes, for arrays that all have one shape."""
+    lines = []
+    for decoding in tensor_decodings(schema):
+        if decoding.is_simple:
+            name, sizes = _quoted(decoding.column), [-1, *(decoding.shape or ())]
+            raw = f"tf.io.decode_raw(parsed[{name}], tf.{decoding.dtype})"
+            lines.append(f"    parsed[{name}] = tf.reshape({raw}, {sizes})")
+    return lines
 
 
 def feature_lines(schema: Schema) -> str:

@@ -29,19 +29,32 @@ $features
 }
 
 
-def read(split, batch_size=256):
+${parsing}def read(split, batch_size=256):
     """Return the examples of a split in batches, as dicts of tensors."""
     files, examples = shard_files(split)
     records = tf.data.TFRecordDataset(files, compression_type=$compression)
     records = records.apply(tf.data.experimental.assert_cardinality(examples))
     batches = records.batch(batch_size)
-    parsed = batches.map(lambda batch: tf.io.parse_example(batch, FEATURES), tf.data.AUTOTUNE)
+    parsed = batches.map($parse, tf.data.AUTOTUNE)
     return parsed.prefetch(tf.data.AUTOTUNE)
 
 
 for batch in read($split).take(1):
     for name, values in batch.items():
         print(name, values)
+'''
+)
+
+# What the program above has besides where tensors are stored as bytes.
+PARSE = Template(
+    '''\
+def parse(batch):
+    """Return the tensors of a batch; arrays are stored as their bytes."""
+    parsed = tf.io.parse_example(batch, FEATURES)
+$decoded
+    return parsed
+
+
 '''
 )
 

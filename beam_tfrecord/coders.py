@@ -6,11 +6,13 @@ writes the rows of the slice alone. Importing this module registers the coder.
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 
 import apache_beam as beam
 import pyarrow as pa
 
+import beam_tfrecord.tensors  # noqa: F401 - registers its type with Arrow
 from beam_tfrecord.batch import Batch
 
 
@@ -22,17 +24,18 @@ class BatchCoder(beam.coders.Coder):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, value.data.schema) as writer:
             writer.write_batch(value.data)
-        rest = (value.origin, value.group, value.split, value.rejects, value.encoded)
+        fields = dataclasses.fields(value)[1:]
+        rest = tuple(getattr(value, field.name) for field in fields)
         head = pickle.dumps(rest, protocol=pickle.HIGHEST_PROTOCOL)
         return b"".join((len(head).to_bytes(8, "little"), head, sink.getvalue()))
 
     def decode(self, encoded: bytes) -> Batch:
         """Return the batch that `encode` wrote."""
         end = 8 + int.from_bytes(encoded[:8], "little")
-        origin, group, split, rejects, is_encoded = pickle.loads(encoded[8:end])
+        rest = pickle.loads(encoded[8:end])
         with pa.ipc.open_stream(pa.py_buffer(encoded).slice(end)) as reader:
             data = reader.read_next_batch()
-        return Batch(data, origin, group, split, rejects, is_encoded)
+        return Batch(data, *rest)
 
     def is_deterministic(self) -> bool:
         """A batch is never a grouping key."""

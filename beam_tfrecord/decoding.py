@@ -18,9 +18,17 @@ from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.leaves import Leaf, leaves, tensor_shape, value_count
 from beam_tfrecord.lowering_lists import BoolArray, Int64Array, Layer, take_values
+from beam_tfrecord.lowering_tensors import raise_tensors
 from beam_tfrecord.raising import list_of, raise_values, tensor_storage
 from beam_tfrecord.schema import Feature, Schema
-from beam_tfrecord.type_kinds import bare_type, is_extension, is_list, is_tensor, is_uuid
+from beam_tfrecord.type_kinds import (
+    bare_type,
+    is_extension,
+    is_list,
+    is_numpy_tensor,
+    is_tensor,
+    is_uuid,
+)
 
 
 class Decoder:
@@ -132,6 +140,10 @@ class _Builder:
         arrow = bare_type(arrow)
         if is_tensor(arrow):
             return _Built(self._tensor(arrow, name), ())
+        if is_numpy_tensor(arrow):
+            parts = (name, f"{name}{self._separator}shape", f"{name}{self._separator}dtype")
+            own = {part: self.leaves[part] for part in parts if part in self.leaves}
+            return _Built(raise_tensors(arrow, own, self._columns, self._rows), ())
         if is_extension(arrow) and not is_uuid(arrow):
             storage, layers = self._built(arrow.storage_type, name, depth, nullable)
             return _Built(pa.ExtensionArray.from_storage(arrow, storage), layers)

@@ -18,7 +18,7 @@ from beam_tfrecord.schema import Feature, Schema
 
 UInt64Array = npt.NDArray[np.uint64]
 
-_SETTINGS = ("order", "seed", "compression", "key", "group", "place", "fingerprint")
+_SETTINGS = ("order", "seed", "compression", "key", "group", "place", "split_by", "fingerprint")
 
 
 @dataclasses.dataclass(frozen=True)

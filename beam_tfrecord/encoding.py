@@ -18,7 +18,13 @@ import pyarrow as pa
 from beam_tfrecord import native
 from beam_tfrecord.arena import Arena
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.encoding_faults import Faults, RowReject, kernel_message, value_text
+from beam_tfrecord.encoding_faults import (
+    Faults,
+    RowReject,
+    kernel_message,
+    null_list_message,
+    value_text,
+)
 from beam_tfrecord.errors import SchemaConflict, UsageError
 from beam_tfrecord.leaves import schema_leaves
 from beam_tfrecord.lowering import lower, needs_lowering
@@ -176,6 +182,8 @@ class Encoder:
                     code = native.REJECT_CODES[native.NULL_IN_LIST]
                     value = value_text(array[row])
                     message = kernel_message(native.NULL_IN_LIST, feature.name, value)
+                    if feature.fill is not None:
+                        message = null_list_message(feature.name)
                     faults.add(row, feature.name, code, message, value)
         return pa.RecordBatch.from_arrays(leaves, names=self._names)
 

@@ -65,6 +65,14 @@ def kernel_message(code: int, name: str = "", value: str = "") -> str:
     return "the example would be larger than 2147483647 bytes: leave columns out or split the row"
 
 
+def null_list_message(name: str) -> str:
+    """Say why a row was rejected that has a null where a fill is no value."""
+    return (
+        f"a list of column {name!r} has a null list or struct in it, which a fill cannot replace: "
+        "put an empty one there"
+    )
+
+
 def value_text(value: pa.Scalar) -> str:
     """Return a value for a human, cut to `MAX_VALUE_CHARS`."""
     if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):

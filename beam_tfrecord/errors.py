@@ -4,8 +4,10 @@
     ├── DataError              the data is at fault (exit code 1)
     │   ├── SchemaConflict     two places of the input disagree about a type
     │   └── RejectedRows       more rows were rejected than the budget allows
-    └── UsageError             the call or the command is at fault (exit code 2)
-        └── TargetExists       a dataset, or something else, is in the way
+    ├── UsageError             the call or the command is at fault (exit code 2)
+    │   └── TargetExists       a dataset, or something else, is in the way
+    └── StorageError           a remote filesystem failed for good (exit code 1)
+        └── LeaseLost          another job has taken the output over
 
 Messages are lower case and say what, where, and what to do about it.
 """
@@ -39,3 +41,13 @@ class UsageError(BeamTFRecordError):
 
 class TargetExists(UsageError):
     """Something is in the way at the output, or another job is at work there."""
+
+
+class StorageError(BeamTFRecordError):
+    """A remote filesystem failed, and trying again did not help."""
+
+    exit_code = 1
+
+
+class LeaseLost(StorageError):
+    """The output directory is another job's by now."""

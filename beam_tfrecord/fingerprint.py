@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.manifest import FORMAT
 from beam_tfrecord.publish import Identity as Identity
-from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.base import InputFile, Source
 
 if TYPE_CHECKING:
     from beam_tfrecord.job import Settings
@@ -21,29 +21,60 @@ def identity(settings: Settings, files: Sequence[InputFile]) -> Identity:
 
     The fingerprint covers the settings that decide the output, the text of the map function's
     module, and names and sizes of the input files; not where the output is, nor runner, workers,
-    batch size or reject budget. A function whose text is not known has none, and such a job is
-    never taken for one that was done before.
+    batch size or reject budget. A function whose text is not known has none, nor has an
+    input whose files do not tell that it changed; such a job is never taken for one that was done
+    before.
     """
-    listed = [{"path": file.name, "bytes": file.bytes} for file in files]
-    source = {"kind": settings.source.kind, "files": listed}
-    if settings.map is not None and settings.map.sha256 is None:
-        return Identity("", source)
-    options: dict[str, Any] = dataclasses.asdict(settings.source)  # type: ignore[call-overload]
-    options.pop("paths", None)
-    text = json.dumps(
-        {
-            "format": FORMAT,
-            "source": source,
-            "options": options,
-            "layout": dataclasses.asdict(settings.layout),
-            "map": _map_of(settings),
-            "schema": None if settings.schema is None else settings.schema.to_json(),
-            "limit": settings.limit,
-        },
-        default=_as_text,
-        sort_keys=True,
+    source = source_of(settings.source, files)
+    transform = None if settings.transform is None else settings.transform.identity()
+    is_known = (settings.map is None or settings.map.sha256 is not None) and (
+        settings.transform is None or transform is not None
     )
-    return Identity(hashlib.sha256(text.encode()).hexdigest()[:32], source)
+    if not (is_known and settings.source.is_stable):
+        return Identity("", source)
+    told = {
+        "format": FORMAT,
+        "source": source,
+        "options": options_of(settings.source),
+        "layout": dataclasses.asdict(settings.layout),
+        "map": _map_of(settings),
+        "schema": None if settings.schema is None else settings.schema.to_json(),
+        "limit": settings.limit,
+        **({} if transform is None else {"transform": transform}),
+    }
+    return Identity(hash_of(told), source)
+
+
+def source_of(source: Source, files: Sequence[InputFile]) -> dict[str, Any]:
+    """Return what a manifest tells of the input."""
+    return {"kind": source.kind, "files": [_listed(file) for file in files], **source.facts}
+
+
+def options_of(source: Source) -> dict[str, Any]:
+    """Return the options of a source; which files it reads is told apart from them."""
+    options: dict[str, Any] = dataclasses.asdict(source)  # type: ignore[call-overload]
+    options.pop("paths", None)
+    return options
+
+
+def hash_of(told: Mapping[str, Any]) -> str:
+    """Return the fingerprint of all that decides an output, 32 hex digits."""
+    text = json.dumps(told, default=_as_text, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def input_sha256(files: Sequence[InputFile]) -> str:
+    """Return a hash that changes when a file is edited, also where its size stays the same.
+
+    It tells of one place alone: a copy of the same files may have other modification times.
+    """
+    listed = sorted((file.name, file.bytes, file.version, file.digest) for file in files)
+    return hashlib.sha256(repr(listed).encode()).hexdigest()
+
+
+def _listed(file: InputFile) -> dict[str, Any]:
+    listed = {"path": file.name, "bytes": file.bytes}
+    return listed if not file.digest else {**listed, "files": file.inside, "digest": file.digest}
 
 
 def _map_of(settings: Settings) -> list[str | None] | None:

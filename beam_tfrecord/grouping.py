@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from beam_tfrecord.sources.base import Unit
 
 GROUP_BYTES = 64 * 2**20
+# Groups grow once there are so many of them.
+_MANY_GROUPS = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +49,12 @@ def group_units(units: Iterable[Unit], group_bytes: int = GROUP_BYTES) -> list[G
     if pending:
         groups.append(Group(len(groups), first, tuple(pending)))
     return groups
+
+
+def grown(units: Iterable[Unit], least_bytes: int, most_bytes: int) -> int:
+    """Return the size of groups that are few where there is much, yet enough for many workers."""
+    total = sum(unit.encoded_bytes for unit in units)
+    return max(least_bytes, min(most_bytes, total // _MANY_GROUPS))
 
 
 def one_group(units: Sequence[Unit]) -> list[Group]:

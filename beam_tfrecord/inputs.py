@@ -26,11 +26,12 @@ _KINDS_BY_SUFFIX: dict[str, str] = {
     **dict.fromkeys((".csv", ".tsv"), "csv"),
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
     **dict.fromkeys((".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp"), "images"),
+    **dict.fromkeys((".jpe", ".jfif", ".tif", ".tiff"), "images"),
     **dict.fromkeys((".npy", ".npz"), "numpy"),
     **dict.fromkeys((".db", ".sqlite", ".sqlite3"), "sql"),
 }
 _COMPRESSION_SUFFIXES = (".gz", ".bz2", ".zst", ".xz", ".lz4")
-_FILE_SCHEMES = ("file", "gs", "s3", "hdfs", "http", "https")
+_FILE_SCHEMES = ("file", "gs", "s3", "hdfs", "azfs", "http", "https")
 
 # One look at a directory of ten million images must not list all of them.
 _FILES_LOOKED_AT = 1000
@@ -55,8 +56,11 @@ def detect_kind(inputs: Inputs, *, from_: str | None = None) -> str:
     first_path, first = kinds[0]
     for path, kind in kinds[1:]:
         if kind != first:
+            from beam_tfrecord.sources.sql_secrets import without_password
+
             raise UsageError(
-                f"{first_path!r} is {first} but {path!r} is {kind}: "
+                f"{without_password(first_path)!r} is {first} but {without_password(path)!r} is "
+                f"{kind}: "
                 "give inputs of one kind, or pass --from"
             )
     return _check_kind(first)
@@ -91,7 +95,7 @@ def make_source(
     given = _defaults_by_suffix(kind, paths) | dict(options or {})
     if columns is not None:
         given["columns"] = tuple(columns)
-    known = {field.name for field in dataclasses.fields(source)} - {"paths"}
+    known = {field.name for field in dataclasses.fields(source) if field.init} - {"paths"}
     for keyword in given:
         if keyword not in known:
             near = difflib.get_close_matches(keyword, known, n=1)
@@ -130,9 +134,17 @@ def _kind_of(path: str) -> str:
         return "sql"
     path = path.removeprefix("file://")
     if os.path.isdir(path):
+        from beam_tfrecord.staging.manifest import is_stage
+
+        if is_stage(path):
+            return "parquet"
         return _kind_of_files(path, _visible_files(path))
     if kind := _KINDS_BY_SUFFIX.get(_suffix(path)):
         return kind
+    if colon and scheme != "file":
+        from beam_tfrecord.sources.remote_files import remote_entries
+
+        return _kind_of_files(path, (entry.path for entry in remote_entries(path)))
     if os.path.exists(path) or colon:
         raise UsageError(
             f"cannot tell what {path!r} holds from its name: pass --from csv|parquet|…"

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import datetime
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_tfrecord import fingerprint
-from beam_tfrecord.errors import BeamTFRecordError, UsageError
-from beam_tfrecord.faults import recorded_fault
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.inputs import make_source
 from beam_tfrecord.layout import Layout, parse_compression
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.mapping import MapFunction, load_map
+from beam_tfrecord.preprocess.request import Request, Transform, make_request
 from beam_tfrecord.rejects import RejectBudget, parse_budget
 from beam_tfrecord.schema import Schema
 from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
-from beam_tfrecord.sources.base import InputFile, Source
+from beam_tfrecord.sources.base import Source
 from beam_tfrecord.splits import make_splits
-from beam_tfrecord.storage import lease, remove_tree
-from beam_tfrecord.target import Target, check_free, directory_target
-from beam_tfrecord.watching import watch
+from beam_tfrecord.storage import read_bytes
+from beam_tfrecord.target import Target, directory_target
 
 if TYPE_CHECKING:
     from beam_tfrecord.progress import Progress
@@ -46,6 +42,7 @@ class Settings:
         overwrite: Replace another dataset.
         runner: Name of the Beam runner.
         pipeline_options: Further Beam options, as on a command line.
+        transform: Preprocessing; None: rows go as they are.
     """
 
     source: Source
@@ -58,6 +55,12 @@ class Settings:
     overwrite: bool
     runner: str
     pipeline_options: tuple[str, ...]
+    transform: Request | None = None
+
+    @property
+    def is_mapped(self) -> bool:
+        """True where rows go through a user's function."""
+        return self.map is not None
 
     @property
     def is_direct(self) -> bool:
@@ -85,6 +88,11 @@ def make_settings(
     schema: Schema | str | os.PathLike[str] | None = None,
     columns: Sequence[str] | None = None,
     map: Callable[..., Any] | str | None = None,
+    transform: Transform | None = None,
+    step: Sequence[str] = (),
+    transform_fn: str | os.PathLike[str] | None = None,
+    fit: str = "train",
+    raw_too: bool = False,
     max_rejects: int | str = 0,
     overwrite: bool = False,
     runner: str = "direct",
@@ -103,8 +111,13 @@ def make_settings(
     codec = parse_compression(compression)
     if limit is not None and limit < 1:
         raise UsageError(f"limit {limit} is not a number of rows")
+    source = make_source(inputs, from_=from_, columns=columns, options=source_options)
+    if split_column is None and not splits:
+        split_column = source.default_split_column()
+    if group is None and splits and function is None:
+        group = source.default_group
     return Settings(
-        source=make_source(inputs, from_=from_, columns=columns, options=source_options),
+        source=source if shuffle else source.in_order(),
         target=directory_target(output),
         layout=Layout(
             splits=make_splits(splits, column=split_column, group=tuple(group or ())),
@@ -122,6 +135,9 @@ def make_settings(
         overwrite=overwrite,
         runner=runner,
         pipeline_options=tuple(pipeline_options),
+        transform=make_request(
+            transform, step=step, transform_fn=transform_fn, fit=fit, raw_too=raw_too
+        ),
     )
 
 
@@ -130,10 +146,10 @@ def _schema(schema: Schema | str | os.PathLike[str] | None) -> Schema | None:
         return schema
     path = os.fspath(schema)
     try:
-        with open(path, encoding="utf-8") as file:
-            return Schema.loads(file.read(), where=path)
+        return Schema.loads(read_bytes(path).decode(), where=path)
     except OSError as error:
-        raise UsageError(f"cannot read schema {path!r}: {error.strerror}") from error
+        reason = error.strerror or "no such file"
+        raise UsageError(f"cannot read schema {path!r}: {reason}") from error
 
 
 def write(
@@ -154,6 +170,11 @@ def write(
     schema: Schema | str | os.PathLike[str] | None = None,
     columns: Sequence[str] | None = None,
     map: Callable[..., Any] | str | None = None,
+    transform: Transform | None = None,
+    step: Sequence[str] = (),
+    transform_fn: str | os.PathLike[str] | None = None,
+    fit: str = "train",
+    raw_too: bool = False,
     max_rejects: int | str = 0,
     overwrite: bool = False,
     runner: str = "direct",
@@ -164,7 +185,8 @@ def write(
     """Write input as a dataset.
 
     Where the output already holds this dataset, made from the same input with the same settings,
-    nothing is done.
+    nothing is done. A job that was stopped, however it was, leaves the old dataset or none; the
+    same call again goes on from there.
 
     Args:
         inputs: Files, globs or directories.
@@ -183,6 +205,12 @@ def write(
         schema: Schema to enforce, or the path of its JSON.
         columns: Columns to read.
         map: Function of a row, or ``module:function``, or ``file.py:function``.
+        transform: Preprocessing by tensorflow-transform: steps as dicts, the path of their JSON,
+            or a preprocessing function (also as ``module:function`` or ``file.py:function``).
+        step: Further steps, such as ``"zscore=fare,distance"``.
+        transform_fn: A dataset whose fitted function to use instead.
+        fit: The split that statistics are made of.
+        raw_too: Keep the raw values of changed columns too, named ``…_raw``.
         max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
         overwrite: Replace another dataset in the output.
         runner: ``direct``, or the name of any Beam runner.
@@ -200,64 +228,9 @@ def write(
     arguments = dict(locals())
     progress = arguments.pop("progress")
     settings = make_settings(**arguments)
-    files = list(settings.source.files())
-    identity = fingerprint.identity(settings, files)
-    present = _same_dataset(settings, identity)
-    if present is not None:
-        return present
-    os.makedirs(settings.target.directory, exist_ok=True)
-    with lease(settings.target.directory):
-        # Another job may have published here since the first look.
-        present = _same_dataset(settings, identity)
-        if present is not None:
-            return present
-        for leftover in settings.target.leftovers():
-            remove_tree(leftover)
-        return _run(settings, files, identity, progress)
+    from beam_tfrecord.running import run
 
-
-def _same_dataset(settings: Settings, identity: fingerprint.Identity) -> Manifest | None:
-    """Return the manifest at the target where it is that of this very job.
-
-    Raises:
-        TargetExists: Another dataset is there, and it is not to be overwritten.
-    """
-    present = None
-    if os.path.exists(settings.target.manifest):
-        with contextlib.suppress(BeamTFRecordError):
-            present = Manifest.load(settings.target.manifest)
-    known = identity.fingerprint
-    if present is not None and known and present.fingerprint == known:
-        return present
-    check_free(settings.target, overwrite=settings.overwrite)
-    return None
-
-
-def _run(
-    settings: Settings,
-    files: Sequence[InputFile],
-    identity: fingerprint.Identity,
-    progress: Progress | None,
-) -> Manifest:
-    import beam_tfrecord.composing as composing
-
-    directory = settings.target.temporary((identity.fingerprint or os.urandom(8).hex())[:12])
-    os.makedirs(directory)
-    try:
-        started = datetime.datetime.now(datetime.timezone.utc).isoformat()
-        input_bytes = sum(file.bytes for file in files)
-        with watch(directory, input_bytes, progress):
-            composing.run_write(
-                settings, identity, directory, input_bytes=input_bytes, job={"started": started}
-            )
-    except Exception as error:
-        fault = recorded_fault(directory)
-        if fault is not None:
-            raise fault from error
-        raise
-    finally:
-        remove_tree(directory)
-    return Manifest.load(settings.target.manifest)
+    return run(settings, progress)
 
 
 def plan(inputs: Inputs, output: str | os.PathLike[str], **arguments: Any) -> dict[str, Any]:

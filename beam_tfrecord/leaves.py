@@ -3,7 +3,8 @@
 A column of plain values is one feature. A nested column is several, named after the way to them:
 ``point/lat`` for a field, ``tags/key`` and ``tags/value`` for a map, ``grid/row_lengths_1`` for the
 lengths of the lists inside the outermost list (the partitions of `tf.io.RaggedFeature`), and
-``pixels/shape`` for a tensor stored as bytes. Such a feature is called a *leaf* of its column.
+``pixels/shape`` for a tensor stored as bytes, with ``pixels/dtype`` where it is an array of NumPy.
+Such a feature is called a *leaf* of its column.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.schema import Feature, Schema
+from beam_tfrecord.tensors import item_type
 from beam_tfrecord.type_kinds import (
     bare_type,
     is_binary,
     is_extension,
     is_list,
+    is_numpy_tensor,
     is_temporal,
     is_tensor,
     is_text,
@@ -33,7 +36,7 @@ BYTES, FLOAT, INT64 = 1, 2, 3
 # The largest precision whose every value lies within int64.
 INT64_DIGITS = 18
 
-VALUES, ROW_LENGTHS, SHAPE = "values", "row_lengths", "shape"
+VALUES, ROW_LENGTHS, SHAPE, DTYPE = "values", "row_lengths", "shape", "dtype"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +48,8 @@ class Leaf:
         kind: `BYTES`, `FLOAT` or `INT64`.
         type: Arrow type of one value before it is stored.
         column: Name of the column.
-        role: ``values``; ``row_lengths``: lengths of nested lists; ``shape``: that of a tensor.
+        role: ``values``; ``row_lengths``: lengths of nested lists; ``shape`` and ``dtype``: those
+            of a tensor.
         depth: Number of lists around a value; 0 for a scalar.
         shape: The fixed shape of the values of one example; None where their number varies.
         nullable: Whether an example may lack the feature.
@@ -135,7 +139,7 @@ def tensor_shape(arrow: pa.DataType, column: str) -> tuple[int, ...]:
 _STORE_CURES = {
     "text": "only numbers, booleans and times can become text",
     "bytes": "only float64 values can be kept as their 8 bytes",
-    "values": "only tensors can become a flat list",
+    "values": "only tensors of numbers can become a flat list",
 }
 
 
@@ -169,6 +173,8 @@ class _Walk:
         arrow = bare_type(arrow)
         if is_tensor(arrow):
             yield from self._tensor(arrow, name, sizes, nullable)
+        elif is_numpy_tensor(arrow):
+            yield from self._numpy_tensor(arrow, name, sizes, nullable)
         elif is_extension(arrow) and not is_uuid(arrow):
             yield from self.leaves(arrow.storage_type, name, sizes, nullable)
         elif pa.types.is_struct(arrow):
@@ -219,11 +225,7 @@ class _Walk:
         self, arrow: pa.DataType, name: str, sizes: tuple[int | None, ...], nullable: bool
     ) -> Iterator[Leaf]:
         shape = tensor_shape(arrow, self._column)
-        if sizes:
-            raise UsageError(
-                f"column {self._column!r} has tensors inside lists: "
-                "use one tensor a row, or nested lists"
-            )
+        self._refuse_lists(sizes)
         part = Leaf(name, BYTES, arrow, self._column, shape=(), nullable=nullable)
         if self._store == "values":
             self.store_used = True
@@ -238,6 +240,35 @@ class _Walk:
         yield dataclasses.replace(
             part, name=below, kind=INT64, type=pa.int64(), role=SHAPE, depth=1, shape=(len(shape),)
         )
+
+    def _numpy_tensor(
+        self, arrow: pa.DataType, name: str, sizes: tuple[int | None, ...], nullable: bool
+    ) -> Iterator[Leaf]:
+        self._refuse_lists(sizes)
+        shape, part = arrow.fixed_shape, Leaf(name, BYTES, arrow, self._column, nullable=nullable)
+        if self._store == "values" and arrow.is_number:
+            self.store_used = True
+            kind = FLOAT if arrow.dtype.kind not in "biu" else INT64
+            depth, item = 1 if shape is None else len(shape), item_type(arrow.dtype)
+            yield dataclasses.replace(part, kind=kind, type=item, depth=depth, shape=shape)
+            if shape is not None:
+                return
+        else:
+            yield dataclasses.replace(part, shape=())
+        below = f"{name}{self._separator}"
+        rank = None if arrow.shape is None else (len(arrow.shape),)
+        of_shape = dataclasses.replace(part, kind=INT64, type=pa.int64(), role=SHAPE, depth=1)
+        yield dataclasses.replace(of_shape, name=f"{below}shape", shape=rank)
+        if not self.store_used:
+            name = f"{below}dtype"
+            yield dataclasses.replace(part, name=name, type=pa.string(), role=DTYPE, shape=())
+
+    def _refuse_lists(self, sizes: tuple[int | None, ...]) -> None:
+        if sizes:
+            raise UsageError(
+                f"column {self._column!r} has tensors inside lists: "
+                "use one tensor a row, or nested lists"
+            )
 
     def _kind_and_store(self, arrow: pa.DataType) -> tuple[int, str]:
         kind = _auto_kind(arrow)

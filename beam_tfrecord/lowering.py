@@ -27,6 +27,7 @@ from beam_tfrecord.lowering_lists import (
     open_list,
     open_map,
 )
+from beam_tfrecord.lowering_tensors import lower_tensors
 from beam_tfrecord.lowering_text import fixed_binary, to_text, uuid_to_text
 from beam_tfrecord.schema import Feature
 from beam_tfrecord.type_kinds import (
@@ -34,6 +35,7 @@ from beam_tfrecord.type_kinds import (
     is_binary,
     is_extension,
     is_list,
+    is_numpy_tensor,
     is_temporal,
     is_tensor,
     is_text,
@@ -103,6 +105,8 @@ class _Lowering:
         array, arrow = bare_array(array), bare_type(arrow)
         if is_tensor(arrow):
             yield from self._tensor(array.storage, arrow)
+        elif is_numpy_tensor(arrow):
+            yield from lower_tensors(array, arrow, store=self._feature.store)
         elif is_extension(arrow) and not is_uuid(arrow):
             storage = array.storage if is_extension(array.type) else array
             yield from self.leaves(storage, arrow.storage_type, layers, dense=dense)

@@ -25,12 +25,14 @@ from beam_tfrecord.lowering_lists import (
     open_list,
     open_map,
 )
+from beam_tfrecord.lowering_tensors import enforce_tensors
 from beam_tfrecord.lowering_text import from_text, to_text, uuid_from_text, uuid_to_text
 from beam_tfrecord.type_kinds import (
     bare_type,
     is_binary,
     is_extension,
     is_list,
+    is_numpy_tensor,
     is_tensor,
     is_text,
     is_uuid,
@@ -94,6 +96,12 @@ def _enforce_extension(array: pa.Array, target: pa.DataType) -> Enforced:
         return Enforced(pc.cast(uuid_to_text(array.storage), target))
     if is_uuid(target) and is_text(source):
         return _checked(array, uuid_from_text)
+    if is_numpy_tensor(source) or (is_numpy_tensor(target) and not pa.types.is_null(source)):
+        both = is_numpy_tensor(source) and is_numpy_tensor(target)
+        made = enforce_tensors(array, target) if both else None
+        if made is None:
+            raise NoConversion
+        return Enforced(made)
     storage = array.storage if is_extension(source) else array
     if not is_extension(target):
         return enforce(storage, target)

@@ -16,9 +16,13 @@ from typing import Any
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.schema import Schema
+from beam_tfrecord.storage import absolute_path, exists, is_directory, read_bytes
 
 FORMAT = "beam_tfrecord/1"
 MANIFEST_NAME = "manifest.json"
+
+# What decides the split of a row.
+BY_BYTES, BY_GROUP, BY_COLUMN, ASSIGNED = "bytes", "group", "column", "assigned"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +72,8 @@ class Manifest:
         key: Columns that decide the order; None: where a row was read.
         group: Columns that decide the split; None: the example's bytes.
         place: What a place follows from: ``origin``, ``key`` or ``bytes``.
+        split_by: What a split follows from: the example's ``bytes``, the columns of its ``group``,
+            a ``column`` with its name, or ``assigned`` by an earlier step; None: there is one.
         schema: The features, with what was observed of them.
         source: Kind and files of the input; None where it came through Beam code.
         rejects: Rows that could not be written: ``{"rows": …, "xxh64": …}``.
@@ -88,6 +94,7 @@ class Manifest:
     rejects: Mapping[str, Any]
     sidecars: Mapping[str, str]
     splits: Mapping[str, Split]
+    split_by: str | None = None
 
     @property
     def examples(self) -> int:
@@ -116,6 +123,7 @@ class Manifest:
             "key": None if self.key is None else list(self.key),
             "group": None if self.group is None else list(self.group),
             "place": self.place,
+            "split_by": self.split_by,
             "schema": self.schema.to_json(),
             "source": self.source,
             "rejects": dict(self.rejects),
@@ -132,7 +140,7 @@ class Manifest:
 
     def dumps(self) -> str:
         """Return the text of ``manifest.json``."""
-        return _sealed(self.to_json())
+        return sealed(self.to_json())
 
     @classmethod
     def loads(cls, text: str, *, where: str = MANIFEST_NAME) -> Manifest:
@@ -144,12 +152,14 @@ class Manifest:
         try:
             value = json.loads(text)
             if value["format"] != FORMAT:
+                if str(value["format"]).startswith("beam_tfrecord-stage/"):
+                    raise DataError(f"{where} is that of a stage: write it as a dataset first")
                 raise DataError(
                     f"{where} has format {value['format']!r}, not {FORMAT!r}: "
                     "read it with the version of beam_tfrecord that wrote it"
                 )
             seal = value.pop("xxh64")
-            if _sealed(value) != text:
+            if sealed(value) != text:
                 raise DataError(f"{where} was changed after it was written (hash {seal})")
             return _from_json(value)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -168,8 +178,7 @@ class Manifest:
         """
         file = manifest_path(path)
         try:
-            with open(file, encoding="utf-8") as opened:
-                text = opened.read()
+            text = read_bytes(file).decode()
         except (FileNotFoundError, NotADirectoryError):
             raise UsageError(f"no dataset at {os.fspath(path)!r}: there is no {file!r}") from None
         except UnicodeDecodeError as error:
@@ -179,15 +188,20 @@ class Manifest:
 
 def manifest_path(path: str | os.PathLike[str]) -> str:
     """Return the path of the manifest of a dataset's directory, file prefix, or itself."""
-    text = os.fspath(path)
-    if text.endswith(".json") and not os.path.isdir(text):
+    text = os.fspath(path).removeprefix("file://")
+    if text.endswith(".json") and not is_directory(text):
         return text
-    if not os.path.isdir(text) and os.path.exists(f"{text}-{MANIFEST_NAME}"):
+    if not is_directory(text) and exists(f"{text}-{MANIFEST_NAME}"):
         return f"{text}-{MANIFEST_NAME}"
     return os.path.join(text, MANIFEST_NAME)
 
 
-def _sealed(value: Mapping[str, Any]) -> str:
+def directory_of(manifest_file: str) -> str:
+    """Return the absolute path of the directory that a manifest's paths are relative to."""
+    return os.path.dirname(absolute_path(manifest_file))
+
+
+def sealed(value: Mapping[str, Any]) -> str:
     """Return JSON text, a top-level key a line, with the hash of itself as last field."""
     lines = [f'  "{key}": {_compact(item)}' for key, item in value.items() if key != "splits"]
     lines.append('  "splits": {' + ",".join(_split_lines(value["splits"])) + "\n  }")
@@ -222,6 +236,7 @@ def _from_json(value: dict[str, Any]) -> Manifest:
         key=columns(value["key"]),
         group=columns(value["group"]),
         place=value["place"],
+        split_by=value.get("split_by"),
         schema=Schema.from_json(value["schema"]),
         source=value["source"],
         rejects=value["rejects"],

@@ -15,16 +15,17 @@ from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.faults import recorded
 from beam_tfrecord.hints import returned_schema
-from beam_tfrecord.reading import reader_of
+from beam_tfrecord.reading import NO_SCHEMA, NOTHING, reader_of
+from beam_tfrecord.resume import TYPES, Keep, kept_schema
 from beam_tfrecord.row_types import RowTypes, types_of
-from beam_tfrecord.rows import call_on_rows, mapped_batch
+from beam_tfrecord.rows import call_on_rows, line_of, mapped_batch
 from beam_tfrecord.schema import Schema
 
 RowFunction = Callable[[dict[str, Any]], Any]
 
 
 @dataclasses.dataclass(eq=False)
-class _Chain(beam.PTransform):
+class Chain(beam.PTransform):
     """A reader followed by a transform: what gives mapped batches anew."""
 
     reader: beam.PTransform
@@ -34,6 +35,7 @@ class _Chain(beam.PTransform):
         super().__init__()
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
+        """Read, then take the step."""
         return begin | "Read" >> self.reader | "Step" >> self.step
 
 
@@ -43,7 +45,7 @@ def remember_reader(
     """Let later transforms read mapped rows anew."""
     reader = reader_of(before)
     if reader is not None:
-        after.beam_tfrecord_reader = _Chain(reader, step)
+        after.beam_tfrecord_reader = Chain(reader, step)
 
 
 @dataclasses.dataclass(eq=False)
@@ -61,11 +63,13 @@ class MapRows(beam.PTransform):
         function: A function, or a `beam.DoFn` with a plain `process(row)`.
         schema: Types of the mapped rows.
         faults: Directory where an error of the data is recorded for the launcher.
+        resume: Directory of a job that may be resumed, where types that were found are kept.
     """
 
     function: RowFunction | beam.DoFn
     schema: Schema | pa.Schema | None = None
     faults: str | None = None
+    resume: str | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -75,15 +79,18 @@ class MapRows(beam.PTransform):
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Map every batch."""
         mapped = batches | "MapBatch" >> beam.ParDo(
-            _MapRows(self.function, self.faults), self._types(batches)
+            _MapRows(self.function, self.faults), self.types(batches)
         ).with_output_types(Batch)
         remember_reader(batches, mapped, self)
         return mapped
 
-    def _types(self, batches: beam.PCollection[Batch]) -> Any:
+    def types(self, batches: beam.PCollection[Batch]) -> Any:
+        """Return the schema of the mapped rows, or a side input that will have it."""
         given = as_arrow_schema(self.schema)
         if given is None and not isinstance(self.function, beam.DoFn):
             given = returned_schema(getattr(self.function, "function", self.function))
+        if given is None:
+            given = kept_schema(self.resume, TYPES)
         if given is not None:
             return given
         reader = reader_of(batches)
@@ -91,12 +98,13 @@ class MapRows(beam.PTransform):
             raise UsageError(
                 "MapRows cannot read these batches a second time to infer types: pass schema="
             )
+        merge = Keep(_merge_types, self.resume, TYPES)
         inferred = (
             batches.pipeline
             | "ReadToInfer" >> reader
             | "InferTypes" >> beam.ParDo(_InferTypes(self.function, self.faults))
             | "GatherTypes" >> beam.combiners.ToList()
-            | "MergeTypes" >> beam.ParDo(recorded(_merge_types, self.faults))
+            | "MergeTypes" >> beam.ParDo(recorded(merge, self.faults, instead=[NO_SCHEMA]))
         )
         return beam.pvalue.AsSingleton(inferred)
 
@@ -139,6 +147,13 @@ class _RowDoFn(beam.DoFn):
 
 class _MapRows(_RowDoFn):
     def process(self, batch: Batch, schema: pa.Schema) -> Iterator[Batch]:
+        yield from recorded(self._map, self._faults)((batch, schema))
+
+    def _map(self, task: tuple[Batch, pa.Schema]) -> Iterator[Batch]:
+        batch, schema = task
+        if not batch.data.num_columns:
+            yield batch
+            return
         mapped = call_on_rows(batch, self._call)
         yield mapped_batch(batch, mapped, schema)
 
@@ -197,8 +212,13 @@ def map_batch(
     Raises:
         DataError: It returns no record batch, or another number of rows with `keeps_rows`.
     """
+    if not batch.data.num_columns:
+        yield batch
+        return
     try:
         data = function(batch.data)
+    except MemoryError:
+        raise
     except Exception as error:
         yield from _rejected_batch(batch, error)
         return
@@ -222,15 +242,16 @@ def map_batch(
 
 
 def _rejected_batch(batch: Batch, error: Exception) -> Iterator[Batch]:
-    """Turn a batch into rejects; one of no rows is left out, since it holds nothing to lose."""
-    if not batch.num_rows and not batch.rejects:
-        return
+    """Turn a batch into rejects; one of no rows holds nothing to lose."""
     unit = "" if batch.origin is None else batch.origin.unit
     numbers = (
         np.full(batch.num_rows, -1)
         if batch.origin is None
         else batch.origin.row_numbers(batch.num_rows)
     )
-    message = f"{type(error).__name__}: {error}"
+    message = f"{type(error).__name__}: {error}{line_of(error)}"
     rejects = tuple(Reject(unit, int(number), "", "map-error", message) for number in numbers)
-    yield batch.slice(0, 0).replace(rejects=(*batch.rejects, *rejects))
+    # No columns: what the function would have made of them is not known.
+    yield batch.replace(
+        data=NOTHING, origin=None, rejects=(*batch.rejects, *rejects), rows_read=batch.rows_counted
+    )

@@ -7,44 +7,10 @@ import.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, Literal
-
-Form = Literal[
-    "text", "count", "number", "choice", "switch", "off", "names", "words", "types", "char"
-]
-"""How a flag's text becomes a value: ``switch`` gives True and ``off`` False where the flag is
-there, ``names`` splits at commas, ``words`` is a flag that may be repeated, ``types`` reads
-``column=type,…``, ``char`` is one character, ``count`` a number or text that the function reads,
-and the others are plain."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Option:
-    """One option.
-
-    Attributes:
-        keyword: Name of the argument of `write`, or of the field of a source's options.
-        flag: What is typed.
-        help: One sentence.
-        default: Value where the flag is not there; the same in the function.
-        form: How the flag's text becomes a value.
-        metavar: What stands for the value in the help.
-        choices: The possible values of a ``choice``.
-        least: Smallest value of a ``number``, where it has one.
-        sources: Kinds of input that have this option; empty: it is an argument of `write`.
-    """
-
-    keyword: str
-    flag: str
-    help: str
-    default: Any = None
-    form: Form = "text"
-    metavar: str | None = None
-    choices: tuple[str, ...] = ()
-    least: int | None = None
-    sources: tuple[str, ...] = ()
-
+from beam_tfrecord.option import Option as Option
+from beam_tfrecord.options_images import IMAGE_OPTIONS
+from beam_tfrecord.options_numpy import NUMPY_OPTIONS
+from beam_tfrecord.options_preprocess import PREPROCESS_OPTIONS
 
 FROM = Option(
     "from_",
@@ -103,6 +69,7 @@ WRITE_OPTIONS: tuple[Option, ...] = (
         "Python function of a row: module:function or file.py:function.",
         metavar="FUNCTION",
     ),
+    *PREPROCESS_OPTIONS,
     Option(
         "max_rejects",
         "--max-rejects",
@@ -120,6 +87,15 @@ WRITE_OPTIONS: tuple[Option, ...] = (
         metavar="NAME",
     ),
 )
+
+# What `extract` takes of them.
+EXTRACT_OPTIONS: tuple[Option, ...] = tuple(
+    option
+    for option in WRITE_OPTIONS
+    if option.keyword in ("from_", "limit", "columns", "max_rejects", "overwrite", "runner")
+)
+
+_SQL = ("sql",)
 
 SOURCE_OPTIONS: tuple[Option, ...] = (
     Option(
@@ -162,19 +138,126 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
     Option(
         "types",
         "--types",
-        "Types of columns, instead of inferred ones (CSV).",
+        "Types of columns, instead of inferred ones (CSV, SQL), or of raw bytes (NumPy).",
         form="types",
         metavar="col=type,…",
-        sources=("csv",),
+        sources=("csv", "sql", "numpy"),
     ),
     Option(
         "union",
         "--union",
-        "Columns that a file lacks are null there (CSV, Parquet).",
+        "Columns that a file lacks are null there (CSV, Parquet, NumPy, tables of images).",
         False,
         "switch",
-        sources=("csv", "parquet"),
+        sources=("csv", "parquet", "images", "numpy"),
     ),
+    Option("table", "--table", "Table or view to read (SQL).", metavar="NAME", sources=_SQL),
+    Option("query", "--query", "SELECT to read instead (SQL).", metavar="SQL", sources=_SQL),
+    Option("where", "--where", "Condition on the rows (SQL).", metavar="SQL", sources=_SQL),
+    Option(
+        "partition_column",
+        "--partition-column",
+        "Column to cut the rows by, instead of the key (SQL).",
+        metavar="C",
+        sources=_SQL,
+    ),
+    Option(
+        "partitions",
+        "--partitions",
+        "Parts to read side by side (SQL).  [default: by rows and bytes]",
+        form="number",
+        metavar="N",
+        least=1,
+        sources=_SQL,
+    ),
+    Option(
+        "max_connections",
+        "--max-connections",
+        "Connections to read over at a time, on all workers together (SQL).",
+        form="number",
+        metavar="N",
+        least=1,
+        sources=_SQL,
+    ),
+    Option(
+        "row_count",
+        "--no-row-count",
+        "Do not count the rows to compare (SQL).",
+        True,
+        "off",
+        sources=_SQL,
+    ),
+    Option(
+        "arrays",
+        "--arrays",
+        "What becomes of array columns (SQL).",
+        "refuse",
+        "choice",
+        choices=("refuse", "text", "list"),
+        sources=_SQL,
+    ),
+    Option("username", "--username", "User of the database (SQL).", metavar="U", sources=_SQL),
+    Option(
+        "password_env",
+        "--password-env",
+        "Environment variable that holds the password where the database is read (SQL).",
+        metavar="VAR",
+        sources=_SQL,
+    ),
+    Option(
+        "password_file",
+        "--password-file",
+        "File that holds the password there (SQL).",
+        metavar="FILE",
+        sources=_SQL,
+    ),
+    Option(
+        "session_init",
+        "--session-init",
+        "Statement that every connection runs first; may be repeated (SQL).",
+        (),
+        "words",
+        "SQL",
+        sources=_SQL,
+    ),
+    Option(
+        "statement_timeout_s",
+        "--statement-timeout",
+        "Seconds after which a statement is given up (SQL).",
+        form="number",
+        metavar="S",
+        least=1,
+        sources=_SQL,
+    ),
+    Option(
+        "fetch_rows",
+        "--fetch-rows",
+        "Rows that a driver fetches at a time (SQL).",
+        form="number",
+        metavar="N",
+        least=1,
+        sources=_SQL,
+    ),
+    Option("driver", "--driver", "Class of a JDBC driver (SQL).", metavar="CLASS", sources=_SQL),
+    Option(
+        "jars",
+        "--jar",
+        "Jar of a JDBC driver: path, URL or Maven coordinates; may be repeated (SQL).",
+        (),
+        "words",
+        "JAR",
+        sources=_SQL,
+    ),
+    Option(
+        "properties",
+        "--properties",
+        "Further properties of the connection (SQL).",
+        form="types",
+        metavar="key=value,…",
+        sources=_SQL,
+    ),
+    *IMAGE_OPTIONS,
+    *NUMPY_OPTIONS,
 )
 
 

@@ -12,6 +12,12 @@ from beam_tfrecord.sources.base import Unit
 if TYPE_CHECKING:
     from beam_tfrecord.job import Settings
 
+_FIRST_PASSES = {
+    "csv": "scan for row ends",
+    "parquet": "read footers",
+    "sql": "ask the catalogue and count",
+}
+
 # An exchange writes every record twice and reads it once more.
 _EXCHANGE_WRITES = 2
 
@@ -22,12 +28,13 @@ def plan_of(settings: Settings) -> dict[str, Any]:
 
     scans = settings.source.all_scans()
     units = settings.source.all_units(scans)
+    settings.source.release()
     groups = one_group(units) if settings.limit else group_units(units)
     encoded = sum(unit.encoded_bytes for unit in units)
     return {
         "input": {
             "kind": settings.source.kind,
-            "files": len({unit.file.name for unit in units}),
+            "files": sum({unit.file.name: unit.file.inside for unit in units}.values()),
             "bytes": sum(unit.input_bytes for unit in units),
             "rows": _rows(units, settings.limit),
         },
@@ -35,13 +42,19 @@ def plan_of(settings: Settings) -> dict[str, Any]:
         "groups": len(groups),
         "passes": _passes(settings),
         "order": "shuffled" if settings.layout.shuffle else "source",
-        "place": "key" if settings.layout.key else "origin",
+        "place": _place(settings, units),
         "exchange": "none: one pass" if settings.is_direct else "files",
         "estimated_record_bytes": encoded,
         "estimated_temporary_bytes": encoded * (1 if settings.is_direct else _EXCHANGE_WRITES),
         "splits": _splits(settings, encoded),
         "output": settings.target.directory,
     }
+
+
+def _place(settings: Settings, units: list[Unit]) -> str:
+    if settings.layout.key:
+        return "key"
+    return "origin" if settings.source.numbers_rows(units) else "bytes"
 
 
 def _rows(units: list[Unit], limit: int | None) -> int | None:
@@ -56,7 +69,7 @@ def _passes(settings: Settings) -> list[str]:
     """Name the passes over the input."""
     source = settings.source
     infers = not source.infers_from_scans
-    passes = ["scan for row ends" if infers else "read footers"]
+    passes = [_FIRST_PASSES[source.kind]] if source.kind in _FIRST_PASSES else []
     if infers and (settings.schema is None or settings.map is not None):
         passes.append("infer types")
     if (
@@ -66,6 +79,8 @@ def _passes(settings: Settings) -> list[str]:
         and returned_schema(settings.map.function) is None
     ):
         passes.append("run the map once to infer its types")
+    if settings.transform is not None and settings.transform.fitted is None:
+        passes.append("make statistics of the rows to fit on")
     return [*passes, "read and encode"]
 
 

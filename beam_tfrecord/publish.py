@@ -1,34 +1,34 @@
-"""Publishing: shards get their names, then the manifest is written, last and at once.
-
-Whatever happens on the way, there is never a manifest that points to something missing: the old
-manifest goes away before the first shard is replaced, and leftovers of the old dataset go away
-after the new manifest is there.
-"""
+"""Publishing: finished shards become a dataset, with its schema and manifest."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from beam_tfrecord import native
-from beam_tfrecord.errors import BeamTFRecordError, UsageError
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.merge import MASK64, Piece
 from beam_tfrecord.exchange.plan import split_order
 from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.labels import LABELS_FILE, labels_text
 from beam_tfrecord.layout import Layout
-from beam_tfrecord.manifest import Manifest, Shard, Split
-from beam_tfrecord.rejects import collect_rejects, save_rejects
-from beam_tfrecord.storage import put, sync_directory
+from beam_tfrecord.manifest import (
+    ASSIGNED,
+    BY_BYTES,
+    BY_COLUMN,
+    BY_GROUP,
+    Manifest,
+    Shard,
+    Split,
+)
+from beam_tfrecord.preprocess.request import fitted_files
+from beam_tfrecord.publishing import put_in_place
+from beam_tfrecord.rejects import SAVED_FILE, join_rejects
+from beam_tfrecord.storage import Lease, read_bytes
 from beam_tfrecord.target import Target
 from beam_tfrecord.tfmd import schema_pbtxt
-
-REJECTS_FILE = "rejects/rejects-00000.parquet"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,10 @@ def publish(
     tally: Tally,
     pieces: Sequence[Piece],
     *,
+    directory: str,
     job: Mapping[str, Any],
+    fitted: str | None = None,
+    lease: Lease | None = None,
 ) -> Manifest:
     """Turn finished shards into a dataset.
 
@@ -61,15 +64,27 @@ def publish(
         identity: What it was made from.
         tally: Sums over all rows.
         pieces: The shards under their temporary names.
+        directory: The job's temporary directory, where all of them are.
         job: What varies from run to run, for ``job.json``.
+        fitted: Directory of the preprocessing function that the rows went through.
+        lease: The right to write there, which is checked before every step; None: nobody else
+            writes.
+
+    Raises:
+        LeaseLost: The directory is another job's by now; nothing of that job was touched.
     """
     splits = named_shards(pieces, layout)
-    rejects = collect_rejects(tally.reject_files)
+    saved = os.path.join(directory, SAVED_FILE)
+    rejects = join_rejects(tally.reject_files, saved)
     schema = tally.final_schema()
     sidecars = {
         "schema.json": schema.dumps().encode(),
         "schema.pbtxt": schema_pbtxt(schema).encode(),
     }
+    if labels := next((feature.labels for feature in schema.features if feature.labels), ()):
+        sidecars[LABELS_FILE] = labels_text(labels)
+    if fitted is not None:
+        sidecars |= {name: read_bytes(os.path.join(fitted, name)) for name in fitted_files(fitted)}
     manifest = Manifest(
         fingerprint=identity.fingerprint,
         content=f"{sum(piece.content for piece in pieces) & MASK64:016x}",
@@ -81,27 +96,26 @@ def publish(
         place=_place_of(layout, tally),
         schema=schema,
         source=identity.source,
-        rejects={"rows": rejects.num_rows, "xxh64": _hash_of(rejects)},
+        rejects={"rows": rejects.rows, "xxh64": rejects.xxh64},
         sidecars={
             target.name(name): f"{native.xxh64(data, 0):016x}" for name, data in sidecars.items()
         },
         splits={
             name: Split(tuple(shard for shard, _ in shards)) for name, shards in splits.items()
         },
+        split_by=_split_by(layout, tally),
     )
-    old = _take_away_old_manifest(target)
-    for shards in splits.values():
-        for shard, piece in shards:
-            os.replace(piece.path, os.path.join(target.directory, shard.path))
-    for name, data in sidecars.items():
-        put(target.path(name), data)
-    _publish_rejects(target, rejects)
-    stored = {shard.path: piece.stored_bytes for s in splits.values() for shard, piece in s}
-    put(target.path("job.json"), (json.dumps({**job, "stored_bytes": stored}, indent=1)).encode())
-    sync_directory(target.directory)
-    put(target.manifest, manifest.dumps().encode())
-    sync_directory(target.directory)
-    _remove_leftovers(target, old, manifest)
+    published = [pair for shards in splits.values() for pair in shards]
+    put_in_place(
+        target,
+        [(shard.path, piece) for shard, piece in published],
+        manifest.dumps(),
+        sidecars=sidecars,
+        rejects=rejects,
+        directory=directory,
+        job=job,
+        lease=lease,
+    )
     return manifest
 
 
@@ -148,42 +162,11 @@ def _place_of(layout: Layout, tally: Tally) -> str:
     return "bytes" if tally.places_by_bytes else "origin"
 
 
-def _hash_of(rejects: pa.Table) -> str:
-    text = json.dumps(rejects.to_pylist(), ensure_ascii=False, sort_keys=True)
-    return f"{native.xxh64(text.encode(), 0):016x}"
-
-
-def _publish_rejects(target: Target, rejects: pa.Table) -> None:
-    path = target.path(REJECTS_FILE)
-    if rejects.num_rows:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        save_rejects(rejects, path)
-    else:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            os.remove(path)
-        # Files that are not ours keep the directory.
-        with contextlib.suppress(OSError):
-            os.rmdir(os.path.dirname(path))
-
-
-def _take_away_old_manifest(target: Target) -> Manifest | None:
-    """Remove the manifest of the dataset that is replaced; return it if it can be read."""
-    if not os.path.exists(target.manifest):
+def _split_by(layout: Layout, tally: Tally) -> str | None:
+    if tally.splits_assigned:
+        return ASSIGNED
+    if layout.splits.column is not None:
+        return BY_COLUMN
+    if layout.splits.is_single:
         return None
-    old = None
-    with contextlib.suppress(BeamTFRecordError):
-        old = Manifest.load(target.manifest)
-    os.remove(target.manifest)
-    sync_directory(target.directory)
-    return old
-
-
-def _remove_leftovers(target: Target, old: Manifest | None, new: Manifest) -> None:
-    """Remove the files that only the replaced dataset had; others are not ours to touch."""
-    if old is None:
-        return
-    kept = {shard.path for shard in new.shards} | set(new.sidecars)
-    for path in [*(shard.path for shard in old.shards), *old.sidecars]:
-        if path not in kept and os.path.dirname(path) == "":
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(os.path.join(target.directory, path))
+    return BY_GROUP if layout.group else BY_BYTES

@@ -37,8 +37,11 @@ def raise_values(column: Any, arrow: pa.DataType, leaf: Leaf) -> pa.Array:
     if pa.types.is_decimal(arrow):
         return pc.cast(pc.cast(stored, pa.decimal256(19, 0)), arrow)
     if pa.types.is_boolean(arrow):
-        # A cast would take any other number for true.
-        return _as(_as(stored, pa.uint8()), arrow)
+        # A cast takes any other number for true.
+        if np.any(wrong := column.values & ~1):
+            value = column.values[np.argmax(wrong != 0)]
+            raise pa.ArrowInvalid(f"value {value} is neither 0 nor 1")
+        return _as(stored, arrow)
     return _as(stored, arrow)
 
 

@@ -16,10 +16,13 @@ import pyarrow as pa
 
 from beam_tfrecord.decoding import Decoder
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.manifest import Manifest, Shard, manifest_path
+from beam_tfrecord.manifest import Manifest, Shard, directory_of, manifest_path
+from beam_tfrecord.reader_batches import rebatch as rebatch
 from beam_tfrecord.reader_blocks import RecordBlock, read_blocks
 from beam_tfrecord.reader_values import arrays_of, python_rows
 from beam_tfrecord.schema import Schema
+from beam_tfrecord.staging.manifest import is_stage
+from beam_tfrecord.storage import exists, file_size
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -36,10 +39,11 @@ def load(
     split: str | None = None,
     columns: Iterable[str] | None = None,
 ) -> Dataset:
-    """Open a dataset; only its manifest is read.
+    """Open a dataset; only its manifest is read, or the footers of staged Parquet files.
 
     Args:
-        path: Its directory, its file prefix, or its manifest.
+        path: Its directory, its file prefix, or its manifest; or Parquet files, which have the one
+            split ``data``.
         split: The split to read; None: all of them, one after the other in the manifest's order.
         columns: The columns to read, in this order; None: all.
 
@@ -47,14 +51,28 @@ def load(
         UsageError: There is no dataset, or no such split or column.
         DataError: The manifest is damaged.
     """
-    manifest = Manifest.load(path)
+    opened = _open(path)
+    manifest = opened.manifest
     if split is not None and split not in manifest.splits:
         known = ", ".join(manifest.splits) or "none"
         raise UsageError(f"split {split!r} does not exist: the splits are {known}")
     schema = manifest.schema if columns is None else manifest.schema.select(_names(columns))
     names = tuple(manifest.splits) if split is None else (split,)
-    directory = os.path.dirname(os.path.abspath(manifest_path(path)))
-    return Dataset(directory, manifest, names, schema)
+    return dataclasses.replace(opened, split_names=names, schema=schema)
+
+
+def _open(path: str | os.PathLike[str]) -> Dataset:
+    """Return all splits and columns of a dataset, or of Parquet files."""
+    staged = is_stage(path)
+    if staged or not exists(manifest_path(path)):
+        from beam_tfrecord.reader_parquet import is_parquet, open_parquet
+
+        if staged or is_parquet(path):
+            return open_parquet(path)
+    manifest = Manifest.load(path)
+    return Dataset(
+        directory_of(manifest_path(path)), manifest, tuple(manifest.splits), manifest.schema
+    )
 
 
 def _names(columns: Iterable[str]) -> list[str]:
@@ -110,7 +128,7 @@ class Dataset:
         """
         for shard in self.shards:
             try:
-                size = os.path.getsize(self.path(shard))
+                size = file_size(self.path(shard))
             except FileNotFoundError:
                 raise DataError(
                     f"{self.path(shard)!r} is missing: restore it or write the dataset again"
@@ -203,6 +221,20 @@ class Dataset:
         """
         return arrays_of(self.arrow(), self.schema, defaults or {})
 
+    def memmap(
+        self, directory: str | os.PathLike[str], *, defaults: Mapping[str, Any] | None = None
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Return all rows as memory-mapped arrays, as `numpy` does.
+
+        The first call writes their files to `directory`.
+
+        Raises:
+            UsageError: Values of a column have no fixed width, or are missing without a default.
+        """
+        from beam_tfrecord.reader_memmap import memory_mapped
+
+        return memory_mapped(self, directory, defaults or {})
+
     def tf(self, batch_size: int | None = None, **options: Any) -> tf.data.Dataset:
         """Return a ``tf.data.Dataset`` of parsed examples.
 
@@ -265,24 +297,3 @@ def _required(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         if seen.nullable and not field.nullable:
             raise DataError(f"a value of column {field.name!r} is missing")
     return batch
-
-
-def rebatch(batches: Iterable[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `batches` in batches of exactly `batch_rows`, but for the last."""
-    held: list[pa.RecordBatch] = []
-    held_rows = 0
-    for batch in batches:
-        start = 0
-        while held_rows + batch.num_rows - start >= batch_rows:
-            stop = start + batch_rows - held_rows
-            yield _joined([*held, batch.slice(start, stop - start)])
-            held, held_rows, start = [], 0, stop
-        if start < batch.num_rows:
-            held.append(batch.slice(start))
-            held_rows += batch.num_rows - start
-    if held:
-        yield _joined(held)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -7,7 +7,6 @@ for the format.
 from __future__ import annotations
 
 import dataclasses
-import io
 import os
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, cast
@@ -18,6 +17,7 @@ from isal import igzip, isal_zlib
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.storage import open_read
 
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
@@ -128,9 +128,9 @@ def read_blocks(
         )
 
     try:
-        with open(name, "rb", buffering=0) as file:
+        with open_read(name) as file:
             known = _sniff(file) if compression is None else compression
-            stream = _open_stream(cast(BinaryIO, file), known)
+            stream = _open_stream(file, known)
             yield from _Scanner(stream, on_fault or fail).blocks(block_bytes)
     except FileNotFoundError:
         raise DataError(f"{name!r} is missing: restore it or write the dataset again") from None
@@ -144,20 +144,21 @@ def read_records(
         yield from block.payloads()
 
 
-def _sniff(file: io.RawIOBase | io.FileIO) -> str:
+def _sniff(file: BinaryIO) -> str:
     """Tell whether a file is compressed, and rewind it.
 
     A plain file may begin with the magic number of gzip, as a record's length; then the CRC of
     that length follows.
     """
-    head = file.read(_HEADER_BYTES) or b""
+    head = file.read(_HEADER_BYTES)
     file.seek(0)
     if not head.startswith(_GZIP_MAGIC):
         return ""
-    return "" if len(head) == _HEADER_BYTES and _is_header(head) else "GZIP"
+    return "" if len(head) == _HEADER_BYTES and is_header(head) else "GZIP"
 
 
-def _is_header(head: Any) -> bool:
+def is_header(head: Any) -> bool:
+    """Tell whether 12 bytes are a length with its checksum."""
     crc = int.from_bytes(bytes(head[_LENGTH_BYTES:_HEADER_BYTES]), "little")
     return bool(native.masked_crc32c(head[:_LENGTH_BYTES]) == crc)
 
@@ -229,7 +230,7 @@ class _Scanner:
             at += position
             self._report(at, reason, records)
             size = FRAME_BYTES + int.from_bytes(data[at : at + _LENGTH_BYTES].tobytes(), "little")
-            if not _is_header(data[at : at + _HEADER_BYTES]) or size > len(data) - at:
+            if not is_header(data[at : at + _HEADER_BYTES]) or size > len(data) - at:
                 self._ended = True
                 return np.concatenate(parts), records, len(data)
             at += size
@@ -240,7 +241,7 @@ class _Scanner:
     def _check_next(self, data: UInt8Array, at: int, records: int) -> int:
         """Return `at`, or the end where the length that begins there is not sound."""
         head = data[at : at + _HEADER_BYTES]
-        if len(head) == _HEADER_BYTES and not _is_header(head):
+        if len(head) == _HEADER_BYTES and not is_header(head):
             self._report(at, "the checksum of the length does not match", records)
             self._ended = True
             return len(data)

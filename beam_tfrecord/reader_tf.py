@@ -7,8 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.reader_images import IMAGE, pictures_of
+from beam_tfrecord.reader_parquet import ParquetDataset
+from beam_tfrecord.reader_tf_remote import remote_examples
+from beam_tfrecord.reader_tf_tensors import tensor_decodings
 from beam_tfrecord.reader_values import check_defaults
 from beam_tfrecord.schema import Schema
+from beam_tfrecord.storage import is_remote
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -34,15 +39,23 @@ def tf_dataset(
     cache: bool | str = False,
     prefetch: bool = True,
     deterministic: bool = True,
+    interleave: int | None = None,
     rename: Mapping[str, str] | None = None,
     shard: tuple[int, int] | None = None,
     drop_remainder: bool = False,
+    image_size: tuple[int, int] | None = None,
+    decode: bool = True,
 ) -> tf.data.Dataset:
     """Return the parsed examples, by the feature spec of the schema; the cardinality is exact.
 
     A list comes as a ragged tensor and a value that may be missing, without a default, as a
-    sparse one; booleans and times are int64. Keras's ``fit`` refuses text among the features:
-    choose `columns` without it, or encode it in the model.
+    sparse one; booleans and times are int64. A tensor or a float64 that is stored as bytes is
+    decoded; tensors whose first axes differ make a ragged batch. Keras's ``fit`` refuses text
+    among the features: choose `columns` without it, or encode it in the model.
+
+    Pictures (the column ``image`` of `ReadFromImages`) are decoded to RGB, float32 from 0 to 255,
+    shape `[height, width, 3]`. Without `columns` they alone are given, with the label as int32: as
+    by ``keras.utils.image_dataset_from_directory``.
 
     Args:
         dataset: From `load`.
@@ -57,65 +70,103 @@ def tf_dataset(
         cache: True keeps the serialized examples in memory, a path in a file.
         prefetch: Prepare batches while the model is busy.
         deterministic: False lets shards and batches overtake each other, for speed.
+        interleave: Read that many shards side by side, an example of each in turn; None: one after
+            the other in the order of the dataset, 16 where it is not kept.
         rename: New names of columns in the result, by name.
         shard: ``(index, count)``: read every count-th file only, for one worker of several.
         drop_remainder: Leave out a last batch that is not full.
+        image_size: Height and width that pictures are resized to; None: they have one size.
+        decode: False gives pictures as the bytes they are stored as.
 
     Raises:
-        UsageError: An option names no column, or a label may be missing and has no default.
+        UsageError: An option names no column, a label may be missing and has no default, or
+            pictures have several sizes.
         DataError: A shard is missing or has the wrong size.
     """
     import tensorflow as tf
 
     labels = [label] if isinstance(label, str) else list(label or ())
+    pictures = pictures_of(dataset, columns, image_size, decode=decode)
+    if pictures is not None and columns is None:
+        columns = [IMAGE]
     schema = _parsed_schema(dataset, labels, columns, defaults or {})
     if shard is not None:
         dataset = dataset.of_shards(*shard)
     dataset.check_files()
-    records = _records(dataset, bool(shuffle), seed, deterministic)
+    if interleave is not None and interleave < 1:
+        raise UsageError(f"interleave is {interleave}: read at least 1 shard at a time")
+    records = _records(dataset, bool(shuffle), seed, deterministic, interleave)
     records = records.apply(tf.data.experimental.assert_cardinality(len(dataset)))
     if cache:
         records = records.cache(cache if isinstance(cache, str) else "")
     if shuffle:
         records = records.shuffle(_buffer_rows(dataset, shuffle), seed=seed)
     spec = schema.feature_spec()
+    decodings = tensor_decodings(schema)
+    for name in (name for decoding in decodings for name in decoding.unread):
+        del spec[name]
+    hidden = {decoding.shape_key for decoding in decodings}
     parse_one, parse_many = tf.io.parse_single_example, tf.io.parse_example
-    parse = parse_one if batch_size is None else parse_many
-    if batch_size is not None:
+    # Pictures are decoded one by one, and become a batch when they have one size.
+    is_batched_first = batch_size is not None and pictures is None
+    parse = parse_many if is_batched_first else parse_one
+    if is_batched_first:
+        for decoding in decodings:
+            decoding.check_batch()
         records = records.batch(batch_size, drop_remainder=drop_remainder)
     single = isinstance(label, str)
-    names = _new_names(spec, rename or {})
+    names = _new_names([name for name in spec if name not in hidden], rename or {})
+    is_alone = pictures is not None and pictures.are_alone
 
     def element(serialized: tf.Tensor) -> Any:
         parsed = parse(serialized, spec)
+        for decoding in decodings:
+            parsed[decoding.column] = decoding.decode(parsed, is_batch=is_batched_first)
+        if pictures is not None:
+            parsed = pictures.decoded(parsed, labels)
         targets = {names[name]: parsed.pop(name) for name in labels}
         features = {names[name]: value for name, value in parsed.items()}
+        given = features[names[IMAGE]] if is_alone else features
         if not labels:
-            return features
-        return features, targets[names[labels[0]]] if single else targets
+            return given
+        return given, targets[names[labels[0]]] if single else targets
 
     examples = records.map(element, tf.data.AUTOTUNE, deterministic=deterministic)
+    if batch_size is not None and not is_batched_first:
+        examples = examples.batch(batch_size, drop_remainder=drop_remainder)
     if repeat != 1:
         examples = examples.repeat(-1 if repeat is None else repeat)
     return examples.prefetch(tf.data.AUTOTUNE) if prefetch else examples
 
 
 def _records(
-    dataset: Dataset, mixed: bool, seed: int | None, deterministic: bool
+    dataset: Dataset, mixed: bool, seed: int | None, deterministic: bool, interleave: int | None
 ) -> tf.data.Dataset:
     """Return the serialized examples: in order, or of several shards in turn."""
     import tensorflow as tf
 
+    if isinstance(dataset, ParquetDataset):
+        return dataset.tf_records(mixed=mixed, seed=seed)
     paths = tf.constant([dataset.path(shard) for shard in dataset.shards], tf.string)
     compression = dataset.manifest.compression
-    if deterministic and not mixed:
+    in_order = deterministic and not mixed and interleave is None
+    is_elsewhere = is_remote(dataset.directory)
+    if in_order and not is_elsewhere:
         return tf.data.TFRecordDataset(paths, compression, _READ_BYTES)
+
+    def examples(path: tf.Tensor) -> tf.data.Dataset:
+        if is_elsewhere:
+            return remote_examples(path, compression)
+        return tf.data.TFRecordDataset(path, compression, _READ_BYTES)
+
     files = tf.data.Dataset.from_tensor_slices(paths)
+    if in_order:
+        return files.flat_map(examples)
     if mixed:
         files = files.shuffle(max(1, len(dataset.shards)), seed=seed)
     return files.interleave(
-        lambda path: tf.data.TFRecordDataset(path, compression, _READ_BYTES),
-        cycle_length=_MIX_SHARDS,
+        examples,
+        cycle_length=interleave or _MIX_SHARDS,
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=deterministic,
     )
@@ -157,7 +208,7 @@ def _parsed_schema(
     return schema
 
 
-def _new_names(spec: Mapping[str, Any], rename: Mapping[str, str]) -> dict[str, str]:
+def _new_names(spec: Sequence[str], rename: Mapping[str, str]) -> dict[str, str]:
     """Return the name in the result of every parsed feature.
 
     Raises:

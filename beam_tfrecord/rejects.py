@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import heapq
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
+from beam_tfrecord import native
 from beam_tfrecord.batch import Reject
 from beam_tfrecord.errors import RejectedRows, UsageError
-from beam_tfrecord.storage import put
+from beam_tfrecord.storage import WholeFile, open_read, put
+
+REJECTS_FILE = "rejects/rejects-00000.parquet"
+# In the temporary directory; what it lists may be more than the job allows.
+SAVED_FILE = "rejects.parquet"
+
+# Rows held of each file that is merged, and files open at once.
+MERGED_ROWS = 256
+MERGED_FILES = 200
+PARQUET_ROWS = 16_384
 
 REJECTS_SCHEMA = pa.schema(
     [
@@ -73,43 +86,167 @@ def parse_budget(budget: int | str) -> RejectBudget:
 
 
 def write_rejects(path: str, rejects: Sequence[Reject]) -> None:
-    """Write rejects to a temporary file."""
-    table = pa.Table.from_pylist([dataclasses.asdict(r) for r in rejects], REJECTS_SCHEMA)
-    with pa.ipc.new_file(path, REJECTS_SCHEMA) as writer:
-        writer.write_table(table)
+    """Write rejects to a temporary file, in order of origin."""
+    rows = sorted(rejects, key=dataclasses.astuple)
+    _write_temporary(path, (dataclasses.asdict(reject) for reject in rows))
 
 
-def collect_rejects(paths: Sequence[str]) -> pa.Table:
-    """Join temporary files in order of origin: unit, row, column."""
-    tables = [pa.ipc.open_file(path).read_all() for path in paths]
-    table = pa.concat_tables(tables) if tables else REJECTS_SCHEMA.empty_table()
-    order = pc.sort_indices(
-        table,
-        # All columns: files have random names, so their order must not show.
-        sort_keys=[(name, "ascending") for name in REJECTS_SCHEMA.names],
-    )
-    return table.take(order)
+def merge_rejects(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the rejects of temporary files in order of origin (unit, row, column), one by one.
+
+    Memory is bounded: of each file only a few rows are held, and of more files than may be open
+    at once some are merged first.
+    """
+    # Files have random names, so the order of equal rows must not show: there is none.
+    merged = list(paths)
+    made = 0
+    while len(merged) > MERGED_FILES:
+        path = f"{paths[0]}.merged-{made}"
+        _write_temporary(path, _merged(merged[:MERGED_FILES]))
+        merged = [*merged[MERGED_FILES:], path]
+        made += 1
+    yield from _merged(merged)
 
 
-def save_rejects(table: pa.Table, path: str) -> None:
-    """Write the rejects of a dataset as Parquet, whole or not at all."""
+def _merged(paths: Iterable[str]) -> Iterator[dict[str, Any]]:
+    yield from heapq.merge(*map(_rows_of, paths), key=lambda row: tuple(row.values()))
+
+
+def _rows_of(path: str) -> Iterator[dict[str, Any]]:
+    with open_read(path) as file, pa.ipc.open_stream(file) as batches:
+        for batch in batches:
+            yield from batch.to_pylist()
+
+
+def _write_temporary(path: str, rows: Iterable[dict[str, Any]]) -> None:
+    with (
+        WholeFile(path, outlasts=False) as file,
+        pa.PythonFile(HashedSink(file), "w") as sink,
+        pa.ipc.new_stream(sink, REJECTS_SCHEMA) as writer,
+    ):
+        for batch in _batches(rows, MERGED_ROWS):
+            writer.write_batch(batch)
+
+
+def _batches(rows: Iterable[dict[str, Any]], size: int) -> Iterator[pa.RecordBatch]:
+    pending = iter(rows)
+    while piece := list(itertools.islice(pending, size)):
+        yield pa.RecordBatch.from_pylist(piece, REJECTS_SCHEMA)
+
+
+class HashedSink:
+    """A file as Arrow wants it, which hashes what it writes."""
+
+    def __init__(self, file: WholeFile) -> None:
+        self._file = file
+        self.closed = False
+        self.hash = native.XXH64(0)
+
+    def write(self, data: Any) -> int:
+        """Write all bytes of a buffer; return their number."""
+        view = memoryview(data).cast("B")
+        self._file.write(view)
+        self.hash.update(view)
+        return len(view)
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
+    def close(self) -> None:
+        """Take no more; the file itself is closed by who has opened it."""
+        self.closed = True
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedRejects:
+    """The rejects of a dataset in their file.
+
+    Attributes:
+        rows: Their number.
+        xxh64: Hash of what they say, whatever wrote the file, 16 hex digits.
+        stored_xxh64: Hash of the file, likewise.
+    """
+
+    rows: int
+    xxh64: str
+    stored_xxh64: str
+
+
+def join_rejects(paths: Sequence[str], path: str) -> SavedRejects:
+    """Join temporary files of rejects to one Parquet file, whole or not at all.
+
+    Args:
+        paths: The temporary files.
+        path: Where to write; where there are no rejects, nothing is written.
+    """
+    said = RejectsHash()
+    if not paths:
+        return SavedRejects(0, said.hexdigest(), "")
+    with (
+        WholeFile(path) as file,
+        pa.PythonFile(sink := HashedSink(file), "w") as output,
+        pq.ParquetWriter(output, REJECTS_SCHEMA, compression="zstd") as writer,
+    ):
+        for batch in _batches(said.through(merge_rejects(paths)), PARQUET_ROWS):
+            writer.write_batch(batch)
+    return SavedRejects(said.rows, said.hexdigest(), f"{sink.hash.intdigest():016x}")
+
+
+def save_rejects(table: pa.Table, path: str) -> str:
+    """Write known rejects as Parquet, whole or not at all; return the file's XXH64."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
-    put(path, sink.getvalue())
+    data = sink.getvalue()
+    put(path, data)
+    return f"{native.xxh64(data, 0):016x}"
 
 
-def over_budget(budget: RejectBudget, rejects: int, rows: int, sample: Sequence[Reject]) -> str:
-    """Return the line that tells why nothing was published."""
-    shown = "; ".join(dict.fromkeys(reject.message for reject in sample[:3]))
-    more = f" and {rejects - 3:,} more" if rejects > 3 else ""
-    return (
-        f"{rejects:,} of {rows:,} rows cannot be written (allowed: {budget}): {shown}{more}: "
-        "mend the data, or allow them with --max-rejects (max_rejects=)"
-    )
+class RejectsHash:
+    """The XXH64 of what rejects say: of their JSON, one list of objects."""
+
+    def __init__(self) -> None:
+        self._hash = native.XXH64(0)
+        self.rows = 0
+
+    def through(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Yield rows, and count and hash them on the way."""
+        for row in rows:
+            text = json.dumps(row, ensure_ascii=False, sort_keys=True)
+            self._hash.update(f"{', ' if self.rows else '['}{text}".encode())
+            self.rows += 1
+            yield row
+
+    def hexdigest(self) -> str:
+        """Return the hash of all rows so far; to be called once."""
+        self._hash.update(b"]" if self.rows else b"[]")
+        return f"{self._hash.intdigest():016x}"
+
+
+def rejects_hash(table: pa.Table) -> str:
+    """Return the XXH64 of what rejects say, whatever wrote their file, as 16 hex digits."""
+    said = RejectsHash()
+    for batch in table.to_batches():
+        for _ in said.through(batch.to_pylist()):
+            pass
+    return said.hexdigest()
 
 
 def rejected(
-    budget: RejectBudget, rejects: int, rows: int, sample: Sequence[Reject]
+    budget: RejectBudget, rejects: int, rows: int, sample: Sequence[Reject], listed: str
 ) -> RejectedRows:
-    """Return the error for a job over its budget."""
-    return RejectedRows(over_budget(budget, rejects, rows, sample))
+    """Return the error for a job over its budget.
+
+    Args:
+        budget: The budget.
+        rejects: Number of rejected rows.
+        rows: Rows read.
+        sample: The first rejects.
+        listed: File that lists all of them.
+    """
+    shown = "; ".join(dict.fromkeys(reject.message for reject in sample[:3]))
+    more = f" and {rejects - 3:,} more" if rejects > 3 else ""
+    return RejectedRows(
+        f"{rejects:,} of {rows:,} rows cannot be written (allowed: {budget}): {shown}{more}: "
+        "mend the data, or allow them with --max-rejects (max_rejects=); "
+        f"all are listed in {listed}"
+    )

@@ -13,6 +13,7 @@ import pyarrow as pa
 from beam_tfrecord.arrow_types import is_bytes, is_plain_list, is_text, widen
 from beam_tfrecord.batch import EXAMPLES_SCHEMA
 from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.tensors import TensorType, is_foreign, item_type, join_tensor_types
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,13 +68,22 @@ class RowTypes:
             return before
         new = sorted(name for name in self.columns if name not in before.names)
         names = [name for name in before.names if name in self.columns] + new
-        return pa.schema([pa.field(name, self._type(name, before)) for name in names])
+        return pa.schema([self._field(name, before) for name in names])
+
+    def _field(self, name: str, before: pa.Schema) -> pa.Field:
+        """Keep what is noted on a column that keeps its type."""
+        field = pa.field(name, self._type(name, before))
+        if name in before.names and before.field(name).type == field.type:
+            return field.with_metadata(before.field(name).metadata)
+        return field
 
     def _type(self, name: str, before: pa.Schema) -> pa.DataType:
         """Keep the type of a column where it holds all values that the function returned."""
         found = self.columns[name]
         if name in before.names:
             kept = before.field(name).type
+            if isinstance(kept, TensorType) and _is_kept(kept, found):
+                return kept
             if python_type(kept) == found or widen(python_type(kept), found) == python_type(kept):
                 return kept
         return pa.int64() if pa.types.is_signed_integer(found) else found
@@ -112,7 +122,20 @@ def types_of(mapped: Sequence[Any]) -> RowTypes:
     return RowTypes(columns, bool(rows), len(rows) < len(mapped))
 
 
+def _is_kept(kept: TensorType, found: pa.DataType) -> bool:
+    """Tell whether arrays that a row function returned are still of a column's type.
+
+    Arrays of one axis are found to be lists: lists and arrays are the same to most functions.
+    """
+    if isinstance(found, TensorType):
+        return bool(join_tensor_types(kept, found) == kept)
+    is_list = is_plain_list(found) and found.value_type == item_type(kept.dtype)
+    return pa.types.is_null(found) or (is_list and kept.shape is not None and len(kept.shape) == 1)
+
+
 def _type_of(name: str, values: list[Any]) -> pa.DataType:
+    if any(map(_is_tensor, values)):
+        return _tensor_type_of(name, values)
     try:
         column = pa.array(values, from_pandas=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
@@ -121,6 +144,29 @@ def _type_of(name: str, values: list[Any]) -> pa.DataType:
             "return one type, or pass a schema"
         ) from error
     return _narrowest(column)
+
+
+def _is_tensor(value: Any) -> bool:
+    """Tell whether a value is an array that is no list of what Arrow holds."""
+    if not isinstance(value, np.ndarray | np.generic):
+        return False
+    is_odd = value.dtype.kind == "c" or is_foreign(value.dtype)
+    return is_odd or (isinstance(value, np.ndarray) and value.ndim != 1)
+
+
+def _tensor_type_of(name: str, values: list[Any]) -> TensorType:
+    arrays = [np.asarray(value) for value in values if value is not None]
+    types = [TensorType(array.dtype, array.shape) for array in arrays]
+    joined = types[0]
+    for found in types[1:]:
+        if wider := join_tensor_types(joined, found):
+            joined = wider
+            continue
+        raise SchemaConflict(
+            f"the row function returns arrays of {joined.dtype} and {found.dtype} for column "
+            f"{name!r}: return one dtype"
+        )
+    return joined
 
 
 def _narrowest(column: pa.Array) -> pa.DataType:

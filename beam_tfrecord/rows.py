@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import EXAMPLES_SCHEMA, Batch, Reject
+from beam_tfrecord.tensors import TensorType, tensor_column
 
 Row = Mapping[str, Any]
 RowFunction = Callable[[dict[str, Any]], Any]
@@ -79,6 +80,8 @@ def call_on_rows(batch: Batch, function: RowFunction) -> Mapped:
         try:
             result = function(row)
             results = (result,) if type(result) is dict else list(outputs_of(result))
+        except MemoryError:
+            raise
         except Exception as error:
             number = -1 if numbers is None else int(numbers[index])
             rejects.append(_reject_of(error, row, batch, number))
@@ -202,6 +205,8 @@ def _array_of(values: list[Any], field: pa.Field) -> pa.Array:
         issubclass(kind, float | np.floating) for kind in set(map(type, values))
     ):
         raise TypeError(f"column {field.name!r} is {field.type} but has a float")
+    if isinstance(field.type, TensorType):
+        return tensor_column(values, field.type)
     return pa.array(values, field.type)
 
 
@@ -213,12 +218,12 @@ def _reject_of(error: Exception, row: Any, batch: Batch, number: int) -> Reject:
         row=number,
         column="",
         code="map-error",
-        message=f"{where}{type(error).__name__}: {error}{_line_of(error)}",
+        message=f"{where}{type(error).__name__}: {error}{line_of(error)}",
         value=repr(row)[:VALUE_CHARACTERS],
     )
 
 
-def _line_of(error: Exception) -> str:
+def line_of(error: Exception) -> str:
     """Return the line of the user's code that raised."""
     here = os.path.dirname(__file__)
     frames = [

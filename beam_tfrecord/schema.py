@@ -9,43 +9,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.arrow_types import type_from_json, type_to_json
+from beam_tfrecord.arrow_types import type_from_json, type_to_json, with_shape
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.field_notes import noted_field, notes_of
+from beam_tfrecord.labels import labels_of, with_labels
+from beam_tfrecord.observed import Observed as Observed
+from beam_tfrecord.observed import observed_from_json, observed_to_json
 
 STORES = ("auto", "values", "text", "bytes")
-
-
-@dataclasses.dataclass(frozen=True)
-class Observed:
-    """What writing saw of a feature, over all examples of the dataset.
-
-    Attributes:
-        missing: Examples without the feature.
-        min: Smallest value of a numeric or time feature, as stored; None where there is none.
-        max: Largest value, likewise.
-        max_relative_error: Largest relative error of rounding to float32 (0 where all is exact).
-    """
-
-    missing: int = 0
-    min: float | int | None = None
-    max: float | int | None = None
-    max_relative_error: float = 0.0
-
-    def merge(self, other: Observed) -> Observed:
-        """Join what two parts of the data showed."""
-        lows = [value for value in (self.min, other.min) if value is not None]
-        highs = [value for value in (self.max, other.max) if value is not None]
-        return Observed(
-            missing=self.missing + other.missing,
-            min=min(lows, default=None),
-            max=max(highs, default=None),
-            max_relative_error=max(self.max_relative_error, other.max_relative_error),
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +37,12 @@ class Feature:
             ``bytes``: float64 as its 8 little-endian bytes, both exact. ``values``: a tensor as a
             flat list of numbers.
         fill: What replaces a null inside a list; without it such a row is rejected.
+        dtype: NumPy's name of the type in which `Dataset.numpy` gives the values, where the Arrow
+            type does not say it: ``<U5``, ``datetime64[D]``.
+        labels: Names of the classes that its values number, that of 0 first.
         observed: What writing saw; None before.
+        shape: Sizes of a list or of nested lists, outermost first, where all rows have the same:
+            the type becomes that of lists of a fixed size, and rows of another are rejected.
     """
 
     name: str = ""
@@ -70,11 +51,16 @@ class Feature:
     default: Any = None
     store: str = "auto"
     fill: Any = None
+    dtype: str | None = None
+    labels: tuple[str, ...] = ()
     observed: Observed | None = None
+    shape: dataclasses.InitVar[Sequence[int] | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, shape: Sequence[int] | None) -> None:
         if not isinstance(self.type, pa.DataType):
             object.__setattr__(self, "type", type_from_json(self.type))
+        if shape is not None:
+            object.__setattr__(self, "type", with_shape(self.type, shape))
         if self.store not in STORES:
             raise UsageError(
                 f"feature {self.name!r} cannot be stored as {self.store!r}: use one of {STORES}"
@@ -85,13 +71,15 @@ class Feature:
         out: dict[str, Any] = {"name": self.name, "type": type_to_json(self.type)}
         if not self.nullable:
             out["nullable"] = False
-        for option in ("default", "fill"):
+        for option in ("default", "fill", "dtype"):
             if (value := getattr(self, option)) is not None:
                 out[option] = value
         if self.store != "auto":
             out["store"] = self.store
+        if self.labels:
+            out["labels"] = list(self.labels)
         if self.observed is not None:
-            out |= _observed_to_json(self.type, self.observed)
+            out |= observed_to_json(self.type, self.observed)
         return out
 
     @classmethod
@@ -112,31 +100,17 @@ class Feature:
             default=value.get("default"),
             store=value.get("store", "auto"),
             fill=value.get("fill"),
-            observed=_observed_from_json(value),
+            labels=tuple(value.get("labels", ())),
+            dtype=value.get("dtype"),
+            observed=observed_from_json(value),
+            shape=value.get("shape"),
         )
 
 
 _FEATURE_KEYS = {
-    *("name", "type", "nullable", "default", "store", "fill"),
+    *("name", "type", "nullable", "default", "store", "fill", "shape", "dtype", "labels"),
     *("missing", "min", "max", "loss", "kind"),
 }
-
-
-def _observed_to_json(arrow: pa.DataType, observed: Observed) -> dict[str, Any]:
-    out: dict[str, Any] = {"missing": observed.missing}
-    if observed.min is not None:
-        out |= {"min": observed.min, "max": observed.max}
-    if observed.max_relative_error:
-        error = float(observed.max_relative_error)
-        out["loss"] = {"from": str(arrow), "max_relative_error": error}
-    return out
-
-
-def _observed_from_json(value: Mapping[str, Any]) -> Observed | None:
-    if "missing" not in value:
-        return None
-    error = value.get("loss", {}).get("max_relative_error", 0.0)
-    return Observed(value["missing"], value.get("min"), value.get("max"), error)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,7 +149,13 @@ class Schema:
         """Return a schema with the columns of `schema`; columns of null type are left out."""
         return cls(
             tuple(
-                Feature(field.name, field.type, nullable=field.nullable)
+                Feature(
+                    field.name,
+                    field.type,
+                    nullable=field.nullable,
+                    labels=labels_of(field),
+                    **notes_of(field),
+                )
                 for field in schema
                 if not pa.types.is_null(field.type)
             )
@@ -184,7 +164,13 @@ class Schema:
     def to_arrow(self) -> pa.Schema:
         """Return the Arrow schema of the rows."""
         return pa.schema(
-            [pa.field(feature.name, feature.type, feature.nullable) for feature in self.features]
+            [
+                with_labels(
+                    noted_field(f.name, f.type, nullable=f.nullable, store=f.store, dtype=f.dtype),
+                    f.labels,
+                )
+                for f in self.features
+            ]
         )
 
     @classmethod
@@ -230,6 +216,14 @@ class Schema:
                 f"column {missing[0]!r} does not exist: the columns are {', '.join(self.names)}"
             )
         return dataclasses.replace(self, features=tuple(self[name] for name in names))
+
+    def with_labels_of(self, read: Schema) -> Schema:
+        """Return a copy in which columns without labels have those that they were read with."""
+        labelled = {f.name: f for f in self.features if f.name in read and not f.labels}
+        labels = {name: read[name].labels for name in labelled if read[name].labels}
+        return self.edit(
+            **{name: dataclasses.replace(labelled[name], labels=labels[name]) for name in labels}
+        )
 
     def with_observed(self, observed: Mapping[str, Observed]) -> Schema:
         """Return a copy that describes written data: ranges, losses, and what is never missing."""

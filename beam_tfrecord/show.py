@@ -17,6 +17,7 @@ from beam_tfrecord.reader_values import python_values
 from beam_tfrecord.schema import Feature
 from beam_tfrecord.show_json import json_text, json_value
 from beam_tfrecord.sizes import format_size
+from beam_tfrecord.type_kinds import is_numpy_tensor
 
 MAX_COUNTED_VALUES = 1000
 _CELL_CHARACTERS = 30
@@ -107,7 +108,7 @@ def count_values(path: str | os.PathLike[str], column: str) -> dict[str, list[di
 
 
 def _counted(array: pa.Array) -> Iterator[tuple[Any, int]]:
-    if pa.types.is_nested(array.type):
+    if pa.types.is_nested(array.type) or is_numpy_tensor(array.type):
         raise UsageError(f"values of type {array.type} cannot be counted: choose a plain column")
     pairs = array.value_counts()
     yield from zip(python_values(pairs.field(0)), pairs.field(1).to_pylist(), strict=True)
@@ -184,6 +185,8 @@ def _notes(feature: Mapping[str, Any]) -> str:
         notes.append(f"stored as {feature['store']}")
     if "default" in feature:
         notes.append(f"default {_cell(feature['default'])}")
+    if "fill" in feature:
+        notes.append(f"nulls in lists are {_cell(feature['fill'])}")
     if "loss" in feature:
         notes.append(f"rounded, relative error ≤ {feature['loss']['max_relative_error']:.1e}")
     return ", ".join(notes)

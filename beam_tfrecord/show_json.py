@@ -25,9 +25,9 @@ def json_value(value: Any) -> Any:
     """Return a row's value as JSON has it.
 
     Bytes that are UTF-8 become text, others ``{"b64": …}``; dates and times ISO 8601, durations
-    too (``PT1.5S``); decimals and UUIDs text. NaN and the infinities, which JSON does not have,
-    become the texts ``NaN``, ``Infinity`` and ``-Infinity`` as in protobuf's JSON: null would
-    stand for a missing value.
+    too (``PT1.5S``); decimals, UUIDs and complex numbers text. NaN and the infinities, which JSON
+    does not have, become the texts ``NaN``, ``Infinity`` and ``-Infinity`` as in protobuf's JSON:
+    null would stand for a missing value.
     """
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -37,6 +37,8 @@ def json_value(value: Any) -> Any:
         return _bytes(value)
     if isinstance(value, Mapping):
         return {str(key): json_value(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray) and not value.ndim:
+        return json_value(value[()])
     if isinstance(value, list | tuple | np.ndarray):
         return [json_value(item) for item in value]
     return _scalar(value)
@@ -63,12 +65,18 @@ def _scalar(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, np.timedelta64):
         unit, step = np.datetime_data(value.dtype)
-        per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+        per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}.get(unit)
+        if per_second is None or np.isnat(value):
+            return str(value)
         return _duration(int(value.astype(np.int64)) * step, per_second)
     if isinstance(value, np.datetime64 | decimal.Decimal | uuid.UUID):
         return str(value)
+    if isinstance(value, complex):
+        return str(value)
     if isinstance(value, np.generic):
-        return json_value(value.item())
+        # The numbers of ml_dtypes have no counterpart in Python but a float.
+        item = value.item()
+        return json_value(float(item) if isinstance(item, np.generic) else item)
     raise TypeError(f"a value of type {type(value).__name__} has no form in JSON")
 
 

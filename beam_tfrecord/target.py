@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import glob
 import os
 
 from beam_tfrecord.errors import TargetExists, UsageError
 from beam_tfrecord.manifest import MANIFEST_NAME
-from beam_tfrecord.storage import local_path
+from beam_tfrecord.storage import exists, is_directory, list_names, output_path
 
 TEMPORARY_PREFIX = ".tmp-"
 
@@ -18,7 +17,7 @@ class Target:
     """The place of a dataset.
 
     Attributes:
-        directory: Absolute path.
+        directory: Absolute path or URL.
         prefix: Before every file name, where the dataset has a file prefix as in Beam; else None.
     """
 
@@ -49,23 +48,24 @@ class Target:
 
     def leftovers(self) -> list[str]:
         """Return the temporary directories of jobs that did not end."""
-        beginning = self.temporary("")
-        return [
-            path
-            for path in sorted(glob.glob(f"{glob.escape(beginning)}*"))
+        beginning = os.path.basename(self.temporary(""))
+        paths = [
+            os.path.join(self.directory, name)
+            for name in list_names(self.directory)
             # A token has no dash: what has one belongs to a longer prefix in this directory.
-            if "-" not in path[len(beginning) :] and os.path.isdir(path)
+            if name.startswith(beginning) and "-" not in name[len(beginning) :]
         ]
+        return [path for path in paths if is_directory(path)]
 
 
 def directory_target(output: str | os.PathLike[str]) -> Target:
     """Return the target of an output that is a directory, whatever its spelling.
 
     Raises:
-        UsageError: It is a file, or remote.
+        UsageError: It is a file, or on a filesystem that cannot be written to.
     """
-    directory = local_path(output)
-    if os.path.exists(directory) and not os.path.isdir(directory):
+    directory = output_path(output)
+    if exists(directory) and not is_directory(directory):
         raise UsageError(f"output {os.fspath(output)!r} is a file: give a directory")
     return Target(directory)
 
@@ -73,8 +73,8 @@ def directory_target(output: str | os.PathLike[str]) -> Target:
 def sink_target(output: str | os.PathLike[str]) -> Target:
     """Return the target of a sink: a directory if it ends in ``/`` or is one, else a prefix."""
     text = os.fspath(output)
-    path = local_path(text)
-    if text.endswith("/") or os.path.isdir(path):
+    path = output_path(text)
+    if text.endswith("/") or is_directory(path):
         return directory_target(text)
     directory, prefix = os.path.split(path)
     return Target(directory, prefix)
@@ -86,7 +86,7 @@ def check_free(target: Target, *, overwrite: bool) -> None:
     Raises:
         TargetExists: A dataset is there, and it is not to be overwritten.
     """
-    if os.path.exists(target.manifest) and not overwrite:
+    if exists(target.manifest) and not overwrite:
         raise TargetExists(
             f"{target.directory!r} already holds another dataset: pass --overwrite to replace it, "
             "or choose another output"

@@ -96,6 +96,7 @@ class ShardStream:
             raise UsageError(f"compression {compression!r} is not known: use '' or 'GZIP'")
         self._codec = GzipCompressor() if compression else None
         self._hash = native.XXH64(0)
+        self._stored_hash = native.XXH64(0)
         self._bytes = 0
         self._file: WholeFile | None = WholeFile(path, temporary=temporary)
 
@@ -110,7 +111,13 @@ class ShardStream:
             self._file.write(view)
             return
         for piece in self._codec.compress(view):
+            self._stored_hash.update(piece)
             self._file.write(piece)
+
+    @property
+    def stored_xxh64(self) -> str:
+        """XXH64 of the compressed file once it is closed, 16 hex digits; empty without a codec."""
+        return f"{self._stored_hash.intdigest():016x}" if self._codec else ""
 
     def close(self) -> tuple[int, str]:
         """Publish the file.
@@ -121,7 +128,9 @@ class ShardStream:
         if self._file is None:
             raise ValueError("close of a closed shard")
         if self._codec is not None:
-            self._file.write(self._codec.flush())
+            rest = self._codec.flush()
+            self._stored_hash.update(rest)
+            self._file.write(rest)
         file, self._file = self._file, None
         file.close()
         return self._bytes, f"{self._hash.intdigest():016x}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import apache_beam as beam
 import numpy as np
@@ -15,6 +16,7 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.encoding import Encoder
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.block import Block
+from beam_tfrecord.faults import recorded
 from beam_tfrecord.gather_rows import BatchRows as BatchRows
 from beam_tfrecord.gather_rows import batch_of_rows
 from beam_tfrecord.layout import Layout
@@ -26,7 +28,11 @@ from beam_tfrecord.rows import to_rows
 from beam_tfrecord.schema import Schema
 from beam_tfrecord.sources import Source
 from beam_tfrecord.sources.csv import Csv
+from beam_tfrecord.sources.images import Images
+from beam_tfrecord.sources.numpy_arrays import Numpy
+from beam_tfrecord.sources.numpy_memory import named_arrays, spill_arrays
 from beam_tfrecord.sources.parquet import Parquet
+from beam_tfrecord.sources.sql import Sql
 from beam_tfrecord.splits import make_splits
 
 
@@ -49,10 +55,68 @@ class ReadFromCsv(_ReadFrom):
     source_class = Csv
 
 
+class ReadFromImages(_ReadFrom):
+    """Read pictures as `Batch`es; arguments as `beam_tfrecord.sources.images.Images`."""
+
+    source_class = Images
+
+
+class ReadFromNumpy(_ReadFrom):
+    """Read NumPy arrays, of files or in memory, as `Batch`es.
+
+    Arrays in memory are written once, when the pipeline is built, to a temporary file that lasts
+    as long as this process.
+
+    Args:
+        paths: Files, or an array, or arrays by name: ``{"data": array, "label": labels}``.
+        temp_dir: Where that file is written; every worker must see it. None: on this machine.
+        batch_rows: Rows of a batch; has no influence on the dataset.
+        **options: Those of `beam_tfrecord.sources.numpy_arrays.Numpy`.
+    """
+
+    source_class = Numpy
+
+    def __init__(
+        self,
+        paths: Any,
+        *,
+        temp_dir: str | None = None,
+        batch_rows: int = DEFAULT_BATCH_ROWS,
+        **options: Any,
+    ) -> None:
+        is_in_memory = isinstance(paths, Mapping | np.ndarray)
+        super().__init__("" if is_in_memory else paths, batch_rows=batch_rows, **options)
+        self._arrays = named_arrays(paths) if is_in_memory else None
+        self._temp_dir = temp_dir
+
+    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
+        """Build the chain."""
+        self._spill()
+        return super().expand(begin)
+
+    def batches(self) -> Iterator[Batch]:
+        """Iterate the arrays here, without a pipeline."""
+        self._spill()
+        return super().batches()
+
+    def _spill(self) -> None:
+        if self._arrays is None:
+            return
+        path, types = spill_arrays(self._arrays, self._temp_dir)
+        self.source = dataclasses.replace(cast(Numpy, self.source), paths=path, types=types or None)
+        self._arrays = None
+
+
 class ReadFromParquet(_ReadFrom):
     """Read Parquet files as `Batch`es; arguments as `beam_tfrecord.sources.parquet.Parquet`."""
 
     source_class = Parquet
+
+
+class ReadFromSql(_ReadFrom):
+    """Read a database as `Batch`es; the arguments are those of `beam_tfrecord.sources.sql.Sql`."""
+
+    source_class = Sql
 
 
 class ToRows(beam.PTransform):
@@ -95,30 +159,42 @@ class AssignSplits(beam.PTransform):
     ) -> None:
         super().__init__()
         self._layout = Layout(make_splits(splits, column=split_column, group=group), seed=seed)
+        self._schema: Schema | None = None
+        self._faults: str | None = None
+
+    @classmethod
+    def of_layout(
+        cls, layout: Layout, *, schema: Schema | None = None, faults: str | None = None
+    ) -> AssignSplits:
+        """Return the step that puts rows where a job with this layout and schema would."""
+        step = cls()
+        step._layout, step._schema, step._faults = layout, schema, faults
+        return step
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Divide every batch."""
-        assigned = batches | "AssignSplits" >> beam.FlatMap(
-            split_batch, self._layout
+        split = functools.partial(split_batch, layout=self._layout, schema=self._schema)
+        assigned = batches | "AssignSplits" >> beam.ParDo(
+            recorded(split, self._faults)
         ).with_output_types(Batch)
         remember_reader(batches, assigned, self)
         return assigned
 
 
-def split_batch(batch: Batch, layout: Layout) -> Iterator[Batch]:
+def split_batch(batch: Batch, layout: Layout, schema: Schema | None = None) -> Iterator[Batch]:
     """Yield the rows of a batch by split, in order of the splits' numbers."""
-    block = Block(layout)
+    block = Block(layout, schema)
     written = block.add(batch)
     numbers = block.splits
     if numbers is None:
         numbers = np.zeros(len(written), np.uint16)
-    rejects = tuple(block.rejects)
+    rejects, read = tuple(block.rejects), batch.rows_counted
     for number in np.unique(numbers):
         part = batch.take(written[numbers == number])
-        yield part.replace(split=block.split_names[number], rejects=rejects)
-        rejects = ()
+        yield part.replace(split=block.split_names[number], rejects=rejects, rows_read=read)
+        rejects, read = (), 0
     if rejects:
-        yield batch.slice(0, 0).replace(rejects=rejects)
+        yield batch.slice(0, 0).replace(rejects=rejects, rows_read=read)
 
 
 @dataclasses.dataclass(eq=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from beam_tfrecord.tensors import TensorType
+
 
 def bare_type(arrow: pa.DataType) -> pa.DataType:
     """Return the type of the values of dictionary and run-end encoded types."""
@@ -15,6 +17,11 @@ def bare_type(arrow: pa.DataType) -> pa.DataType:
 def is_tensor(arrow: pa.DataType) -> bool:
     """Tell whether `arrow` is the canonical fixed-shape tensor."""
     return isinstance(arrow, pa.FixedShapeTensorType)
+
+
+def is_numpy_tensor(arrow: pa.DataType) -> bool:
+    """Tell whether `arrow` is the type of NumPy arrays, of any dtype and of varying shapes too."""
+    return isinstance(arrow, TensorType)
 
 
 def is_uuid(arrow: pa.DataType) -> bool:

@@ -11,10 +11,14 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from beam_tfrecord.errors import StorageError
+from beam_tfrecord.storage import is_remote, list_files
+
 if TYPE_CHECKING:
     from beam_tfrecord.progress import Progress
 
 INTERVAL_S = 0.5
+REMOTE_INTERVAL_S = 10.0
 
 
 @contextlib.contextmanager
@@ -42,7 +46,9 @@ def watch(directory: str, input_bytes: int, progress: Progress | None) -> Iterat
 
 
 def _report(directory: str, input_bytes: int, progress: Progress, done: threading.Event) -> None:
-    while not done.wait(INTERVAL_S):
+    # To list an object store takes a request, and costs money.
+    interval_s = REMOTE_INTERVAL_S if is_remote(directory) else INTERVAL_S
+    while not done.wait(interval_s):
         spilled, written = written_bytes(directory)
         if written and spilled:
             progress.update("writing shards", written, max(spilled, written))
@@ -55,6 +61,8 @@ def _report(directory: str, input_bytes: int, progress: Progress, done: threadin
 def written_bytes(directory: str) -> tuple[int, int]:
     """Return the bytes of runs, and of shards, that are there so far."""
     spilled = written = 0
+    if is_remote(directory):
+        return _remote_bytes(directory)
     with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
         for entry in entries:
             with contextlib.suppress(FileNotFoundError):
@@ -62,4 +70,17 @@ def written_bytes(directory: str) -> tuple[int, int]:
                     spilled += entry.stat().st_size
                 elif "shard-" in entry.name:
                     written += entry.stat().st_size
+    return spilled, written
+
+
+def _remote_bytes(directory: str) -> tuple[int, int]:
+    spilled = written = 0
+    # A look that fails is no reason to end a job.
+    with contextlib.suppress(StorageError):
+        for entry in list_files(directory):
+            name = os.path.basename(entry.path)
+            if name.startswith("run-"):
+                spilled += entry.bytes
+            elif "shard-" in name:
+                written += entry.bytes
     return spilled, written

@@ -50,6 +50,11 @@ def write_parquet(
     return str(directory)
 
 
+def visible_names(directory: Path) -> list[str]:
+    """Return the names in a directory but those that begin with a dot."""
+    return sorted(name for name in os.listdir(directory) if not name.startswith("."))
+
+
 def shard_hashes(directory: str | os.PathLike[str]) -> dict[str, str]:
     """Return the SHA-256 of every file whose bytes must not differ from run to run."""
     return {

@@ -69,6 +69,7 @@ def write_examples(
     *,
     compression: str = "",
     group: tuple[str, ...] | None = None,
+    split_by: str | None = None,
 ) -> Manifest:
     """Write examples by split and shard, with the manifest and ``schema.json``."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -101,6 +102,7 @@ def write_examples(
         rejects={"rows": 0},
         sidecars={"schema.json": f"{xxhash.xxh64_intdigest(text):016x}"},
         splits=written,
+        split_by=split_by,
     )
     (directory / "manifest.json").write_text(manifest.dumps())
     return manifest

@@ -42,6 +42,11 @@ def test_plain_write_passes_the_defaults(fake_job):
         "runner": "direct",
         "pipeline_options": (),
         "source_options": {},
+        "transform": None,
+        "step": (),
+        "transform_fn": None,
+        "raw_too": False,
+        "fit": "train",
     }
 
 
@@ -162,7 +167,7 @@ def test_no_beam_options():
     ("words", "message"),
     [
         (["wirte", "a.csv", "out"], "No such command 'wirte'. Did you mean 'write'?"),
-        (["write", "a.csv", "out", "--shard-sise", "1"], "Did you mean one of: '--shard-size'"),
+        (["write", "a.csv", "out", "--shard-sise", "1"], "'--shard-size'"),
         (["write", "a.csv", "out", "--temp_location=x"], "Beam's own options go after '--'."),
         (["write"], "Missing argument 'INPUT... OUTPUT'"),
         (["write", "a.csv"], "give at least one INPUT and, last, the OUTPUT directory"),

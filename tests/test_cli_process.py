@@ -51,7 +51,8 @@ def test_version_and_module():
 
 def test_every_command_is_listed():
     ran = process("--help")
-    assert list(cli.commands) == ["write", "plan", "schema", "show", "head", "verify", "diff"]
+    names = "write plan schema extract show head verify diff repair"
+    assert list(cli.commands) == names.split()
     for name in cli.commands:
         assert f"\n  {name} " in ran.stdout
 
@@ -153,7 +154,8 @@ def test_a_reader_that_goes_away_is_no_fault(dataset):
     assert (ran.returncode, ran.stderr) == (0, b"")
 
 
-def test_an_interrupted_job_publishes_nothing(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_job_publishes_nothing(tmp_path, number):
     (tmp_path / "t.csv").write_text("id\n1\n2\n")
     # The job tells that it runs, then waits to be interrupted.
     (tmp_path / "slow.py").write_text(
@@ -174,8 +176,11 @@ def test_an_interrupted_job_publishes_nothing(tmp_path):
         while not (tmp_path / "running").exists():
             assert job_process.poll() is None, job_process.stderr.read()
             time.sleep(0.05)
-        job_process.send_signal(signal.SIGINT)
+        job_process.send_signal(number)
         out, err = job_process.communicate()
-    assert job_process.returncode == 130
-    assert (out, err) == ("", "error: interrupted: nothing was published\n")
+    assert job_process.returncode == 128 + number
+    assert (out, err) == (
+        "",
+        "error: interrupted: nothing was published, and no part of the input was done yet\n",
+    )
     assert not (tmp_path / "out" / "manifest.json").exists()

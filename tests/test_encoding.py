@@ -176,6 +176,15 @@ def test_fill_replaces_nulls_in_lists():
     assert parse(payloads[0]) == {"c": [1, -1]}
 
 
+def test_a_fill_is_no_list():
+    feature = Feature("c", pa.list_(pa.list_(pa.int64())), fill=-1)
+    result, payloads = encode(pa.array([[[1, None]], [None]]), feature)
+    assert parse(payloads[0]) == {"c": [1, -1], "c/row_lengths_1": [2]}
+    (reject,) = result.rejects
+    assert (reject.row, reject.code) == (1, "null-in-list")
+    assert "put an empty one there" in reject.message
+
+
 def test_float64_for_float32_is_rounded_and_reported():
     result, payloads = encode(pa.array([0.1]), Feature("c", pa.float32()))
     assert parse(payloads[0]) == {"c": [float(np.float32(0.1))]}

@@ -11,9 +11,10 @@ import pytest
 import beam_tfrecord as bt
 
 PUBLIC = """
-AssignSplits Batch BatchRows BeamTFRecordError EncodeExamples Feature Manifest MapBatches MapRows
-ReadFromCsv ReadFromParquet Schema ToExample ToRows WriteToTFRecord __version__ diff load pipeline
-plan schema verify write
+AssignSplits Batch BatchRows BeamTFRecordError EncodeExamples ExtractToParquet Feature Manifest
+MapBatches MapRows Preprocess ReadFromCsv ReadFromImages ReadFromJdbc ReadFromNumpy ReadFromParquet
+ReadFromSql Schema ToExample ToRows WriteToTFRecord __version__ diff extract load pipeline plan
+repair schema verify write
 """.split()  # noqa: SIM905
 
 

@@ -1,13 +1,21 @@
 from __future__ import annotations
 
+import errno
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from beam_tfrecord.errors import BeamTFRecordError, DataError, SchemaConflict
-from beam_tfrecord.faults import record_fault, recorded, recorded_fault
+from beam_tfrecord.errors import BeamTFRecordError, DataError, SchemaConflict, StorageError
+from beam_tfrecord.faults import (
+    forget_faults,
+    is_stopped,
+    machine_fault,
+    record_fault,
+    recorded,
+    recorded_fault,
+)
 
 
 def halves(number: int) -> Iterator[int]:
@@ -26,10 +34,9 @@ def test_what_a_step_yields_goes_through(tmp_path: Path) -> None:
     assert recorded_fault(str(tmp_path)) is None
 
 
-def test_an_error_is_raised_and_found_again(tmp_path: Path) -> None:
+def test_an_error_ends_the_step_in_peace_and_is_found_again(tmp_path: Path) -> None:
     directory = str(tmp_path / "new")
-    with pytest.raises(SchemaConflict):
-        list(recorded(halves, directory)(7))
+    assert list(recorded(halves, directory, instead=["nothing"])(7)) == [3, "nothing"]
     fault = recorded_fault(directory)
     assert type(fault) is SchemaConflict
     assert str(fault) == "7 is odd"
@@ -39,6 +46,45 @@ def test_an_error_nobody_meant_is_not_written_down(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         list(recorded(breaks, str(tmp_path))(0))
     assert recorded_fault(str(tmp_path)) is None
+
+
+def test_after_a_fault_no_step_does_any_work(tmp_path: Path) -> None:
+    record_fault(str(tmp_path), DataError("x"))
+    assert list(recorded(breaks, str(tmp_path), instead=[5])(0)) == [5]
+    # Another process sees it on the disk.
+    assert is_stopped(f"{tmp_path}/.")
+    forget_faults(str(tmp_path))
+    assert list(recorded(halves, str(tmp_path))(8)) == [4, 4]
+    assert recorded_fault(str(tmp_path)) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "no space left in '/out' (no space"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), "no space left in '/out' (disk quota"),
+        (OSError(errno.EFBIG, "File too large"), "file is too large for '/out' (file too"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), "cannot access '/x': perm"),
+        (OSError(errno.EIO, "Input/output error"), "cannot access '/out': input/output error"),
+        (MemoryError(), "out of memory while writing '/out': give the job more, or fewer workers"),
+    ],
+)
+def test_faults_of_the_machine_are_raised_for_the_runner_and_noted(
+    tmp_path: Path, error: Exception, message: str
+) -> None:
+    def fail(_: int) -> Iterator[int]:
+        raise error
+        yield 0
+
+    with pytest.raises(type(error)):
+        list(recorded(fail, str(tmp_path))(1))
+    assert not is_stopped(str(tmp_path))
+    assert recorded_fault(str(tmp_path)) is None
+    found = machine_fault(str(tmp_path), "/out")
+    assert isinstance(found, StorageError)
+    assert found.exit_code == 1
+    assert str(found).startswith(message)
 
 
 def test_of_several_errors_the_first_by_text_is_found(tmp_path: Path) -> None:

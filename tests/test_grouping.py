@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_tfrecord.grouping import Group, group_units, one_group
+from beam_tfrecord.grouping import Group, group_units, grown, one_group
 from beam_tfrecord.sources.base import InputFile, Unit
 
 FILE = InputFile("/in/f", "f", 1)
@@ -47,3 +47,11 @@ def test_groups_hold_all_units_in_order_and_none_is_far_too_large(sizes: list[in
     for group in groups:
         first, *rest = (u.encoded_bytes for u in group.units)
         assert first + sum(rest) <= max(first, 2 * 100 - first)
+
+
+def test_groups_grow_once_there_are_many() -> None:
+    assert grown(units([]), 100, 400) == 100
+    assert grown(units([1000]), 100, 400) == 100
+    assert grown(units([6400, 6400]), 100, 400) == 200
+    assert grown(units([10**6]), 100, 400) == 400
+    assert grown(units([10**6]), 100, 100) == 100

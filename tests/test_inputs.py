@@ -107,10 +107,6 @@ def test_mixed_directory_names_both_kinds(tmp_path):
     [
         ([], "no input: give a file, a directory or a pattern"),
         (["a.csv", "b.parquet"], "'a.csv' is csv but 'b.parquet' is parquet: give inputs of one"),
-        (
-            "gs://bucket/data",
-            "cannot tell what 'gs://bucket/data' holds from its name: pass --from",
-        ),
         ("nowhere/at-all", "cannot read 'nowhere/at-all': no such file: check the path"),
         ("nowhere/*", "cannot read 'nowhere/*': no such file: check the path"),
     ],

@@ -42,6 +42,7 @@ TEXT = """{
   "key": ["id"],
   "group": null,
   "place": "key",
+  "split_by": null,
   "schema": {"features": [{"name": "id", "type": "int64", "nullable": false}]},
   "source": {"kind": "csv", "files": [{"path": "größe.csv", "bytes": 12}]},
   "rejects": {"rows": 0, "xxh64": "0123456789abcdef"},

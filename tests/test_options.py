@@ -8,8 +8,16 @@ import pytest
 
 from beam_tfrecord import job
 from beam_tfrecord.cli import cli
-from beam_tfrecord.options import FROM, SOURCE_OPTIONS, WRITE_OPTIONS, Option, flag_of
+from beam_tfrecord.options import (
+    EXTRACT_OPTIONS,
+    FROM,
+    SOURCE_OPTIONS,
+    WRITE_OPTIONS,
+    Option,
+    flag_of,
+)
 from beam_tfrecord.sources import SOURCES
+from beam_tfrecord.staging.job import extract
 
 # What a function has and a command line says otherwise: its arguments, what follows `--`, and
 # what only a program can hand over.
@@ -41,6 +49,15 @@ def test_source_option_is_a_field_with_the_same_default(option: Option, kind: st
         default = fields[option.keyword].default_factory()
     # "Nothing given" has several spellings; what matters is that none of them is a value.
     assert default == option.default or (not default and not option.default)
+
+
+def test_extract_takes_what_it_can_use_of_write():
+    keywords = keywords_of(extract)
+    keywords.pop("source_options")
+    assert keywords == {option.keyword: option.default for option in EXTRACT_OPTIONS}
+    flags = {flag for p in cli.commands["extract"].params for flag in p.opts}
+    assert {"--table", "--columns", "--limit", "--max-rejects", "--overwrite"} <= flags
+    assert not {"--split", "--shards", "--map", "--compression"} & flags
 
 
 def test_write_and_plan_have_the_same_flags():

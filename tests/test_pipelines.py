@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+import re
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -151,6 +155,28 @@ def test_parquet_with_a_dofn_that_builds_examples(recipe: Any, tmp_path: Path) -
         recipe("parquet_to_tfrecord").main(words)
 
 
+def test_numpy_arrays_as_they_are_and_scaled(recipe: Any, tmp_path: Path) -> None:
+    main = recipe("numpy_to_tfrecord").main
+    images = np.arange(40 * 4, dtype=np.uint8).reshape(40, 2, 2)
+    np.savez(tmp_path / "a.npz", image=images, label=np.arange(40))
+    words = ["--input", str(tmp_path / "a.npz"), "--direct_num_workers=1"]
+    main([*words, "--output", f"{tmp_path}/plain/"])
+    main([*words, "--output", f"{tmp_path}/scaled/", "--scale", "--splits", "all=1"])
+    found = [values(example) for example in read_examples(tmp_path / "plain")]
+    assert {row["label"][0]: row["image"][0] for row in found} == {
+        label: image.tobytes() for label, image in enumerate(images)
+    }
+    assert sorted(shard_hashes(tmp_path / "plain"))[3:] == [
+        *("test-00000-of-00001.tfrecord", "train-00000-of-00001.tfrecord"),
+    ]
+    scaled = {
+        row["label"][0]: row["image"][0] for row in map(values, read_examples(tmp_path / "scaled"))
+    }
+    assert (
+        np.frombuffer(scaled[39], "<f4").tolist() == (images[39] / np.float32(255)).ravel().tolist()
+    )
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in RECIPES.glob("*.py")))
 def test_help_shows_the_usage_of_the_first_lines(
     recipe: Any, name: str, capsys: pytest.CaptureFixture[str]
@@ -158,4 +184,25 @@ def test_help_shows_the_usage_of_the_first_lines(
     with pytest.raises(SystemExit) as stop:
         recipe(name).main(["--help"])
     assert stop.value.code == 0
-    assert f"\n    python pipelines/{name}.py --input " in capsys.readouterr().out
+    assert re.search(rf"\n    python pipelines/{name}\.py --(input|url) ", capsys.readouterr().out)
+
+
+def test_a_database_recipe_writes_tables_and_queries(recipe: Any, tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE trips (id INTEGER PRIMARY KEY, fare REAL, zone TEXT)")
+        rows = [(n, n / 4, None if n % 5 == 0 else f"zone {n % 3}") for n in range(200)]
+        connection.executemany("INSERT INTO trips VALUES (?, ?, ?)", rows)
+    main = recipe("jdbc_to_tfrecord").main
+    asked = ["--url", f"sqlite:///{path}", "--splits", "train=0.9,test=0.1"]
+    main([*asked, "--table", "trips", "--partitions", "3", "--output", f"{tmp_path}/whole/"])
+    found = [values(example) for example in read_examples(tmp_path / "whole")]
+    assert sorted(found, key=lambda one: one["id"]) == [
+        {"id": [n], "fare": [fare]} | ({} if zone is None else {"zone": [zone.encode()]})
+        for n, fare, zone in rows
+    ]
+    query = "SELECT zone, COUNT(*) AS trips FROM trips GROUP BY zone"
+    out = tmp_path / "counts"
+    main([*asked, "--query", query, "--partition_column", "zone", "--output", f"{out}/"])
+    counts = [values(example)["trips"] for example in read_examples(out)]
+    assert sorted(counts) == [[40], [53], [53], [54]]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import re
 import shlex
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.cli import cli
 from tests.cli_stand_ins import run
+from tests.sources.made_images import jpeg, write_tree
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -112,6 +115,15 @@ def speed_is_written(names: dict[str, Any]) -> None:
     assert row == {"fare": 251.0, "distance": 502.0, "hours": 3, "speed": pytest.approx(502 / 3)}
 
 
+def features_are_scaled_and_encoded(names: dict[str, Any]) -> None:
+    train = bt.load("clean", split="train").numpy()
+    assert train["distance"].mean() == pytest.approx(0, abs=1e-5)
+    assert train["distance"].std() == pytest.approx(1, abs=1e-5)
+    features, fares = next(iter(names["train"]))
+    assert features["hours"].shape == (len(fares), 3)
+    assert set(features["hours"].numpy().sum(axis=1)) == {1.0}
+
+
 def every_way_of_reading_gives_the_rows(names: dict[str, Any]) -> None:
     ds = names["ds"]
     assert len(ds) == ds.splits["train"] > 200
@@ -128,8 +140,48 @@ def one_epoch_of_features_and_labels(names: dict[str, Any]) -> None:
     assert sorted(batches[0][0]) == ["distance", "hours"]
 
 
+def arrays_come_back(names: dict[str, Any]) -> None:
+    rows = bt.load("digits", split="train").splits["train"]
+    assert 30 < rows < 60
+    assert names["images"].shape == (rows, 28, 28)
+    assert names["images"].dtype == "uint8"
+    features, labels = next(iter(names["batches"]))
+    assert features["image"].shape == (32, 28, 28)
+    assert set(labels.numpy()) <= set(range(10))
+
+
+def trips_above_one_are_written(names: dict[str, Any]) -> None:
+    rows = sorted(bt.load("shop").rows(), key=lambda row: row["id"])
+    assert rows == [{"id": 4, "fare": 1.5}, {"id": 5, "fare": 2.0}, {"id": 6, "fare": 2.5}]
+
+
+def write_photos() -> None:
+    """Run the first command of the README on a few pictures, one of them broken."""
+    for number in range(80):
+        name = f"{'ab'[number % 2]}__{number}"
+        write_tree(Path("photos"), **{name: jpeg(number, width=20 + number)})
+    Path("photos/a/broken.jpg").write_bytes(jpeg()[:100])
+    command = next(line for _, line in command_lines() if " photos/ " in line)
+    ran = run(*shlex.split(command.removeprefix("$ beam-tfrecord ")))
+    assert ran.exit_code == 0, ran.output
+
+
+def pictures_have_one_size(names: dict[str, Any]) -> None:
+    assert names["names"] == ("a", "b")
+    images, labels = next(iter(names["train"]))
+    assert images.shape == (32, 180, 180, 3)
+    assert set(labels.numpy()) == {0, 1}
+
+
 def write_out(**options: Any) -> None:
     bt.write("trips-*.csv", "out/", splits={"train": 0.9, "test": 0.1}, **options)
+
+
+def write_shop() -> None:
+    """Write a SQLite file of six trips."""
+    with contextlib.closing(sqlite3.connect("shop.db")) as connection, connection:
+        connection.execute("CREATE TABLE trips (id INTEGER PRIMARY KEY, fare REAL)")
+        connection.executemany("INSERT INTO trips (fare) VALUES (?)", [(n / 2,) for n in range(6)])
 
 
 def nothing() -> None:
@@ -142,12 +194,16 @@ BLOCKS: list[tuple[str, Callable[[], None], Callable[[dict[str, Any]], None]]] =
     ("bt.write(", nothing, both_splits_are_written),
     ("class RowToExample", nothing, eight_files_hold_the_fares),
     ("bt.MapRows(add_speed)", nothing, speed_is_written),
+    ('"op": "zscore"', nothing, features_are_scaled_and_encoded),
     ("ds = bt.load(", write_out, every_way_of_reading_gives_the_rows),
     (
         "make_batched_features_dataset",
         lambda: write_out(compression="gzip"),
         one_epoch_of_features_and_labels,
     ),
+    ('photos = bt.load("dataset/"', write_photos, pictures_have_one_size),
+    ("bt.ReadFromNumpy(arrays)", nothing, arrays_come_back),
+    ("bt.ReadFromSql(", write_shop, trips_above_one_are_written),
 ]
 
 

@@ -48,3 +48,27 @@ def test_wrong_schema_files_are_refused(text, message):
 def test_selecting_an_unknown_column_names_the_known_ones():
     with pytest.raises(UsageError, match="column 'c' does not exist: the columns are a, b"):
         SCHEMA.select(["c"])
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("float", pa.list_(pa.list_(pa.float32(), 3), 2)),
+        ({"list": {"list": "float"}}, pa.list_(pa.list_(pa.float32(), 3), 2)),
+        ({"fixed_size_list": {"list": "float"}, "size": 2}, pa.list_(pa.list_(pa.float32(), 3), 2)),
+    ],
+)
+def test_a_shape_fixes_the_sizes_of_lists(given, expected):
+    feature = Feature.from_json({"name": "x", "type": given, "shape": [2, 3]})
+    assert feature == Feature("x", given, shape=[2, 3])
+    assert feature.type == expected
+    assert Feature.from_json(feature.to_json()) == feature
+
+
+@pytest.mark.parametrize(
+    ("arrow", "shape"),
+    [("int64", []), ("int64", [0]), ("int64", ["a"]), ({"list": "int64"}, [1, 2])],
+)
+def test_a_shape_that_does_not_fit(arrow, shape):
+    with pytest.raises(UsageError, match="shape"):
+        Feature("x", arrow, shape=shape)

@@ -36,14 +36,13 @@ def test_relative_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.Mo
     assert sink_target("part") == Target(str(tmp_path), "part")
 
 
-def test_files_and_remote_paths_are_refused(tmp_path: Path) -> None:
+def test_files_and_filesystems_for_input_alone_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="is a file: give a directory"):
         directory_target(tmp_path / "file")
-    with pytest.raises(UsageError, match="only local directories are supported"):
-        directory_target("gs://bucket/out")
-    with pytest.raises(UsageError, match="only local directories are supported"):
-        sink_target("s3://bucket/out/part")
+    for target in (directory_target, sink_target):
+        with pytest.raises(UsageError, match="cannot write to 'hdfs://host/out'"):
+            target("hdfs://host/out")
 
 
 def test_leftovers_are_of_this_target_alone(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from beam_tfrecord.cli import cli
+from tests.datasets import visible_names
 
 
 def _missing(folder: Path) -> list[str]:
@@ -81,4 +82,4 @@ def test_one_clear_line(tmp_path: Path, make: object, code: int, words: list[str
     assert lines[0].startswith("error: ")
     assert not [word for word in words if word not in lines[0]], lines[0]
     assert "Traceback" not in result.stderr
-    assert not out.exists() or list(out.iterdir()) == []
+    assert not out.exists() or visible_names(out) == []

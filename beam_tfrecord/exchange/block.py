@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 from beam_tfrecord import native
 from beam_tfrecord.arena import Arena
 from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.copies import copies_in
 from beam_tfrecord.encoding import Encoder
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.exchange.column_hashes import ColumnHashes
+from beam_tfrecord.exchange.column_hashes import ColumnHashes, check_columns
 from beam_tfrecord.exchange.tally import Discovered, Tally
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import (
@@ -108,13 +109,7 @@ class Block:
 
     def pieces(self, batch: Batch) -> Iterator[Batch]:
         """Cut a batch so that each piece is of bounded size."""
-        rows = max(1, batch.num_rows)
-        step = max(1, rows * PIECE_BYTES // max(batch.data.nbytes, PIECE_BYTES))
-        if step >= rows:
-            yield batch
-            return
-        for start in range(0, rows, step):
-            yield batch.slice(start, min(start + step, rows))
+        return pieces_of(batch, PIECE_BYTES)
 
     def add(self, batch: Batch) -> Int64Array:
         """Encode the rows of a batch, and place each record.
@@ -126,8 +121,12 @@ class Block:
             DataError: The batch has another schema than those before.
             UsageError: A column that a setting names does not exist.
         """
-        rejects = list(batch.rejects)
-        rows = batch.num_rows + len(batch.rejects)
+        rejects, rows = list(batch.rejects), batch.rows_counted
+        if not batch.data.num_columns:
+            # Only rejects are left of such a batch: it tells no schema.
+            self.rejects += rejects
+            self.tally = self.tally.merge(Tally(rows=rows, rejects=len(rejects)))
+            return np.zeros(0, np.int64)
         batch, kept, unsplit = self._known_splits(batch)
         rejects += unsplit
         first = self.arena.records
@@ -150,6 +149,8 @@ class Block:
             records=len(written),
             rejects=len(rejects),
             places_by_bytes=batch.origin is None and not self._layout.key and batch.num_rows > 0,
+            splits_assigned=batch.split is not None,
+            copies=copies_in(batch.data),
         )
         self.tally = self.tally.merge(tally).merge(counted)
         return kept[written]
@@ -174,7 +175,7 @@ class Block:
         return Tally(discovered=discovered)
 
     def _add_rows(self, batch: Batch) -> tuple[Tally, Int64Array, list[Reject]]:
-        encoder = self._encoder_of(batch.data.schema)
+        encoder = self._encoder_of(batch)
         encoded = encoder.encode(batch, self.arena)
         written = encoded.rows
         numbers = None if batch.origin is None else batch.origin.row_numbers(batch.num_rows)
@@ -187,16 +188,14 @@ class Block:
         tally = Tally(schema=encoder.schema, observed=encoded.observed, left_out=left_out)
         return tally, written, refused
 
-    def _encoder_of(self, arrow: pa.Schema) -> Encoder:
+    def _encoder_of(self, batch: Batch) -> Encoder:
+        arrow, layout = batch.data.schema, self._layout
         if self._encoder is None or (
             self._encoded_for is not arrow and self._encoded_for != arrow and self._given is None
         ):
-            schema = self._given or Schema.from_arrow(arrow)
-            if missing := [name for name in self._layout.columns if name not in arrow.names]:
-                raise UsageError(
-                    f"column {missing[0]!r} does not exist: the columns are "
-                    + ", ".join(arrow.names)
-                )
+            read = Schema.from_arrow(arrow)
+            schema = read if self._given is None else self._given.with_labels_of(read)
+            check_columns(layout.columns if batch.split is None else layout.key, arrow.names)
             self._encoder = Encoder(schema)
         self._encoded_for = arrow
         return self._encoder
@@ -259,13 +258,9 @@ class Block:
             UsageError: The column does not exist.
         """
         name = self._layout.splits.column
-        if batch.encoded or name not in batch.data.schema.names:
-            there = (
-                "the elements are examples, not rows"
-                if batch.encoded
-                else (f"the columns are {', '.join(batch.data.schema.names)}")
-            )
-            raise UsageError(f"column {name!r} does not exist: {there}")
+        if batch.encoded:
+            raise UsageError(f"column {name!r} does not exist: the elements are examples, not rows")
+        check_columns((name,) if name else (), batch.data.schema.names)
         column = batch.data.column(name)
         try:
             return column.cast(pa.string())
@@ -291,3 +286,14 @@ class Block:
                 "choose one with few values"
             )
         return self._split_numbers.setdefault(name, len(self._split_numbers))
+
+
+def pieces_of(batch: Batch, piece_bytes: int) -> Iterator[Batch]:
+    """Cut a batch into pieces of about a number of bytes, or of one larger row."""
+    rows = max(1, batch.num_rows)
+    step = max(1, rows * piece_bytes // max(batch.data.nbytes, piece_bytes))
+    if step >= rows:
+        yield batch
+        return
+    for start in range(0, rows, step):
+        yield batch.slice(start, min(start + step, rows))

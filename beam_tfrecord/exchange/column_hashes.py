@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -15,6 +17,19 @@ from beam_tfrecord.schema import Schema
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
+
+
+def check_columns(columns: Sequence[str], names: Sequence[str]) -> None:
+    """Check that columns that settings name are among those there are.
+
+    Raises:
+        UsageError: One does not exist.
+    """
+    for column in columns:
+        if column not in names:
+            raise UsageError(
+                f"column {column!r} does not exist: the columns are {', '.join(names)}"
+            )
 
 
 class ColumnHashes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.exchange.merge import Piece, PieceWriter
-from beam_tfrecord.exchange.spill import tally_with_rejects
+from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.schema import Schema
@@ -18,6 +19,22 @@ from beam_tfrecord.storage import WRITE_BYTES
 
 # A shard may end this much above its target rather than leave a small rest.
 SLACK = 0.25
+
+
+class GroupWriter(Protocol):
+    """Writes the batches of one group of units after the other to files of its own."""
+
+    def add(self, batch: Batch) -> Iterator[Piece]:
+        """Take a batch; yield the files that it filled."""
+
+    def end_group(self) -> Iterator[Piece]:
+        """Finish the last file of a group; yield what was not yet yielded."""
+
+    def take_tally(self) -> Tally:
+        """Return the tally since the last call; nothing may be waiting to be written."""
+
+    def abort(self) -> None:
+        """Take away an unfinished file."""
 
 
 class DirectWriter:
@@ -53,6 +70,7 @@ class DirectWriter:
             self._group, self._number = group, 0
         for piece in self._block.pieces(batch):
             self._block.add(piece)
+            spill_rejects(self._block, self._directory, least=MAX_REJECTS)
             if self._block.size >= WRITE_BYTES:
                 yield from self._write()
 
@@ -64,7 +82,8 @@ class DirectWriter:
 
     def take_tally(self) -> Tally:
         """Return the tally since the last call; nothing may be waiting to be written."""
-        tally = tally_with_rejects(self._block, self._directory)
+        spill_rejects(self._block, self._directory)
+        tally = self._block.tally
         self._block.clear()
         return tally
 

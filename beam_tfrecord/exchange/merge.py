@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord import native
-from beam_tfrecord.direct_io import read_into
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.plan import WINDOW_BYTES, Window
 from beam_tfrecord.exchange.runs import PLACE_BYTES, RunIndex
@@ -22,7 +21,7 @@ from beam_tfrecord.exchange.spill import byte_pieces
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import purpose_seed
 from beam_tfrecord.reader_blocks import FRAME_BYTES
-from beam_tfrecord.storage import WRITE_BYTES
+from beam_tfrecord.storage import WRITE_BYTES, file_size, open_read, read_into
 from beam_tfrecord.tfrecord import ShardStream
 
 MASK64 = 2**64 - 1
@@ -54,6 +53,7 @@ class Piece:
         xxh64: Hash of the record stream, 16 hex digits.
         content: Sum of the hashes of all examples modulo 2^64.
         stored_bytes: Size of the file.
+        stored_xxh64: Hash of the file where it is compressed; else empty.
     """
 
     split: str
@@ -64,6 +64,7 @@ class Piece:
     xxh64: str
     content: int
     stored_bytes: int
+    stored_xxh64: str = ""
 
 
 def slices_of(path: str, index: RunIndex, windows: Sequence[Window]) -> list[Slice]:
@@ -111,7 +112,8 @@ class PieceWriter:
             nbytes,
             xxh64,
             self._content,
-            os.path.getsize(self._path),
+            file_size(self._path),
+            self._stream.stored_xxh64,
         )
 
     def abort(self) -> None:
@@ -244,7 +246,7 @@ def _in_buffers(
 def _entries(piece: Slice) -> Iterator[tuple[int, bytes]]:
     """Yield (place, framed record) of a slice, reading it in small steps."""
     header = PLACE_BYTES + 8
-    with open(piece.path, "rb", buffering=STREAM_BYTES) as file:
+    with open_read(piece.path, buffer_bytes=STREAM_BYTES) as file:
         file.seek(piece.start)
         left = piece.stop - piece.start
         while left > 0:

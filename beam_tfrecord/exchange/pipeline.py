@@ -8,7 +8,7 @@ the runner's GroupByKey once, so that every run covers a narrow range of places.
 from __future__ import annotations
 
 import dataclasses
-import os
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -16,17 +16,20 @@ import apache_beam as beam
 
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.exchange.gather import CheckRejects, GatherRuns, MergeTallies
+from beam_tfrecord.exchange.marks import Done, GroupMarks, find_shard, mark_shard, shard_key
 from beam_tfrecord.exchange.merge import Merger, Piece, slices_of
 from beam_tfrecord.exchange.plan import RunSet, Window, plan_merges
 from beam_tfrecord.exchange.range_blocks import BlockCutter, RangeSorter
 from beam_tfrecord.exchange.runs import Run, RunIndex, read_index
 from beam_tfrecord.exchange.spill import Spiller
-from beam_tfrecord.exchange.tally import Tally, merge_tallies
-from beam_tfrecord.faults import recorded
+from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.faults import is_stopped, noted, recorded
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.metrics import count
-from beam_tfrecord.rejects import RejectBudget, rejected
+from beam_tfrecord.rejects import RejectBudget
 from beam_tfrecord.schema import Schema
+from beam_tfrecord.storage import make_directory
 from beam_tfrecord.windows import in_global_window
 
 TALLIES = "tallies"
@@ -55,12 +58,14 @@ class Exchange:
         directory: The job's temporary directory.
         schema: Given schema; None: that of the batches.
         kind: ``files`` or ``runner``.
+        is_resumable: What is done is marked as such for another attempt at the same job.
     """
 
     layout: Layout
     directory: str
     schema: Schema | None = None
     kind: str = "files"
+    is_resumable: bool = False
 
 
 def spill(batches: beam.PCollection[Batch], exchange: Exchange, label: str) -> Spilled:
@@ -87,13 +92,12 @@ def merge(spilled: Spilled, exchange: Exchange, budget: RejectBudget) -> tuple[A
     Returns:
         PCollections of the `Piece`s, and of the job's one `Tally`.
     """
-    faults = exchange.directory
     tally = (
         spilled.tally
-        | "GatherTallies" >> beam.CombineGlobally(_MergeTallies())
-        | "CheckRejects" >> beam.ParDo(recorded(_CheckRejects(budget), faults))
+        | "GatherTallies" >> beam.CombineGlobally(MergeTallies(exchange.directory))
+        | "CheckRejects" >> beam.ParDo(CheckRejects(budget, exchange.directory))
     )
-    runs = spilled.runs | "GatherRuns" >> beam.CombineGlobally(_GatherRuns())  # RunSet
+    runs = spilled.runs | "GatherRuns" >> beam.CombineGlobally(GatherRuns())  # RunSet
     paths = runs | "RunPaths" >> beam.Map(lambda gathered: tuple(sorted(gathered.paths)))
     pieces = (
         runs
@@ -107,17 +111,19 @@ def merge(spilled: Spilled, exchange: Exchange, budget: RejectBudget) -> tuple[A
 
 
 class _Spill(beam.DoFn):
-    """Encode batches into sorted runs; a group of units is never spread over half a run."""
+    """Encode batches into sorted runs; each holds records of one group of units."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._group: int | None = None
         self._spiller: Spiller | None = None
+        self._marks = GroupMarks(exchange.directory)
 
     def start_bundle(self) -> None:
         exchange = self._exchange
-        os.makedirs(exchange.directory, exist_ok=True)
+        make_directory(exchange.directory)
         self._spiller = Spiller(exchange.layout, exchange.directory, schema=exchange.schema)
+        self._marks = GroupMarks(exchange.directory)
         self._group = None
 
     def process(self, batch: Batch) -> Iterator[Any]:
@@ -126,24 +132,31 @@ class _Spill(beam.DoFn):
     def _add(self, batch: Batch) -> Iterator[Any]:
         assert self._spiller is not None
         if batch.group != self._group:
-            yield from _outputs([self._spiller.flush()])
+            yield from self._outputs([self._spiller.flush()])
             self._group = batch.group
-        yield from _outputs(self._spiller.add(batch))
+        self._marks.follow(batch.part)
+        yield from self._outputs(self._spiller.add(batch))
+        if batch.part is not None and batch.part.is_last:
+            yield from self._outputs([self._spiller.flush()])
+            self._marks.end()
+
+    def _outputs(self, written: Iterable[tuple[Run | None, Tally]]) -> Iterator[Any]:
+        for run, tally in written:
+            self._marks.add(Done(tally, () if run is None else (run,)))
+            if run is not None:
+                count(type(self), "write-runs", 1)
+                yield run
+            count(type(self), "reject-rows", tally.rejects)
+            yield beam.pvalue.TaggedOutput(TALLIES, tally)
 
     def finish_bundle(self) -> Iterator[Any]:
         assert self._spiller is not None
         spiller, self._spiller = self._spiller, None
-        for output in _outputs([spiller.flush()]):
-            yield in_global_window(output)
-
-
-def _outputs(written: Iterable[tuple[Run | None, Tally]]) -> Iterator[Any]:
-    for run, tally in written:
-        if run is not None:
-            count(_Spill, "write-runs", 1)
-            yield run
-        count(_Spill, "reject-rows", tally.rejects)
-        yield beam.pvalue.TaggedOutput(TALLIES, tally)
+        if is_stopped(self._exchange.directory):
+            return
+        with noted(self._exchange.directory):
+            for output in self._outputs([spiller.flush()]):
+                yield in_global_window(output)
 
 
 class _CutBlocks(beam.DoFn):
@@ -155,7 +168,7 @@ class _CutBlocks(beam.DoFn):
 
     def start_bundle(self) -> None:
         exchange = self._exchange
-        os.makedirs(exchange.directory, exist_ok=True)
+        make_directory(exchange.directory)
         self._cutter = BlockCutter(exchange.layout, exchange.directory, schema=exchange.schema)
 
     def process(self, batch: Batch) -> Iterator[Any]:
@@ -169,8 +182,9 @@ class _CutBlocks(beam.DoFn):
     def finish_bundle(self) -> Iterator[Any]:
         assert self._cutter is not None
         cutter, self._cutter = self._cutter, None
-        for output in cutter.flush():
-            yield in_global_window(_tagged_tally(output))
+        with noted(self._exchange.directory):
+            for output in cutter.flush():
+                yield in_global_window(_tagged_tally(output))
 
 
 def _tagged_tally(output: Any) -> Any:
@@ -184,52 +198,12 @@ class _SortRange(beam.DoFn):
         self._exchange = exchange
 
     def process(self, blocks: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Run]:
+        yield from recorded(self._runs, self._exchange.directory)(blocks)
+
+    def _runs(self, blocks: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Run]:
         (split, _), entries = blocks
         sorter = RangeSorter(self._exchange.layout, self._exchange.directory, split)
         yield from sorter.runs(entries)
-
-
-class _MergeTallies(beam.CombineFn):
-    def create_accumulator(self) -> Tally:
-        return Tally()
-
-    def add_input(self, total: Tally, tally: Tally) -> Tally:
-        return total.merge(tally)
-
-    def merge_accumulators(self, tallies: Iterable[Tally]) -> Tally:
-        return merge_tallies(tallies)
-
-    def extract_output(self, total: Tally) -> Tally:
-        return total
-
-
-class _GatherRuns(beam.CombineFn):
-    def create_accumulator(self) -> RunSet:
-        return RunSet()
-
-    def add_input(self, total: RunSet, run: Run) -> RunSet:
-        return total.merge(RunSet((run.path,), run.counts))
-
-    def merge_accumulators(self, totals: Iterable[RunSet]) -> RunSet:
-        merged = RunSet()
-        for total in totals:
-            merged = merged.merge(total)
-        return merged
-
-    def extract_output(self, total: RunSet) -> RunSet:
-        return total
-
-
-@dataclasses.dataclass(frozen=True)
-class _CheckRejects:
-    """Let a tally pass where its rejects are within the budget."""
-
-    budget: RejectBudget
-
-    def __call__(self, tally: Tally) -> Iterator[Tally]:
-        if not self.budget.allows(tally.rejects, tally.rows):
-            raise rejected(self.budget, tally.rejects, tally.rows, tally.sample)
-        yield tally
 
 
 class _PlanMerges(beam.DoFn):
@@ -269,9 +243,22 @@ class _Merge(beam.DoFn):
     def _pieces(self, task: tuple[tuple[Window, ...], Sequence[str]]) -> Iterator[Piece]:
         assert self._merger is not None
         windows, runs = task
+        directory = self._exchange.directory
+        to_do: list[Window] = []
+        keys: list[str] = []
+        for _, of_shard in itertools.groupby(windows, key=lambda w: (w.split, w.shard)):
+            shard = tuple(of_shard)
+            key = shard_key(shard, runs) if self._exchange.is_resumable else ""
+            if key and (piece := find_shard(directory, key)):
+                yield piece
+            else:
+                to_do.extend(shard)
+                keys.append(key)
         # Ties in source order are kept by run, so runs come in the order they were written.
-        slices = [slices_of(path, self._index(path), windows) for path in runs]
-        for piece in self._merger.merge(windows, slices):
+        slices = [slices_of(path, self._index(path), to_do) for path in runs]
+        for key, piece in zip(keys, self._merger.merge(to_do, slices), strict=True):
+            if key:
+                mark_shard(directory, key, piece)
             count(type(self), "write-shards", 1)
             count(type(self), "write-bytes", piece.bytes)
             yield piece

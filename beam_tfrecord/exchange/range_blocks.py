@@ -14,7 +14,13 @@ from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.exchange.runs import Run, index_sorted
-from beam_tfrecord.exchange.spill import RUN_BYTES, SortedRecords, tally_with_rejects, write_run
+from beam_tfrecord.exchange.spill import (
+    MAX_REJECTS,
+    RUN_BYTES,
+    SortedRecords,
+    spill_rejects,
+    write_run,
+)
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import SHUFFLED_BIN_SHIFT
@@ -44,13 +50,15 @@ class BlockCutter:
         """Take a batch; yield what a full block became."""
         for piece in self._block.pieces(batch):
             self._block.add(piece)
+            spill_rejects(self._block, self._directory, least=MAX_REJECTS)
             if self._block.size >= RUN_BYTES:
                 yield from self.flush()
 
     def flush(self) -> Iterator[tuple[tuple[str, int], bytes] | Tally]:
         """Yield the blocks, keyed by (split, range of places), and the tally of what is there."""
         block = self._block
-        yield tally_with_rejects(block, self._directory)
+        spill_rejects(block, self._directory)
+        yield block.tally
         if block.records:
             order, places, _ = self._sorted.order(block)
             splits = block.splits

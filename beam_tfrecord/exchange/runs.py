@@ -18,7 +18,6 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import json
-import os
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -27,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord import native
-from beam_tfrecord.direct_io import read_into
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.storage import file_size, is_remote, read_into
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
@@ -36,6 +35,7 @@ Int64Array = npt.NDArray[np.int64]
 MAGIC = b"BTFRUN\x00\x01"
 _TRAILER = struct.Struct("<QQ8s")
 PLACE_BYTES = 8
+_TAIL_BYTES = 2**18
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -204,22 +204,20 @@ def read_index(path: str) -> RunIndex:
     Raises:
         DataError: The file is no whole run.
     """
-    size = os.path.getsize(path)
+    size = file_size(path)
     if size < _TRAILER.size:
         raise DataError(f"{path!r} is not a whole run: it has {size} bytes")
-    seal, text_bytes, magic = _TRAILER.unpack(_read(path, size - _TRAILER.size, _TRAILER.size))
+    tail = _Tail(path, size)
     end = size - _TRAILER.size
+    seal, text_bytes, magic = _TRAILER.unpack(tail.read(end, _TRAILER.size))
     if magic != MAGIC or text_bytes > end:
         raise DataError(f"{path!r} is not a whole run: its end is damaged")
-    described = _json(path, _read(path, end - text_bytes, text_bytes))
+    described = _json(path, tail.read(end - text_bytes, text_bytes))
     # Nothing in it is to be trusted before its hash is known to be right.
     arrays_bytes = described.get("arrays") if isinstance(described, dict) else None
     if not isinstance(arrays_bytes, int) or not 0 <= arrays_bytes <= end - text_bytes:
         raise DataError(f"{path!r} is not a whole run: its footer is damaged")
-    # Mapped, not read: a look-up touches a few pages of it, and a merge opens every run.
-    footer = np.memmap(
-        path, np.uint8, "r", end - text_bytes - arrays_bytes, (arrays_bytes + text_bytes,)
-    )
+    footer = tail.array(end - text_bytes - arrays_bytes, arrays_bytes + text_bytes)
     if native.xxh64(footer, 0) != seal:
         raise DataError(f"{path!r} is not a whole run: its footer is damaged")
     return _index(described, footer)
@@ -243,6 +241,31 @@ def _json(path: str, text: bytes) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise DataError(f"{path!r} is not a whole run: its footer is damaged") from error
+
+
+class _Tail:
+    """The end of a file. Of a remote one so much is read at once as most footers need."""
+
+    def __init__(self, path: str, size: int) -> None:
+        self._path = path
+        self._start = size
+        self._data = b""
+        if is_remote(path):
+            self._start = max(0, size - _TAIL_BYTES)
+            self._data = _read(path, self._start, size - self._start)
+
+    def read(self, start: int, nbytes: int) -> bytes:
+        """Return bytes of the file."""
+        if start < self._start:
+            return _read(self._path, start, nbytes)
+        return self._data[start - self._start :][:nbytes]
+
+    def array(self, start: int, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Return bytes of the file as an array."""
+        if is_remote(self._path):
+            return np.frombuffer(self.read(start, nbytes), np.uint8)
+        # Mapped, not read: a look-up touches a few pages of it, and a merge opens every run.
+        return np.memmap(self._path, np.uint8, "r", start, (nbytes,))
 
 
 def _read(path: str, start: int, nbytes: int) -> bytes:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord import native
-from beam_tfrecord.batch import Batch
-from beam_tfrecord.direct_io import BlockFile
+from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.exchange.runs import PLACE_BYTES, Run, SortedIndex, index_sorted
 from beam_tfrecord.exchange.tally import Tally
@@ -19,9 +19,11 @@ from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import bin_shift
 from beam_tfrecord.rejects import write_rejects
 from beam_tfrecord.schema import Schema
-from beam_tfrecord.storage import WRITE_BYTES
+from beam_tfrecord.storage import WRITE_BYTES, WholeFile
 
 RUN_BYTES = 64 * 2**20
+# Rejects are objects of Python, and there may be as many as there are rows.
+MAX_REJECTS = 20_000
 
 Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
@@ -103,19 +105,23 @@ class Spiller:
         self._block = Block(layout, schema)
         self._sorted = SortedRecords(layout)
         self._token = uuid.uuid4().hex
+        self._group = "rows"
         self._written = 0
 
     def add(self, batch: Batch) -> Iterator[tuple[Run | None, Tally]]:
         """Take a batch; yield what a full block became."""
+        self._group = "rows" if batch.part is None else batch.part.key[:12]
         for piece in self._block.pieces(batch):
             self._block.add(piece)
+            spill_rejects(self._block, self._directory, least=MAX_REJECTS)
             if self._block.size >= self._run_bytes:
                 yield self.flush()
 
     def flush(self) -> tuple[Run | None, Tally]:
         """Write what is there: return the run (None where no row was left) and its tally."""
         block = self._block
-        tally = tally_with_rejects(block, self._directory)
+        spill_rejects(block, self._directory)
+        tally = block.tally
         run = None
         if block.records:
             order, places, index = self._sorted.order(block)
@@ -130,16 +136,24 @@ class Spiller:
         In source order, records of equal place may lie on both sides of a run's end.
         """
         self._written += 1
-        return f"run-{self._token}-{self._written:06d}"
+        return f"run-{self._group}-{self._token}-{self._written:06d}"
 
 
-def tally_with_rejects(block: Block, directory: str) -> Tally:
-    """Write the rejects of a block to a file of their own; return its tally."""
-    if not block.rejects:
-        return block.tally
+class HasRejects(Protocol):
+    """What counts rows and holds those it has rejected."""
+
+    tally: Tally
+    rejects: list[Reject]
+
+
+def spill_rejects(block: HasRejects, directory: str, *, least: int = 1) -> None:
+    """Move the rejects of a block to a file of their own, where there are at least so many."""
+    if len(block.rejects) < least:
+        return
     path = os.path.join(directory, f"rejects-{uuid.uuid4().hex}.arrow")
     write_rejects(path, block.rejects)
-    return block.tally.merge(Tally(sample=tuple(block.rejects), reject_files=(path,)))
+    block.tally = block.tally.merge(Tally(sample=tuple(block.rejects), reject_files=(path,)))
+    block.rejects = []
 
 
 def write_run(
@@ -154,13 +168,8 @@ def write_run(
         name: Of the file; by default a new one.
     """
     path = os.path.join(directory, name or f"run-{uuid.uuid4().hex}")
-    # A run is read again soon and then thrown away: it is not worth a sync.
-    file = BlockFile(path, will_sync=False)
-    try:
+    with WholeFile(path, outlasts=False) as file:
         for buffer in entries:
             file.write(buffer)
-        file.write(memoryview(index.footer()))
-        file.finish()
-    finally:
-        file.close()
+        file.write(index.footer())
     return Run(path, index.counts())

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.batch import Reject
+from beam_tfrecord.copies import Copies
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.schema import Observed, Schema
 
@@ -55,8 +56,11 @@ class Tally:
         observed: By feature name.
         discovered: By feature name, for examples that came without a schema.
         places_by_bytes: True where some rows had no stable number.
+        splits_assigned: True where some rows came with their split.
         left_out: Columns without any value, which have no type and so no feature.
         opaque: True where some elements were bytes of no known format.
+        copies: Rows of equal content, where a column tells it; None where none does.
+        staged: Arrow schema of rows that were staged, as an IPC message; else empty.
     """
 
     rows: int = 0
@@ -68,8 +72,11 @@ class Tally:
     observed: Mapping[str, Observed] = dataclasses.field(default_factory=dict)
     discovered: Mapping[str, Discovered] = dataclasses.field(default_factory=dict)
     places_by_bytes: bool = False
+    splits_assigned: bool = False
     left_out: frozenset[str] = frozenset()
     opaque: bool = False
+    copies: Copies | None = None
+    staged: bytes = b""
 
     def merge(self, other: Tally) -> Tally:
         """Join the tallies of two parts of the data.
@@ -88,8 +95,11 @@ class Tally:
             observed=_merge_by_name(self.observed, other.observed),
             discovered=_merge_discovered(self.discovered, other.discovered),
             places_by_bytes=self.places_by_bytes or other.places_by_bytes,
+            splits_assigned=self.splits_assigned or other.splits_assigned,
             left_out=self.left_out | other.left_out,
             opaque=self.opaque or other.opaque,
+            copies=_merge_copies(self.copies, other.copies),
+            staged=_same_staged(self.staged, other.staged),
         )
 
     def final_schema(self) -> Schema:
@@ -115,6 +125,12 @@ def merge_tallies(tallies: Iterable[Tally]) -> Tally:
     return total
 
 
+def _merge_copies(one: Copies | None, other: Copies | None) -> Copies | None:
+    if one is None or other is None:
+        return one or other
+    return one.merge(other)
+
+
 def _same_schema(one: Schema | None, other: Schema | None) -> Schema | None:
     if one is None or other is None:
         return one or other
@@ -127,6 +143,21 @@ def _same_schema(one: Schema | None, other: Schema | None) -> Schema | None:
         f"batches of different schemas were given to one dataset: ({_line(one)}) and "
         f"({_line(other)}): pass schema="
     )
+
+
+def _same_staged(one: bytes, other: bytes) -> bytes:
+    if not one or not other or one == other:
+        return one or other
+    # Batches of any order meet here, and a message must not tell which came first.
+    lines = sorted(_line(Schema.from_arrow(_read_schema(schema))) for schema in (one, other))
+    raise DataError(
+        f"batches of different schemas were given to one stage: ({lines[0]}) and ({lines[1]}): "
+        "bring them to one schema before"
+    )
+
+
+def _read_schema(message: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(message))
 
 
 def _line(schema: Schema) -> str:

@@ -22,6 +22,7 @@ from beam_tfrecord.native.values import (
     WHOLE_ROW,
     Column,
     Encoded,
+    FitRule,
     Found,
     Frames,
     Run,
@@ -53,6 +54,8 @@ decode = kernel.decode
 discover = kernel.discover
 encode = kernel.encode
 encode_bound = kernel.encode_bound
+find_frame = kernel.find_frame
+fitting_records = kernel.fitting_records
 frame = kernel.frame
 frame_bound = kernel.frame_bound
 gather = kernel.gather
@@ -81,6 +84,7 @@ __all__ = [
     "XXH64",
     "Column",
     "Encoded",
+    "FitRule",
     "Found",
     "Frames",
     "Run",
@@ -91,6 +95,8 @@ __all__ = [
     "discover",
     "encode",
     "encode_bound",
+    "find_frame",
+    "fitting_records",
     "frame",
     "frame_bound",
     "gather",

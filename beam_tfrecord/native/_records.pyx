@@ -23,5 +23,6 @@ include "records_hashes.pxi"
 include "records_encode.pxi"
 include "records_frames.pxi"
 include "records_decode.pxi"
+include "records_fit.pxi"
 
 bt_crc32c_init()

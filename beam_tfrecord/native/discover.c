@@ -18,9 +18,10 @@ static int64_t *find_slot(Discovery *discovery, uint64_t hash, Span key) {
     for (uint64_t slot = hash & mask;; slot = (slot + 1) & mask) {
         if (slots[slot] < 0) return &slots[slot];
         const FoundFeature *feature = feature_at(discovery, slots[slot]);
-        const uint8_t *name = discovery->names.data + feature->name_offset;
-        if (feature->hash == hash && feature->name_bytes == span_bytes(key) &&
-            (!span_bytes(key) || !memcmp(name, key.at, span_bytes(key))))
+        if (feature->hash != hash || feature->name_bytes != span_bytes(key)) continue;
+        /* Without any name but the empty one there is no memory of names to point into. */
+        if (!span_bytes(key) ||
+            !memcmp(discovery->names.data + feature->name_offset, key.at, span_bytes(key)))
             return &slots[slot];
     }
 }

@@ -34,6 +34,17 @@ int bt_scan_frames(const uint8_t *data, size_t bytes, bool verify, FrameScan *sc
     return BT_OK;
 }
 
+size_t bt_find_frame(const uint8_t *data, size_t bytes, size_t from) {
+    for (size_t at = from; at < bytes && bytes - at >= BT_FRAME_BYTES; at++) {
+        uint64_t length = load64(data + at);
+        if (length > bytes - at - BT_FRAME_BYTES) continue;
+        if (load32(data + at + 8) != bt_masked_crc32c(data + at, 8)) continue;
+        const uint8_t *payload = data + at + BT_FRAME_HEAD;
+        if (load32(payload + length) == bt_masked_crc32c(payload, length)) return at;
+    }
+    return bytes;
+}
+
 int bt_scan_run(const uint8_t *data, size_t bytes, Vec *starts, Vec *places, int64_t *position) {
     size_t at = 0;
     while (at < bytes) {

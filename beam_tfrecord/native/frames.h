@@ -29,6 +29,10 @@ typedef struct {
 /* Indexes framed bytes up to the first fault or the first record that is not whole. */
 int bt_scan_frames(const uint8_t *data, size_t bytes, bool verify, FrameScan *scan);
 
+/* Position from `from` on of the first record that lies whole in the data with both checksums
+ * right; `bytes` where there is none. Records are found again by it behind a damaged length. */
+size_t bt_find_frame(const uint8_t *data, size_t bytes, size_t from);
+
 /* Entries of a run file, le64 place and a framed record each, that fill the data exactly;
  * otherwise BT_MALFORMED and `position` is that of the bad entry. `starts` and `places` grow by
  * int64 and uint64 values. */

@@ -86,3 +86,11 @@ def scan_frames(data, bint verify=True):
     _check(result, "scan records")
     fault = (scan.consumed, FAULT_REASONS[scan.fault]) if scan.fault else None
     return Frames(starts, scan.consumed, fault)
+
+
+def find_frame(data, size_t start):
+    cdef _Bytes view = _Bytes(data)
+    cdef size_t found
+    with nogil:
+        found = bt_find_frame(view.at, view.size, start)
+    return found

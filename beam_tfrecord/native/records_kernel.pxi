@@ -71,6 +71,7 @@ cdef extern from "frames.h" nogil:
         bint by_bytes
     void bt_seal(uint8_t *record, size_t payload_bytes)
     int bt_scan_frames(const uint8_t *data, size_t data_bytes, bint verify, FrameScan *scan)
+    size_t bt_find_frame(const uint8_t *data, size_t data_bytes, size_t start)
     int bt_scan_run(const uint8_t *data, size_t data_bytes, Vec *starts, Vec *places,
                     int64_t *position)
     int bt_hash_records(const uint8_t *data, size_t data_bytes, const int64_t *starts,
@@ -104,3 +105,12 @@ cdef extern from "decode.h" nogil:
     int bt_canonicalize(Span payload, Vec *out)
     int bt_canonical_hashes(const uint8_t *data, size_t data_bytes, const int64_t *starts,
                             int64_t records, uint64_t seed, uint64_t *hashes, int64_t *bad_record)
+
+cdef extern from "fit.h" nogil:
+    ctypedef struct FitRule:
+        Span name
+        int kind
+        bint required, is_text
+        int64_t min_values, max_values, low, high, value_bytes
+    int64_t bt_fitting_records(const uint8_t *data, size_t data_bytes, const int64_t *starts,
+                               int64_t records, const FitRule *rules, int64_t rule_count)

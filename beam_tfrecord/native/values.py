@@ -90,6 +90,32 @@ class Column(NamedTuple):
     present: npt.NDArray[np.uint8]
 
 
+class FitRule(NamedTuple):
+    """What a schema says of one feature of a record.
+
+    Attributes:
+        name: Name of the feature.
+        kind: 1 bytes, 2 float, 3 int64.
+        required: Whether every record has it.
+        min_values: Fewest values of a record that has it.
+        max_values: Most values.
+        low: Smallest value of integers.
+        high: Largest value of integers.
+        is_text: Whether values of bytes must be UTF-8.
+        value_bytes: Length of each value of bytes; -1: any.
+    """
+
+    name: bytes
+    kind: int
+    required: bool = False
+    min_values: int = 0
+    max_values: int = 2**63 - 1
+    low: int = -(2**63)
+    high: int = 2**63 - 1
+    is_text: bool = False
+    value_bytes: int = -1
+
+
 class Found(NamedTuple):
     """A feature as records have it; counts of values are over the records that have it."""
 

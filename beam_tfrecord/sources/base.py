@@ -18,7 +18,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -39,6 +39,8 @@ class InputFile:
         bytes: Size.
         version: Modification time in ns, or an etag: changes when the content does.
         partitions: Hive-style ``key=value`` directories on the way to it, outermost first.
+        inside: Number of files it stands for: a source of millions of files joins them to packs.
+        digest: Hash of the names and sizes of those files, where there are several.
     """
 
     path: str
@@ -46,6 +48,12 @@ class InputFile:
     bytes: int
     version: str = ""
     partitions: tuple[tuple[str, str | None], ...] = ()
+    inside: int = 1
+    digest: str = ""
+
+    def outline(self) -> InputFile:
+        """Return what identifies it, without what only reading needs."""
+        return self
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +107,28 @@ class Source(abc.ABC):
     kind: ClassVar[str]
     infers_from_scans: ClassVar[bool] = False
 
+    @property
+    def is_stable(self) -> bool:
+        """Whether names and sizes of the files tell that the input is still the same."""
+        return True
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the manifest tells of the input besides its files."""
+        return {}
+
+    def in_order(self) -> Source:
+        """Return the source set to give and number its rows in an order of their own."""
+        return self
+
+    def numbers_rows(self, units: Iterable[Unit]) -> bool:
+        """Tell whether the rows of all units have numbers that stay the same."""
+        return True
+
+    def release(self) -> None:
+        """Let go of what scanning holds open in this process until all units are read."""
+        return
+
     @abc.abstractmethod
     def files(self) -> Iterator[InputFile]:
         """Yield the input files in source order.
@@ -137,6 +167,23 @@ class Source(abc.ABC):
     ) -> Iterator[Batch]:
         """Yield the rows of `unit` in order, as batches of exactly `schema`."""
 
+    @property
+    def default_group(self) -> tuple[str, ...]:
+        """Columns whose equal values share a split, where the user names none."""
+        return ()
+
+    def default_split_column(self) -> str | None:
+        """Return the column that names each row's split, where the input itself is split."""
+        return None
+
+    def notes(self, files: Iterable[InputFile]) -> list[str]:
+        """Return what a user should know of the input, given the outlines of its files."""
+        return []
+
+    def to_send(self) -> tuple[Source, tuple[str, ...]]:
+        """Return this source as workers get it, and the files of this machine to send along."""
+        return self, ()
+
     def all_scans(self) -> list[Scan]:
         """Scan the whole input here, one chunk after the other."""
         return [self.scan(chunk) for file in self.files() for chunk in self.chunks(file)]
@@ -151,6 +198,8 @@ class Source(abc.ABC):
         """Infer the schema of the whole input here, without a pipeline."""
         if scans is None:
             scans = self.all_scans()
+            if self.infers_from_scans:
+                self.release()
         pieces: Sequence[Any] = scans if self.infers_from_scans else self.all_units(scans)
         return self.merge(self.infer(piece) for piece in pieces)
 

@@ -128,7 +128,7 @@ class Csv(Source):
         Raises:
             UsageError: Nothing is found.
         """
-        return list_files(as_paths(self.paths), SUFFIXES)
+        return list_files(as_paths(self.paths), SUFFIXES, remote=True)
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
         """Yield ranges of `chunk_bytes`, or the whole file where it cannot be cut."""

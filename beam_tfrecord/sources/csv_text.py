@@ -14,6 +14,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.csv_dialect import is_cuttable
+from beam_tfrecord.storage import is_remote, open_read
 
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".xz": "xz"}
 
@@ -86,6 +87,11 @@ def _told(file: InputFile, encoding: str) -> Iterator[None]:
 
 def _opened(file: InputFile) -> Any:
     kind = compression_of(file)
+    if is_remote(file.path):
+        raw = open_read(file.path)
+        if kind is None:
+            return raw
+        return lzma.open(raw) if kind == "xz" else pa.input_stream(raw, compression=kind)
     if kind is None:
         return open(file.path, "rb")
     return lzma.open(file.path) if kind == "xz" else pa.input_stream(file.path, compression=kind)

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.hive import hive_partitions, partition_of
+from beam_tfrecord.sources.remote_files import remote_entries
+from beam_tfrecord.storage import Entry, absolute_path, is_remote
 
 
 def as_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
@@ -20,16 +22,29 @@ def as_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -
     return tuple(os.fspath(path) for path in paths)
 
 
-def list_files(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputFile]:
+def list_files(
+    paths: Sequence[str], suffixes: Sequence[str], *, remote: bool = False
+) -> Iterator[InputFile]:
     """Yield the files that `paths` name, sorted by name, each once.
 
     A directory is searched through and through for `suffixes` (a further compression suffix is
     allowed); a file or the match of a glob is taken whatever its name. Names that begin with
     ``.`` or ``_`` below a directory or glob are left out: they are other tools' temporary files.
 
+    Args:
+        paths: What to list.
+        suffixes: Of the files of this kind.
+        remote: The files may be on a remote filesystem.
+
     Raises:
         UsageError: A path does not exist, nothing matches, or a file cannot be opened.
     """
+    if any(map(is_remote, paths)):
+        if not remote:
+            kinds = " and ".join(suffixes)
+            raise UsageError(f"cannot read {kinds} files from {paths[0]!r}: copy them here first")
+        yield from _list_remote(paths, suffixes)
+        return
     found = sorted({os.path.abspath(path) for named in paths for path in _resolve(named, suffixes)})
     if not found:
         raise UsageError(f"no input files match {' '.join(map(repr, paths))}: check the path")
@@ -40,10 +55,6 @@ def list_files(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputF
 
 
 def _resolve(path: str, suffixes: Sequence[str]) -> list[str]:
-    if "://" in path and not path.startswith("file://"):
-        raise UsageError(
-            f"cannot read {path!r}: only local files are supported: copy it here first"
-        )
     path = path.removeprefix("file://")
     if os.path.isdir(path):
         if found := list(_walk(path, suffixes)):
@@ -57,6 +68,28 @@ def _resolve(path: str, suffixes: Sequence[str]) -> list[str]:
         what = "no file matches this pattern" if glob.has_magic(path) else "no such file"
         raise UsageError(f"cannot read {path!r}: {what}: check the path")
     return found
+
+
+def _list_remote(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputFile]:
+    if not all(map(is_remote, paths)):
+        raise UsageError("some inputs are local and some are remote: give those of one filesystem")
+    found: dict[str, Entry] = {}
+    for path in paths:
+        literal = absolute_path(path)
+        taken = {
+            entry.path: entry
+            for entry in remote_entries(path)
+            if entry.path == literal or glob.has_magic(path) or has_suffix(entry.path, suffixes)
+        }
+        if not taken:
+            raise UsageError(f"cannot read {path!r}: no such file: check the path, or pass --from")
+        found |= taken
+    scheme = paths[0].partition("://")[0]
+    root = _common_directory([path.removeprefix(f"{scheme}://") for path in found])
+    for path in sorted(found):
+        name = path.removeprefix(f"{scheme}://{root}").lstrip("/")
+        entry = found[path]
+        yield InputFile(path, name, entry.bytes, entry.version, hive_partitions(name))
 
 
 def _visible_matches(pattern: str) -> Iterator[str]:

@@ -14,10 +14,11 @@ import pyarrow as pa
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Scan, Source, Unit
-from beam_tfrecord.sources.files import as_paths, list_files
+from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
 from beam_tfrecord.sources.parquet_footer import Footer, footer_of, never_null, row_groups_of
 from beam_tfrecord.sources.parquet_open import changed, opened, record_batches
+from beam_tfrecord.sources.parquet_stage import footer_of_none, list_staged, stands_for_none
 from beam_tfrecord.sources.parquet_types import can_cast, cast_exactly, join_types
 
 SUFFIXES = (".parquet", ".pq")
@@ -33,6 +34,8 @@ class Parquet(Source):
         paths: Files, directories and globs.
         columns: Names of the columns to read, in order; None means all.
         union: Let a file lack columns that others have: they are null there.
+        settled: Types of columns of which files have types that no type holds exactly; what does
+            not fit them exactly is rejected.
     """
 
     kind: ClassVar[str] = "parquet"
@@ -42,6 +45,7 @@ class Parquet(Source):
     _: dataclasses.KW_ONLY
     columns: Sequence[str] | None = None
     union: bool = False
+    settled: pa.Schema | None = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "paths", as_paths(self.paths))
@@ -55,12 +59,12 @@ class Parquet(Source):
         object.__setattr__(self, "columns", columns)
 
     def files(self) -> Iterator[InputFile]:
-        """Yield the input files in order of their names.
+        """Yield the input files in order of their names; those of a stage by its manifest.
 
         Raises:
             UsageError: Nothing is found, or a file cannot be opened.
         """
-        return list_files(as_paths(self.paths), SUFFIXES)
+        return list_staged(as_paths(self.paths), SUFFIXES)
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
         """Yield one chunk, the whole file: only its footer is read."""
@@ -72,6 +76,8 @@ class Parquet(Source):
         Raises:
             DataError: It is not a whole Parquet file, or two of its columns have one name.
         """
+        if stands_for_none(chunk.file):
+            return Scan(chunk, footer_of_none(chunk.file, self.columns))
         with opened(chunk.file) as parquet:
             if doubled := _doubled(parquet.schema_arrow.names):
                 raise DataError(
@@ -113,7 +119,7 @@ class Parquet(Source):
         found = [(scan.chunk.file, scan.detail) for scan in scans]
         files = [file for file, _ in found]
         names = list(dict.fromkeys(name for _, footer in found for name in footer.schema.names))
-        inside = pa.schema([_merged_field(name, found, self.union) for name in names])
+        inside = pa.schema([_merged_field(name, found, self) for name in names])
         schema = add_partition_fields(inside, files, columns=self.columns, union=self.union)
         if self.columns is None:
             return schema
@@ -137,6 +143,9 @@ class Parquet(Source):
         Raises:
             DataError: The file is damaged, lacks a column, or cannot be brought to `schema`.
         """
+        if stands_for_none(unit.file):
+            yield _no_rows(unit, schema)
+            return
         with opened(unit.file) as parquet:
             wanted = _wanted(unit, parquet.schema_arrow, schema, self.union)
             first_row = 0
@@ -146,8 +155,12 @@ class Parquet(Source):
             if unit.rows is not None and first_row != unit.rows:
                 raise changed(unit)
             if not first_row:
-                empty = pa.RecordBatch.from_pylist([], schema=schema)
-                yield Batch(empty, Origin(unit.name, unit.index, 0))
+                yield _no_rows(unit, schema)
+
+
+def _no_rows(unit: Unit, schema: pa.Schema) -> Batch:
+    empty = pa.RecordBatch.from_pylist([], schema=schema)
+    return Batch(empty, Origin(unit.name, unit.index, 0))
 
 
 def _doubled(names: Sequence[str]) -> str | None:
@@ -205,9 +218,18 @@ def _reject(unit: Unit, first_row: int, row: int, field: pa.Field, values: pa.Ar
     )
 
 
-def _merged_field(name: str, found: Sequence[tuple[InputFile, Footer]], union: bool) -> pa.Field:
+def settled_by(source: Source, schema: pa.Schema | None) -> Source:
+    """Return a source of which files may disagree about columns that `schema` has."""
+    if schema is None or not isinstance(source, Parquet):
+        return source
+    return dataclasses.replace(source, settled=schema)
+
+
+def _merged_field(
+    name: str, found: Sequence[tuple[InputFile, Footer]], source: Parquet
+) -> pa.Field:
     having = [(file, footer.schema.field(name)) for file, footer in found if name in footer.names]
-    if len(having) < len(found) and not union:
+    if len(having) < len(found) and not source.union:
         lacking = next(file for file, footer in found if name not in footer.names)
         raise SchemaConflict(
             f"column {name!r} is in {having[0][0].name} but not in {lacking.name}: "
@@ -216,6 +238,9 @@ def _merged_field(name: str, found: Sequence[tuple[InputFile, Footer]], union: b
     joined: Any = having[0][1].type
     for file, field in having[1:]:
         wider = join_types(joined, field.type)
+        if wider is None and source.settled is not None and name in source.settled.names:
+            joined = source.settled.field(name).type
+            break
         if wider is None:
             before = next(pair for pair in having if join_types(pair[1].type, field.type) is None)
             raise SchemaConflict(
@@ -226,4 +251,8 @@ def _merged_field(name: str, found: Sequence[tuple[InputFile, Footer]], union: b
     is_nullable = len(having) < len(found) or not all(
         never_null(footer, name) for _, footer in found
     )
-    return pa.field(name, joined, nullable=is_nullable)
+    # What is said of a column besides its type counts where all files say the same.
+    metadata = having[0][1].metadata
+    if any(field.metadata != metadata for _, field in having):
+        metadata = None
+    return pa.field(name, joined, nullable=is_nullable, metadata=metadata)

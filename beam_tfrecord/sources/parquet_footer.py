@@ -8,7 +8,8 @@ from collections.abc import Collection, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_tfrecord.sources.parquet_types import plain_type
+from beam_tfrecord.sources.parquet_types import plain_field
+from beam_tfrecord.staging.types import staged_schema_of
 
 # Framing (16), and tags and lengths of an Example and of one of its features.
 _RECORD_BYTES = 16
@@ -59,17 +60,18 @@ def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Foote
         parquet: The file.
         columns: Names of the columns that are read; None means all.
     """
-    fields = [f for f in parquet.schema_arrow if columns is None or f.name in columns]
+    inside = parquet.schema_arrow
+    # Files of a stage hold what Parquet can hold of the types that they stand for.
+    told = staged_schema_of(inside) or pa.schema([plain_field(field) for field in inside])
+    fields = [f for f in told if columns is None or f.name in columns]
     leaves = _leaves_by_column(parquet)
     groups = [parquet.metadata.row_group(index) for index in range(parquet.num_row_groups)]
     wanted = {field.name: leaves[field.name] for field in fields}
     schema = pa.schema(
         [
-            pa.field(
-                field.name,
-                plain_type(field.type),
+            field.with_nullable(
                 pa.types.is_null(field.type)
-                or (field.nullable and not _has_no_null(parquet, groups, wanted[field.name])),
+                or (field.nullable and not _has_no_null(parquet, groups, wanted[field.name]))
             )
             for field in fields
         ]

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import InputFile, Unit
+from beam_tfrecord.storage import is_remote, open_read
 
 # Column chunks are streamed through buffers of this size: one whole chunk of every column at once
 # took ten times the memory, and on small row groups twice the time.
@@ -24,12 +25,14 @@ def opened(file: InputFile) -> Iterator[pq.ParquetFile]:
         DataError: It is not a whole Parquet file.
         OSError: The system cannot open it.
     """
-    with pa.OSFile(file.path) as raw:
+    remote = is_remote(file.path)
+    with _raw(file.path) as raw:
         try:
             parquet = pq.ParquetFile(
                 raw,
-                pre_buffer=False,
-                buffer_size=_STREAM_BYTES,
+                # A request to a remote filesystem costs more than the memory for larger ones.
+                pre_buffer=remote,
+                buffer_size=0 if remote else _STREAM_BYTES,
                 page_checksum_verification=True,
             )
             parquet.schema_arrow  # noqa: B018  (a type that is not supported shows here)
@@ -40,6 +43,12 @@ def opened(file: InputFile) -> Iterator[pq.ParquetFile]:
                 "write it anew, or leave it out"
             ) from error
         yield parquet
+
+
+def _raw(path: str) -> pa.NativeFile:
+    if is_remote(path):
+        return pa.PythonFile(open_read(path, buffer_bytes=0), mode="r")
+    return pa.OSFile(path)
 
 
 def record_batches(

@@ -35,6 +35,11 @@ def plain_type(arrow: pa.DataType) -> pa.DataType:
     return arrow
 
 
+def plain_field(field: pa.Field) -> pa.Field:
+    """Return `field` of its plain type, without metadata, which differs from writer to writer."""
+    return pa.field(field.name, plain_type(field.type), field.nullable)
+
+
 def join_types(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """Return the type that holds the values of both exactly, or None where there is none.
 
@@ -106,6 +111,8 @@ def can_cast(of: pa.DataType, to: pa.DataType) -> bool:
     float, from a timestamp to a date; and those between text and numbers.
     """
     types = pa.types
+    if isinstance(to, pa.FixedShapeTensorType) and not isinstance(of, pa.BaseExtensionType):
+        return can_cast(of, to.storage_type)
     if types.is_dictionary(of) or types.is_dictionary(to):
         return can_cast(*(t.value_type if types.is_dictionary(t) else t for t in (of, to)))
     if of.equals(to) or types.is_null(of):
@@ -145,6 +152,9 @@ def cast_exactly(values: pa.Array, to: pa.DataType) -> tuple[pa.Array, npt.NDArr
     none = np.empty(0, np.int64)
     if values.type.equals(to):
         return values, none
+    if isinstance(to, pa.FixedShapeTensorType):
+        storage, misfits = cast_exactly(values, to.storage_type)
+        return pa.ExtensionArray.from_storage(to, storage), misfits
     try:
         return values.cast(to), none
     except pa.ArrowInvalid:

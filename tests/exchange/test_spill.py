@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.exchange import spill as module
 from beam_tfrecord.exchange.merge import Merger, slices_of
 from beam_tfrecord.exchange.plan import plan_merges, total_counts
 from beam_tfrecord.exchange.runs import Run, read_index
 from beam_tfrecord.exchange.spill import RUN_BYTES, Spiller, byte_pieces
 from beam_tfrecord.exchange.tally import Tally, merge_tallies
 from beam_tfrecord.layout import Layout
-from beam_tfrecord.rejects import collect_rejects
+from beam_tfrecord.rejects import merge_rejects
 from beam_tfrecord.shards import ShardSpec
 from beam_tfrecord.splits import Splits
 from tests.exchange.making import batch_of, payloads
@@ -99,8 +100,22 @@ def test_rejects_are_counted_and_written(tmp_path: Path) -> None:
     runs, tally = spill(tmp_path, Layout(), [batch])
     assert (tally.rows, tally.records, tally.rejects) == (3, 2, 1)
     assert tally.sample == (refused,)
-    assert collect_rejects(tally.reject_files).num_rows == 1
+    assert [row["row"] for row in merge_rejects(tally.reject_files)] == [3]
     assert [counts.rows.sum() for counts in runs[0].counts.values()] == [2]
+
+
+def test_many_rejects_are_not_held_until_a_run_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_REJECTS", 2)
+    spiller = Spiller(Layout(), str(tmp_path))
+    for row in range(5):
+        refused = Reject("u", row, "x", "bad-value", "m")
+        assert list(spiller.add(batch_of([1]).replace(rejects=(refused,)))) == []
+    assert len(list(tmp_path.glob("rejects-*"))) == 2
+    _, tally = spiller.flush()
+    assert [row["row"] for row in merge_rejects(tally.reject_files)] == [0, 1, 2, 3, 4]
+    assert (tally.rows, tally.records, tally.rejects) == (10, 5, 5)
 
 
 def test_a_run_without_rows_is_not_written(tmp_path: Path) -> None:

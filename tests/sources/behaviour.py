@@ -11,13 +11,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from beam_tfrecord.sources import numpy_arrays as numpy_module
 from beam_tfrecord.sources import parquet as parquet_module
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv import Csv
+from beam_tfrecord.sources.images import Images
+from beam_tfrecord.sources.numpy_arrays import Numpy
 from beam_tfrecord.sources.parquet import Parquet
 
 Row = dict[str, Any]
@@ -49,6 +53,7 @@ class Case:
         write: Writes rows with the columns of `SCHEMA` to a path.
         open: Makes the source of some paths, which cuts files of some KB into several units.
         use_small_units: Has files cut so, where no option does.
+        held: What its files can hold of a row: not every kind of file has missing values.
         damage: Breaks a file of 200 rows somewhere behind its start.
         damage_message: Pattern of the error that then names the file and the place.
     """
@@ -59,6 +64,7 @@ class Case:
     damage: Callable[[Path], None]
     damage_message: str
     use_small_units: Callable[[pytest.MonkeyPatch], None] = lambda _: None
+    held: Callable[[Row], Row] = lambda row: row
 
 
 def _write_csv(path: Path, rows: Sequence[Row]) -> None:
@@ -86,6 +92,27 @@ def _damage_parquet(path: Path) -> None:
     path.write_bytes(data)
 
 
+def _write_numpy(path: Path, rows: Sequence[Row]) -> None:
+    dtype = [("id", "<i8"), ("share", "<f8"), ("name", "<U16")]
+    np.save(path, np.array([tuple(row.values()) for row in rows], dtype))
+
+
+def _damage_numpy(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:2000])
+
+
+def _without_nulls(row: Row) -> Row:
+    return {"id": row["id"] or 0, "share": row["share"] or 0.0, "name": row["name"] or ""}
+
+
+def _open_images(paths: Any, **options: Any) -> Images:
+    """Open tables of pictures, but for the further columns alone: those of the path, too."""
+    named = [paths] if isinstance(paths, str | Path) else paths
+    has_partitions = any("day=" in str(p) or any(Path(p).glob("day=*")) for p in named)
+    columns = [*TYPES, "day", "city"] if has_partitions else [*TYPES]
+    return Images(paths, path_column="file", **{"columns": columns, **options})
+
+
 CASES = {
     "csv": Case(
         suffix=".csv",
@@ -98,6 +125,23 @@ CASES = {
         suffix=".parquet",
         write=_write_parquet,
         open=Parquet,
+        damage=_damage_parquet,
+        damage_message=r"cannot read row group 6 of x\.parquet \(.*CRC checksum.*\)",
+        use_small_units=lambda patch: patch.setattr(parquet_module, "UNIT_BYTES", 1500),
+    ),
+    "numpy": Case(
+        suffix=".npy",
+        write=_write_numpy,
+        open=lambda paths, **options: Numpy(paths, example="row", **options),
+        damage=_damage_numpy,
+        damage_message=r"x\.npy is cut off: it has 2,000 bytes but its header says 16,192",
+        use_small_units=lambda patch: patch.setattr(numpy_module, "UNIT_BYTES", 1500),
+        held=_without_nulls,
+    ),
+    "images": Case(
+        suffix=".parquet",
+        write=_write_parquet,
+        open=_open_images,
         damage=_damage_parquet,
         damage_message=r"cannot read row group 6 of x\.parquet \(.*CRC checksum.*\)",
         use_small_units=lambda patch: patch.setattr(parquet_module, "UNIT_BYTES", 1500),

@@ -143,7 +143,7 @@ def test_partition_above_a_plain_directory_is_none(tmp_path: Path) -> None:
         ("empty", "no .csv or .tsv files in directory 'empty': check the path, or pass --from"),
         (
             "gs://b/x.csv",
-            "cannot read 'gs://b/x.csv': only local files are supported: copy it here first",
+            "cannot read .csv and .tsv files from 'gs://b/x.csv': copy them here first",
         ),
     ],
 )

@@ -30,6 +30,7 @@ def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cas
 
 def _write(case: Case, directory: Path, **files: list[Row]) -> list[Row]:
     """Write files by their stems; return all rows in source order."""
+    files = {stem: list(map(case.held, rows)) for stem, rows in files.items()}
     for stem, rows in files.items():
         directory.mkdir(parents=True, exist_ok=True)
         case.write(directory / f"{stem}{case.suffix}", rows)

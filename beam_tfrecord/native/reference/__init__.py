@@ -13,8 +13,10 @@ from beam_tfrecord.native.reference.examples import (
     decode,
     discover,
 )
+from beam_tfrecord.native.reference.fit import fitting_records
 from beam_tfrecord.native.reference.hashes import XXH64, crc32c, masked_crc32c, xxh64
 from beam_tfrecord.native.reference.records import (
+    find_frame,
     frame,
     frame_bound,
     gather,
@@ -35,6 +37,8 @@ __all__ = [
     "discover",
     "encode",
     "encode_bound",
+    "find_frame",
+    "fitting_records",
     "frame",
     "frame_bound",
     "gather",

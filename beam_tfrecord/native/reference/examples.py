@@ -38,7 +38,7 @@ class _Feature(NamedTuple):
 def canonicalize(payload: Any) -> bytes | None:
     """Return the canonical bytes of an Example without its unknown fields; None if it is none."""
     try:
-        features = _parse(bytes(as_bytes(payload)))
+        features = parse_example(bytes(as_bytes(payload)))
     except _MalformedError:
         return None
     entries = (wire.feature_entry(name, *features[name]) for name in sorted(features))
@@ -109,7 +109,7 @@ def _parse_records(data: Any, starts: Int64s) -> Iterator[dict[bytes, _Feature]]
         try:
             if wire.payload_at(view, int(starts[record])) is None:
                 raise _MalformedError
-            yield _parse(bytes(payload_of(view, starts, record)))
+            yield parse_example(bytes(payload_of(view, starts, record)))
         except _MalformedError:
             raise ValueError(f"record {record}: not a tf.train.Example") from None
 
@@ -127,13 +127,13 @@ def _column(kind: int, rows: list[list[bytes] | None]) -> Column:
 
 def _numbers(kind: int, values: list[bytes]) -> npt.NDArray[Any]:
     if kind == INT64_KIND:
-        unsigned = [_take_varint(value, 0)[0] for value in values]
+        unsigned = [take_varint(value, 0)[0] for value in values]
         return np.array(unsigned, np.uint64).view(np.int64)
     dtype = "<f4" if kind == FLOAT_KIND else np.uint8
     return np.frombuffer(b"".join(values), dtype).copy()
 
 
-def _parse(payload: bytes) -> dict[bytes, _Feature]:
+def parse_example(payload: bytes) -> dict[bytes, _Feature]:
     """Return the features by name; of one name twice the last counts, as in any protobuf map."""
     features: dict[bytes, _Feature] = {}
     for content in _spans(payload, 1):
@@ -177,7 +177,7 @@ def _parse_list(kind: int, content: bytes) -> list[bytes]:
         elif kind == INT64_KIND and wire_type in (_SPAN, _VARINT):
             at = 0
             while at < len(piece):
-                value, at = _take_varint(piece, at)
+                value, at = take_varint(piece, at)
                 values.append(wire.varint(value))
     return values
 
@@ -215,7 +215,7 @@ def _skip_group(message: bytes, at: int, number: int) -> int:
 
 
 def _take_field(message: bytes, at: int) -> tuple[int, int, bytes, int]:
-    tag, after = _take_varint(message, at)
+    tag, after = take_varint(message, at)
     number, wire_type = tag >> 3, tag & 7
     if tag > 0xFFFFFFFF or after - at > 5 or number == 0 or wire_type > _FIXED_32:
         raise _MalformedError
@@ -223,9 +223,9 @@ def _take_field(message: bytes, at: int) -> tuple[int, int, bytes, int]:
     if wire_type in (_GROUP, _GROUP_END):
         return number, wire_type, b"", at
     if wire_type == _VARINT:
-        _, end = _take_varint(message, at)
+        _, end = take_varint(message, at)
     elif wire_type == _SPAN:
-        size, at = _take_varint(message, at)
+        size, at = take_varint(message, at)
         if size > _MAX_SPAN_BYTES:
             raise _MalformedError
         end = at + size
@@ -236,7 +236,8 @@ def _take_field(message: bytes, at: int) -> tuple[int, int, bytes, int]:
     return number, wire_type, message[at:end], end
 
 
-def _take_varint(message: bytes, at: int) -> tuple[int, int]:
+def take_varint(message: bytes, at: int) -> tuple[int, int]:
+    """Return the varint at a position, and the position behind it."""
     value = 0
     for i, byte in enumerate(message[at : at + 10]):
         value |= (byte & 0x7F) << (7 * i)

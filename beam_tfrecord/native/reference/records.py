@@ -194,3 +194,20 @@ def scan_frames(data: Any, verify: bool = True) -> Frames:
         position = end
     found = (position, FAULT_REASONS[fault]) if fault else None
     return Frames(np.array(starts, np.int64), position, found)
+
+
+def find_frame(data: Any, start: int) -> int:
+    """Return the position from `start` on of the first whole record whose checksums are right.
+
+    The size of the data where there is none.
+    """
+    view = as_bytes(data)
+    for position in range(start, len(view) - wire.FRAME_BYTES + 1):
+        length, length_crc = struct.unpack_from("<QI", view, position)
+        payload = wire.payload_at(view, position) if length <= _MAX_LENGTH else None
+        if payload is None or length_crc != masked_crc32c(view[position : position + 8]):
+            continue
+        end = position + wire.FRAME_BYTES + length
+        if struct.unpack_from("<I", view, end - 4)[0] == masked_crc32c(payload):
+            return position
+    return len(view)

@@ -1,0 +1,237 @@
+"""Full decoding with Pillow: the judge of ``--check decode``, and what resizes and re-encodes.
+
+Pillow is imported where it is needed: describing and storing pictures as they are does without.
+It decodes and resizes without the interpreter's lock, so threads use all cores.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+from typing import TYPE_CHECKING, Any
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.images.describe import check_pixels, describe
+from beam_tfrecord.images.header import UPRIGHT, Fault, Header
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+FORMATS = ("jpeg", "png", "webp")
+_PILLOW_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF")
+_ORIENTATION_TAG = 274
+_CHANNELS = {"LA": 2, "RGB": 3, "RGBA": 4, "P": 3, "CMYK": 4, "YCbCr": 3, "LAB": 3, "PA": 4}
+_SIZE = re.compile(r"(\d+)(?:x(\d+))?")
+# A JPEG is decoded at the smallest scale that leaves this much for the smooth last step.
+_DRAFT_GAP = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Transform:
+    """What becomes of the pixels; one that changes nothing leaves the bytes untouched.
+
+    Attributes:
+        shorter: New length of the shorter side in pixels; the other follows.
+        size: New height and width, instead.
+        format: Format to store; None: a JPEG stays one, and what else is changed becomes PNG.
+        quality: Of JPEG and WebP, from 1 to 100.
+        orient: Turn the pixels as EXIF says.
+    """
+
+    shorter: int | None = None
+    size: tuple[int, int] | None = None
+    format: str | None = None
+    quality: int = 90
+    orient: bool = False
+
+    @property
+    def is_none(self) -> bool:
+        """True where no picture is ever changed."""
+        return not (self.shorter or self.size or self.format or self.orient)
+
+    def changes(self, header: Header) -> bool:
+        """Tell whether a picture has to be decoded and encoded anew."""
+        turns = self.orient and header.orientation != UPRIGHT
+        is_resized = self.target(header.width, header.height) != (header.width, header.height)
+        return turns or is_resized or self.format not in (None, header.format)
+
+    def target(self, width: int, height: int) -> tuple[int, int]:
+        """Return the new width and height of a picture that stands upright."""
+        if self.size is not None:
+            return self.size[1], self.size[0]
+        if self.shorter is None:
+            return width, height
+        scale = self.shorter / min(width, height)
+        return max(1, round(width * scale)), max(1, round(height * scale))
+
+
+def make_transform(
+    resize: int | str | tuple[int, int] | None, format: str | None, quality: int, orient: bool
+) -> Transform:
+    """Build a `Transform` from what a user gives.
+
+    Args:
+        resize: ``256`` for the shorter side, or ``"240x320"`` for height and width.
+        format: One of `FORMATS`.
+        quality: From 1 to 100.
+        orient: Turn the pixels as EXIF says.
+
+    Raises:
+        UsageError: One of them is not possible.
+    """
+    if format not in (None, *FORMATS):
+        raise UsageError(f"format {format!r} cannot be written: choose one of {', '.join(FORMATS)}")
+    if not 1 <= quality <= 100:
+        raise UsageError(f"quality {quality} is not from 1 to 100: correct --quality")
+    shorter, size = None, None
+    if resize is not None:
+        text = "x".join(map(str, resize)) if isinstance(resize, tuple) else str(resize)
+        match = _SIZE.fullmatch(text)
+        if match is None or "0" in match.groups():
+            raise UsageError(f"cannot resize to {text!r}: write 256, or height x width as 240x320")
+        if match[2] is None:
+            shorter = int(match[1])
+        else:
+            size = int(match[1]), int(match[2])
+    return Transform(shorter, size, format, quality, orient)
+
+
+def check_pillow() -> None:
+    """Check that Pillow can be imported.
+
+    Raises:
+        UsageError: It cannot.
+    """
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError:
+        raise UsageError(
+            "decoding pictures needs Pillow: pip install 'beam-tfrecord[images]'"
+        ) from None
+
+
+def check_decode(data: memoryview, *, max_pixels: int) -> Header:
+    """Decode a picture, its first frame where there are several, and describe it.
+
+    Raises:
+        Fault: Pillow cannot.
+    """
+    image = _opened(data, max_pixels)
+    _load(image)
+    return _header_of(image)
+
+
+def transformed(
+    data: memoryview, header: Header, how: Transform, *, max_pixels: int
+) -> tuple[bytes, Header]:
+    """Return a picture as `how` wants it, and its new header; of several frames, the first.
+
+    Raises:
+        Fault: It cannot be decoded.
+    """
+    from PIL import ImageOps
+    from PIL.Image import Resampling
+
+    image = _opened(data, max_pixels)
+    # Pillow turns a TIFF when it loads it.
+    turns = how.orient or header.format == "tiff"
+    swaps = turns and header.orientation > 4  # these four exchange width and height
+    upright = (header.height, header.width) if swaps else (header.width, header.height)
+    size = how.target(*upright)
+    drafted = size[::-1] if swaps else size
+    image.draft(None, (drafted[0] * _DRAFT_GAP, drafted[1] * _DRAFT_GAP))
+    _load(image)
+    format = how.format or ("jpeg" if header.format == "jpeg" else "png")
+    profile = image.info.get("icc_profile") if image.mode != "CMYK" else None
+    orientation = header.orientation
+    if turns:
+        image, orientation = ImageOps.exif_transpose(image), UPRIGHT
+    image = _converted(image, format)
+    if image.size != size:
+        image = image.resize(size, Resampling.BICUBIC, reducing_gap=_DRAFT_GAP)
+    options: dict[str, Any] = {"quality": how.quality} if format != "png" else {}
+    if orientation != UPRIGHT:
+        options["exif"] = _orientation_exif(orientation)
+    if profile:
+        options["icc_profile"] = profile
+    out = io.BytesIO()
+    image.save(out, format, **options)
+    stored = out.getvalue()
+    # An encoder may leave out transparency that is nowhere, or add colours to grey.
+    return stored, describe(stored, whole=False, max_pixels=max_pixels)
+
+
+def _opened(data: memoryview, max_pixels: int) -> Image:
+    from PIL import Image, UnidentifiedImageError
+
+    # Pillow's own guard would refuse what the user allows.
+    if (Image.MAX_IMAGE_PIXELS or max_pixels) < max_pixels:
+        Image.MAX_IMAGE_PIXELS = max_pixels
+    try:
+        image = Image.open(io.BytesIO(data), formats=_PILLOW_FORMATS)
+    except UnidentifiedImageError:
+        raise Fault("not-an-image", "is no picture that Pillow knows") from None
+    except Exception as error:
+        raise _fault_of(error) from error
+    check_pixels(*image.size, max_pixels)
+    return image
+
+
+def _load(image: Image) -> None:
+    try:
+        image.load()
+    except Exception as error:
+        raise _fault_of(error) from error
+
+
+def _fault_of(error: Exception) -> Fault:
+    """Return what an error of Pillow's decoders means; they raise nearly every kind."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if "truncated" in text or isinstance(error, EOFError):
+        return Fault("truncated", f"is cut off ({text})")
+    return Fault("damaged", f"cannot be decoded ({text})")
+
+
+def _header_of(image: Image) -> Header:
+    format = (image.format or "").lower()
+    format = "jpeg" if format == "mpo" else format
+    channels = _CHANNELS.get(image.mode, 1)
+    if format == "jpeg":
+        channels = min(channels, 3)
+    elif image.mode == "P" and "transparency" in image.info and format == "png":
+        channels = 4
+    try:
+        orientation = image.getexif().get(_ORIENTATION_TAG, UPRIGHT)
+    except Exception:
+        orientation = UPRIGHT
+    known = isinstance(orientation, int) and 1 <= orientation <= 8
+    return Header(format, *image.size, channels, orientation if known else UPRIGHT)
+
+
+def _converted(image: Image, format: str) -> Image:
+    """Return the pixels in a mode that resizes smoothly and that `format` holds."""
+    from PIL import Image as Images
+
+    if image.mode.startswith(("I", "F")):
+        if format == "png" and image.mode == "I;16":
+            return image
+        scale = 1 / 256 if image.mode.startswith("I") else 1
+        return image.convert("F").point(lambda value: value * scale).convert("L")
+    if image.mode in ("1", "L") and "transparency" not in image.info:
+        return image.convert("L" if format != "webp" else "RGB")
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    if format != "jpeg":
+        return image.convert("RGBA" if image.mode != "LA" or format == "webp" else "LA")
+    # JPEG has no transparency: what shines through is white, as on a page.
+    page = Images.new("RGBA", image.size, "white")
+    return Images.alpha_composite(page, image.convert("RGBA")).convert("RGB")
+
+
+def _orientation_exif(orientation: int) -> bytes:
+    from PIL import Image
+
+    exif = Image.Exif()
+    exif[_ORIENTATION_TAG] = orientation
+    return exif.tobytes()

@@ -1,0 +1,212 @@
+package beamtfrecord;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.sql.ResultSet;
+import java.sql.SQLException;
+import java.sql.SQLNonTransientConnectionException;
+import java.sql.SQLRecoverableException;
+import java.sql.SQLTimeoutException;
+import java.sql.SQLTransientException;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+
+/**
+ * Reads a result set as blocks of columns in Arrow's layout.
+ *
+ * <p>Whoever reads calls {@link #start}, {@link #block} and {@link #layout} once a block: a handful
+ * of crossings of the language border, whatever the number of rows and columns. The next block is
+ * read while the caller works on the last one.
+ */
+public final class RowBlocks {
+    private static final int SHOWN_CHARACTERS = 200;
+
+    /** Rows after which the width of a row is known, roughly and better, to choose a fetch size. */
+    private static final int FEW_ROWS = 16;
+
+    private static final int SAMPLED_ROWS = 256;
+
+    private static final int MAX_FETCHED_ROWS = 10_000;
+
+    private final ResultSet rows;
+    private final Column[] columns;
+    private final Column[] variable;
+    private final long fixedRowBytes;
+    private final long fetchedBytes;
+    private ByteBuffer block = buffer(1 << 16);
+    private final List<Misfit> misfits = new ArrayList<>();
+    private int count;
+    private boolean isAtEnd;
+
+    /**
+     * Reads a result set, which stays the caller's to close.
+     *
+     * @param kinds a kind a column, see {@link Columns}
+     * @param fetchedBytes bytes to fetch at a time once the width of rows is known; 0 leaves the
+     *     fetch size as it is
+     */
+    public RowBlocks(ResultSet rows, String[] kinds, long fetchedBytes) {
+        this.rows = rows;
+        this.fetchedBytes = fetchedBytes;
+        columns = new Column[kinds.length];
+        for (int index = 0; index < kinds.length; index++) {
+            columns[index] = Columns.make(kinds[index]);
+        }
+        variable = Arrays.stream(columns).filter(Column::isVariable).toArray(Column[]::new);
+        // Nearly right is enough here: it ends a block, and chooses how many rows to fetch.
+        fixedRowBytes = (long) Long.BYTES * (columns.length - variable.length);
+    }
+
+    /**
+     * Begins to read up to {@code maxRows} rows, fewer where they take {@code maxBytes}.
+     *
+     * <p>The result is the number of rows, 0 at the end. While it runs, what {@link #block} has
+     * returned may still be read; all else has to wait.
+     */
+    public Task<Integer> start(int maxRows, long maxBytes) {
+        return Task.start(() -> fetch(maxRows, maxBytes));
+    }
+
+    private int fetch(int maxRows, long maxBytes) throws SQLException {
+        for (Column column : columns) {
+            column.clear();
+        }
+        misfits.clear();
+        count = 0;
+        while (count < maxRows && !isAtEnd) {
+            if (!rows.next()) {
+                isAtEnd = true;
+                break;
+            }
+            readRow();
+            count++;
+            long bytes = fixedRowBytes * count;
+            for (Column column : variable) {
+                bytes += column.valueBytes();
+            }
+            if (count == FEW_ROWS || count == SAMPLED_ROWS || bytes >= maxBytes) {
+                chooseFetchSize(bytes / count);
+            }
+            if (bytes >= maxBytes) {
+                break;
+            }
+        }
+        return count;
+    }
+
+    private void readRow() throws SQLException {
+        for (int index = 0; index < columns.length; index++) {
+            try {
+                columns[index].append(rows, index + 1);
+            } catch (RuntimeException cause) {
+                addMisfit(index, cause);
+            } catch (SQLException cause) {
+                if (isOfConnection(cause)) {
+                    throw cause;
+                }
+                addMisfit(index, cause);
+            }
+        }
+    }
+
+    private void addMisfit(int index, Exception cause) {
+        columns[index].appendNull();
+        misfits.add(new Misfit(index, count, shown(index), cause));
+    }
+
+    private void chooseFetchSize(long rowBytes) throws SQLException {
+        if (fetchedBytes > 0) {
+            long fit = fetchedBytes / Math.max(rowBytes, 1);
+            rows.setFetchSize((int) Math.max(1, Math.min(fit, MAX_FETCHED_ROWS)));
+        }
+    }
+
+    /** Returns whether an error is about the connection or the server, not about a value. */
+    private static boolean isOfConnection(SQLException error) {
+        String state = error.getSQLState();
+        if (error instanceof SQLTransientException
+                || error instanceof SQLRecoverableException
+                || error instanceof SQLNonTransientConnectionException
+                || error instanceof SQLTimeoutException
+                || (state != null && (state.startsWith("08") || state.startsWith("57")))) {
+            return true;
+        }
+        for (Throwable cause = error.getCause(); cause != null; cause = cause.getCause()) {
+            if (cause instanceof IOException) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private String shown(int index) {
+        try {
+            String value = rows.getString(index + 1);
+            if (value == null) {
+                return "";
+            }
+            return value.substring(0, Math.min(value.length(), SHOWN_CHARACTERS));
+        } catch (SQLException | RuntimeException cause) {
+            return "";
+        }
+    }
+
+    private long blockBytes() {
+        long bytes = 0;
+        for (Column column : columns) {
+            bytes += column.blockBytes();
+        }
+        return bytes;
+    }
+
+    /**
+     * Returns the rows of the last {@link #start}: validity, offsets and values of each column,
+     * each at a multiple of 64 bytes. The next call overwrites it.
+     */
+    public ByteBuffer block() {
+        long bytes = blockBytes();
+        if (bytes > Integer.MAX_VALUE) {
+            throw new ArithmeticException("a row longer than 2 GiB cannot be read");
+        }
+        if (bytes > block.capacity()) {
+            long ample = Math.min(Integer.MAX_VALUE, bytes + bytes / 4);
+            block = buffer((int) ample);
+        }
+        block.clear();
+        for (Column column : columns) {
+            column.write(block);
+        }
+        block.flip();
+        return block;
+    }
+
+    /**
+     * Describes {@link #block}: two numbers a column, its NULLs and the bytes of its variable part;
+     * for lists the number of items, and then the two numbers of these. Last comes the number of
+     * misfits.
+     */
+    public int[] layout() {
+        int length = 1;
+        for (Column column : columns) {
+            length += column.descriptionLength();
+        }
+        int[] layout = new int[length];
+        int at = 0;
+        for (Column column : columns) {
+            at = column.describe(layout, at);
+        }
+        layout[at] = misfits.size();
+        return layout;
+    }
+
+    /** Returns the values of the last {@link #start} that have no exact place; NULL stands there. */
+    public Misfit[] misfits() {
+        return misfits.toArray(new Misfit[0]);
+    }
+
+    private static ByteBuffer buffer(int bytes) {
+        return ByteBuffer.allocateDirect(bytes).order(ByteOrder.nativeOrder());
+    }
+}

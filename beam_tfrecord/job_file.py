@@ -1,0 +1,45 @@
+"""``job.json``: what varies from run to run, sealed with the hash of its own text.
+
+It also holds the hashes of the files whose bytes may differ between versions of a codec though
+they say the same: compressed shards, and the rejects. So every byte of a dataset is under a hash.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from beam_tfrecord import native
+from beam_tfrecord.errors import DataError
+
+JOB_NAME = "job.json"
+STORED_HASHES = "stored_xxh64"
+_SEAL = "xxh64"
+
+
+def dump_job(job: Mapping[str, Any]) -> str:
+    """Return the text of ``job.json``."""
+    return _sealed({key: value for key, value in job.items() if key != _SEAL})
+
+
+def load_job(text: str) -> dict[str, Any]:
+    """Parse the text of ``job.json``.
+
+    Raises:
+        DataError: It is no such text, or was changed after it was written.
+    """
+    try:
+        job = json.loads(text)
+        del job[_SEAL]
+        if _sealed(job) == text:
+            return dict(job)
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise DataError("was changed after it was written")
+
+
+def _sealed(job: Mapping[str, Any]) -> str:
+    blank = json.dumps({**job, _SEAL: ""}, indent=1)
+    seal = f"{native.xxh64(blank.encode(), 0):016x}"
+    return json.dumps({**job, _SEAL: seal}, indent=1)

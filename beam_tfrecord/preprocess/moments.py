@@ -1,0 +1,134 @@
+"""Exact mean and variance, the same in whatever order and pieces the values come.
+
+Floating-point sums depend on the order of their terms, and a runner's workers have none. Here the
+sums of the values and of their squares are kept as whole numbers, so merging is exact: a double is
+a mantissa of 53 bits times a power of two (IEEE 754), and mantissas of one power can be added as
+integers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fractions
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
+
+_MANTISSA_BITS = 53
+_HALF_BITS = 27
+_HALF = 2**_HALF_BITS - 1
+# The lowest bit of the smallest double is 2^-1074; a normalised mantissa may begin 53 bits lower.
+_LOWEST_EXPONENT = -1074 - _MANTISSA_BITS
+
+
+@dataclasses.dataclass(frozen=True)
+class Moments:
+    """Exact sums over some values.
+
+    Attributes:
+        rows: Rows looked at.
+        count: Finite values among them.
+        total: Their sum, in units of `2^_LOWEST_EXPONENT`.
+        squares: Sum of their squares, in units of `2^(2 * _LOWEST_EXPONENT)`.
+    """
+
+    rows: int = 0
+    count: int = 0
+    total: int = 0
+    squares: int = 0
+
+    def merge(self, other: Moments) -> Moments:
+        """Join two parts of the data."""
+        return Moments(
+            self.rows + other.rows,
+            self.count + other.count,
+            self.total + other.total,
+            self.squares + other.squares,
+        )
+
+    @property
+    def mean(self) -> float:
+        """Mean, rounded once; 0 where there is no value."""
+        if not self.count:
+            return 0.0
+        return float(self._unit * fractions.Fraction(self.total, self.count))
+
+    @property
+    def variance(self) -> float:
+        """Mean of the squared distances from the mean, rounded once; 0 where there is no value."""
+        if not self.count:
+            return 0.0
+        spread = self.squares * self.count - self.total * self.total
+        try:
+            return float(self._unit**2 * fractions.Fraction(spread, self.count**2))
+        except OverflowError:
+            return math.inf
+
+    @property
+    def _unit(self) -> fractions.Fraction:
+        return fractions.Fraction(1, 2**-_LOWEST_EXPONENT)
+
+
+def moments_of(values: npt.NDArray[np.float64], rows: int) -> Moments:
+    """Return the sums over the finite numbers of `values`, shape `[n]`, of `rows` rows."""
+    finite = values[np.isfinite(values)]
+    parts, exponents = np.frexp(finite)
+    mantissas = np.ldexp(parts, _MANTISSA_BITS).astype(np.int64)
+    highs, lows = mantissas >> _HALF_BITS, mantissas & _HALF
+    total = squares = 0
+    # np.bincount adds up in double precision, so every term has to stay far below 2^53.
+    powers, which = np.unique(exponents, return_inverse=True)
+    terms = [_sums(which, part) for part in (highs, lows)]
+    products = [
+        [_sums(which, half) for half in (product >> _HALF_BITS, product & _HALF)]
+        for product in (highs * highs, highs * lows, lows * lows)
+    ]
+    for i, power in enumerate(powers.tolist()):
+        shift = power - _MANTISSA_BITS - _LOWEST_EXPONENT
+        total += ((terms[0][i] << _HALF_BITS) + terms[1][i]) << shift
+        high, middle, low = ((one[i] << _HALF_BITS) + other[i] for one, other in products)
+        square = (high << 2 * _HALF_BITS) + (middle << _HALF_BITS + 1) + low
+        squares += square << 2 * shift
+    return Moments(rows, len(finite), total, squares)
+
+
+def _sums(which: npt.NDArray[np.intp], values: npt.NDArray[np.int64]) -> list[int]:
+    """Return the exact sum of the values of each group."""
+    return [int(one) for one in np.bincount(which, values.astype(np.float64))]
+
+
+class CombineMoments(beam.CombineFn):
+    """Sums over tuples of values, shape `[n]`, and a number of rows."""
+
+    def create_accumulator(self) -> Moments:
+        """Return the sums over nothing."""
+        return Moments()
+
+    def add_input(self, accumulator: Moments, element: tuple[Any, ...]) -> Moments:
+        """Add the values of one batch."""
+        values, rows = element
+        return accumulator.merge(moments_of(np.asarray(values, np.float64), int(rows)))
+
+    def merge_accumulators(self, accumulators: Iterable[Moments]) -> Moments:
+        """Join any number of sums."""
+        merged = Moments()
+        for accumulator in accumulators:
+            merged = merged.merge(accumulator)
+        return merged
+
+    def extract_output(self, accumulator: Moments) -> npt.NDArray[np.float64]:
+        """Return rows, finite values, mean and variance."""
+        of = accumulator
+        return np.array([of.rows, of.count, of.mean, of.variance], np.float64)
+
+
+class ExactMoments(beam.PTransform):
+    """From batches of values to their number of rows, count, mean and variance, shape `[4]`."""
+
+    def expand(self, batches: beam.PCollection) -> beam.PCollection:
+        """Combine all batches."""
+        return batches | "CombineMoments" >> beam.CombineGlobally(CombineMoments())

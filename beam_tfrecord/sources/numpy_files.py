@@ -1,0 +1,201 @@
+"""What is in .npy and .npz files, from their headers alone, and where it lies.
+
+The formats are those of `numpy.lib.format`: a magic text, a version, and a Python literal that says
+dtype, order and shape, before the bytes; an .npz file is a zip archive of .npy members. Nothing is
+ever unpickled.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import lzma
+import math
+import os
+import struct
+import zipfile
+import zlib
+from typing import IO, Any
+
+import numpy as np
+
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.sources.base import InputFile
+
+# What Python raises where an archive is not whole, or of a method it does not know.
+DAMAGES = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
+
+_MAGIC = b"\x93NUMPY"
+_ZIP_MAGIC = b"PK"
+# Every version has a length of its own width before the header, and the header's encoding.
+_VERSIONS = {(1, 0): ("<H", "latin1"), (2, 0): ("<I", "latin1"), (3, 0): ("<I", "utf-8")}
+_KEYS = {"descr", "fortran_order", "shape"}
+# Parsing a literal of any length would let a broken file take all memory.
+_MAX_HEADER_BYTES = 2**20
+_ENCRYPTED = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredArray:
+    """An array in a file.
+
+    Attributes:
+        name: ``data`` in an .npy file, the name of its member in an .npz file.
+        dtype: As the header says it, in whatever byte order.
+        shape: Of the whole array.
+        is_fortran: True where the first axis varies fastest.
+        start: First byte of the values: in the file, or in the member where it is compressed.
+        member: Name of the member of an archive that is compressed and so can only be streamed.
+        is_alone: True for the one array of an .npy file.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    is_fortran: bool
+    start: int
+    member: str | None = None
+    is_alone: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def stored_arrays(file: InputFile) -> list[StoredArray]:
+    """Return the arrays of a file, in its order; only headers are read.
+
+    Raises:
+        DataError: It is no such file, it is cut off, or it holds Python objects.
+        OSError: The system cannot read it.
+    """
+    with open(file.path, "rb") as raw:
+        size = os.fstat(raw.fileno()).st_size
+        if raw.read(2) == _ZIP_MAGIC:
+            return _members(raw, file)
+        raw.seek(0)
+        array = _described(raw, "data", file.name)
+        _check_length(array, array.start + array.nbytes, size, file.name)
+        return [dataclasses.replace(array, is_alone=True)]
+
+
+def _described(stream: IO[bytes], name: str, where: str, *, start: int = 0) -> StoredArray:
+    """Return what the header at the place of `stream` says; `start` is the byte it stands at."""
+    head = stream.read(8)
+    if not head:
+        raise DataError(f"{where} is empty: write it anew, or leave it out")
+    if head[:6] != _MAGIC or len(head) < 8:
+        raise DataError(f"{where} is no array of NumPy (.npy, .npz): correct it, or leave it out")
+    version = (head[6], head[7])
+    if version not in _VERSIONS:
+        raise DataError(
+            f"{where} is of version {version[0]}.{version[1]} of the .npy format, which is not "
+            "known: save it again with np.save"
+        )
+    width, encoding = _VERSIONS[version]
+    length_bytes = stream.read(struct.calcsize(width))
+    if len(length_bytes) < struct.calcsize(width):
+        raise _cut_off(where)
+    (length,) = struct.unpack(width, length_bytes)
+    if length > _MAX_HEADER_BYTES:
+        raise DataError(f"{where} has a header of {length:,} bytes: save it again with np.save")
+    text = stream.read(length)
+    if len(text) < length:
+        raise _cut_off(where)
+    dtype, is_fortran, shape = _parsed(text, encoding, where)
+    at = start + len(head) + len(length_bytes) + length
+    return StoredArray(name, dtype, shape, is_fortran, at)
+
+
+def _parsed(text: bytes, encoding: str, where: str) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
+    try:
+        header = ast.literal_eval(text.decode(encoding).strip())
+        if not isinstance(header, dict) or set(header) != _KEYS:
+            raise ValueError("other keys are there than descr, fortran_order and shape")
+        shape, is_fortran = header["shape"], header["fortran_order"]
+        sizes = isinstance(shape, tuple) and all(type(n) is int and n >= 0 for n in shape)
+        if not sizes or not isinstance(is_fortran, bool):
+            raise ValueError(f"its shape is {shape!r}")
+        # ml_dtypes saves float8_e5m2 under a name that NumPy does not know: raw bytes, then.
+        descr: Any = "|V1" if header["descr"] == "<f1" else header["descr"]
+        dtype = np.lib.format.descr_to_dtype(descr)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(
+            f"{where} has a header that cannot be read ({reason}): save it again with np.save"
+        ) from error
+    return dtype, is_fortran, shape
+
+
+def _members(raw: IO[bytes], file: InputFile) -> list[StoredArray]:
+    try:
+        with zipfile.ZipFile(raw) as archive:
+            infos = archive.infolist()
+            arrays = [_member(archive, raw, info, file) for info in infos]
+    except DAMAGES as error:
+        raise damaged(file, error) from error
+    if not arrays:
+        raise DataError(f"{file.name} holds no array: leave it out")
+    names = [array.name for array in arrays]
+    if doubled := {name for name in names if names.count(name) > 1}:
+        raise DataError(f"{file.name} has two arrays named {min(doubled)!r}: save it again")
+    return arrays
+
+
+def _member(
+    archive: zipfile.ZipFile, raw: IO[bytes], info: zipfile.ZipInfo, file: InputFile
+) -> StoredArray:
+    where = f"{info.filename!r} of {file.name}"
+    if not info.filename.endswith(".npy"):
+        raise DataError(f"{where} is no array of NumPy (.npy): take it out of the archive")
+    if info.flag_bits & _ENCRYPTED:
+        raise DataError(f"{where} is encrypted: save it without a password")
+    name = info.filename.removesuffix(".npy")
+    if info.compress_type != zipfile.ZIP_STORED:
+        with archive.open(info) as stream:
+            array = _described(stream, name, where)
+        _check_length(array, array.start + array.nbytes, info.file_size, where)
+        return dataclasses.replace(array, member=info.filename)
+    start = _first_byte(raw, info, file)
+    raw.seek(start)
+    array = _described(raw, name, where, start=start)
+    _check_length(array, array.start + array.nbytes - start, info.file_size, where)
+    return array
+
+
+def _first_byte(raw: IO[bytes], info: zipfile.ZipInfo, file: InputFile) -> int:
+    """Return where the bytes of a member begin.
+
+    Before them stands a local header of 30 bytes, the last four the lengths of a name and of an
+    extra field (APPNOTE.TXT of the zip format, 4.3.7); its lengths differ from the directory's.
+    """
+    raw.seek(info.header_offset)
+    head = raw.read(30)
+    if len(head) < 30 or head[:4] != b"PK\x03\x04":
+        raise damaged(file, ValueError(f"no member begins at byte {info.header_offset}"))
+    name_bytes, extra_bytes = struct.unpack("<HH", head[26:])
+    return info.header_offset + len(head) + int(name_bytes) + int(extra_bytes)
+
+
+def _check_length(array: StoredArray, needed: int, there: int, where: str) -> None:
+    # The bytes of Python objects are a pickle of any length; such an array is refused elsewhere.
+    if array.dtype.hasobject or there == needed:
+        return
+    if there < needed:
+        raise DataError(
+            f"{where} is cut off: it has {there:,} bytes but its header says {needed:,}: "
+            "write it anew, or leave it out"
+        )
+    raise DataError(f"{where} has {there - needed:,} bytes behind its array: save one array a file")
+
+
+def _cut_off(where: str) -> DataError:
+    return DataError(f"{where} is cut off in its header: write it anew, or leave it out")
+
+
+def damaged(file: InputFile, error: Exception, *, name: str | None = None) -> DataError:
+    """Return the error for an archive that cannot be read."""
+    what = file.name if name is None else f"array {name!r} of {file.name}"
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return DataError(f"cannot read {what} ({reason}): write the file anew, or leave it out")

@@ -1,0 +1,51 @@
+"""Which engine reads a database: chosen by its URL, imported when it is first used."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.sources.sql_engine import Engine, SqlOptions
+
+# By scheme: module and class.
+_ENGINES = {
+    "sqlite": ("sql_sqlite", "Sqlite"),
+    "duckdb": ("sql_duckdb", "DuckDb"),
+    "postgresql": ("sql_postgres", "Postgres"),
+    "postgres": ("sql_postgres", "Postgres"),
+    "jdbc": ("sql_jdbc", "Jdbc"),
+}
+_SCHEME = re.compile(r"([a-z][a-z0-9]*)(?:\+[a-z0-9_]+)?:", re.I)
+_FILES = {".duckdb": "duckdb", ".ddb": "duckdb"}
+
+
+def engine_of(url: str, options: SqlOptions | None = None) -> Engine:
+    """Return the engine of a database, without connecting to it.
+
+    Args:
+        url: ``sqlite:///file.db``, ``duckdb:///file``, ``postgresql://host/db``, ``jdbc:…``, or
+            the path of a SQLite or DuckDB file; without a password.
+        options: What connections are opened with.
+
+    Raises:
+        UsageError: No engine reads such a URL.
+    """
+    module, name = _ENGINES[_scheme_of(url)]
+    engine: type[Engine] = getattr(importlib.import_module(f"beam_tfrecord.sources.{module}"), name)
+    return engine(url, options or SqlOptions())
+
+
+def _scheme_of(url: str) -> str:
+    match = _SCHEME.match(url)
+    # A single letter is a drive.
+    if match is None or len(match[1]) == 1:
+        return _FILES.get(os.path.splitext(url.lower())[1], "sqlite")
+    scheme = match[1].lower()
+    if scheme not in _ENGINES:
+        raise UsageError(
+            f"cannot read a database by {scheme!r}: give sqlite:///file.db, duckdb:///file, "
+            "postgresql://host/database, or the URL of a jdbc: driver"
+        )
+    return scheme

@@ -1,0 +1,61 @@
+"""The pipeline of `extract`, built from the same transforms that users chain by hand."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from beam_tfrecord.composing import is_small
+from beam_tfrecord.publish import Identity
+from beam_tfrecord.reading import ReadBatches, done_of
+from beam_tfrecord.runners import pipeline
+from beam_tfrecord.staging.transform import StageJob, extract_batches
+from beam_tfrecord.staging.writer import FILE_BYTES
+from beam_tfrecord.storage import Lease
+
+if TYPE_CHECKING:
+    from beam_tfrecord.staging.job import ExtractSettings
+
+
+def run_extract(
+    settings: ExtractSettings,
+    identity: Identity,
+    directory: str,
+    *,
+    input_bytes: int,
+    job: Mapping[str, Any],
+    lease: Lease,
+) -> None:
+    """Run the whole job, and wait for its end.
+
+    Args:
+        settings: The job.
+        identity: What the stage is made from.
+        directory: The job's temporary directory; errors of the data are recorded there.
+        input_bytes: Size of the input.
+        job: What ``job.json`` tells besides.
+        lease: The right to write to the target.
+    """
+    # A fault of the data is told in one line; Beam would print its traces of it before.
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+    stage_job = StageJob(
+        target=settings.target,
+        directory=directory,
+        budget=settings.budget,
+        identity=identity,
+        overwrite=settings.overwrite,
+        job={**job, "runner": settings.runner},
+        lease=lease,
+        raises=False,
+    )
+    small = is_small(settings.source, input_bytes)
+    with pipeline(settings.runner, options=settings.pipeline_options, is_small=small) as root:
+        batches = root | "Read" >> ReadBatches(
+            settings.source,
+            most_group_bytes=FILE_BYTES,
+            limit=settings.limit,
+            faults=directory,
+            resume=directory if identity.fingerprint else None,
+        )
+        extract_batches(batches, stage_job, done_of(batches))

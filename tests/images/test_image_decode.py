@@ -1,0 +1,231 @@
+"""Decoding: Pillow judges, and resizing, turning and re-encoding do what they say."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from beam_tfrecord.images import Fault, Header, describe
+from beam_tfrecord.images.decode import Transform, check_decode, make_transform, transformed
+from beam_tfrecord.sources.images import Images
+from tests.sources.made_images import (
+    HEIGHT,
+    SAMPLES,
+    WIDTH,
+    encoded,
+    exif,
+    oriented_tiff,
+    picture,
+)
+
+PIXELS = 2**28
+DAMAGES = 200
+
+
+def photographs() -> list[Path]:
+    """Return photographs that come with scikit-learn and scikit-image."""
+    folders = {"sklearn": "datasets/images", "skimage": "data"}
+    names = {"china.jpg", "flower.jpg", "retina.jpg", "chelsea.png", "no_time_for_that_tiny.gif"}
+    found = []
+    for package, folder in folders.items():
+        spec = importlib.util.find_spec(package)
+        assert spec is not None
+        assert spec.origin is not None
+        below = Path(spec.origin).parent / folder
+        found += sorted(path for path in below.iterdir() if path.name in names | {"multipage.tif"})
+    return found
+
+
+def pillow_takes(data: bytes) -> bool:
+    try:
+        Image.open(io.BytesIO(data)).load()
+    except Exception:
+        return False
+    return True
+
+
+def shrunk(path: Path) -> bytes:
+    """Return a photograph in its own format but small, so that 200 of it are decoded soon."""
+    image = Image.open(path)
+    format = image.format
+    image.thumbnail((160, 160))
+    out = io.BytesIO()
+    image.save(out, format)
+    return out.getvalue()
+
+
+def cut(data: bytes, chance: random.Random) -> bytes:
+    return data[: chance.randrange(len(data))]
+
+
+def flipped(data: bytes, chance: random.Random) -> bytes:
+    changed = bytearray(data)
+    for _ in range(chance.randrange(1, 6)):
+        changed[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    return bytes(changed)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("damage", [cut, flipped])
+@pytest.mark.parametrize("path", photographs(), ids=lambda path: path.name)
+def test_damaged_photographs_are_judged_as_pillow_judges_them(
+    path: Path, damage: Callable[[bytes, random.Random], bytes], tmp_path: Path
+) -> None:
+    chance = random.Random(path.name)
+    whole = shrunk(path)
+    copies = [whole, *(damage(whole, chance) for _ in range(DAMAGES))]
+    for number, data in enumerate(copies):
+        (tmp_path / f"{number:03d}{path.suffix}").write_bytes(data)
+    source = Images(tmp_path, check="decode", columns=["path"])
+    (unit,) = source.all_units(source.all_scans())
+    taken: list[str] = []
+    rejected: list[str] = []
+    for batch in source.read(unit, source.schema()):
+        taken += [row["path"] for row in batch.rows()]
+        rejected += [reject.value for reject in batch.rejects]
+    expected = [f"{i:03d}{path.suffix}" for i, data in enumerate(copies) if pillow_takes(data)]
+    assert taken == expected
+    assert len(rejected) == len(copies) - len(taken)
+    assert taken[0] == f"000{path.suffix}"
+
+
+def test_photographs_are_there() -> None:
+    assert len(photographs()) >= 4
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_decoding_describes_as_the_header_does(name: str) -> None:
+    if name in ("tiff-oriented", "webp-animated"):  # Pillow turns one, and adds alpha to the other
+        return
+    decoded = check_decode(memoryview(SAMPLES[name]), max_pixels=PIXELS)
+    header = describe(SAMPLES[name])
+    assert decoded[:3] == header[:3]
+    assert decoded.orientation == header.orientation
+    if not name.startswith(("bmp", "gif", "tiff", "png-grey-transparent", "png-transparent")):
+        assert decoded.channels == header.channels
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("format", ["jpeg", "png", "webp"])
+def test_everything_becomes_everything(name: str, format: str) -> None:
+    header = describe(SAMPLES[name])
+    how = make_transform("10x12", format, 90, orient=True)
+    data, new = transformed(memoryview(SAMPLES[name]), header, how, max_pixels=PIXELS)
+    assert describe(data) == new
+    assert (new.format, new.height, new.width, new.orientation) == (format, 10, 12, 1)
+    image = Image.open(io.BytesIO(data))
+    assert image.size == (12, 10)
+
+
+def test_resizing_keeps_what_is_seen() -> None:
+    image = picture(width=640, height=480)
+    data = encoded(image, "JPEG", quality=95)
+    how = make_transform(60, "png", 90, orient=False)
+    small, header = transformed(memoryview(data), describe(data), how, max_pixels=PIXELS)
+    assert (header.width, header.height) == (80, 60)
+    expected = np.asarray(image.resize((80, 60), Image.Resampling.BICUBIC), np.int16)
+    assert np.abs(np.asarray(Image.open(io.BytesIO(small)), np.int16) - expected).max() < 8
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("resize", [None, "30x20", 8])
+def test_pictures_are_turned_upright(orientation: int, resize: str | int | None) -> None:
+    data = encoded(picture(), "PNG", exif=exif(orientation))
+    how = make_transform(resize, "png", 90, orient=True)
+    turned, header = transformed(memoryview(data), describe(data), how, max_pixels=PIXELS)
+    upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+    scale = 8 / min(upright.size)
+    shorter = round(upright.width * scale), round(upright.height * scale)
+    size = {None: upright.size, "30x20": (20, 30), 8: shorter}[resize]
+    expected = np.asarray(upright.resize(size, Image.Resampling.BICUBIC), np.int16)
+    seen = np.asarray(Image.open(io.BytesIO(turned)), np.int16)
+    assert header == Header("png", *size, 3, 1)
+    assert np.abs(seen - expected).max() <= (0 if resize is None else 40)
+
+
+def test_an_orientation_that_is_not_applied_is_kept() -> None:
+    data = encoded(picture(), "JPEG", exif=exif(6))
+    how = make_transform(8, None, 90, orient=False)
+    small, header = transformed(memoryview(data), describe(data), how, max_pixels=PIXELS)
+    assert header.orientation == describe(small).orientation == 6
+    assert (header.width, header.height) == (round(WIDTH * 8 / HEIGHT), 8)
+
+
+def test_a_tiff_is_always_turned() -> None:
+    data = oriented_tiff(6)
+    how = make_transform(None, "png", 90, orient=False)
+    turned, header = transformed(memoryview(data), describe(data), how, max_pixels=PIXELS)
+    assert header == describe(turned) == Header("png", HEIGHT, WIDTH, 3, 1)
+
+
+def test_transparency_becomes_white_in_a_jpeg() -> None:
+    image = Image.new("RGBA", (16, 16), (255, 0, 0, 0))
+    data = encoded(image, "PNG")
+    how = make_transform(None, "jpeg", 95, orient=False)
+    jpeg, _ = transformed(memoryview(data), describe(data), how, max_pixels=PIXELS)
+    assert np.asarray(Image.open(io.BytesIO(jpeg))).min() > 250
+
+
+def test_sixteen_bits_become_eight() -> None:
+    data = SAMPLES["png-grey-16"]
+    how = make_transform(None, "webp", 100, orient=False)
+    webp, _ = transformed(memoryview(data), describe(data), how, max_pixels=PIXELS)
+    expected = np.asarray(Image.open(io.BytesIO(data))).astype(np.int32) >> 8
+    seen = np.asarray(Image.open(io.BytesIO(webp)).convert("L"), np.int32)
+    assert np.abs(seen - expected).mean() < 8
+
+
+def test_quality_counts() -> None:
+    data = encoded(picture(width=200, height=200), "PNG")
+    sizes = []
+    for quality in (10, 90):
+        how = make_transform(None, "jpeg", quality, orient=False)
+        sizes.append(len(transformed(memoryview(data), describe(data), how, max_pixels=PIXELS)[0]))
+    assert sizes[0] < sizes[1]
+
+
+@pytest.mark.parametrize(
+    ("how", "changes"),
+    [
+        (Transform(), False),
+        (Transform(format="jpeg"), False),
+        (Transform(format="png"), True),
+        (Transform(orient=True), True),
+        (Transform(shorter=17), False),
+        (Transform(shorter=16), True),
+        (Transform(size=(17, 23)), False),
+        (Transform(size=(23, 17)), True),
+    ],
+)
+def test_only_what_must_change_is_touched(how: Transform, changes: bool) -> None:
+    assert how.changes(Header("jpeg", 23, 17, 3, 6)) == changes
+
+
+def test_a_format_of_its_own_is_chosen_where_none_is_told() -> None:
+    how = make_transform(8, None, 90, orient=False)
+    formats = {
+        name: transformed(
+            memoryview(SAMPLES[name]), describe(SAMPLES[name]), how, max_pixels=PIXELS
+        )[1].format
+        for name in ("jpeg", "png", "gif", "webp", "bmp", "tiff")
+    }
+    assert formats == {
+        "jpeg": "jpeg",
+        "png": "png",
+        "gif": "png",
+        "webp": "png",
+        "bmp": "png",
+        "tiff": "png",
+    }
+
+
+def test_too_many_pixels_are_not_decoded() -> None:
+    with pytest.raises(Fault, match="is 23x17, more than 100 pixels"):
+        check_decode(memoryview(SAMPLES["png"]), max_pixels=100)

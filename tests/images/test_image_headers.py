@@ -1,0 +1,180 @@
+"""Headers against Pillow and TensorFlow, whole and cut, and against random bytes."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+import random
+import struct
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from beam_tfrecord.images import Fault, Header, describe
+from tests.sources.made_images import HEIGHT, SAMPLES, WIDTH, encoded, exif, oriented_tiff, picture
+
+# Channels that were looked up in TensorFlow, or, where it cannot read the file, in Pillow.
+CHANNELS = {
+    "jpeg-grey": 1,
+    "png-1": 1,
+    "png-grey": 1,
+    "png-grey-16": 1,
+    "png-grey-alpha": 2,
+    "png-grey-transparent": 1,
+    "png-palette-transparent": 4,
+    "png-alpha": 4,
+    "webp-alpha": 4,
+    "webp-lossless-alpha": 4,
+    "bmp-grey": 1,
+    "bmp-palette": 1,
+    "bmp-alpha": 4,
+    "tiff-grey": 1,
+    "tiff-16": 1,
+    "tiff-alpha": 4,
+    "tiff-cmyk": 4,
+}
+ORIENTATIONS = {
+    "jpeg-thumbnail": 6,
+    "png-oriented": 8,
+    "webp-oriented": 3,
+    "tiff-oriented": 5,
+}
+# TensorFlow has no TIFF, refuses BMP below 8 bits, and ends the process on animated WebP.
+TENSORFLOW = [
+    name
+    for name in SAMPLES
+    if not name.startswith("tiff") and name not in ("bmp-1", "webp-animated", "webp-oriented")
+]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_header(name: str) -> None:
+    expected = Header(
+        name.partition("-")[0], WIDTH, HEIGHT, CHANNELS.get(name, 3), ORIENTATIONS.get(name, 1)
+    )
+    assert describe(SAMPLES[name]) == expected
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_header_is_that_of_pillow(name: str) -> None:
+    image = Image.open(io.BytesIO(SAMPLES[name]))
+    header = describe(SAMPLES[name])
+    # Pillow turns a TIFF by itself, and tells the size it has then.
+    turned = name == "tiff-oriented"
+    assert (header.width, header.height) == (image.size[::-1] if turned else image.size)
+    assert header.format == image.format.lower().replace("mpo", "jpeg")
+    assert header.orientation == image.getexif().get(274, 1)
+
+
+def test_channels_are_those_of_tensorflow() -> None:
+    tf = pytest.importorskip("tensorflow")
+    seen = {name: int(tf.io.decode_image(SAMPLES[name]).shape[-1]) for name in TENSORFLOW}
+    assert seen == {name: describe(SAMPLES[name]).channels for name in TENSORFLOW}
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP"])
+def test_orientation(format: str, orientation: int) -> None:
+    assert describe(encoded(picture(), format, exif=exif(orientation))).orientation == orientation
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_orientation_of_tiff(orientation: int) -> None:
+    assert describe(oriented_tiff(orientation)).orientation == orientation
+
+
+def test_orientation_that_means_nothing_is_upright() -> None:
+    assert describe(encoded(picture(), "JPEG", exif=exif(9))).orientation == 1
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name != "jpeg-trailer"])
+def test_every_cut_is_seen(name: str) -> None:
+    data = SAMPLES[name]
+    # What TIFF and BMP have behind their pixels, and padding, is no loss.
+    needed = {"tiff": 0.6, "bmp": 1.0, "webp": 1.0}.get(name.partition("-")[0], 1.0)
+    codes = set()
+    for cut in range(1, int(len(data) * needed)):
+        with pytest.raises(Fault) as caught:
+            describe(data[:cut])
+        codes.add(caught.value.code)
+    assert codes <= {"truncated", "not-an-image"}
+
+
+def test_a_cut_trailer_of_a_camera_is_no_loss() -> None:
+    assert describe(SAMPLES["jpeg-trailer"][:-10]) == describe(SAMPLES["jpeg"])
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_cut_is_let_through_where_nobody_asks(name: str) -> None:
+    data = SAMPLES[name]
+    if not name.startswith("tiff"):  # their directory is at the end
+        cut = data[: len(data) - 10]
+        assert describe(cut, whole=False)[:4] == describe(data)[:4]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_flipped_and_cut_bytes_never_crash(name: str) -> None:
+    chance = random.Random(name)
+    for _ in range(300):
+        data = bytearray(SAMPLES[name])
+        for _ in range(chance.randrange(1, 4)):
+            data[chance.randrange(min(len(data), 600))] = chance.randrange(256)
+        # Any other exception would come through.
+        with contextlib.suppress(Fault):
+            describe(data[: chance.randrange(1, len(data) + 1)], whole=chance.random() < 0.5)
+
+
+BEGINNINGS = [b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"BM", b"II*\0", b"MM\0+"]
+
+
+@given(st.sampled_from([*BEGINNINGS, b"RIFF\0\0\0\0WEBPVP8X"]), st.binary(max_size=200))
+def test_random_bytes_never_crash(begin: bytes, rest: bytes) -> None:
+    with contextlib.suppress(Fault):
+        assert describe(begin + rest).width > 0
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "reason"),
+    [
+        (b"", "empty", "is empty"),
+        (b"<html></html>", "not-an-image", "is no picture: it begins with b'<html></'"),
+        (b"\x89PNG", "truncated", "is cut off in its first bytes"),
+        (b"\xff\xd8\xff\xd9", "damaged", "is damaged: it ends before its first scan"),
+        (SAMPLES["jpeg"][:-2], "truncated", "is cut off before its end mark"),
+        (SAMPLES["bmp"][:-1], "truncated", "is cut off 1 bytes before the end of its pixels"),
+        (SAMPLES["webp"][:-7], "truncated", "is cut off 7 bytes before its end"),
+    ],
+)
+def test_what_is_wrong_is_told(data: bytes, code: str, reason: str) -> None:
+    with pytest.raises(Fault) as caught:
+        describe(data)
+    assert (caught.value.code, caught.value.reason) == (code, reason)
+
+
+def test_a_bomb_is_refused_by_its_header() -> None:
+    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
+    bomb = b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
+    with pytest.raises(Fault, match=r"is 60000x60000, more than 268,435,456 pixels: pass --max"):
+        describe(bomb)
+    assert describe(bomb, max_pixels=60_000**2).width == 60_000
+
+
+def test_the_smallest_webp() -> None:
+    data = base64.b64decode("UklGRhIAAABXRUJQVlA4TAYAAAAvQWxvAGs=")
+    image = Image.open(io.BytesIO(data))
+    assert describe(data) == Header("webp", *image.size, len(image.getbands()))
+
+
+def test_a_picture_of_no_size_is_damaged() -> None:
+    data = bytearray(SAMPLES["png"])
+    data[16:20] = b"\0\0\0\0"
+    with pytest.raises(Fault, match=f"its size is 0x{HEIGHT}"):
+        describe(data)

@@ -1,0 +1,154 @@
+"""`fitting_records` and `find_frame`: the kernel, its reference, and cases written out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_tfrecord import native
+from beam_tfrecord.native import reference
+from beam_tfrecord.native.values import BYTES_KIND, FLOAT_KIND, INT64_KIND, FitRule
+from tests.made_datasets import framed
+from tests.native.strategies import RELAXED
+
+KERNELS = [pytest.param(native, id="native"), pytest.param(reference, id="reference")]
+
+# Canonical: {"i": int64 5}, {"s": bytes "é"}, {"f": float 1.5}; and both of the first.
+I5 = bytes.fromhex("0a0c0a0a0a016912051a030a0105")
+S = bytes.fromhex("0a0d0a0b0a017312060a040a02c3a9")
+F = bytes.fromhex("0a0f0a0d0a0166120812060a040000c03f")
+BOTH = bytes.fromhex("0a19") + I5[2:] + S[2:]
+INT, TEXT = FitRule(b"i", INT64_KIND), FitRule(b"s", BYTES_KIND)
+RULES = [FitRule(b"f", FLOAT_KIND), INT, TEXT]
+
+
+def stream(*payloads: bytes) -> tuple[bytes, np.ndarray]:
+    records = [framed(payload) for payload in payloads]
+    starts = np.cumsum([0, *map(len, records)][:-1] if records else [], dtype=np.int64)
+    return b"".join(records), starts
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(
+    ("payload", "rules", "fits"),
+    [
+        (I5, RULES, True),
+        (BOTH, RULES, True),
+        (F, RULES, True),
+        (b"\x0a\x00", RULES, True),
+        (I5, [INT._replace(required=True)], True),
+        (S, [INT._replace(required=True), TEXT], False),
+        (I5, [INT, TEXT._replace(required=True)], False),
+        (I5, [TEXT], False),
+        (I5, [], False),
+        (I5, [INT._replace(kind=FLOAT_KIND)], False),
+        (I5, [INT._replace(low=6)], False),
+        (I5, [INT._replace(high=4)], False),
+        (I5, [INT._replace(low=5, high=5)], True),
+        (I5, [INT._replace(min_values=2)], False),
+        (I5, [INT._replace(max_values=0)], False),
+        (S, [TEXT._replace(is_text=True)], True),
+        (S, [TEXT._replace(value_bytes=2)], True),
+        (S, [TEXT._replace(value_bytes=3)], False),
+        (S.replace(b"\xc3", b"\xff"), [TEXT], True),
+        (S.replace(b"\xc3", b"\xff"), [TEXT._replace(is_text=True)], False),
+        # Not in order of names; unpacked; a varint with a zero behind it; no example at all.
+        (bytes.fromhex("0a19") + S[2:] + I5[2:], RULES, False),
+        (bytes.fromhex("0a0b0a090a016912041a020805"), RULES, False),
+        (bytes.fromhex("0a0d0a0b0a016912061a040a028500"), RULES, False),
+        (b"no example", RULES, False),
+        (b"", RULES, False),
+    ],
+)
+def test_one_record(kernel, payload, rules, fits):
+    data, starts = stream(payload)
+    assert kernel.fitting_records(data, starts, rules) == int(fits)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_records_are_counted_up_to_the_first_that_is_not_sure(kernel):
+    data, starts = stream(I5, BOTH, S, b"x", I5)
+    assert kernel.fitting_records(data, starts, RULES) == 3
+    assert kernel.fitting_records(data, starts[:2], RULES) == 2
+    assert kernel.fitting_records(data, starts[:0], RULES) == 0
+    assert kernel.fitting_records(data, np.array([0, len(data)], np.int64), RULES) == 1
+
+
+NAMES = [b"", b"a", b"ab", b"abcdefgh", b"abcdefghi", b"b", "é".encode(), b"x" * 130]
+LOWS, HIGHS = st.sampled_from([-(2**63), -1, 0]), st.sampled_from([0, 1, 127, 2**63 - 1])
+
+
+@st.composite
+def rule_sets(draw):
+    names = sorted(draw(st.lists(st.sampled_from(NAMES), unique=True)))
+    return [
+        FitRule(
+            name=name,
+            kind=draw(st.sampled_from([1, 2, 3])),
+            required=draw(st.integers(0, 5)) == 0,
+            min_values=draw(st.sampled_from([0, 0, 1])),
+            max_values=draw(st.sampled_from([2**63 - 1, 1, 2])),
+            low=draw(LOWS),
+            high=draw(HIGHS),
+            is_text=draw(st.booleans()),
+            value_bytes=draw(st.sampled_from([-1, -1, 0, 2])),
+        )
+        for name in names
+    ]
+
+
+@st.composite
+def examples_of(draw, rules):
+    """Draw canonical examples that mostly are as the rules say, some with a byte changed."""
+    entries = b""
+    for rule in rules:
+        if draw(st.integers(0, 3)) == 0:
+            continue
+        if rule.kind == INT64_KIND:
+            numbers = st.integers(max(rule.low, -3), min(rule.high, 200)) | st.integers(
+                -(2**63), 2**63 - 1
+            )
+            values = draw(
+                st.lists(numbers.map(lambda x: reference.wire.varint(x % 2**64)), max_size=3)
+            )
+        elif rule.kind == FLOAT_KIND:
+            values = draw(st.lists(st.binary(min_size=4, max_size=4), max_size=3))
+        else:
+            values = draw(
+                st.lists(st.sampled_from([b"", b"ab", b"\xff\xff", b"y" * 140]), max_size=2)
+            )
+        entries += reference.wire.feature_entry(rule.name, rule.kind, values)
+    payload = bytearray(reference.wire.field(1, entries))
+    if draw(st.integers(0, 3)) == 0:
+        payload[draw(st.integers(0, len(payload) - 1))] ^= 1 << draw(st.integers(0, 7))
+    return bytes(payload)
+
+
+@RELAXED
+@given(st.data())
+def test_the_kernel_and_its_reference_agree(data):
+    rules = data.draw(rule_sets())
+    payloads = data.draw(st.lists(examples_of(rules), max_size=4))
+    framed_bytes, starts = stream(*payloads)
+    by_kernel = native.fitting_records(framed_bytes, starts, rules)
+    assert by_kernel == reference.fitting_records(framed_bytes, starts, rules)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_next_record_is_found_behind_anything(kernel):
+    data = b"junk" + framed(b"abc") + b"\0" * 20 + framed(b"")
+    assert [kernel.find_frame(data, start) for start in (0, 4, 5, 43, 44, 99)] == [
+        *(4, 4, 43, 43, len(data), len(data)),
+    ]
+    broken = bytearray(data)
+    broken[4 + 12] ^= 1
+    assert kernel.find_frame(bytes(broken), 0) == 43
+
+
+@RELAXED
+@given(st.binary(max_size=60), st.binary(max_size=5), st.integers(0, 70))
+def test_the_kernel_and_its_reference_find_the_same_record(junk, payload, start):
+    data = junk + framed(payload) + junk[::-1]
+    assert native.find_frame(data, start) == reference.find_frame(data, start)

@@ -1,0 +1,60 @@
+"""Rows with everything that preprocessing has to bear, and what NumPy makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROWS = 600
+EPOCH = 1_600_000_000
+CITIES = ["berlin", "rome", "oslo"]
+
+
+def rides() -> pa.Table:
+    """Return rows whose train split is `fold == "train"`: the first 500."""
+    i = np.arange(ROWS)
+    fare = np.where(i % 13 == 0, np.nan, np.sin(i) * 100)
+    # What only the test split has: another city, and values beyond the range of train.
+    city: list[str | None] = [
+        None if n % 10 == 0 else "" if n % 17 == 0 else CITIES[n % 6 % 3] for n in range(ROWS)
+    ]
+    city[550] = "lima"
+    fare[551] = 1e6
+    return pa.table(
+        {
+            "id": pa.array(i, pa.int64()),
+            "fold": ["train" if n < 500 else "test" for n in range(ROWS)],
+            "fare": pa.array(fare, pa.float64(), mask=i % 7 == 0),
+            "seconds": pa.array(EPOCH + i, pa.int64(), mask=i % 11 == 0),
+            "when": pa.array(EPOCH * 10**6 + i * 10**6, pa.timestamp("us")),
+            "constant": pa.array(np.full(ROWS, 3.5)),
+            "nothing": pa.array([None] * ROWS, pa.float64()),
+            "no_word": pa.array([None] * ROWS, pa.string()),
+            "city": pa.array(city, pa.string()),
+            "code": pa.array(np.where(i < 300, 7, i % 5), pa.int32(), mask=i % 9 == 0),
+            "tags": pa.array([[CITIES[n % 3]] * (n % 3) for n in range(ROWS)]),
+            "note": [f"note {n}" for n in range(ROWS)],
+            "pair": pa.array([[n, n + 1] for n in range(ROWS)], pa.list_(pa.int32(), 2)),
+        }
+    )
+
+
+def write_rides(path: Path) -> Path:
+    """Write the rows as one Parquet file of several row groups."""
+    pq.write_table(rides(), path, row_group_size=150)
+    return path
+
+
+def train(name: str) -> Any:
+    """Return a number column of the train split as float64, missing values as NaN."""
+    column = rides().slice(0, 500).column(name).cast(pa.float64())
+    return column.to_numpy(zero_copy_only=False)
+
+
+def every(name: str) -> Any:
+    """Return a number column of all rows as float64, missing values as NaN."""
+    return rides().column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)

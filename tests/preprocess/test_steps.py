@@ -1,0 +1,163 @@
+"""Steps as values, and the one line that a wrong one gets before any data is read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.preprocess.request import make_request
+from beam_tfrecord.preprocess.step_checks import check_steps
+from beam_tfrecord.preprocess.steps import Step, load_steps, parse_step, steps_from_json
+
+SCHEMA = pa.schema(
+    {
+        "fare": pa.float64(),
+        "seats": pa.int32(),
+        "city": pa.string(),
+        "tags": pa.list_(pa.string()),
+        "box": pa.struct({"x": pa.int32()}),
+        "void": pa.null(),
+    }
+)
+
+
+def test_three_ways_to_write_a_step(tmp_path: Path) -> None:
+    step = Step("impute", ("fare", "tip"), {"how": "median"})
+    as_json = {"op": "impute", "columns": ["fare", "tip"], "how": "median"}
+    (tmp_path / "steps.json").write_text(json.dumps([as_json]))
+    assert parse_step("impute=fare,tip:how=median") == step
+    assert steps_from_json([as_json]) == load_steps(str(tmp_path / "steps.json")) == (step,)
+    assert step.to_json() == as_json
+    assert str(step) == "impute=fare,tip:how=median"
+
+
+def test_typed_options_become_numbers_and_lists() -> None:
+    assert parse_step("clip=fare:low=0:high=2.5").options == {"low": 0, "high": 2.5}
+    assert parse_step("bucketize=fare:boundaries=[1, 2]").options == {"boundaries": [1, 2]}
+    assert parse_step("impute=city:value=none").options == {"value": "none"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("zskore=fare", "there is no step 'zskore': did you mean 'zscore'?"),
+        ("zscore", "cannot read step 'zscore': write op=A,B or op=A,B:option=value"),
+        ("zscore=", "step zscore names no column: add columns to it"),
+        ("zscore=fare:how=mean", "step zscore has no option 'how': it has none"),
+        ("vocabulary=city:top_k=many", "option top_k of step vocabulary is 'many': give int"),
+        ("vocabulary=city:top_k=0", "option top_k of step vocabulary is 0: at least 1"),
+        ("hash=city", "step hash of city needs buckets"),
+        ("impute=fare:how=average", "impute has no way 'average'"),
+        ("impute=fare:how=constant", "impute needs a value with how=constant"),
+        ("impute=fare:how=mean:value=1", "impute needs a value with how=constant"),
+        ("bucketize=fare", "bucketize needs either buckets"),
+        ("bucketize=fare:boundaries=[2, 1]", r"boundaries of bucketize do not rise: \[2, 1\]"),
+        ("clip=fare", "clip needs low or high"),
+        ("clip=fare:low=2:high=1", "clip has low 2 above high 1: exchange them"),
+        ("embed=seats:matrix=m.npy:write=both", "embed writes vectors or index, not 'both'"),
+    ],
+)
+def test_a_step_that_makes_no_sense(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_step(text)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["zscore=fair"], "step zscore names column 'fair', which is not there: did you mean 'far"),
+        (["zscore=city"], "zscore cannot work on column 'city', which is text there: it needs nu"),
+        (["hash=fare:buckets=9"], "'fare', which is float there: it needs text or whole numbers"),
+        (["one_hot=tags"], "'tags', which is a list there: it needs"),
+        (["zscore=box"], "column 'box', which is of a type without steps there"),
+        (["impute=city"], "column 'city' is text, which has no mean: impute it with most_frequent"),
+        (["impute=fare:value=none"], "column 'fare' is float but impute has the value 'none'"),
+        (["impute=city:value=1"], "column 'city' is text but impute has the value 1"),
+        (["impute=seats:value=1.5"], "column 'seats' is integer but impute has the value 1.5"),
+        (["one_hot=city", "zscore=city"], "'city', which is a list of numbers there"),
+        (["zscore=seats", "vocabulary=seats"], "column 'seats', which is float there"),
+        (["impute=fare", "drop_null=fare"], "drop_null of 'fare' comes too late"),
+        (["embed=city:matrix=none.npy"], "'city', which is text there: it needs an index: put voc"),
+    ],
+)
+def test_a_step_that_does_not_fit_its_column(texts: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_steps([parse_step(text) for text in texts], SCHEMA)
+
+
+def test_steps_that_fit() -> None:
+    texts = [
+        *("drop_null=box,fare", "impute=fare:how=median", "clip=fare:low=0", "log1p=fare"),
+        *("zscore=fare", "vocabulary=city,tags", "bucketize=seats:buckets=4", "one_hot=seats"),
+        "minmax=void",
+    ]
+    check_steps([parse_step(text) for text in texts], SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (["vocabulary=city:top_k=10", "embed=city:matrix=M:width=5"], "is 3 wide, not 5"),
+        (["vocabulary=city:top_k=10", "embed=city:matrix=M"], "has 10 rows but column 'city' can"),
+        (["embed=seats:matrix=V"], r"has shape \(4,\) of float64: give two axes of numbers"),
+        (["embed=seats:matrix=none.npy"], "cannot read matrix 'none.npy': no such file"),
+        (["embed=seats:matrix=T"], "is not a .npy file of numbers"),
+    ],
+)
+def test_a_matrix_that_does_not_fit(steps: list[str], message: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "M.npy", np.zeros((10, 3)))
+    np.save(tmp_path / "V.npy", np.zeros(4))
+    (tmp_path / "T.npy").write_text("no numbers")
+    for name in "MVT":
+        steps = [step.replace(f"={name}", f"={tmp_path / name}.npy") for step in steps]
+    with pytest.raises(UsageError, match=message):
+        check_steps([parse_step(step) for step in steps], SCHEMA)
+
+
+def test_what_is_asked_for_has_to_fit_together(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is nothing to preprocess"):
+        make_request(None, raw_too=True)
+    with pytest.raises(UsageError, match=r"there is no transform_fn/saved_model\.pb in"):
+        make_request(None, transform_fn=tmp_path)
+    with pytest.raises(UsageError, match="does all itself: leave out the steps"):
+        make_request(len, step=["zscore=a"])
+    with pytest.raises(UsageError, match=r"cannot read steps 'none\.json': no such file"):
+        make_request("none.json")
+    assert make_request(None) is None
+
+
+def test_identity_changes_with_the_matrix_and_not_with_its_path(tmp_path: Path) -> None:
+    for name, value in (("a", 1.0), ("b", 1.0), ("c", 2.0)):
+        np.save(tmp_path / f"{name}.npy", np.full((2, 2), value))
+    found = []
+    for name in "abc":
+        request = make_request(
+            [{"op": "embed", "columns": "x", "matrix": f"{tmp_path}/{name}.npy"}]
+        )
+        assert request is not None
+        found.append(request.identity())
+    assert found[0] == found[1] != found[2]
+
+
+def test_a_wrong_step_stops_write_before_it_reads_rows(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("fare,city\n1.5,rome\n2.5,oslo\n")
+    for step, message in (
+        (
+            "zscore=fair",
+            "step zscore names column 'fair', which is not there: did you mean 'fare'",
+        ),
+        ("zscore=city", "step zscore cannot work on column 'city', which is text there"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            bt.write(tmp_path / "in.csv", tmp_path / "out", step=[step])
+    with pytest.raises(UsageError, match="are made of split 'train', but the splits are a, b"):
+        bt.write(tmp_path / "in.csv", tmp_path / "out", splits="a=0.5,b=0.5", step=["zscore=fare"])
+    with pytest.raises(UsageError, match="key column 'fare' is changed by preprocessing"):
+        bt.write(tmp_path / "in.csv", tmp_path / "out", key=["fare"], step=["zscore=fare"])
+    assert not list((tmp_path / "out").glob("[!.]*"))

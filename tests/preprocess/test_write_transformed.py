@@ -1,0 +1,165 @@
+"""`write` with preprocessing, end to end: values, splits, files, and the saved function itself."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import beam_tfrecord as bt
+from tests.preprocess.made_rides import EPOCH, ROWS, every, rides, train, write_rides
+
+tf = pytest.importorskip("tensorflow")
+tft = pytest.importorskip("tensorflow_transform")
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+STEPS: list[dict[str, Any]] = [
+    {"op": "impute", "columns": ["fare", "seconds", "nothing"]},
+    {"op": "zscore", "columns": ["fare", "seconds", "constant", "nothing", "when"]},
+    {"op": "vocabulary", "columns": ["city", "tags"], "min_count": 3},
+    {"op": "impute", "columns": ["code"], "how": "most_frequent"},
+    {"op": "one_hot", "columns": ["code"]},
+    {"op": "impute", "columns": ["no_word"], "value": "none"},
+]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_rides(tmp_path_factory.mktemp("rides") / "rides.parquet")
+
+
+@pytest.fixture(scope="module")
+def out(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the dataset with all steps, the command's way: a file of steps."""
+    directory = tmp_path_factory.mktemp("written")
+    steps = directory / "steps.json"
+    steps.write_text(json.dumps(STEPS))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bt.write(source, directory / "out", split_column="fold", transform=str(steps), raw_too=True)
+    return directory / "out"
+
+
+@pytest.fixture(scope="module")
+def rows(out: Path) -> dict[str, pa.Array]:
+    """Give the written columns in the order of the ids."""
+    table = bt.load(out).arrow().sort_by("id")
+    return {name: table.column(name).combine_chunks() for name in table.column_names}
+
+
+def zscore_of_filled(name: str) -> Any:
+    seen, values = train(name), every(name)
+    mean = np.nanmean(seen)
+    seen = np.where(np.isnan(seen), mean, seen)
+    values = np.where(np.isnan(values), mean, values)
+    return (values - seen.mean()) / seen.std()
+
+
+@pytest.mark.parametrize("name", ["fare", "seconds"])
+def test_imputed_and_normalised_as_by_numpy_on_the_train_split(name: str, rows: Any) -> None:
+    found = rows[name].to_numpy()
+    assert found.dtype == np.float32
+    expected = zscore_of_filled(name)
+    assert np.abs(found - expected).max() <= 1e-6 * max(1, np.abs(expected).max())
+
+
+def test_times_are_normalised_as_whole_numbers(rows: Any) -> None:
+    seconds = np.arange(ROWS)
+    expected = (seconds - np.arange(500).mean()) / np.arange(500).std()
+    np.testing.assert_allclose(rows["when"].to_numpy(), expected, atol=1e-6)
+
+
+def test_a_constant_and_a_column_without_values_become_zero(rows: Any) -> None:
+    assert rows["constant"].to_pylist() == [0.0] * ROWS
+    assert rows["nothing"].to_pylist() == [0.0] * ROWS
+    assert rows["no_word"].to_pylist() == ["none"] * ROWS
+
+
+def test_vocabulary_is_by_count_then_backwards_and_the_rest_is_out_of_it(
+    rows: Any, out: Path
+) -> None:
+    cities = rides().slice(0, 500).column("city").to_pylist()
+    counts = {city: cities.count(city) for city in ("berlin", "rome", "oslo")}
+    order = sorted(counts, key=lambda city: (counts[city], city), reverse=True)
+    assert (out / "transform_fn" / "assets" / "city").read_text().split() == order
+    numbers = {city: order.index(city) for city in order} | {None: None, "": 3, "lima": 3}
+    assert rows["city"].to_pylist() == [numbers[city] for city in rides()["city"].to_pylist()]
+
+
+def test_steps_work_inside_lists(rows: Any, out: Path) -> None:
+    order = (out / "transform_fn" / "assets" / "tags").read_text().split()
+    expected = [[order.index(tag) for tag in tags] or None for tags in rides()["tags"].to_pylist()]
+    assert rows["tags"].to_pylist() == expected
+
+
+def test_most_frequent_then_one_hot(rows: Any, out: Path) -> None:
+    order = [int(word) for word in (out / "transform_fn" / "assets" / "code").read_text().split()]
+    assert order[0] == 7
+    assert sorted(order) == [0, 1, 2, 3, 4, 7]
+    codes = [7 if code is None else code for code in rides()["code"].to_pylist()]
+    expected = [[float(code == one) for one in order] for code in codes]
+    assert rows["code"].to_pylist() == expected
+
+
+def test_columns_without_steps_pass_unchanged_and_raw_ones_are_kept(rows: Any) -> None:
+    assert rows["note"].to_pylist() == rides()["note"].to_pylist()
+    assert rows["pair"].to_pylist() == rides()["pair"].to_pylist()
+    assert rows["city_raw"].to_pylist() == rides()["city"].to_pylist()
+    assert rows["seconds_raw"].to_pylist() == rides()["seconds"].to_pylist()
+    assert "note_raw" not in rows
+
+
+def test_raw_rows_are_served_what_was_written(out: Path) -> None:
+    """The saved function alone, given raw rows, gives the values that the examples have."""
+    saved = tf.saved_model.load(str(out / "transform_fn"))
+    (inputs,) = saved.transform_fn.structured_input_signature[0]
+    served = saved.transform_fn({name: tensor(name, spec) for name, spec in inputs.items()})
+    spec = tft.TFTransformOutput(str(out)).transformed_feature_spec()
+    assert set(served) == set(spec) == {*rides().column_names} - {"pair"}
+    examples = {
+        int(parsed["id"]): parsed
+        for example in bt.load(out).examples()
+        for parsed in [tf.io.parse_single_example(example, spec)]
+    }
+    for name, value in served.items():
+        written = [examples[row][name] for row in range(ROWS)]
+        if isinstance(value, tf.SparseTensor):
+            owners = [row for row, one in enumerate(written) for _ in one.values]
+            assert value.indices.numpy()[:, 0].tolist() == owners, name
+            found, written = value.values, [one.values for one in written]
+            expected = np.concatenate([one.numpy() for one in written])
+        else:
+            found, expected = value, np.stack([one.numpy() for one in written])
+        assert found.numpy().tolist() == expected.tolist() or (
+            found.numpy().tobytes() == expected.tobytes()
+        ), name
+
+
+def tensor(name: str, spec: Any) -> Any:
+    """Return a raw column as the saved function takes it, made of Python values alone."""
+    values = rides()[name].to_pylist()
+    if name == "when":
+        values = [EPOCH * 10**6 + row * 10**6 for row in range(ROWS)]
+    if isinstance(spec, tf.TensorSpec):
+        return tf.constant(values, spec.dtype)
+    listed = [one if isinstance(one, list) else [] if one is None else [one] for one in values]
+    places = [[row, i] for row, one in enumerate(listed) for i in range(len(one))]
+    flat = tf.constant([value for one in listed for value in one], spec.dtype)
+    indices = tf.reshape(tf.constant(places, tf.int64), [-1, 2])
+    return tf.SparseTensor(indices, flat, [ROWS, max(map(len, listed))])
+
+
+def test_the_function_is_in_the_manifest_and_damage_to_it_is_found(out: Path) -> None:
+    manifest = bt.load(out).manifest
+    assert {
+        "transform_fn/saved_model.pb",
+        "transform_fn/assets/city",
+        "transformed_metadata/schema.pbtxt",
+    } <= set(manifest.sidecars)
+    assert list(bt.verify(out).faults) == []

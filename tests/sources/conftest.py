@@ -1,0 +1,35 @@
+"""Database servers, one of each for the whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from beam_tfrecord.sources import sql_snapshots
+from tests.databases.jdbc_mariadb import MariaDbServer, mariadb_server
+from tests.databases.postgres import PostgresServer, binaries, postgres_server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server; tests make tables of their own names."""
+    pytest.importorskip("adbc_driver_postgresql")
+    if binaries() is None:
+        pytest.skip("PostgreSQL is not installed")
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDbServer]:
+    """A MariaDB server, for the JDBC drivers of MariaDB and MySQL."""
+    with mariadb_server() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def nothing_held() -> Iterator[None]:
+    """Let go of the snapshots that a test planned with and did not read."""
+    yield
+    sql_snapshots.release()

@@ -1,0 +1,364 @@
+"""Pictures from folders: what rows say, what is refused, and that nothing depends on packs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.labels import labels_of
+from beam_tfrecord.sources import images_pack, images_read
+from beam_tfrecord.sources.images import Images
+from tests.sources.made_images import (
+    HEIGHT,
+    SAMPLES,
+    WIDTH,
+    encoded,
+    exif,
+    jpeg,
+    picture,
+    write_tree,
+)
+
+
+def batches_of(source: Images, **options: Any) -> list[Batch]:
+    """Read everything, rejects and all."""
+    scans = source.all_scans()
+    schema = source.schema(scans)
+    return [
+        batch for unit in source.all_units(scans) for batch in source.read(unit, schema, **options)
+    ]
+
+
+def rows_of(source: Images) -> list[dict[str, Any]]:
+    return [row for batch in batches_of(source) for row in batch.rows()]
+
+
+def rejects_of(source: Images) -> list[Reject]:
+    return [reject for batch in batches_of(source) for reject in batch.rejects]
+
+
+def by_origin(batches: list[Batch]) -> Iterator[tuple[str, int, str]]:
+    for batch in batches:
+        assert batch.origin is not None
+        numbers = batch.origin.row_numbers(batch.num_rows).tolist()
+        for number, row in zip(numbers, batch.rows(), strict=True):
+            yield batch.origin.unit, number, row["path"]
+
+
+def test_a_row_has_the_untouched_bytes_and_what_they_are(tmp_path: Path) -> None:
+    data = encoded(picture("L"), "JPEG", exif=exif(6))
+    write_tree(tmp_path, cat__a=data, dog__b=jpeg())
+    first, second = rows_of(Images(tmp_path))
+    assert first == {
+        "image": data,
+        "label": 0,
+        "label_name": "cat",
+        "width": WIDTH,
+        "height": HEIGHT,
+        "channels": 1,
+        "format": "jpeg",
+        "orientation": 6,
+        "path": "cat/a.jpg",
+        "sha256": hashlib.sha256(data).hexdigest(),
+    }
+    assert (second["label"], second["label_name"]) == (1, "dog")
+
+
+def test_every_kind_of_picture_is_read(tmp_path: Path) -> None:
+    (tmp_path / "all").mkdir()
+    for name, data in SAMPLES.items():
+        (tmp_path / "all" / f"{name}.{name.partition('-')[0]}").write_bytes(data)
+    rows = rows_of(Images(tmp_path))
+    assert {row["path"]: row["image"] for row in rows} == {
+        f"all/{name}.{name.partition('-')[0]}": data for name, data in SAMPLES.items()
+    }
+
+
+def test_suffixes_do_not_say_what_a_file_is(tmp_path: Path) -> None:
+    (tmp_path / "a.JPG").write_bytes(SAMPLES["png"])
+    (row,) = rows_of(Images(tmp_path))
+    assert row["format"] == "png"
+
+
+def test_schema_carries_the_classes(tmp_path: Path) -> None:
+    write_tree(tmp_path, b__x=jpeg(), a__x=jpeg(1))
+    (tmp_path / "empty").mkdir()
+    schema = Images(tmp_path).schema()
+    assert schema.names == [
+        *("image", "label", "label_name", "width", "height", "channels", "format"),
+        *("orientation", "path", "sha256"),
+    ]
+    assert labels_of(schema.field("label")) == ("a", "b", "empty")
+
+
+def test_columns_are_chosen_and_ordered(tmp_path: Path) -> None:
+    write_tree(tmp_path, a__x=jpeg())
+    (row,) = rows_of(Images(tmp_path, columns=["label", "image"]))
+    assert list(row) == ["label", "image"]
+    message = "column 'gone' is not in the input: correct --columns to some of channels, format"
+    with pytest.raises(UsageError, match=message):
+        Images(tmp_path, columns=["gone"]).schema()
+
+
+@pytest.mark.parametrize("given", [["dog", "cat"], "file"])
+def test_labels_pin_the_numbers(tmp_path: Path, given: Any) -> None:
+    write_tree(tmp_path, t__cat__a=jpeg(), t__dog__b=jpeg(1))
+    if given == "file":
+        given = tmp_path / "classes.txt"
+        given.write_text("dog\r\ncat\n\n")
+    source = Images(tmp_path / "t", labels=given)
+    assert [(row["label_name"], row["label"]) for row in rows_of(source)] == [
+        ("cat", 1),
+        ("dog", 0),
+    ]
+    assert labels_of(source.schema().field("label")) == ("dog", "cat")
+
+
+def test_a_class_that_the_labels_lack_is_a_reject(tmp_path: Path) -> None:
+    write_tree(tmp_path, cat__a=jpeg(), dog__b=jpeg(1))
+    source = Images(tmp_path, labels=["cat"])
+    (reject,) = rejects_of(source)
+    assert (reject.code, reject.row) == ("unknown-label", 1)
+    assert reject.message == "dog/b.jpg is of class 'dog', which is not among the labels"
+
+
+def test_labels_that_cannot_be(tmp_path: Path) -> None:
+    write_tree(tmp_path, a=jpeg())
+    with pytest.raises(UsageError, match="labels are given, but no folder names a class"):
+        list(Images(tmp_path, labels=["x"]).files())
+    with pytest.raises(UsageError, match="'x' is twice in labels"):
+        list(Images(tmp_path, labels=["x", "x"]).files())
+    with pytest.raises(UsageError, match=r"cannot read labels '.*gone\.txt'"):
+        list(Images(tmp_path, labels=tmp_path / "gone.txt").files())
+
+
+def test_splits_and_classes(tmp_path: Path) -> None:
+    write_tree(tmp_path, train__cat__a=jpeg(), test__dog__b=jpeg(1), Test__c=jpeg(2))
+    source = Images(tmp_path)
+    assert source.default_split_column() == "split"
+    rows = [(row["split"], row["label_name"]) for row in rows_of(source)]
+    assert rows == [("test", "dog"), ("train", "cat")]
+    (reject,) = rejects_of(source)
+    assert reject.message == ("Test/c.jpg lies in no class folder: move it, or pass --layout flat")
+    with pytest.raises(UsageError, match="the folders name splits: add split to --columns"):
+        Images(tmp_path, columns=["image"]).default_split_column()
+
+
+def test_splits_without_classes(tmp_path: Path) -> None:
+    write_tree(tmp_path, train__a=jpeg(), val__b=jpeg(1))
+    source = Images(tmp_path)
+    assert "label" not in source.schema().names
+    assert [row["split"] for row in rows_of(source)] == ["train", "val"]
+
+
+@pytest.mark.parametrize(
+    ("layout", "columns"),
+    [("flat", set()), ("class", {"label", "label_name"}), ("split", {"split"})],
+)
+def test_layout_is_as_told(tmp_path: Path, layout: str, columns: set[str]) -> None:
+    write_tree(tmp_path, train__a=jpeg(), other__b=jpeg(1))
+    names = set(Images(tmp_path, layout=layout).schema().names)
+    assert names & {"label", "label_name", "split"} == columns
+
+
+def test_a_folder_of_pictures_alone_has_no_classes(tmp_path: Path) -> None:
+    write_tree(tmp_path, a=jpeg(), b=jpeg(1))
+    assert [row["path"] for row in rows_of(Images(tmp_path))] == ["a.jpg", "b.jpg"]
+
+
+def test_faults_are_rejects_with_path_and_reason(tmp_path: Path) -> None:
+    good = jpeg()
+    write_tree(
+        tmp_path, a=good, b=b"", c=good[:-2], d=b"<html>not here</html>", f=jpeg(1), g=good * 3
+    )
+    os.symlink(tmp_path / "nowhere.jpg", tmp_path / "e.jpg")
+    os.symlink(tmp_path / "h.jpg", tmp_path / "h.jpg")
+    source = Images(tmp_path, max_bytes=2 * len(good))
+    assert [row["path"] for row in rows_of(source)] == ["a.jpg", "f.jpg"]
+    assert [(reject.row, reject.code, reject.message) for reject in rejects_of(source)] == [
+        (1, "empty", "b.jpg is empty"),
+        (2, "truncated", "c.jpg is cut off before its end mark"),
+        (3, "not-an-image", "d.jpg is no picture: it begins with b'<html>no'"),
+        (4, "missing", "e.jpg is missing"),
+        (
+            6,
+            "too-large",
+            f"g.jpg has {3 * len(good):,} bytes, more than {2 * len(good):,}: "
+            "pass --max-bytes to allow it",
+        ),
+        (7, "unreadable", "h.jpg cannot be read (Too many levels of symbolic links)"),
+    ]
+    assert [number for _, number, _ in by_origin(batches_of(source))] == [0, 5]
+    with pytest.raises(DataError, match=r"b\.jpg is empty"):
+        list(source.batches())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_what_may_not_be_read_is_a_reject(tmp_path: Path) -> None:
+    write_tree(tmp_path, a=jpeg(), b=jpeg(1))
+    (tmp_path / "a.jpg").chmod(0)
+    (reject,) = rejects_of(Images(tmp_path))
+    assert reject.message == "a.jpg cannot be read (Permission denied)"
+
+
+def test_a_name_that_is_not_utf8_is_a_reject(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    for name in (b"a\xff.jpg", "日本\n 語.jpg".encode()):
+        with open(os.path.join(os.fsencode(tmp_path / "x"), name), "wb") as file:
+            file.write(jpeg())
+    source = Images(tmp_path)
+    (reject,) = rejects_of(source)
+    assert reject.message == "x/a\\udcff.jpg has a name that is not utf-8: rename it"
+    assert [row["path"] for row in rows_of(source)] == ["x/日本\n 語.jpg"]
+
+
+def test_limits_of_pixels(tmp_path: Path) -> None:
+    write_tree(tmp_path, a=jpeg())
+    (reject,) = rejects_of(Images(tmp_path, max_pixels=WIDTH * HEIGHT - 1))
+    assert reject.code == "too-large"
+    assert not rejects_of(Images(tmp_path, max_pixels=WIDTH * HEIGHT))
+
+
+def test_without_a_check_everything_is_taken(tmp_path: Path) -> None:
+    write_tree(tmp_path, a=jpeg()[:-2], b=b"text")
+    first, second = rows_of(Images(tmp_path, check="none"))
+    assert (first["width"], first["format"]) == (WIDTH, "jpeg")
+    assert (second["image"], second["width"], second["format"]) == (b"text", None, None)
+
+
+def test_what_is_to_be_resized_must_be_a_picture(tmp_path: Path) -> None:
+    write_tree(tmp_path, a=jpeg(), b=b"text", c=jpeg()[:-60])
+    for check in ("none", "decode"):
+        source = Images(tmp_path, check=check, resize=4)
+        assert [row["height"] for row in rows_of(source)] == [4]
+        found = [(reject.value, reject.code) for reject in rejects_of(source)]
+        assert found == [("b.jpg", "not-an-image"), ("c.jpg", "truncated")]
+
+
+def test_a_file_that_grew_or_shrank_since_it_was_listed(tmp_path: Path) -> None:
+    write_tree(tmp_path, a=jpeg(), b=jpeg(1), c=jpeg(2))
+    source = Images(tmp_path)
+    scans = source.all_scans()
+    (unit,) = source.all_units(scans)
+    large, small = jpeg(3, width=600, height=600), jpeg(4, width=2, height=2)
+    write_tree(tmp_path, a=large, b=small)
+    rows = [row for batch in source.read(unit, source.schema(scans)) for row in batch.rows()]
+    assert [row["image"] for row in rows] == [large, small, jpeg(2)]
+
+
+@pytest.fixture
+def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a directory of 60 pictures in 3 classes that make 9 packs."""
+    monkeypatch.setattr(images_pack, "PACK_FILES", 7)
+    for number in range(60):
+        write_tree(tmp_path, **{f"c{number % 3}__{number:02d}": jpeg(number)})
+    return tmp_path
+
+
+def test_packs_change_neither_rows_nor_their_order(many: Path) -> None:
+    source = Images(many)
+    paths = [row["path"] for row in rows_of(source)]
+    assert paths == sorted(str(p.relative_to(many)) for p in many.rglob("*.jpg"))
+    files = list(source.files())
+    assert [file.inside for file in files] == [7] * 8 + [4]
+    assert sum(file.bytes for file in files) == sum(p.stat().st_size for p in many.rglob("*.jpg"))
+    labels = {row["label_name"]: row["label"] for row in rows_of(source)}
+    assert labels == {"c0": 0, "c1": 1, "c2": 2}
+
+
+@pytest.mark.parametrize("batch_rows", [1, 3, 100])
+def test_batches_change_neither_rows_nor_origins(
+    many: Path, batch_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = list(by_origin(batches_of(Images(many))))
+    monkeypatch.setattr(images_read, "BATCH_BYTES", 1500)
+    batches = batches_of(Images(many), batch_rows=batch_rows)
+    assert max(batch.num_rows for batch in batches) <= batch_rows
+    assert max(batch.data.column("image").nbytes for batch in batches) < 3000
+    assert list(by_origin(batches)) == expected
+
+
+def test_everything_that_travels_survives_pickling(many: Path) -> None:
+    source = pickle.loads(pickle.dumps(Images(many, columns=["path", "label"])))
+    scans = pickle.loads(pickle.dumps(source.all_scans()))
+    units = pickle.loads(pickle.dumps(source.all_units(scans)))
+    schema = source.merge(random.Random(0).sample([source.infer(scan) for scan in scans], 9))
+    found = [row for unit in units for batch in source.read(unit, schema) for row in batch.rows()]
+    assert [row["path"] for row in found] == [row["path"] for row in rows_of(Images(many))]
+
+
+def test_the_outline_of_a_pack_tells_files_apart_but_holds_none(many: Path) -> None:
+    before = [file.outline() for file in Images(many).files()]
+    assert max(len(pickle.dumps(outline)) for outline in before) < 1000
+    touched = many / "c0" / "00.jpg"
+    os.utime(touched, ns=(1, 1))
+    same = [file.outline() for file in Images(many).files()]
+    assert [file.digest for file in same] == [file.digest for file in before]
+    assert same[0].version != before[0].version
+    touched.write_bytes(b"more" + touched.read_bytes())
+    assert next(Images(many).files()).digest != before[0].digest
+
+
+def test_batches_have_exactly_the_schema(many: Path) -> None:
+    source = Images(many)
+    schema = source.schema()
+    assert all(batch.data.schema.equals(schema) for batch in batches_of(source))
+    for batch in batches_of(source):
+        batch.data.validate(full=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"check": "all"}, "check 'all' is not known: use header, decode, none"),
+        ({"layout": "tree"}, "layout 'tree' is not known: use auto, class, split, flat"),
+        ({"format": "gif"}, "format 'gif' cannot be written: choose one of jpeg, png, webp"),
+        ({"quality": 0}, "quality 0 is not from 1 to 100"),
+        ({"resize": "12x"}, "cannot resize to '12x': write 256, or height x width as 240x320"),
+        ({"resize": 0}, "cannot resize to '0'"),
+        ({"columns": "image"}, "columns 'image' is one text"),
+        ({"max_bytes": 2**31}, "max_bytes 2147483648 is not from 1 to 1073741824"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Images("x", **options)
+
+
+def test_notes_count_what_was_skipped(tmp_path: Path) -> None:
+    write_tree(tmp_path, a__x=jpeg())
+    for name in ("a/.DS_Store", "a/Thumbs.db", "a/notes.txt", "z.xml"):
+        (tmp_path / name).write_text("x")
+    source = Images(tmp_path)
+    files = [file.outline() for file in source.files()]
+    assert source.notes(files) == [
+        "4 files were skipped: 2 without the suffix of a picture and "
+        "2 hidden or of the operating system"
+    ]
+    assert source.notes([]) == []
+    for name in ("a/.DS_Store", "a/Thumbs.db", "a/notes.txt"):
+        (tmp_path / name).unlink()
+    (note,) = source.notes(source.files())
+    assert note == "1 file was skipped: 1 without the suffix of a picture"
+
+
+def test_group_is_the_content_where_there_is_any() -> None:
+    assert Images("x").default_group == ("sha256",)
+    assert Images("x", columns=["image", "label"]).default_group == ("image",)
+    assert Images("x", columns=["label"]).default_group == ()
+
+
+def test_image_column_is_bytes(tmp_path: Path) -> None:
+    write_tree(tmp_path, a=jpeg())
+    (batch,) = batches_of(Images(tmp_path))
+    assert batch.data.column("image").type == pa.binary()

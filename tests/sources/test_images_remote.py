@@ -1,0 +1,119 @@
+"""Pictures on a filesystem that is not this machine's."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beam_tfrecord import storage
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.sources import images_pack
+from beam_tfrecord.sources.images import Images
+from beam_tfrecord.storage import Entry
+from tests.sources.made_images import jpeg
+
+
+@dataclasses.dataclass
+class Bucket:
+    """Objects by their URLs, in place of the two functions of `storage` that are used here."""
+
+    objects: dict[str, bytes]
+    is_sorted: bool = True
+
+    def list_files(self, directory: str) -> Iterator[Entry]:
+        paths = sorted(path for path in self.objects if path.startswith(directory + "/"))
+        if not self.is_sorted:
+            random.Random(0).shuffle(paths)
+        return (Entry(path, len(self.objects[path]), "v1") for path in paths)
+
+    def read_bytes(self, path: str) -> bytes:
+        if path not in self.objects:
+            raise FileNotFoundError(path)
+        return self.objects[path]
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """Return a store that every URL leads to, with pictures of two classes in it."""
+    names = ("b/1.jpg", "a/2.jpg", "a/deep/3.jpg", "a/notes.txt", ".h/4.jpg", "a/.5.jpg")
+    made = Bucket({f"gs://x/photos/{name}": jpeg(i) for i, name in enumerate(names)})
+    made.objects["gs://x/other/6.jpg"] = b""
+    monkeypatch.setattr(storage, "list_files", made.list_files)
+    monkeypatch.setattr(storage, "read_bytes", made.read_bytes)
+    return made
+
+
+def rows_of(source: Images) -> list[dict[str, Any]]:
+    scans = source.all_scans()
+    schema = source.schema(scans)
+    return [
+        row
+        for unit in source.all_units(scans)
+        for batch in source.read(unit, schema)
+        for row in batch.rows()
+    ]
+
+
+def test_pictures_and_their_classes(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images_pack, "PACK_FILES", 2)
+    source = Images("gs://x/photos/")
+    rows = rows_of(source)
+    assert [(row["path"], row["label"], row["image"]) for row in rows] == [
+        ("a/2.jpg", 0, jpeg(1)),
+        ("a/deep/3.jpg", 0, jpeg(2)),
+        ("b/1.jpg", 1, jpeg(0)),
+    ]
+    assert source.notes(file.outline() for file in source.files()) == [
+        "3 files were skipped: 1 without the suffix of a picture and "
+        "2 hidden or of the operating system"
+    ]
+
+
+def test_a_store_that_lists_in_any_order(bucket: Bucket) -> None:
+    expected = rows_of(Images("gs://x/photos"))
+    bucket.is_sorted = False
+    bucket.objects = {path.replace("gs:", "hdfs:"): d for path, d in bucket.objects.items()}
+    assert rows_of(Images("hdfs://x/photos")) == expected
+
+
+def test_splits(bucket: Bucket) -> None:
+    bucket.objects = {
+        "s3://y/d/train/cat/1.jpg": jpeg(),
+        "s3://y/d/test/dog/2.jpg": jpeg(1),
+    }
+    source = Images("s3://y/d")
+    assert source.default_split_column() == "split"
+    found = [(row["split"], row["label_name"]) for row in rows_of(source)]
+    assert found == [("test", "dog"), ("train", "cat")]
+
+
+def test_what_is_gone_when_it_is_read(bucket: Bucket) -> None:
+    source = Images("gs://x/photos")
+    scans = source.all_scans()
+    (unit,) = source.all_units(scans)
+    del bucket.objects["gs://x/photos/a/2.jpg"]
+    (batch,) = source.read(unit, source.schema(scans))
+    assert [reject.message for reject in batch.rejects] == ["a/2.jpg is missing"]
+    assert batch.num_rows == 2
+
+
+def test_a_table_of_remote_pictures(bucket: Bucket, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("path\na/2.jpg\nb/1.jpg\n")
+    source = Images(tmp_path / "t.csv", base="gs://x/photos")
+    assert [row["image"] for row in rows_of(source)] == [jpeg(1), jpeg(0)]
+
+
+@pytest.mark.parametrize("paths", [["gs://x/photos/*.jpg"], ["gs://x/a", "gs://x/b"]])
+def test_one_directory_at_a_time(bucket: Bucket, paths: list[str]) -> None:
+    with pytest.raises(UsageError, match="give one directory of pictures, without a pattern"):
+        list(Images(paths).files())
+
+
+def test_an_empty_directory(bucket: Bucket) -> None:
+    with pytest.raises(UsageError, match="no picture in 'gs://x/none'"):
+        list(Images("gs://x/none").files())

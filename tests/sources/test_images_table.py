@@ -1,0 +1,161 @@
+"""Pictures that a table names."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.errors import SchemaConflict, UsageError
+from beam_tfrecord.labels import labels_of
+from beam_tfrecord.sources import images_table
+from beam_tfrecord.sources.images import Images
+from tests.sources.made_images import jpeg, write_tree
+
+ROWS = [
+    {"path": "b/0.jpg", "label": "dog", "age": 3},
+    {"path": "a/1.jpg", "label": "cat", "age": None},
+    {"path": "a/2.jpg", "label": "dog", "age": 5},
+]
+
+
+def write_table(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """Write rows as CSV or Parquet, by the suffix."""
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=2)
+    else:
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    return path
+
+
+@pytest.fixture(params=["t.csv", "t.parquet"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Return a place for a table, with the pictures of `ROWS` beside it."""
+    for number, row in enumerate(ROWS):
+        write_tree(tmp_path, **{row["path"].removesuffix(".jpg").replace("/", "__"): jpeg(number)})
+    path: Path = tmp_path / request.param
+    return path
+
+
+def batches_of(source: Images, **options: Any) -> list[Batch]:
+    scans = source.all_scans()
+    schema = source.schema(scans)
+    units = source.all_units(scans)
+    return [batch for unit in units for batch in source.read(unit, schema, **options)]
+
+
+def rows_of(source: Images, **options: Any) -> list[dict[str, Any]]:
+    return [row for batch in batches_of(source, **options) for row in batch.rows()]
+
+
+def test_rows_have_the_pictures_and_the_further_columns(table: Path) -> None:
+    source = Images(write_table(table, ROWS))
+    rows = rows_of(source)
+    assert [row["image"] for row in rows] == [jpeg(0), jpeg(1), jpeg(2)]
+    assert [(row["label_name"], row["label"]) for row in rows] == [
+        ("dog", 1),
+        ("cat", 0),
+        ("dog", 1),
+    ]
+    assert [(row["path"], row["age"]) for row in rows] == [
+        ("b/0.jpg", 3),
+        ("a/1.jpg", None),
+        ("a/2.jpg", 5),
+    ]
+    assert labels_of(source.schema().field("label")) == ("cat", "dog")
+    assert source.schema().names[-3:] == ["path", "sha256", "age"]
+
+
+def test_rows_do_not_depend_on_batches_or_units(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = rows_of(Images(write_table(table, ROWS * 20)))
+    monkeypatch.setattr(images_table, "TABLE_CHUNK_BYTES", 64)
+    source = Images(table)
+    assert len(source.all_units(source.all_scans())) > (3 if table.suffix == ".csv" else 0)
+    assert rows_of(source, batch_rows=1) == rows_of(source, batch_rows=7) == expected
+
+
+def test_base_and_columns_are_as_told(table: Path, tmp_path: Path) -> None:
+    rows = [{"file": row["path"], "kind": row["label"]} for row in ROWS]
+    (tmp_path / "sub").mkdir()
+    path = write_table(tmp_path / "sub" / table.name, rows)
+    source = Images(path, base=str(tmp_path), path_column="file", label_column="kind")
+    assert [row["label_name"] for row in rows_of(source)] == ["dog", "cat", "dog"]
+    chosen = Images(
+        path,
+        base=str(tmp_path),
+        path_column="file",
+        label_column="kind",
+        columns=["label", "image"],
+    )
+    assert rows_of(chosen)[0] == {"label": 1, "image": jpeg(0)}
+
+
+def test_numbers_are_labels_as_they_are(table: Path) -> None:
+    rows = [{**row, "label": number * 5} for number, row in enumerate(ROWS)]
+    source = Images(write_table(table, rows))
+    assert [row["label"] for row in rows_of(source)] == [0, 5, 10]
+    assert "label_name" not in source.schema().names
+
+
+def test_numbers_get_names_from_the_labels(table: Path) -> None:
+    rows = [{**row, "label": number} for number, row in enumerate(ROWS)]
+    batches = batches_of(Images(write_table(table, rows), labels=["zero", "one"]))
+    assert [row["label_name"] for batch in batches for row in batch.rows()] == ["zero", "one"]
+    (reject,) = [reject for batch in batches for reject in batch.rejects]
+    assert reject.message == "a/2.jpg is of class '2', which is not among the labels"
+
+
+def test_labels_pin_the_numbers(table: Path) -> None:
+    source = Images(write_table(table, ROWS), labels=["dog", "cat"])
+    assert [row["label"] for row in rows_of(source)] == [0, 1, 0]
+
+
+def test_a_table_without_labels(table: Path) -> None:
+    rows = [{"path": row["path"]} for row in ROWS]
+    assert "label" not in Images(write_table(table, rows)).schema().names
+
+
+def test_paths_that_look_like_numbers(tmp_path: Path) -> None:
+    (tmp_path / "007").write_bytes(jpeg())
+    (tmp_path / "8").write_bytes(jpeg(1))
+    rows = [{"path": "007"}, {"path": "8"}]
+    assert [row["path"] for row in rows_of(Images(write_table(tmp_path / "t.csv", rows)))] == [
+        "007",
+        "8",
+    ]
+
+
+def test_faults_are_rejects_of_their_rows(table: Path) -> None:
+    rows = [
+        *ROWS,
+        {"path": "gone.jpg", "label": "cat", "age": 1},
+        {"path": None, "label": "cat", "age": 1},
+        {"path": "a/1.jpg", "label": None, "age": 1},
+    ]
+    batches = batches_of(Images(write_table(table, rows)))
+    found = [(r.row, r.code, r.message) for batch in batches for r in batch.rejects]
+    assert found == [
+        (3, "missing", "gone.jpg is missing"),
+        (4, "missing", "a row has no path"),
+        (5, "no-label", "a/1.jpg has no class"),
+    ]
+    assert sum(batch.num_rows for batch in batches) == 3
+
+
+def test_columns_that_cannot_be(table: Path) -> None:
+    rows = [{**row, "width": 1} for row in ROWS]
+    with pytest.raises(UsageError, match="column 'width' of the table has the name of one that"):
+        Images(write_table(table, rows)).schema()
+    rows = [{**row, "label": 0.5} for row in ROWS]
+    with pytest.raises(SchemaConflict, match="column 'label' is double, which is no class"):
+        Images(write_table(table, rows)).schema()

@@ -1,0 +1,157 @@
+"""Which files of a directory are pictures, in which order, and what their folders mean."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.sources.images import Images
+from beam_tfrecord.sources.images_pack import Found, Skipped
+from beam_tfrecord.sources.images_tree import Tree, find_tree, list_tree
+
+
+def make(root: Path, *names: str) -> None:
+    for name in names:
+        path = root / name
+        if name.endswith("/"):
+            path.mkdir(parents=True, exist_ok=True)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"x")
+
+
+def names_in(tree: Tree) -> list[str]:
+    return [os.fsdecode(item.name) for item in list_tree(tree) if isinstance(item, Found)]
+
+
+def listed(*paths: str | Path) -> list[str]:
+    return names_in(find_tree([str(path) for path in paths]))
+
+
+def test_paths_come_sorted_as_whole_paths(tmp_path: Path) -> None:
+    make(tmp_path, "a/x.jpg", "a.jpg", "a-b/x.jpg", "b/c/y.png", "b/c.png", "Z.jpg")
+    assert listed(tmp_path) == ["Z.jpg", "a-b/x.jpg", "a.jpg", "a/x.jpg", "b/c.png", "b/c/y.png"]
+    assert listed(tmp_path) == sorted(listed(tmp_path))
+
+
+def test_hidden_and_system_files_are_skipped_and_counted(tmp_path: Path) -> None:
+    make(tmp_path, "_DSC01.jpg", ".a.jpg", "Thumbs.db", "__MACOSX/b.jpg", ".git/c.jpg", "d.txt")
+    tree = find_tree([str(tmp_path)])
+    assert names_in(tree) == ["_DSC01.jpg"]
+    skipped = [item for item in list_tree(tree) if isinstance(item, Skipped)]
+    assert sum(skipped, Skipped()) == Skipped(hidden=4, other=1)
+
+
+@pytest.mark.parametrize(
+    "suffix", ["jpg", "JPEG", "jpe", "png", "GIF", "webp", "bmp", "tif", "tiff"]
+)
+def test_suffixes_of_pictures(tmp_path: Path, suffix: str) -> None:
+    make(tmp_path, f"a.{suffix}", "b.jpg.txt", "jpg", "c.svg")
+    assert listed(tmp_path) == [f"a.{suffix}"]
+
+
+def test_a_file_that_is_named_is_taken_whatever_its_suffix(tmp_path: Path) -> None:
+    make(tmp_path, "a.data", "b.jpg", "c.data")
+    assert listed(tmp_path / "a.data", tmp_path / "b.jpg") == ["a.data", "b.jpg"]
+    assert listed(f"{tmp_path}/*") == ["b.jpg"]
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [["in"], ["in/*"], ["in/*/*.jpg"], ["in/b", "in/a"], ["in/a/1.jpg", "in/b"], ["in", "in/a"]],
+)
+def test_names_do_not_depend_on_how_files_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: Sequence[str]
+) -> None:
+    make(tmp_path, "in/a/1.jpg", "in/b/2.jpg")
+    monkeypatch.chdir(tmp_path)
+    tree = find_tree(paths)
+    assert names_in(tree) == ["a/1.jpg", "b/2.jpg"]
+    assert tree.root == str(tmp_path / "in")
+    assert tree.classes() == ("a", "b")
+
+
+def test_hidden_matches_of_a_glob_are_left_out(tmp_path: Path) -> None:
+    make(tmp_path, ".h/a.jpg", "v/b.jpg", "v/.c.jpg")
+    assert listed(f"{tmp_path}/**/*.jpg") == ["v/b.jpg"]
+
+
+def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
+    make(tmp_path, "in/a/1.jpg", "elsewhere/2.jpg")
+    (tmp_path / "in/a/up").symlink_to(tmp_path / "in")
+    (tmp_path / "in/a/self").symlink_to("self")
+    (tmp_path / "in/b").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "in/c.jpg").symlink_to(tmp_path / "in/c.jpg")
+    (tmp_path / "in/d.jpg").symlink_to(tmp_path / "elsewhere/2.jpg")
+    assert listed(tmp_path / "in") == ["a/1.jpg", "b/2.jpg", "c.jpg", "d.jpg"]
+
+
+def test_what_is_no_file_is_skipped(tmp_path: Path) -> None:
+    make(tmp_path, "a.jpg", "b.jpg/c.jpg")
+    os.mkfifo(tmp_path / "pipe.jpg")
+    assert listed(tmp_path) == ["a.jpg", "b.jpg/c.jpg"]
+
+
+def test_odd_names_are_just_names(tmp_path: Path) -> None:
+    odd = ["a b.jpg", "new\nline.jpg", "日本.jpg", "a[1]*?.jpg", "'\".jpg", "#.jpg"]
+    make(tmp_path, *odd)
+    with open(os.path.join(os.fsencode(tmp_path), b"\xff\xfe.jpg"), "wb"):
+        pass
+    assert listed(tmp_path) == sorted([*odd, "\udcff\udcfe.jpg"])
+
+
+@pytest.mark.parametrize(
+    ("files", "has_splits", "has_labels", "classes"),
+    [
+        (["a.jpg"], False, False, ()),
+        (["x/a.jpg", "y/b.jpg"], False, True, ("x", "y")),
+        (["x/deep/a.jpg", "empty/"], False, True, ("empty", "x")),
+        (["train/x/a.jpg", "val/y/b.jpg"], True, True, ("x", "y")),
+        (["train/a.jpg", "TEST/b.jpg"], True, False, ()),
+        (["train/x/a.jpg", "other/y/b.jpg"], False, True, ("other", "train")),
+        (["train/x/a.jpg", "readme.txt", ".git/y.jpg"], True, True, ("x",)),
+    ],
+)
+def test_folders_tell_the_layout(
+    tmp_path: Path, files: list[str], has_splits: bool, has_labels: bool, classes: tuple[str, ...]
+) -> None:
+    make(tmp_path, *files)
+    tree = find_tree([str(tmp_path)])
+    assert (tree.has_splits, tree.has_labels, tree.classes()) == (has_splits, has_labels, classes)
+
+
+def test_classes_are_sorted_by_code_points(tmp_path: Path) -> None:
+    make(tmp_path, "b/1.jpg", "B/1.jpg", "é/1.jpg", "10/1.jpg", "9/1.jpg")
+    assert find_tree([str(tmp_path)]).classes() == ("10", "9", "B", "b", "é")
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        (["gone"], "cannot read 'gone': no such file or directory: check the path"),
+        (["gone/*.jpg"], "cannot read 'gone/.*': no file matches this pattern: check the path"),
+        (["empty"], "no picture in 'empty': check the path, or pass --from"),
+    ],
+)
+def test_nothing_there_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: list[str], message: str
+) -> None:
+    make(tmp_path, "empty/deep/", "empty/x.txt")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=message):
+        list(Images(paths).files())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_directory_that_may_not_be_read_is_told(tmp_path: Path) -> None:
+    make(tmp_path, "a/x.jpg")
+    (tmp_path / "a").chmod(0)
+    try:
+        with pytest.raises(UsageError, match=r"cannot read directory '.*/a': Permission denied"):
+            listed(tmp_path)
+    finally:
+        (tmp_path / "a").chmod(0o755)

@@ -1,0 +1,286 @@
+"""The NumPy source: what files become, column by column."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.sources import numpy_arrays
+from beam_tfrecord.sources.numpy_arrays import Numpy
+from beam_tfrecord.tensors import TensorType
+
+
+def _save(path: Path, *arrays: Any, **named: Any) -> Path:
+    np.save(path, *arrays) if arrays else np.savez(path, **named)
+    return path
+
+
+def _rows(source: Numpy) -> list[dict[str, Any]]:
+    return [row for batch in source.batches() for row in batch.rows()]
+
+
+def _types(source: Numpy) -> dict[str, str]:
+    return {field.name: str(field.type) for field in source.schema()}
+
+
+def test_the_first_axis_of_an_npy_file_counts_the_rows(tmp_path: Path) -> None:
+    path = _save(tmp_path / "x.npy", np.arange(12, dtype="i2").reshape(3, 2, 2))
+    source = Numpy(path)
+    assert source.schema().types == [TensorType("int16", (2, 2))]
+    assert [row["data"].tolist() for row in _rows(source)] == [
+        [[0, 1], [2, 3]],
+        [[4, 5], [6, 7]],
+        [[8, 9], [10, 11]],
+    ]
+
+
+def test_arrays_of_an_npz_file_are_columns(tmp_path: Path) -> None:
+    path = _save(tmp_path / "x.npz", image=np.zeros((2, 3), "u1"), label=np.array([7, 8]))
+    assert _types(Numpy(path)) == {"image": "tensor<uint8>[3]", "label": "int64"}
+    assert [row["label"] for row in _rows(Numpy(path))] == [7, 8]
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_archives_are_read_whether_compressed_or_not(
+    tmp_path: Path, save: Any, order: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numpy_arrays, "UNIT_BYTES", 100)
+    monkeypatch.setattr(numpy_arrays, "BATCH_BYTES", 50)
+    array = np.arange(60, dtype="f4").reshape(10, 3, 2)
+    save(tmp_path / "x.npz", a=np.asarray(array, order=order), b=np.arange(10))
+    source = Numpy(tmp_path / "x.npz")
+    units = source.all_units(source.all_scans())
+    assert len(units) == (1 if save is np.savez_compressed else 4)
+    rows = _rows(source)
+    assert [row["a"].tolist() for row in rows] == array.tolist()
+    assert [row["b"] for row in rows] == list(range(10))
+
+
+def test_a_structured_dtype_is_a_column_a_field(tmp_path: Path) -> None:
+    dtype = [("id", "i4"), ("at", [("x", ">f4"), ("y", ">f4")]), ("box", "u1", (2,))]
+    array = np.array([(1, (2, 3), (4, 5)), (6, (7, 8), (9, 10))], dtype)
+    source = Numpy(_save(tmp_path / "x.npy", array))
+    assert _types(source) == {
+        "id": "int32",
+        "at/x": "float",
+        "at/y": "float",
+        "box": "tensor<uint8>[2]",
+    }
+    rows = [{**row, "box": row["box"].tolist()} for row in _rows(source)]
+    assert rows == [
+        {"id": 1, "at/x": 2.0, "at/y": 3.0, "box": [4, 5]},
+        {"id": 6, "at/x": 7.0, "at/y": 8.0, "box": [9, 10]},
+    ]
+    named = Numpy(_save(tmp_path / "x.npz", points=array), columns=["points/at/y", "points/id"])
+    assert _rows(named) == [
+        {"points/at/y": 3.0, "points/id": 1},
+        {"points/at/y": 8.0, "points/id": 6},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "arrow", "notes"),
+    [
+        ("bool", "bool", {}),
+        ("int8", "int8", {}),
+        ("uint32", "uint32", {}),
+        ("float16", "halffloat", {}),
+        ("float32", "float", {}),
+        ("float64", "double", {b"beam_tfrecord.store": b"bytes"}),
+        ("uint64", "tensor<uint64>[]", {}),
+        ("complex64", "tensor<complex64>[]", {}),
+        ("<U5", "string", {b"beam_tfrecord.dtype": b"<U5"}),
+        ("S3", "binary", {b"beam_tfrecord.dtype": b"|S3"}),
+        ("datetime64[ms]", "timestamp[ms]", {}),
+        ("timedelta64[ns]", "duration[ns]", {}),
+        ("datetime64[D]", "int64", {b"beam_tfrecord.dtype": b"datetime64[D]"}),
+        ("timedelta64[25s]", "int64", {b"beam_tfrecord.dtype": b"timedelta64[25s]"}),
+    ],
+)
+def test_types_of_single_values(tmp_path: Path, dtype: str, arrow: str, notes: Any) -> None:
+    (field,) = Numpy(_save(tmp_path / "x.npy", np.zeros(3, dtype))).schema()
+    assert (str(field.type), field.metadata or {}) == (arrow, notes)
+
+
+def test_values_are_stored_as_numbers_where_there_are_any(tmp_path: Path) -> None:
+    path = _save(
+        tmp_path / "x.npz",
+        a=np.zeros((2, 3)),
+        b=np.zeros(2),
+        c=np.zeros((2, 1), "c8"),
+        u=np.zeros(2, "u8"),
+    )
+    fields = {field.name: field for field in Numpy(path, store="values").schema()}
+    assert fields["a"].metadata == {b"beam_tfrecord.store": b"values"}
+    assert {name: fields[name].metadata for name in "bcu"} == {"b": None, "c": None, "u": None}
+    assert (fields["b"].type, fields["u"].type) == (pa.float64(), pa.uint64())
+
+
+def test_text_keeps_zeros_inside_and_is_any_unicode(tmp_path: Path) -> None:
+    texts = ["a\0b", "\0", "naïve 🦊", "", "日本"]
+    path = _save(
+        tmp_path / "x.npz", u=np.array(texts), s=np.array([b"a\0b", b"\0x", b"", b"abc", b"\xff"])
+    )
+    assert [row["u"] for row in _rows(Numpy(path))] == ["a\0b", "", "naïve 🦊", "", "日本"]
+    assert [row["s"] for row in _rows(Numpy(path))] == [b"a\0b", b"\0x", b"", b"abc", b"\xff"]
+
+
+def test_characters_beyond_unicode_are_refused(tmp_path: Path) -> None:
+    path = _save(tmp_path / "x.npy", np.array([0x110000], np.uint32).view("<U1"))
+    with pytest.raises(
+        DataError, match=r"array 'data' of x\.npy holds text with characters beyond"
+    ):
+        _rows(Numpy(path))
+
+
+def test_a_missing_time_is_null(tmp_path: Path) -> None:
+    path = _save(tmp_path / "x.npy", np.array(["2020-01-01", "NaT"], "M8[s]"))
+    assert [row["data"] is None for row in _rows(Numpy(path))] == [False, True]
+
+
+def test_big_endian_values_are_swapped_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = _save(tmp_path / "x.npy", np.array([[1, 2], [3, 4]], ">i4"))
+    with caplog.at_level(logging.WARNING):
+        rows = _rows(Numpy(path))
+    assert [row["data"].tolist() for row in rows] == [[1, 2], [3, 4]]
+    assert rows[0]["data"].dtype == np.dtype("<i4")
+    assert caplog.messages == [
+        "array 'data' of x.npy is big-endian: it is stored little-endian, with the same values"
+    ]
+
+
+def test_raw_bytes_are_typed_by_name(tmp_path: Path) -> None:
+    array = np.array([[1.5, -2], [0, 3]], ml_dtypes.bfloat16)
+    path = _save(tmp_path / "x.npy", array)
+    with pytest.raises(
+        DataError, match=r"holds raw bytes \(\|V2\) without a type: name it with --types"
+    ):
+        Numpy(path).schema()
+    rows = _rows(Numpy(path, types={"data": "bfloat16"}))
+    assert [row["data"].astype("f4").tolist() for row in rows] == [[1.5, -2], [0, 3]]
+    small = _save(tmp_path / "y.npy", np.array([[1, 2]], ml_dtypes.float8_e5m2))
+    (row,) = _rows(Numpy(small, types={"data": "float8_e5m2"}))
+    assert row["data"].dtype == ml_dtypes.float8_e5m2
+    with pytest.raises(UsageError, match=r"--types cannot make float32: it types raw bytes"):
+        Numpy(path, types={"data": "float32"}).schema()
+    with pytest.raises(UsageError, match="'bfloat17' is no dtype"):
+        Numpy(path, types={"data": "bfloat17"})
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.array([1, "a", None], object), "Python objects, which only pickle could read: save it"),
+        (np.array([(1, [])], [("a", "i4"), ("b", "O")]), "'b' of x.npy holds Python objects"),
+        (np.zeros(2, "V3"), "raw bytes"),
+        (np.zeros(2, np.longdouble), "which differs from machine to machine: cast it"),
+    ],
+)
+def test_what_has_no_one_meaning_is_refused(tmp_path: Path, array: Any, message: str) -> None:
+    np.save(tmp_path / "x.npy", array, allow_pickle=True)
+    with pytest.raises(DataError, match=message) as caught:
+        Numpy(tmp_path / "x.npy").schema()
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_refused_can_be_left_out(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", a=np.arange(2), b=np.array([{}, {}]), c=np.float32(1))
+    assert _rows(Numpy(tmp_path / "x.npz", columns=["a"])) == [{"a": 0}, {"a": 1}]
+
+
+def test_arrays_of_other_lengths_are_refused_by_name(tmp_path: Path) -> None:
+    path = _save(tmp_path / "x.npz", a=np.zeros((10, 2)), b=np.zeros(1200))
+    with pytest.raises(DataError) as caught:
+        Numpy(path).schema()
+    assert str(caught.value) == (
+        "array 'b' of x.npz has 1,200 rows but 'a' has 10: make them equal, leave one out with "
+        "--columns, or pass --example array"
+    )
+    assert _types(Numpy(path, example="array")) == {
+        "a": "tensor<float64>[10, 2]",
+        "b": "tensor<float64>[1200]",
+    }
+
+
+def test_a_single_value_has_no_rows(tmp_path: Path) -> None:
+    path = _save(tmp_path / "x.npy", np.float32(3.5))
+    with pytest.raises(DataError, match=r"is a single value and has no rows: pass --example array"):
+        Numpy(path).schema()
+    assert _rows(Numpy(path, example="array")) == [{"data": 3.5}]
+
+
+def test_plain_layout_is_shape_and_bytes(tmp_path: Path) -> None:
+    path = _save(tmp_path / "x.npy", np.array([[1, 2], [3, 4]], ">u2"))
+    assert _rows(Numpy(path, layout="plain")) == [
+        {"shape": [2], "data": b"\1\0\2\0"},
+        {"shape": [2], "data": b"\3\0\4\0"},
+    ]
+    whole = Numpy(path, layout="plain", example="array")
+    assert _rows(whole) == [{"shape": [2, 2], "data": b"\1\0\2\0\3\0\4\0"}]
+    both = _save(tmp_path / "x.npz", a=np.zeros((2, 2)), b=np.zeros((2, 2)))
+    with pytest.raises(UsageError, match="takes one array but the input has 2 columns: choose one"):
+        Numpy(both, layout="plain").schema()
+    assert len(_rows(Numpy(both, layout="plain", columns=["b"]))) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"example": "file"}, "--example 'file' has no meaning for arrays: choose row or array"),
+        ({"store": "text"}, "--store 'text' has no meaning for arrays: choose bytes or values"),
+        ({"layout": "class"}, "--layout 'class' has no meaning for arrays: choose plain"),
+        ({"layout": "plain", "store": "values"}, "--layout plain keeps bytes"),
+        ({"columns": "data"}, "columns 'data' is one text"),
+    ],
+)
+def test_wrong_options_are_named(options: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Numpy("x.npy", **options)
+
+
+def test_units_and_batches_are_cut_by_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numpy_arrays, "UNIT_BYTES", 1000)
+    monkeypatch.setattr(numpy_arrays, "BATCH_BYTES", 250)
+    path = _save(tmp_path / "x.npy", np.arange(2500, dtype="u1").reshape(25, 100))
+    source = Numpy(path)
+    units = source.all_units(source.all_scans())
+    assert [(unit.name, unit.start, unit.stop) for unit in units] == [
+        ("x.npy:0", 0, 10),
+        ("x.npy:1", 10, 20),
+        ("x.npy:2", 20, 25),
+    ]
+    batches = list(source.read(units[1], source.schema()))
+    assert [(batch.origin.rows, batch.num_rows) for batch in batches if batch.origin] == [
+        *((0, 2), (2, 2), (4, 2), (6, 2), (8, 2)),
+    ]
+
+
+def test_a_row_that_no_example_holds_is_a_reject_and_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numpy_arrays, "_MAX_ROW_BYTES", 99)
+    path = _save(tmp_path / "x.npy", np.zeros((2, 100), "u1"))
+    source = Numpy(path)
+    (unit,) = source.all_units(source.all_scans())
+    (batch,) = source.read(unit, source.schema())
+    assert batch.num_rows == 0
+    assert [(reject.row, reject.code) for reject in batch.rejects] == [
+        (0, "too-large"),
+        (1, "too-large"),
+    ]
+    assert batch.rejects[1].message == (
+        "row 1 of x.npy has 100 bytes, more than an example can hold: cut the array into smaller "
+        "rows"
+    )

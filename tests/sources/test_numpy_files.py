@@ -1,0 +1,280 @@
+"""Files of NumPy arrays: several of them, and those that are damaged."""
+
+from __future__ import annotations
+
+import io
+import random
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from beam_tfrecord.errors import BeamTFRecordError, DataError, SchemaConflict, UsageError
+from beam_tfrecord.sources.numpy_arrays import Numpy
+from beam_tfrecord.tensors import TensorType
+
+
+def _save(path: Path, *arrays: Any, **named: Any) -> Path:
+    np.save(path, *arrays) if arrays else np.savez(path, **named)
+    return path
+
+
+def _rows(source: Numpy) -> list[dict[str, Any]]:
+    return [row for batch in source.batches() for row in batch.rows()]
+
+
+class TestManyFiles:
+    @pytest.fixture
+    def two(self, tmp_path: Path) -> Path:
+        _save(tmp_path / "a.npy", np.zeros((2, 3), "f4"))
+        _save(tmp_path / "b.npy", np.ones((1, 3), "f4"))
+        return tmp_path
+
+    def test_what_an_example_is_must_be_said(self, two: Path) -> None:
+        with pytest.raises(UsageError) as caught:
+            Numpy(two).schema()
+        assert str(caught.value) == (
+            "a.npy and b.npy are several files of arrays: pass --example row for an example from "
+            "each row, or --example array for one from each file"
+        )
+        assert Numpy(two / "a.npy").schema().types == [TensorType("float32", (3,))]
+
+    def test_rows_of_each_file(self, two: Path) -> None:
+        rows = _rows(Numpy(two, example="row"))
+        assert [row["data"].tolist() for row in rows] == [[0] * 3, [0] * 3, [1] * 3]
+
+    def test_one_example_a_file(self, two: Path) -> None:
+        source = Numpy(two, example="array")
+        assert source.schema().types == [TensorType("float32", (None, 3))]
+        assert [row["data"].shape for row in _rows(source)] == [(2, 3), (1, 3)]
+
+    @pytest.mark.parametrize(
+        ("shapes", "joined"),
+        [
+            ([(4, 2), (4, 2)], (4, 2)),
+            ([(4, 2), (5, 2)], (None, 2)),
+            ([(4, 2), (4, 3)], (4, None)),
+            ([(4, 2), (4,)], None),
+            ([(), (4,)], None),
+        ],
+    )
+    def test_shapes_are_as_open_as_they_differ(
+        self, tmp_path: Path, shapes: list[Any], joined: Any
+    ) -> None:
+        for number, shape in enumerate(shapes):
+            _save(tmp_path / f"{number}.npy", np.full(shape, number, "u1"))
+        source = Numpy(tmp_path, example="array")
+        assert source.schema().types == [TensorType("uint8", joined)]
+        assert [row["data"].shape for row in _rows(source)] == shapes
+
+    def test_rows_of_files_with_other_shapes(self, tmp_path: Path) -> None:
+        _save(tmp_path / "a.npy", np.zeros((2, 3), "f4"))
+        _save(tmp_path / "b.npy", np.ones((1, 5), "f4"))
+        rows = _rows(Numpy(tmp_path, example="row"))
+        assert [row["data"].tolist() for row in rows] == [[0] * 3, [0] * 3, [1] * 5]
+
+    def test_text_has_the_width_of_the_widest(self, tmp_path: Path) -> None:
+        _save(tmp_path / "a.npy", np.array(["a"]))
+        _save(tmp_path / "b.npy", np.array(["abc"]))
+        (field,) = Numpy(tmp_path, example="row").schema()
+        assert field.metadata == {b"beam_tfrecord.dtype": b"<U3"}
+        both = Numpy(tmp_path, example="array")
+        assert [row["data"].tolist() for row in _rows(both)] == [["a"], ["abc"]]
+
+    def test_plain_bytes_of_text_have_one_width(self, tmp_path: Path) -> None:
+        _save(tmp_path / "a.npy", np.array(["a"]))
+        _save(tmp_path / "b.npy", np.array(["abc"]))
+        with pytest.raises(SchemaConflict, match=r"'data' is <U3 in b\.npy but <U1 in a\.npy"):
+            Numpy(tmp_path, example="row", layout="plain").schema()
+
+    def test_other_dtypes_are_refused_with_both_files(self, tmp_path: Path) -> None:
+        _save(tmp_path / "a.npy", np.zeros(2, "i4"))
+        _save(tmp_path / "b.npy", np.zeros(2, "i8"))
+        with pytest.raises(SchemaConflict) as caught:
+            Numpy(tmp_path, example="row").schema()
+        assert str(caught.value) == (
+            "column 'data' is int64 in b.npy but int32 in a.npy: save both with one dtype"
+        )
+
+    def test_an_array_that_a_file_lacks_is_refused_or_null(self, tmp_path: Path) -> None:
+        _save(tmp_path / "a.npz", x=np.arange(2), y=np.ones((2, 2), "f4"))
+        _save(tmp_path / "b.npz", x=np.arange(1))
+        with pytest.raises(
+            SchemaConflict, match=r"'y' is in a\.npz but not in b\.npz: pass --union"
+        ):
+            Numpy(tmp_path, example="row").schema()
+        rows = _rows(Numpy(tmp_path, example="row", union=True))
+        assert [row["y"] is None for row in rows] == [False, False, True]
+
+
+def _npy(header: str, data: bytes = b"", *, version: tuple[int, int] = (1, 0)) -> bytes:
+    width = "<H" if version == (1, 0) else "<I"
+    text = header.encode()
+    return b"\x93NUMPY" + bytes(version) + struct.pack(width, len(text)) + text + data
+
+
+GOOD = "{'descr': '<i2', 'fortran_order': False, 'shape': (2,)}"
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_every_version_of_the_header_is_read(tmp_path: Path, version: Any) -> None:
+    path = tmp_path / "x.npy"
+    path.write_bytes(_npy(GOOD, b"\1\0\2\0", version=version))
+    assert _rows(Numpy(path)) == [{"data": 1}, {"data": 2}]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "x.npy is empty: write it anew, or leave it out"),
+        (b"\x93NUM", "x.npy is no array of NumPy (.npy, .npz): correct it, or leave it out"),
+        (b"\x93NUMPY\1\0\5", "x.npy is cut off in its header: write it anew, or leave it out"),
+        (
+            _npy(GOOD)[:-5],
+            "x.npy is cut off in its header: write it anew, or leave it out",
+        ),
+        (
+            _npy(GOOD, b"\1\0\2"),
+            "x.npy is cut off: it has 68 bytes but its header says 69: write it anew, or leave it "
+            "out",
+        ),
+        (
+            _npy(GOOD, b"\1\0\2\0\3"),
+            "x.npy has 1 bytes behind its array: save one array a file",
+        ),
+        (
+            _npy(GOOD, version=(1, 0)).replace(b"\x93NUMPY\1", b"\x93NUMPY\7"),
+            "x.npy is of version 7.0 of the .npy format, which is not known: save it again with "
+            "np.save",
+        ),
+        (
+            _npy("{'descr': '<i2'}"),
+            "x.npy has a header that cannot be read (other keys are there than descr, "
+            "fortran_order and shape): save it again with np.save",
+        ),
+        (
+            _npy(GOOD.replace("(2,)", "(-2,)")),
+            "x.npy has a header that cannot be read (its shape is (-2,)): save it again with "
+            "np.save",
+        ),
+    ],
+)
+def test_a_damaged_file_is_told_in_one_line(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "x.npy"
+    path.write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        Numpy(path).schema()
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["(((", "__import__('os')", GOOD.replace("'<i2'", "'<q9'"), "[" * 3000, "{'descr': [1]}"],
+)
+def test_a_header_is_never_run_nor_trusted(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "x.npy"
+    path.write_bytes(_npy(header))
+    with pytest.raises(DataError, match=r"x\.npy has a header that cannot be read") as caught:
+        Numpy(path).schema()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_huge_header_is_not_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    path.write_bytes(b"\x93NUMPY\2\0" + struct.pack("<I", 2**30))
+    with pytest.raises(DataError, match=r"x\.npy has a header of 1,073,741,824 bytes"):
+        Numpy(path).schema()
+
+
+def test_a_file_that_shrinks_while_it_is_read_does_not_kill_the_process(tmp_path: Path) -> None:
+    path = _save(tmp_path / "x.npy", np.zeros((100, 1000)))
+    source = Numpy(path)
+    scans = source.all_scans()
+    (unit,), schema = source.all_units(scans), source.schema(scans)
+    with path.open("r+b") as file:
+        file.truncate(5000)
+    with pytest.raises(DataError, match=r"x\.npy became shorter while it was read: start again"):
+        list(source.read(unit, schema))
+
+
+def _archive(path: Path, **members: bytes) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name.replace("_npy", ".npy"), data)
+
+
+def _bytes_of(array: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({}, "x.npz holds no array: leave it out"),
+        (
+            {"a_npy": _bytes_of(np.zeros(3)), "readme": b"hello"},
+            "'readme' of x.npz is no array of NumPy (.npy): take it out of the archive",
+        ),
+        (
+            {"a_npy": b"hello, world"},
+            "'a.npy' of x.npz is no array of NumPy (.npy, .npz): correct it, or leave it out",
+        ),
+        (
+            {"a_npy": _bytes_of(np.zeros(3))[:-1]},
+            "'a.npy' of x.npz is cut off: it has 151 bytes but its header says 152: write it "
+            "anew, or leave it out",
+        ),
+    ],
+)
+def test_an_odd_archive_is_told_in_one_line(
+    tmp_path: Path, members: dict[str, bytes], message: str
+) -> None:
+    _archive(tmp_path / "x.npz", **members)
+    with pytest.raises(DataError) as caught:
+        Numpy(tmp_path / "x.npz").schema()
+    assert str(caught.value) == message
+
+
+def _refusal(path: Path) -> str | None:
+    """Return why a file of 300 rows is refused; None where it is read."""
+    try:
+        rows = _rows(Numpy(path))
+    except BeamTFRecordError as error:
+        return str(error)
+    assert len(rows) == 300
+    return None
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_cut_and_flipped_archives_never_crash(tmp_path: Path, save: Any) -> None:
+    path = tmp_path / "x.npz"
+    save(path, a=np.arange(300), b=np.arange(600, dtype="f4").reshape(300, 2))
+    whole, draw = path.read_bytes(), random.Random(7)
+    refused = 0
+    for trial in range(120):
+        data = bytearray(whole)
+        if trial % 2:
+            del data[draw.randrange(2, len(data)) :]
+        else:
+            data[draw.randrange(2, len(data))] ^= 1 << draw.randrange(8)
+        path.write_bytes(data)
+        message = _refusal(path)
+        refused += message is not None
+        assert message is None or ("x.npz" in message and "\n" not in message)
+    assert refused >= 60
+
+
+def test_flips_in_a_compressed_array_are_found_by_its_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    # Random bytes do not compress: nearly every flip of one would decompress without an error.
+    np.savez_compressed(path, a=np.random.default_rng(0).integers(0, 256, 5000, np.uint8))
+    data = bytearray(path.read_bytes())
+    data[2000] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"cannot read array 'a' of x\.npz \(.*\): write the file"):
+        _rows(Numpy(path))

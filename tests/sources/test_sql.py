@@ -1,0 +1,534 @@
+"""The SQL source over SQLite: partitions, numbers, order, drops, counts and complaints."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, UsageError
+from beam_tfrecord.options import FROM, SOURCE_OPTIONS, WRITE_OPTIONS
+from beam_tfrecord.sources import sql_read, sql_snapshots
+from beam_tfrecord.sources.sql import Sql
+from beam_tfrecord.sources.sql_engine import (
+    ConnectionLost,
+    Engine,
+    Misfit,
+    SqlColumn,
+    SqlRows,
+)
+from beam_tfrecord.sources.sql_plan import ranges
+from beam_tfrecord.sources.sql_read import cut, even, read_partition
+from tests.sources.made_sql import conditions, make_database, rows_of, shards_of
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = (ROOT / "docs" / "databases.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def trips(tmp_path: Path) -> Path:
+    """A file with 1000 trips, every tenth without a zone."""
+    rows = [(i, i * 7 % 1000 / 8, None if i % 10 == 0 else f"z{i % 7}") for i in range(1000)]
+    return make_database(
+        tmp_path / "trips.db",
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, fare REAL, zone TEXT)",
+        rows=rows,
+    )
+
+
+# --- partitions
+
+
+def test_ranges_are_open_at_both_ends() -> None:
+    assert ranges('"k"', ["5"], nullable=False) == ['"k" < 5', '"k" >= 5']
+    assert ranges('"k"', [], nullable=True) == [""]
+
+
+def test_a_table_is_cut_by_its_key(trips: Path) -> None:
+    assert conditions(Sql(trips, table="t", partitions=3)) == [
+        ('"id" < 333', 333),
+        ('"id" >= 333 AND "id" < 666', 333),
+        ('"id" >= 666', 334),
+    ]
+
+
+def test_rows_without_a_key_have_a_partition_of_their_own(trips: Path) -> None:
+    found = conditions(Sql(trips, table="t", partition_column="zone", partitions=3))
+    assert found[-1] == ('"zone" IS NULL', 100)
+    assert sum(count or 0 for _, count in found) == 1000
+
+
+def test_a_table_without_a_key_is_cut_by_its_rows(tmp_path: Path) -> None:
+    path = make_database(
+        tmp_path / "a.db", "CREATE TABLE t (x)", rows=[(i % 3,) for i in range(90)]
+    )
+    assert conditions(Sql(path, table="t", partitions=2)) == [
+        ('"rowid" < 46', 45),
+        ('"rowid" >= 46', 45),
+    ]
+
+
+def test_one_connection_is_warned_of(trips: Path, caplog: pytest.LogCaptureFixture) -> None:
+    query = "SELECT zone, count(*) AS n FROM t GROUP BY 1"
+    with caplog.at_level(logging.WARNING):
+        assert conditions(Sql(trips, query=query, partitions=4)) == [("", 8)]
+    assert caplog.messages == [
+        "the query is read over one connection: pass --partition-column with a column to cut it by"
+    ]
+
+
+def test_partitions_follow_from_rows_and_bytes_alone(tmp_path: Path) -> None:
+    path = make_database(
+        tmp_path / "a.db",
+        "CREATE TABLE t (id INTEGER PRIMARY KEY)",
+        "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < 600000) "
+        "INSERT INTO t SELECT i FROM n",
+    )
+    assert [rows for _, rows in conditions(Sql(path, table="t"))] == [300_000, 300_000]
+    assert [rows for _, rows in conditions(Sql(path, table="t", max_connections=1))] == [600_000]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    keys=st.lists(
+        st.none()
+        | st.integers(-(2**63), 2**63 - 1)
+        | st.floats(allow_nan=False)
+        | st.text(max_size=4)
+        | st.binary(max_size=4),
+        max_size=40,
+    ),
+    partitions=st.integers(1, 9),
+)
+def test_every_row_is_in_one_partition_whatever_the_keys(
+    tmp_path_factory: pytest.TempPathFactory, keys: list[Any], partitions: int
+) -> None:
+    path = tmp_path_factory.mktemp("keys") / "a.db"
+    # Texts that are no Unicode cannot be stored.
+    keys = [key for key in keys if not isinstance(key, str) or key.isprintable()]
+    make_database(path, "CREATE TABLE t (k, n INTEGER)", rows=[(k, n) for n, k in enumerate(keys)])
+    source = Sql(
+        path,
+        table="t",
+        columns=["n"],
+        partition_column="k",
+        partitions=partitions,
+        types={"k": "text"},
+    )
+    assert sorted(row["n"] for row in rows_of(source.batches())) == list(range(len(keys)))
+    assert sum(rows or 0 for _, rows in conditions(source)) == len(keys)
+
+
+def test_a_query_is_partitioned_too(trips: Path) -> None:
+    query = "SELECT id, fare * 2 AS twice FROM t WHERE zone = 'z3' -- only these;"
+    source = Sql(trips, query=query, partition_column="id", partitions=3)
+    assert [rows for _, rows in conditions(source)] == [42, 43, 43, 0]
+    expected = [i for i in range(1000) if i % 7 == 3 and i % 10]
+    assert sorted(row["id"] for row in rows_of(source.batches())) == expected
+    assert source.schema() == pa.schema([("id", pa.int64()), ("twice", pa.float64())])
+
+
+def test_where_and_columns_are_left_to_the_database(trips: Path) -> None:
+    source = Sql(trips, table="t", where="id < 3 OR id = 7", columns=["zone", "id"], partitions=2)
+    assert rows_of(source.batches()) == [
+        {"zone": None, "id": 0},
+        {"zone": "z1", "id": 1},
+        {"zone": "z2", "id": 2},
+        {"zone": "z0", "id": 7},
+    ]
+
+
+def test_lost_rows_between_partitions_are_seen(
+    trips: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "beam_tfrecord.sources.sql_plan.ranges", lambda name, cuts, nullable: [f"{name} > 5"]
+    )
+    message = "the partitions of t hold 994 rows but it has 1,000"
+    with pytest.raises(DataError, match=message):
+        Sql(trips, table="t", partitions=2).all_scans()
+
+
+# --- numbers, places and order
+
+
+def test_a_key_of_integers_numbers_the_rows(trips: Path) -> None:
+    for partitions in (1, 4):
+        source = Sql(trips, table="t", partitions=partitions, columns=["zone"])
+        found: list[int] = []
+        for batch in source.batches(batch_rows=64):
+            assert batch.origin is not None
+            assert batch.origin.unit == "t"
+            assert batch.data.schema.names == ["zone"]
+            found += batch.origin.row_numbers(batch.num_rows).tolist()
+        assert found == list(range(1000))
+
+
+@pytest.mark.parametrize("options", [{"table": "t"}, {"query": "SELECT * FROM t"}])
+def test_a_dataset_does_not_depend_on_how_the_table_is_cut(
+    trips: Path, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    for partitions in (1, 5):
+        bt.write(
+            trips,
+            tmp_path / f"out{partitions}",
+            splits={"train": 0.8, "test": 0.2},
+            shards=4,
+            source_options={**options, "partition_column": "id", "partitions": partitions},
+        )
+    assert shards_of(tmp_path / "out1") == shards_of(tmp_path / "out5")
+    place = bt.Manifest.load(tmp_path / "out1").place
+    assert place == ("origin" if "table" in options else "bytes")
+
+
+def test_source_order_is_that_of_the_key(tmp_path: Path) -> None:
+    keys = [*range(-50, 400), *range(2**50, 2**50 + 50)]
+    path = make_database(
+        tmp_path / "a.db",
+        "CREATE TABLE t (id INTEGER PRIMARY KEY)",
+        rows=[(key,) for key in reversed(keys)],
+    )
+    for name, options in {"direct": {}, "exchange": {"shards": 3}}.items():
+        out = tmp_path / name
+        bt.write(
+            path, out, shuffle=False, source_options={"table": "t", "partitions": 3}, **options
+        )
+        assert [row["id"] for row in bt.load(out).rows()] == keys
+
+
+def test_same_rows_from_parquet_give_the_same_files(trips: Path, tmp_path: Path) -> None:
+    rows = rows_of(Sql(trips, table="t").batches())
+    schema = Sql(trips, table="t").schema()
+    pq.write_table(pa.Table.from_pylist(rows[::-1], schema), tmp_path / "t.parquet")
+    bt.write(tmp_path / "t.parquet", tmp_path / "a", key=["id"], shards=3)
+    bt.write(
+        trips, tmp_path / "b", key=["id"], shards=3, source_options={"table": "t", "partitions": 4}
+    )
+    assert shards_of(tmp_path / "a") == shards_of(tmp_path / "b")
+
+
+def test_limit_and_an_empty_table(trips: Path, tmp_path: Path) -> None:
+    manifest = bt.write(
+        trips, tmp_path / "out", limit=12, source_options={"table": "t", "partitions": 4}
+    )
+    assert manifest.examples == 12
+    empty = make_database(tmp_path / "e.db", "CREATE TABLE t (id INTEGER PRIMARY KEY, x TEXT)")
+    (batch,) = Sql(empty, table="t", partitions=4).batches()
+    assert batch.num_rows == 0
+    assert batch.data.schema.names == ["id", "x"]
+
+
+# --- the manifest, and being done already
+
+
+def test_a_database_is_never_taken_for_done(trips: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    manifest = bt.write(trips, out, source_options={"table": "t"})
+    assert manifest.fingerprint == ""
+    assert manifest.source == {
+        "kind": "sql",
+        "files": [{"path": "trips.db", "bytes": trips.stat().st_size}],
+        "table": "t",
+        "snapshot": "one snapshot",
+    }
+    with pytest.raises(TargetExists):
+        bt.write(trips, out, source_options={"table": "t"})
+    again = bt.write(trips, out, overwrite=True, source_options={"table": "t"})
+    assert again == manifest
+
+
+def test_plan_tells_the_rows_and_holds_nothing(trips: Path, tmp_path: Path) -> None:
+    told = bt.plan(trips, tmp_path / "out", source_options={"table": "t", "partitions": 4})
+    assert told["input"]["rows"] == 1000
+    assert told["units"] == 4
+    assert told["place"] == "origin"
+    assert told["passes"] == ["ask the catalogue and count", "read and encode"]
+    query = {"query": "SELECT fare FROM t"}
+    assert bt.plan(trips, tmp_path / "out", source_options=query)["place"] == "bytes"
+    assert sql_snapshots._holders == {}
+
+
+def test_everything_that_travels_survives_pickling(trips: Path) -> None:
+    def copy(value: Any) -> Any:
+        return pickle.loads(pickle.dumps(value))
+
+    source: Sql = copy(Sql(trips, table="t", partitions=3))
+    assert source == Sql(trips, table="t", partitions=3)
+    (scan,) = copy(source.all_scans())
+    units = copy(source.units([scan]))
+    assert [unit.name for unit in units] == ["t:0", "t:1", "t:2"]
+    schema = copy(source.merge([copy(source.infer(scan))]))
+    rows = [row for unit in units for row in rows_of(copy(source).read(unit, schema))]
+    assert [row["id"] for row in rows] == list(range(1000))
+
+
+def test_the_last_partition_ends_the_moment(trips: Path) -> None:
+    source = Sql(trips, table="t", partitions=3)
+    scans = source.all_scans()
+    schema, units = source.schema(scans), source.all_units(scans)
+    for unit in units[:-1]:
+        list(source.read(unit, schema))
+    assert len(sql_snapshots._holders) == 1
+    list(source.read(units[-1], schema))
+    assert sql_snapshots._holders == {}
+    with pytest.raises(DataError, match=r"the moment at which trips\.db is read cannot be seen"):
+        list(source.read(units[0], schema))
+
+
+# --- dropped connections and counts
+
+
+class Flaky(Engine):
+    """An engine whose connections give some batches of numbers each, and break where told."""
+
+    def __init__(self, *attempts: tuple[Sequence[int], bool]) -> None:
+        self.attempts = list(attempts)
+        self.snapshots: list[str] = []
+
+    place = "flaky"
+
+    def connect(self, *, snapshot: str = "") -> Any:
+        self.snapshots.append(snapshot)
+        return FlakyConnection(*self.attempts.pop(0))
+
+
+class FlakyConnection:
+    def __init__(self, numbers: Sequence[int], breaks: bool) -> None:
+        self._numbers, self._breaks = numbers, breaks
+
+    def fetch(self, sql: str) -> list[tuple[int]]:
+        assert sql == 'SELECT COUNT(*) FROM "t"'
+        return [(len(self._numbers),)]
+
+    def __enter__(self) -> FlakyConnection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def read(self, sql: str, columns: object, *, batch_rows: int) -> Iterator[SqlRows]:
+        for start in range(0, len(self._numbers), 3):
+            yield numbered(self._numbers[start : start + 3])
+        if self._breaks:
+            raise ConnectionLost("server closed the connection unexpectedly")
+
+
+def numbered(numbers: Sequence[int]) -> SqlRows:
+    return SqlRows(pa.record_batch({"n": pa.array(numbers, pa.int64())}))
+
+
+def read_flaky(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    *attempts: tuple[Sequence[int], bool],
+    snapshot: str = "token",
+) -> list[int]:
+    monkeypatch.setattr(sql_read, "FIRST_PAUSE_S", 0)
+    path = tmp_path / "f.db"
+    if not path.exists():
+        make_database(path, "CREATE TABLE t (n INTEGER)", rows=[(i,) for i in range(10)])
+    (scan,) = Sql(path, table="t").all_scans()
+    columns = [SqlColumn("n", "INTEGER", pa.int64(), True, '"n"')]
+    engine = Flaky(*attempts)
+    plan = dataclasses.replace(scan.detail, snapshot=snapshot)
+    found = list(read_partition(engine, plan, 0, columns, batch_rows=4))
+    assert set(engine.snapshots) == {snapshot}
+    assert not engine.attempts
+    return [n for rows in found for n in rows.data.column(0).to_pylist()]
+
+
+def test_a_dropped_connection_doubles_no_row(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    whole = range(10)
+    broken = [(whole[:stop], True) for stop in (0, 3, 9, 6)]
+    found = read_flaky(monkeypatch, tmp_path, *broken, (whole, False))
+    assert found == list(range(10))
+
+
+def test_another_order_after_a_drop_is_seen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    whole = list(range(10))
+    with pytest.raises(DataError, match="then came in another order"):
+        read_flaky(monkeypatch, tmp_path, (whole[:9], True), (whole[::-1], False))
+
+
+def test_drops_without_end_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the connection to flaky dropped 6 times: server closed"):
+        read_flaky(monkeypatch, tmp_path, *[(range(3), True)] * 6)
+
+
+@pytest.mark.parametrize("count", [9, 11])
+def test_another_count_of_rows_is_seen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int
+) -> None:
+    with pytest.raises(DataError, match=rf"gave {count} rows but 10 were counted"):
+        read_flaky(monkeypatch, tmp_path, (range(count), False))
+
+
+def test_without_a_snapshot_a_partition_is_of_one_moment_or_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # Others added two rows after the plan, and the first attempt broke before it gave any.
+    attempts = [(range(2), True), (range(12), False)]
+    found = read_flaky(monkeypatch, tmp_path, *attempts, snapshot="")
+    assert found == list(range(12))
+    with pytest.raises(DataError, match="the moment it read can no longer be seen"):
+        read_flaky(monkeypatch, tmp_path, (range(9), True), (range(12), False), snapshot="")
+
+
+@given(
+    sizes=st.lists(st.integers(0, 7), max_size=8),
+    batch_rows=st.integers(1, 9),
+    faulty=st.sets(st.integers(0, 60)),
+)
+def test_batches_are_evened_with_their_misfits(
+    sizes: list[int], batch_rows: int, faulty: set[int]
+) -> None:
+    total = sum(sizes)
+    pieces, first = [], 0
+    for size in sizes:
+        misfits = tuple(
+            Misfit(n - first, "n", str(n)) for n in range(first, first + size) if n in faulty
+        )
+        pieces.append(SqlRows(numbered(range(first, first + size)).data, misfits))
+        first += size
+    evened = list(even(iter(pieces), batch_rows))
+    counts = [rows.data.num_rows for rows in evened]
+    assert counts == [batch_rows] * (total // batch_rows) + [total % batch_rows] * (
+        total % batch_rows > 0
+    )
+    for rows in evened:
+        numbers = rows.data.column(0).to_pylist()
+        found = {misfit.message: numbers[misfit.row] for misfit in rows.misfits}
+        assert found == {str(n): n for n in numbers if n in faulty}
+    assert [n for rows in evened for n in rows.data.column(0).to_pylist()] == list(range(total))
+
+
+def test_a_whole_cut_is_not_copied() -> None:
+    rows = numbered([1, 2])
+    assert cut(rows, 0, 2) is rows
+
+
+# --- complaints
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "pass --table or --query, to say what to read"),
+        ({"table": "t", "query": "SELECT 1"}, "pass --table or --query, not both"),
+        ({"table": "t", "partitions": 0}, "--partitions 0 is less than 1"),
+        ({"table": "t", "arrays": "maybe"}, "arrays 'maybe' is none of refuse, text, list"),
+        ({"table": "t", "columns": "id"}, "columns 'id' is one text"),
+        ({"table": "t", "columns": ["a", "a"]}, "column 'a' is asked for twice"),
+        ({"table": "t", "types": {"a": "what"}}, "'what' is not a type"),
+    ],
+)
+def test_options_that_do_not_fit(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Sql("sqlite:///a.db", **options)
+
+
+def test_an_unknown_database_is_refused_without_connecting() -> None:
+    with pytest.raises(UsageError, match="cannot read a database by 'mongodb'"):
+        Sql("mongodb://host/x", table="t")
+    with pytest.raises(UsageError, match="2 databases are given: read one at a time"):
+        Sql(["a.db", "b.db"], table="t")
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"table": "T2"}, UsageError, "table 'T2' is not in trips.db: correct --table to one of t"),
+        (
+            {"table": "t", "columns": ["nope"]},
+            UsageError,
+            "column 'nope' is not in the input: correct --columns to some of fare, id, zone",
+        ),
+        (
+            {"table": "t", "types": {"nope": "text"}},
+            UsageError,
+            "column 'nope' is not in the input: correct --types to some of fare, id, zone",
+        ),
+        (
+            {"table": "t", "partition_column": "nope"},
+            UsageError,
+            "partition column 'nope' is not in t: correct --partition-column to one of",
+        ),
+        ({"table": "t", "where": "nope = 1"}, UsageError, "no such column: nope"),
+        ({"query": "DELETE FROM t"}, UsageError, "the query, which has to be one SELECT"),
+        ({"query": "SELECT nope FROM t"}, UsageError, "no such column: nope"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(
+    trips: Path, options: dict[str, Any], kind: type, message: str
+) -> None:
+    with pytest.raises(BeamTFRecordError, match=message) as caught:
+        Sql(trips, **options).all_scans()
+    assert type(caught.value) is kind
+    assert "\n" not in str(caught.value)
+
+
+def test_a_job_fails_with_the_same_line(trips: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^table 'x' is not in trips\.db: correct --table to one"):
+        bt.write(trips, tmp_path / "out", source_options={"table": "x"})
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    assert sql_snapshots._holders == {}
+
+
+def test_no_shuffle_asks_the_source_for_an_order(trips: Path, tmp_path: Path) -> None:
+    from beam_tfrecord.job import make_settings
+
+    for shuffle in (True, False):
+        made = make_settings(trips, tmp_path / "o", shuffle=shuffle, source_options={"table": "t"})
+        assert isinstance(made.source, Sql)
+        assert made.source.ordered is not shuffle
+
+
+# --- the documentation, and the bench
+
+
+def test_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", DOCUMENT, re.S)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "docs/databases.md", "exec"), {})
+    rows = sorted(bt.load("out").rows(), key=lambda row: row["id"])
+    assert rows == [{"id": 1, "fare": 2.5}, {"id": 2, "fare": None}]
+
+
+def test_flags_in_the_documentation_exist() -> None:
+    # Those with an underscore are Beam's.
+    told = {flag for flag in re.findall(r"--[a-z][a-z_-]*", DOCUMENT) if "_" not in flag}
+    known = {option.flag for option in (*WRITE_OPTIONS, *SOURCE_OPTIONS)}
+    assert {"--partition-column", "--password-env", "--arrays"} <= told <= known | {FROM.flag}
+
+
+def test_the_bench_measures_and_tells(tmp_path: Path) -> None:
+    names = "sqlite_fetchmany,sqlite_write"
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts/bench/sql.py", "--quick", "--cases", names],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("'rows': 20000") == 2
+    first_cells = [line.split("|")[1].strip() for line in done.stdout.splitlines() if line]
+    assert first_cells[2:4] == names.split(",")
+    assert first_cells[-1] == "SQLite end to end, of fetchmany alone"

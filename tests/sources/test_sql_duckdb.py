@@ -1,0 +1,190 @@
+"""DuckDB: its types value by value, and its files."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
+from beam_tfrecord.sources.sql import Sql
+from beam_tfrecord.sources.sql_engine import SnapshotLost
+from tests.sources.made_sql import conditions, rows_of
+
+duckdb = pytest.importorskip("duckdb")
+
+UTC = datetime.timezone.utc
+DAY = datetime.date
+MOMENT = datetime.datetime
+HUGE = 2**127 - 1
+
+# Type, Arrow type, literals in SQL, and what comes out; a null is added to each.
+EXACT: list[tuple[str, pa.DataType, list[str], list[Any]]] = [
+    ("TINYINT", pa.int8(), ["-128"], [-128]),
+    ("INTEGER", pa.int32(), ["2147483647"], [2**31 - 1]),
+    ("BIGINT", pa.int64(), ["-9223372036854775808"], [-(2**63)]),
+    ("UTINYINT", pa.uint8(), ["255"], [255]),
+    ("UINTEGER", pa.uint32(), ["4294967295"], [2**32 - 1]),
+    ("UBIGINT", pa.uint64(), ["18446744073709551615"], [2**64 - 1]),
+    ("HUGEINT", pa.string(), [str(HUGE)], [str(HUGE)]),
+    ("FLOAT", pa.float32(), ["'inf'", "0.5"], [float("inf"), 0.5]),
+    ("DOUBLE", pa.float64(), ["0.1", "5e-324"], [0.1, 5e-324]),
+    ("DECIMAL(38,10)", pa.decimal128(38, 10), ["0.0000000001"], [Decimal("0.0000000001")]),
+    ("BOOLEAN", pa.bool_(), ["true", "false"], [True, False]),
+    ("VARCHAR", pa.string(), ["''", "'naïve 🦊'"], ["", "naïve 🦊"]),
+    ("BLOB", pa.binary(), ["'\\x00\\xFF'"], [b"\0\xff"]),
+    ("DATE", pa.date32(), ["'0001-01-01'", "'1582-10-10'"], [DAY(1, 1, 1), DAY(1582, 10, 10)]),
+    ("TIME", pa.time64("us"), ["'23:59:59.999999'"], [datetime.time(23, 59, 59, 999999)]),
+    ("TIME WITH TIME ZONE", pa.string(), ["'12:00:00+05'"], ["12:00:00+05"]),
+    (
+        "TIMESTAMP",
+        pa.timestamp("us"),
+        ["'2024-03-10 02:30:00.123456'"],
+        [MOMENT(2024, 3, 10, 2, 30, 0, 123456)],
+    ),
+    ("TIMESTAMP_S", pa.timestamp("s"), ["'9999-12-31'"], [MOMENT(9999, 12, 31)]),
+    (
+        "TIMESTAMP WITH TIME ZONE",
+        pa.timestamp("us", "UTC"),
+        ["'2024-03-10 02:30:00+05'"],
+        [MOMENT(2024, 3, 9, 21, 30, tzinfo=UTC)],
+    ),
+    ("INTERVAL", pa.string(), ["'1 day 2 hours'"], ["1 day 02:00:00"]),
+    (
+        "UUID",
+        pa.string(),
+        ["'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'"],
+        ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"],
+    ),
+    ("ENUM('sad', 'ok')", pa.string(), ["'ok'"], ["ok"]),
+    ("BIT", pa.string(), ["'101'"], ["101"]),
+    (
+        "STRUCT(a INTEGER, b VARCHAR)",
+        pa.struct([("a", pa.int32()), ("b", pa.string())]),
+        ["{'a': 1, 'b': NULL}"],
+        [{"a": 1, "b": None}],
+    ),
+]
+
+
+def make_database(path: Path, *statements: str) -> Path:
+    connection = duckdb.connect(str(path))
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+    return path
+
+
+def column(folder: Path, declared: str, literals: list[str], **options: Any) -> Sql:
+    rows = ", ".join(f"({n}, {text})" for n, text in enumerate([*literals, "NULL"]))
+    path = make_database(
+        folder / "a.duckdb",
+        f"CREATE TABLE t (n INTEGER PRIMARY KEY, c {declared})",
+        f"INSERT INTO t VALUES {rows}",
+    )
+    return Sql(path, table="t", columns=["c"], ordered=True, **options)
+
+
+@pytest.mark.parametrize(("declared", "arrow", "literals", "expected"), EXACT)
+def test_values_come_back_exactly(
+    tmp_path: Path, declared: str, arrow: pa.DataType, literals: list[str], expected: list[Any]
+) -> None:
+    source = column(tmp_path, declared, literals)
+    assert source.schema() == pa.schema([("c", arrow)])
+    assert [row["c"] for row in rows_of(source.batches())] == [*expected, None]
+
+
+@pytest.mark.parametrize(
+    ("declared", "shown"),
+    [("DATE", "infinity"), ("TIMESTAMP", "-infinity"), ("TIME", "24:00:00")],
+)
+def test_what_arrow_cannot_hold_is_a_reject_or_text(
+    tmp_path: Path, declared: str, shown: str
+) -> None:
+    source = column(tmp_path, declared, [f"'{shown}'"])
+    (scan,) = source.all_scans()
+    (batch,) = source.read(source.units([scan])[0], source.merge([scan]))
+    assert [reject.value for reject in batch.rejects] == [shown]
+    as_text = Sql(source.url, table="t", columns=["c"], types={"c": "text"}, ordered=True)
+    assert rows_of(as_text.batches()) == [{"c": shown}, {"c": None}]
+
+
+def test_arrays_are_refused_or_text_or_lists(tmp_path: Path) -> None:
+    refused = column(tmp_path, "INTEGER[]", ["[1, NULL, 3]", "[]"])
+    with pytest.raises(DataError, match=r"column 'c' of t is INTEGER\[\]: an array is read with"):
+        refused.schema()
+    text = Sql(refused.url, table="t", columns=["c"], arrays="text", ordered=True)
+    assert [row["c"] for row in rows_of(text.batches())] == ["[1, NULL, 3]", "[]", None]
+    lists = Sql(refused.url, table="t", columns=["c"], arrays="list", ordered=True)
+    assert [row["c"] for row in rows_of(lists.batches())] == [[1, None, 3], [], None]
+
+
+@pytest.mark.parametrize("options", [{}, {"partition_column": "k"}, {"partition_column": "s"}])
+def test_tables_are_cut_with_nothing_lost(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = make_database(
+        tmp_path / "a.duckdb",
+        "CREATE TABLE t AS SELECT range AS n, range::VARCHAR AS s, "
+        "CASE WHEN range % 10 > 0 THEN range / 7.0 END AS k FROM range(20000)",
+    )
+    source = Sql(path, table="t", partitions=4, **options)
+    counts = [count or 0 for _, count in conditions(source)]
+    assert len(counts) == 4 + len(options)
+    assert max(counts) <= 5000
+    assert sorted(row["n"] for row in rows_of(source.batches())) == list(range(20_000))
+
+
+def test_key_view_and_schema(tmp_path: Path) -> None:
+    path = make_database(
+        tmp_path / "a.duckdb",
+        "CREATE SCHEMA shop",
+        'CREATE TABLE shop."Two Keys" (a INTEGER, b INTEGER NOT NULL, PRIMARY KEY (a, b))',
+        'INSERT INTO shop."Two Keys" VALUES (1, 2)',
+        'CREATE VIEW v AS SELECT b FROM shop."Two Keys"',
+    )
+    (scan,) = Sql(f"duckdb:///{path}", table="shop.Two Keys").all_scans()
+    assert scan.detail.relation.table.key == ("a", "b")
+    assert not any(field.nullable for field in scan.detail.schema)
+    assert rows_of(Sql(path, table="v", partitions=3).batches()) == [{"b": 2}]
+
+
+def test_a_file_that_changed_is_not_read_on(tmp_path: Path) -> None:
+    path = make_database(tmp_path / "a.duckdb", "CREATE TABLE t AS SELECT range AS n FROM range(9)")
+    source = Sql(path, table="t", partitions=2)
+    (scan,) = source.all_scans()
+    source.release()
+    make_database(path, "INSERT INTO t SELECT range FROM range(100000)")
+    with pytest.raises(SnapshotLost, match=r"a\.duckdb was changed while it was read"):
+        list(source.read(source.units([scan])[0], source.merge([scan])))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"table": "tt"}, "table 'tt' is not in a.duckdb: did you mean 't'"),
+        ({"query": "DELETE FROM t"}, "cannot read a.duckdb: Parser Error"),
+        ({"table": "t", "where": "nope = 1"}, 'Binder Error: Referenced column "nope" not found'),
+        ({"table": "t", "statement_timeout_s": 1}, "leave out --statement-timeout"),
+        ({"table": "t", "types": {"n": "date"}}, "BIGINT: it cannot be read as date32"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    path = make_database(tmp_path / "a.duckdb", "CREATE TABLE t AS SELECT 1::BIGINT AS n")
+    with pytest.raises(BeamTFRecordError, match=message) as caught:
+        Sql(path, **options).all_scans()
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_files_and_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        Sql(tmp_path / "no.duckdb", table="t").all_scans()
+    path = make_database(tmp_path / "a.duckdb", "CREATE TABLE t (n INTEGER)")
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(UsageError, match=r"pip install 'beam-tfrecord\[duckdb\]'"):
+        Sql(path, table="t").all_scans()

@@ -1,0 +1,266 @@
+"""The type contract of jdbc: databases: one case a type and database, extremes and NULL included.
+
+Expected values are those that the SQL literals mean, written out; times as ISO text, because
+Python has neither nanoseconds nor years before 1.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from beam_tfrecord.sources.sql_engine import Relation
+from tests.databases import jdbc_mariadb
+from tests.databases.jdbc_cases import (
+    H2_CASES,
+    MARIADB_CASES,
+    POSTGRES_CASES,
+    SQLITE_CASES,
+    US,
+    Case,
+)
+from tests.databases.jdbc_database import Database
+from tests.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, SQLITE, driver_jars
+from tests.databases.postgres import PASSWORD, PostgresServer
+
+
+def values_of(array: pa.Array) -> list[Any]:
+    """Return values; dates and times as ISO text."""
+    if pa.types.is_temporal(array.type):
+        if pa.types.is_timestamp(array.type):
+            array = array.cast(pa.timestamp(array.type.unit))
+        array = array.cast(pa.string())
+    elif pa.types.is_decimal(array.type):
+        array = array.cast(pa.string())
+    return array.to_pylist()
+
+
+def same(found: list[Any], expected: list[Any]) -> bool:
+    """Compare by representation, so that NaN is NaN and 1.0 is not 1."""
+    return list(map(repr, found)) == list(map(repr, expected))
+
+
+@pytest.fixture(scope="module")
+def h2() -> Database:
+    return Database("jdbc:h2:mem:contract;DB_CLOSE_DELAY=-1", driver_jars(H2))
+
+
+@pytest.fixture(scope="module")
+def sqlite(tmp_path_factory: pytest.TempPathFactory) -> Database:
+    path: Path = tmp_path_factory.mktemp("sqlite") / "contract.db"
+    return Database(f"jdbc:sqlite:{path}", driver_jars(SQLITE))
+
+
+@pytest.fixture(scope="module")
+def postgres(postgres: PostgresServer) -> Database:
+    url = f"jdbc:postgresql://127.0.0.1:{postgres.port}/postgres"
+    database = Database(url, driver_jars(POSTGRES), "tester", (("password", PASSWORD),))
+    database.run(
+        "DROP TYPE IF EXISTS mood",
+        "DROP DOMAIN IF EXISTS small",
+        "DROP TYPE IF EXISTS mood CASCADE",
+        "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+        "CREATE DOMAIN small AS int",
+    )
+    return database
+
+
+@pytest.fixture(scope="module", params=["mariadb", "mysql"])
+def mariadb(request: pytest.FixtureRequest, mariadb: jdbc_mariadb.MariaDbServer) -> Database:
+    jars = driver_jars(MARIADB if request.param == "mariadb" else MYSQL)
+    secret = (("password", jdbc_mariadb.PASSWORD),)
+    url = f"jdbc:{request.param}://127.0.0.1:{mariadb.port}/t?sessionVariables=sql_mode=''"
+    return Database(url, jars, jdbc_mariadb.USER, secret)
+
+
+def check(database: Database, case: Case, **options: Any) -> None:
+    declared, literals, arrow, expected = case
+    column, found, misfits = database.read(declared, *literals, **options)
+    assert (column.arrow, misfits) == (arrow, ())
+    assert found is not None
+    assert same(values_of(found), [*expected, None])
+
+
+@pytest.mark.parametrize("case", H2_CASES, ids=lambda case: case[0])
+def test_h2(h2, case):
+    check(h2, case)
+
+
+@pytest.mark.parametrize("case", POSTGRES_CASES, ids=lambda case: case[0])
+def test_postgres(postgres, case):
+    check(postgres, case)
+
+
+@pytest.mark.parametrize("case", MARIADB_CASES, ids=lambda case: case[0])
+def test_mariadb(mariadb, case):
+    check(mariadb, case, null=" NULL DEFAULT NULL")
+
+
+@pytest.mark.parametrize("case", SQLITE_CASES, ids=lambda case: case[0])
+def test_sqlite(sqlite, case):
+    check(sqlite, case)
+
+
+@pytest.mark.parametrize(
+    ("declared", "literal", "expected"),
+    [
+        ("date", "'infinity'", "is 'infinity', which is not date32[day] exactly"),
+        ("date", "'-infinity'", "is '-infinity', which is not date32[day] exactly"),
+        ("timestamp", "'infinity'", "(an infinite moment has no number): pass --types v=text"),
+        ("timestamptz", "'-infinity'", "(an infinite moment has no number): pass --types v=text"),
+        ("time", "'24:00:00'", "is '24:00:00', which is not time64[us] exactly"),
+        ("numeric(10, 2)", "'NaN'", "is 'NaN', which is not decimal128(10, 2) exactly"),
+    ],
+)
+def test_postgres_values_that_arrow_has_not_are_misfits_and_text(
+    postgres, declared, literal, expected
+):
+    _, found, (message,) = postgres.read(declared, literal)
+    assert expected in message
+    assert found.to_pylist() == [None, None]
+    _, text, misfits = postgres.read(declared, literal, wanted=pa.string())
+    assert (text.to_pylist(), misfits) == ([literal.strip("'"), None], ())
+
+
+@pytest.mark.parametrize(
+    ("declared", "literal", "text"),
+    [
+        ("date", "'0000-00-00'", "0000-00-00"),
+        ("date", "'2024-00-00'", "2024-00-00"),
+        ("datetime", "'0000-00-00'", "0000-00-00 00:00:00"),
+    ],
+)
+def test_zero_dates_of_mariadb_are_misfits_and_text(mariadb, declared, literal, text):
+    nullable = " NULL DEFAULT NULL"
+    _, found, (message,) = mariadb.read(declared, literal, null=nullable)
+    assert message.startswith(f"is '{text}', which is not ")
+    assert found.to_pylist() == [None, None]
+    _, found, misfits = mariadb.read(declared, literal, wanted=pa.string(), null=nullable)
+    assert (found.to_pylist(), misfits) == ([text, None], ())
+
+
+def test_time_of_mariadb_is_a_duration(mariadb):
+    _, found, misfits = mariadb.read("time", "'-838:59:59'", "'12:00:01'", null=" NULL")
+    assert (found.to_pylist(), misfits) == (["-838:59:59", "12:00:01", None], ())
+
+
+def test_values_of_another_class_in_sqlite_are_misfits_and_text(sqlite):
+    _, found, misfits = sqlite.read("integer", "7", "'abc'", "1.5")
+    assert found.to_pylist() == [7, None, None, None]
+    assert misfits == (
+        "is 'abc', which is not int64 exactly (it is no integer): pass --types v=text",
+        "is '1.5', which is not int64 exactly (it is no integer): pass --types v=text",
+    )
+    _, found, misfits = sqlite.read("integer", "7", "'abc'", "1.5", wanted=pa.string())
+    assert (found.to_pylist(), misfits) == (["7", "abc", "1.5", None], ())
+
+
+@pytest.mark.parametrize("declared", ["numeric(10, 2)", "date", "timestamp", ""])
+def test_types_that_sqlite_does_not_keep_are_refused_and_text(sqlite, declared):
+    column, _, _ = sqlite.read(declared, "'2024-01-01'")
+    assert column.refusal == (
+        "SQLite keeps no such type: pass --types, or read the file by sqlite:///"
+    )
+    _, found, misfits = sqlite.read(declared, "'2024-01-01'", wanted=pa.string())
+    assert (found.to_pylist(), misfits) == (["2024-01-01", None], ())
+
+
+POSTGRES_LISTS = [
+    ("int[]", "'{1,NULL,-3}'", pa.int32(), [1, None, -3]),
+    ("bigint[]", "'{9223372036854775807}'", pa.int64(), [2**63 - 1]),
+    ("float8[]", "'{1.5,NaN}'", pa.float64(), [1.5, float("nan")]),
+    ("boolean[]", "'{t,NULL,f}'", pa.bool_(), [True, None, False]),
+    ("text[]", """'{"a,b",NULL,""}'""", pa.string(), ["a,b", None, ""]),
+]
+
+
+@pytest.mark.parametrize(("declared", "literal", "item", "expected"), POSTGRES_LISTS)
+def test_arrays_of_postgres_are_lists_when_asked(postgres, declared, literal, item, expected):
+    column, found, _ = postgres.read(declared, "'{}'", literal, literal, arrays="list")
+    assert column.arrow == pa.list_(item)
+    assert same(found.to_pylist(), [[], expected, expected, None])
+    column, found, _ = postgres.read(declared, literal, arrays="text")
+    assert (column.arrow, found.null_count) == (pa.string(), 1)
+    column, _, _ = postgres.read(declared, literal)
+    assert column.refusal == "pass --arrays list or --arrays text"
+
+
+def test_arrays_of_h2_are_lists_when_asked(h2):
+    _, found, _ = h2.read("int array", "array[1, null, 3]", "array[]", arrays="list")
+    assert found.to_pylist() == [[1, None, 3], [], None]
+
+
+def test_arrays_that_are_no_lists(postgres):
+    _, found, (message,) = postgres.read("int[]", "'{{1,2},{3,4}}'", "'{5}'", arrays="list")
+    assert found.to_pylist() == [None, [5], None]
+    assert "an array of more than one dimension is no list" in message
+    column, _, _ = postgres.read("date[]", "'{}'", arrays="list")
+    assert column.refusal == "lists of date cannot be read: pass --arrays text"
+
+
+WANTED = [
+    ("bigint", "7", pa.int32(), [7, None]),
+    ("numeric(20, 0)", "9223372036854775807", pa.int64(), [2**63 - 1, None]),
+    ("numeric(20, 0)", "18446744073709551615", pa.uint64(), [2**64 - 1, None]),
+    ("int", "7", pa.float64(), [7.0, None]),
+    ("timestamp(9)", "timestamp '2024-01-02 03:04:05'", US, ["2024-01-02 03:04:05.000000", None]),
+    ("numeric(10, 2)", "1.50", pa.decimal128(20, 4), ["1.5000", None]),
+    ("varchar(9)", "'é'", pa.large_string(), ["é", None]),
+    ("varbinary(9)", "X'00ff'", pa.string(), ["00ff", None]),
+]
+
+
+@pytest.mark.parametrize(("declared", "literal", "wanted", "expected"), WANTED)
+def test_types_that_the_user_wants(h2, declared, literal, wanted, expected):
+    column, found, misfits = h2.read(declared, literal, wanted=wanted)
+    assert (column.arrow, misfits) == (wanted, ())
+    assert same(values_of(found), expected)
+
+
+@pytest.mark.parametrize(
+    ("declared", "literal", "wanted", "message"),
+    [
+        ("bigint", "4294967296", pa.int32(), "is 4294967296, which is not int32"),
+        ("numeric(3, 1)", "1.5", pa.int64(), "is '1.5', which is not int64 exactly"),
+        ("numeric(20, 2)", "12345.67", pa.decimal128(4, 2), "it has more than 4 digits"),
+        ("numeric(20, 3)", "1.125", pa.decimal128(20, 2), "Rounding necessary"),
+    ],
+)
+def test_values_that_do_not_fit_what_the_user_wants(h2, declared, literal, wanted, message):
+    _, found, misfits = h2.read(declared, literal, wanted=wanted)
+    assert found.to_pylist() == [None, None]
+    assert [message in one for one in misfits] == [True]
+
+
+def test_types_that_cannot_be_exact_are_refused(h2):
+    column, _, _ = h2.read("timestamp", "timestamp '2024-01-01 00:00:00'", wanted=pa.date32())
+    assert column.refusal == "it cannot be read as date32[day] exactly: cast it in --query"
+
+
+def test_unbounded_numbers_of_postgres_as_decimals(postgres):
+    wanted = pa.decimal128(20, 2)
+    column, found, misfits = postgres.read("numeric", "12.5", "'NaN'", "1.234", wanted=wanted)
+    assert (column.arrow, values_of(found)) == (wanted, ["12.50", None, None, None])
+    assert ["is 'NaN'" in misfits[0], "is '1.234'" in misfits[1]] == [True, True]
+
+
+@pytest.mark.parametrize("arrays", ["text", "list"])
+def test_text_and_binary_transfer_of_postgres_give_the_same(postgres, arrays, monkeypatch):
+    columns = ", ".join(f"c{at} {case[0]}" for at, case in enumerate(POSTGRES_CASES))
+    values = ", ".join(case[1][-1] for case in POSTGRES_CASES)
+    postgres.run("DROP TABLE IF EXISTS wide", f"CREATE TABLE wide ({columns}, a int[], b point[])")
+    postgres.run(f"INSERT INTO wide VALUES ({values}, '{{1,NULL}}', NULL)")
+    relation, found = Relation("wide"), []
+    with postgres.engine(arrays=arrays).connect() as connection:
+        described = [one for one in connection.describe(relation) if one.arrow is not None]
+        for one in described:
+            # Alone, a column goes the fastest way that is safe for it.
+            (rows,) = connection.read(relation.select(one.select), [one], batch_rows=10)
+            found.append(rows.data.column(0))
+        monkeypatch.setattr(type(connection), "_is_binary_safe", lambda *_: False)
+        sql = relation.select(", ".join(one.select for one in described))
+        (as_text,) = connection.read(sql, described, batch_rows=10)
+    assert [repr(values_of(a)) for a in found] == [repr(values_of(b)) for b in as_text.data.columns]

@@ -1,0 +1,485 @@
+"""PostgreSQL: a real server, its types value by value, its snapshots, and its accidents."""
+
+from __future__ import annotations
+
+import datetime
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
+from beam_tfrecord.sources import sql_read, sql_snapshots
+from beam_tfrecord.sources.sql import Sql
+from beam_tfrecord.sources.sql_engine import ConnectionLost, SnapshotLost
+from beam_tfrecord.sources.sql_secrets import hold_password
+from tests.databases.postgres import PASSWORD, PostgresServer, free_port, postgres_server
+from tests.databases.proxy import Proxy
+from tests.sources.made_sql import conditions, rows_of, shards_of
+
+UTC = datetime.timezone.utc
+US = pa.timestamp("us")
+DAY = datetime.date
+MOMENT = datetime.datetime
+
+# Type, Arrow type, literals in SQL, and what comes out; a null is added to each.
+EXACT: list[tuple[str, pa.DataType, list[str], list[Any]]] = [
+    ("smallint", pa.int16(), ["-32768", "32767"], [-32768, 32767]),
+    ("integer", pa.int32(), ["-2147483648", "2147483647"], [-(2**31), 2**31 - 1]),
+    ("bigint", pa.int64(), ["-9223372036854775808"], [-(2**63)]),
+    ("oid", pa.int64(), ["4294967295"], [2**32 - 1]),
+    ("real", pa.float32(), ["'Infinity'", "1e-45", "-0.5"], [float("inf"), 2.0**-149, -0.5]),
+    ("float8", pa.float64(), ["1e308", "5e-324", "0.1"], [1e308, 5e-324, 0.1]),
+    ("boolean", pa.bool_(), ["true", "false"], [True, False]),
+    (
+        "numeric(38,10)",
+        pa.decimal128(38, 10),
+        ["-9999999999999999999999999999.9999999999", "0.0000000001"],
+        [Decimal("-9999999999999999999999999999.9999999999"), Decimal("0.0000000001")],
+    ),
+    ("numeric(4,4)", pa.decimal128(4, 4), ["0.1234"], [Decimal("0.1234")]),
+    ("numeric(5,-2)", pa.string(), ["12345"], ["12300"]),
+    ("numeric(50,1)", pa.string(), ["1e48"], ["1" + "0" * 48 + ".0"]),
+    ("numeric", pa.string(), ["'NaN'", "1.10", "'-Infinity'"], ["NaN", "1.10", "-Infinity"]),
+    ("text", pa.string(), ["''", "'naïve 🦊'", "E'a\\nb'"], ["", "naïve 🦊", "a\nb"]),
+    ("varchar(3)", pa.string(), ["'ab '"], ["ab "]),
+    ("char(4)", pa.string(), ["'ab'"], ["ab  "]),
+    ('"char"', pa.string(), ["'c'"], ["c"]),
+    ("bytea", pa.binary(), ["''", "'\\x00ff'"], [b"", b"\0\xff"]),
+    (
+        "date",
+        pa.date32(),
+        ["'0001-01-01'", "'1582-10-10'", "'9999-12-31'"],
+        [DAY(1, 1, 1), DAY(1582, 10, 10), DAY(9999, 12, 31)],
+    ),
+    (
+        "time",
+        pa.time64("us"),
+        ["'00:00'", "'23:59:59.999999'"],
+        [datetime.time(0), datetime.time(23, 59, 59, 999999)],
+    ),
+    ("timetz", pa.string(), ["'12:00:00.5+05:30'"], ["12:00:00.5+05:30"]),
+    (
+        "timestamp",
+        US,
+        ["'0001-01-01'", "'2024-03-10 02:30:00.123456'", "'9999-12-31 23:59:59.999999'"],
+        [
+            MOMENT(1, 1, 1),
+            MOMENT(2024, 3, 10, 2, 30, 0, 123456),
+            MOMENT(9999, 12, 31, 23, 59, 59, 999999),
+        ],
+    ),
+    (
+        "timestamptz",
+        pa.timestamp("us", "UTC"),
+        ["'2024-03-10 02:30:00.000001+05'"],
+        [MOMENT(2024, 3, 9, 21, 30, 0, 1, UTC)],
+    ),
+    ("interval", pa.string(), ["'1 year 2 days 03:04:05.6'"], ["P1Y2DT3H4M5.6S"]),
+    (
+        "uuid",
+        pa.string(),
+        ["'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'"],
+        ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"],
+    ),
+    ("json", pa.string(), ["'{\"b\": [1,  2]}'"], ['{"b": [1,  2]}']),
+    ("jsonb", pa.string(), ['\'{"b":1,"a":null}\''], ['{"a": null, "b": 1}']),
+    ("money", pa.string(), ["'1234.50'"], ["$1,234.50"]),
+    ("bit(3)", pa.string(), ["B'101'"], ["101"]),
+    ("inet", pa.string(), ["'10.0.0.1/8'"], ["10.0.0.1/8"]),
+    ("int4range", pa.string(), ["'[1,5)'"], ["[1,5)"]),
+    ("point", pa.string(), ["'(1,2)'"], ["(1,2)"]),
+    ("xml", pa.string(), ["'<a/>'"], ["<a/>"]),
+    ("mood", pa.string(), ["'sad'", "'ok'"], ["sad", "ok"]),
+    ("counted", pa.int32(), ["7"], [7]),
+]
+
+
+@pytest.fixture(scope="module")
+def server(postgres: PostgresServer) -> PostgresServer:
+    """The server with the tables that several tests read, and its password in this process."""
+    postgres.run(
+        "DROP TYPE IF EXISTS mood CASCADE",
+        "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+        "CREATE DOMAIN counted AS int CHECK (VALUE > 0)",
+        "CREATE TABLE trips AS SELECT g AS id, g / 8.0::float8 AS fare, 'zone ' || g % 7 AS zone "
+        "FROM generate_series(1, 20000) AS g",
+        "ALTER TABLE trips ADD PRIMARY KEY (id)",
+    )
+    hold_password(postgres.url, PASSWORD)
+    return postgres
+
+
+def column(server: PostgresServer, declared: str, literals: list[str], **options: Any) -> Sql:
+    server.run(
+        "DROP TABLE IF EXISTS one",
+        f"CREATE TABLE one (n int PRIMARY KEY, c {declared})",
+        *(f"INSERT INTO one VALUES ({n}, {text})" for n, text in enumerate([*literals, "NULL"])),
+    )
+    return Sql(server.url, table="one", columns=["c"], ordered=True, **options)
+
+
+@pytest.mark.parametrize(("declared", "arrow", "literals", "expected"), EXACT)
+def test_values_come_back_exactly(
+    server: PostgresServer,
+    declared: str,
+    arrow: pa.DataType,
+    literals: list[str],
+    expected: list[Any],
+) -> None:
+    source = column(server, declared, literals)
+    assert source.schema() == pa.schema([("c", arrow)])
+    assert [row["c"] for row in rows_of(source.batches())] == [*expected, None]
+
+
+@pytest.mark.parametrize(
+    ("declared", "literal", "shown"),
+    [
+        ("date", "'infinity'", "infinity"),
+        ("date", "'-infinity'", "-infinity"),
+        ("timestamp", "'infinity'", "infinity"),
+        ("timestamptz", "'-infinity'", "-infinity"),
+        ("time", "'24:00'", "24:00:00"),
+        ("numeric(5,2)", "'NaN'", "NaN"),
+    ],
+)
+def test_what_arrow_cannot_hold_is_a_reject_or_text(
+    server: PostgresServer, declared: str, literal: str, shown: str
+) -> None:
+    source = column(server, declared, [literal])
+    (scan,) = source.all_scans()
+    (batch,) = source.read(source.units([scan])[0], source.merge([scan]))
+    (reject,) = batch.rejects
+    assert reject.value.lower() == shown.lower()
+    assert reject.message.endswith("pass --types c=text")
+    assert batch.data.to_pylist() == [{"c": None}]
+    as_text = Sql(server.url, table="one", columns=["c"], types={"c": "text"}, ordered=True)
+    assert rows_of(as_text.batches()) == [{"c": shown}, {"c": None}]
+
+
+def test_arrays_are_refused_or_text_or_lists(server: PostgresServer) -> None:
+    refused = column(server, "int[]", ["'{1,NULL,3}'", "'{}'"])
+    message = r"column 'c' of public\.one is integer\[\]: an array is read with --arrays list or"
+    with pytest.raises(DataError, match=message):
+        refused.schema()
+    text = Sql(server.url, table="one", columns=["c"], arrays="text", ordered=True)
+    assert [row["c"] for row in rows_of(text.batches())] == ["{1,NULL,3}", "{}", None]
+    lists = Sql(server.url, table="one", columns=["c"], arrays="list", ordered=True)
+    assert lists.schema().field("c").type == pa.list_(pa.int32())
+    assert [row["c"] for row in rows_of(lists.batches())] == [[1, None, 3], [], None]
+
+
+def test_types_that_the_user_wants(server: PostgresServer) -> None:
+    wide = column(server, "numeric", ["1.5", "1.555"], types={"c": "decimal128(4, 2)"})
+    (scan,) = wide.all_scans()
+    (batch,) = wide.read(wide.units([scan])[0], wide.merge([scan]))
+    assert batch.data.to_pylist() == [{"c": Decimal("1.50")}, {"c": None}]
+    assert [reject.value for reject in batch.rejects] == ["1.555"]
+    with pytest.raises(DataError, match="interval: it cannot be read as timestamp"):
+        column(server, "interval", ["'1 day'"], types={"c": "timestamp"}).schema()
+
+
+# --- what is read, and in which parts
+
+
+def test_a_table_is_cut_by_its_key(server: PostgresServer) -> None:
+    source = Sql(server.url, table="trips", partitions=4)
+    assert [count for _, count in conditions(source)] == [5000] * 4
+    assert source.schema().field("id") == pa.field("id", pa.int32(), nullable=False)
+    origins = [batch.origin for batch in source.batches()]
+    numbers = [n for o in origins if o is not None for n in o.row_numbers(0).tolist()]
+    assert sorted(numbers) == list(range(1, 20001))
+    assert {o.unit for o in origins if o is not None} == {"public.trips"}
+
+
+def test_quantiles_come_from_statistics_where_there_are_any(server: PostgresServer) -> None:
+    server.run(
+        "CREATE TABLE skewed AS SELECT CASE WHEN g <= 9000 THEN g % 100 ELSE g END AS k, g "
+        "FROM generate_series(1, 10000) AS g",
+        "ANALYZE skewed",
+    )
+    source = Sql(server.url, table="skewed", partition_column="k", partitions=10)
+    counts = [count or 0 for _, count in conditions(source)]
+    assert sum(counts) == 10_000
+    assert max(counts) < 2000
+    assert len(counts) == 11
+
+
+@pytest.mark.parametrize("key", ["numeric", "date", "timestamptz", "text", "uuid", "boolean"])
+def test_keys_of_any_type(server: PostgresServer, key: str) -> None:
+    value = {
+        "date": "date '2024-01-01' + g",
+        "timestamptz": "timestamptz '2024-03-10 01:00:00.000001' + g * interval '7 minutes'",
+        "text": "chr(65 + g % 50) || g",
+        "uuid": "md5(g::text)::uuid",
+        "boolean": "g % 3 = 0",
+    }.get(key, f"g::{key} / 7")
+    server.run(
+        "DROP TABLE IF EXISTS keyed",
+        f"CREATE TABLE keyed AS SELECT g, CASE WHEN g % 10 > 0 THEN {value} END AS k "
+        "FROM generate_series(1, 1000) AS g",
+    )
+    source = Sql(server.url, table="keyed", columns=["g"], partition_column="k", partitions=4)
+    found = conditions(source)
+    assert found[-1] == ('"k" IS NULL', 100)
+    assert len(found) == (3 if key == "boolean" else 5)
+    assert sorted(row["g"] for row in rows_of(source.batches())) == list(range(1, 1001))
+
+
+def test_a_table_without_a_key_is_cut_by_pages(server: PostgresServer) -> None:
+    server.run(
+        "CREATE TABLE heap AS SELECT g % 5 AS x, repeat('x', 100) AS y "
+        "FROM generate_series(1, 20000) AS g"
+    )
+    source = Sql(server.url, table="heap", partitions=3)
+    found = conditions(source)
+    assert [text.split(" ")[0] for text, _ in found] == ["ctid"] * 3
+    assert all(6000 < (count or 0) < 7500 for _, count in found)
+    assert len(rows_of(source.batches())) == 20_000
+
+
+def test_names_in_every_writing(server: PostgresServer) -> None:
+    server.run(
+        'CREATE SCHEMA "My Schema"',
+        'CREATE TABLE "My Schema"."Trips" ("Select" int PRIMARY KEY)',
+        'INSERT INTO "My Schema"."Trips" VALUES (1)',
+    )
+    for table in ('"My Schema"."Trips"', "My Schema.Trips"):
+        source = Sql(server.url, table=table, where='"Select" > 0')
+        assert rows_of(source.batches()) == [{"Select": 1}]
+    for table in ("trips", "TRIPS", "public.trips"):
+        assert Sql(server.url, table=table).all_scans()[0].detail.name == "public.trips"
+
+
+def test_a_query_and_its_partitions(server: PostgresServer) -> None:
+    query = "SELECT zone, count(*) AS n, sum(fare) AS total FROM trips GROUP BY 1 -- by zone"
+    source = Sql(server.url, query=query, partition_column="zone", partitions=3)
+    rows = rows_of(source.batches())
+    assert sorted(row["zone"] for row in rows) == [f"zone {n}" for n in range(7)]
+    assert sum(row["n"] for row in rows) == 20_000
+
+
+# --- one moment, whatever happens
+
+
+def test_all_partitions_see_the_moment_of_the_plan(server: PostgresServer) -> None:
+    server.run("CREATE TABLE moving AS SELECT g AS id FROM generate_series(1, 1000) AS g")
+    source = Sql(server.url, table="moving", partition_column="id", partitions=4)
+    (scan,) = source.all_scans()
+    server.run(
+        "DELETE FROM moving WHERE id % 2 = 0",
+        "INSERT INTO moving SELECT g FROM generate_series(2001, 4000) AS g",
+        "VACUUM moving",
+    )
+    schema = source.merge([scan])
+    rows = [row for unit in source.units([scan]) for row in rows_of(source.read(unit, schema))]
+    assert sorted(row["id"] for row in rows) == list(range(1, 1001))
+    assert len(rows_of(source.batches())) == 2500
+
+
+def test_a_single_partition_has_a_snapshot_too(server: PostgresServer) -> None:
+    server.run("CREATE TABLE alone AS SELECT g AS id FROM generate_series(1, 100) AS g")
+    source = Sql(server.url, query="SELECT id FROM alone")
+    (scan,) = source.all_scans()
+    server.run("DELETE FROM alone")
+    (unit,) = source.units([scan])
+    assert len(rows_of(source.read(unit, source.merge([scan])))) == 100
+    assert sql_snapshots._holders == {}
+
+
+def test_a_lost_snapshot_fails_the_job(server: PostgresServer) -> None:
+    source = Sql(server.url, table="trips", partitions=4)
+    (scan,) = source.all_scans()
+    schema, units = source.merge([scan]), source.units([scan])
+    assert rows_of(source.read(units[0], schema))
+    source.release()
+    with pytest.raises(SnapshotLost, match="the connection that held it is closed"):
+        list(source.read(units[1], schema))
+
+
+def cut_at_random(seed: int) -> Callable[[int], int | None]:
+    """Return when to cut: never the connection that plans, and others anywhere, three in four."""
+    chosen = random.Random(seed)
+    return lambda number: (
+        None if number == 0 or chosen.random() < 0.25 else chosen.randrange(100, 400_000)
+    )
+
+
+@pytest.fixture
+def proxied(server: PostgresServer) -> Iterator[Callable[[int], Proxy]]:
+    def make(seed: int) -> Proxy:
+        proxy = Proxy(server.port, cut_at_random(seed))
+        hold_password(url_by(proxy, server), PASSWORD)
+        return proxy
+
+    return make
+
+
+def url_by(proxy: Proxy, server: PostgresServer) -> str:
+    return server.url.replace(str(server.port), str(proxy.port)) + "?sslmode=disable"
+
+
+def test_connections_cut_at_random_moments(
+    server: PostgresServer, proxied: Callable[[int], Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_read, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(sql_read, "ATTEMPTS", 40)
+    cuts = 0
+    for seed in range(5):
+        with proxied(seed) as proxy:
+            source = Sql(url_by(proxy, server), table="trips", partitions=4)
+            rows = rows_of(source.batches(batch_rows=512))
+            cuts += proxy.cuts
+        assert sorted(row["id"] for row in rows) == list(range(1, 20_001))
+    assert cuts >= 20
+
+
+def test_a_server_that_is_killed_fails_the_job_and_publishes_nothing(tmp_path: Path) -> None:
+    with postgres_server() as server:
+        server.run(
+            "CREATE TABLE t AS SELECT g AS id, repeat('x', 500) AS x "
+            "FROM generate_series(1, 50000) AS g"
+        )
+        source = Sql(server.full_url, table="t", partition_column="id", partitions=4)
+        (scan,) = source.all_scans()
+        schema, units = source.merge([scan]), source.units([scan])
+        reading = source.read(units[0], schema, batch_rows=100)
+        next(reading)
+        server.stop(signal.SIGQUIT)
+        server.start()
+        # What the client has already received may still come.
+        with pytest.raises(BeamTFRecordError, match="run the job again"):
+            rows_of([*reading, *source.read(units[1], schema)])
+        source.release()
+        bt.write(
+            server.full_url,
+            tmp_path / "out",
+            source_options={"table": "t", "partition_column": "id", "partitions": 4},
+        )
+        assert bt.Manifest.load(tmp_path / "out").examples == 50_000
+
+
+def test_a_backend_that_is_ended_is_asked_again(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_read, "FIRST_PAUSE_S", 0.001)
+    source = Sql(server.url, table="trips", partitions=2)
+    (scan,) = source.all_scans()
+    schema, units = source.merge([scan]), source.units([scan])
+    reading = source.read(units[0], schema, batch_rows=100)
+    first = next(reading)
+    # All but the one that holds the snapshot, which is idle in its transaction.
+    server.run(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'active' "
+        "AND application_name = 'beam_tfrecord'"
+    )
+    rows = rows_of([first, *reading])
+    assert sorted(row["id"] for row in rows) == list(range(1, 10_001))
+    source.release()
+
+
+# --- whole jobs, and complaints
+
+
+def test_a_job_is_the_same_however_the_table_is_cut(server: PostgresServer, tmp_path: Path) -> None:
+    for partitions in (1, 5):
+        bt.write(
+            server.url,
+            tmp_path / str(partitions),
+            shards=3,
+            source_options={"table": "trips", "partitions": partitions},
+        )
+    assert shards_of(tmp_path / "1") == shards_of(tmp_path / "5")
+    manifest = bt.Manifest.load(tmp_path / "1")
+    assert manifest.source == {
+        "kind": "sql",
+        "files": [{"path": "postgresql://127.0.0.1/postgres", "bytes": 0}],
+        "table": "trips",
+        "snapshot": "one snapshot",
+    }
+    assert sql_snapshots._holders == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("tester@", "tester:wrong@"), "cannot log in to .*: password authentication failed"),
+        (("tester@", "nobody:x@"), "cannot log in to .*: password authentication failed"),
+        (("/postgres", "/nodb"), 'cannot read .*/nodb: database "nodb" does not exist'),
+        (("127.0.0.1", "nohost.invalid"), "could not translate host name"),
+        (("127.0.0.1:", f"127.0.0.1:{free_port()}/x?"), "cannot reach .*: .*Connection refused"),
+    ],
+)
+def test_a_database_that_cannot_be_had(
+    server: PostgresServer, change: tuple[str, str], message: str
+) -> None:
+    url = server.url.replace(*change)
+    if "wrong" not in url and "nobody" not in url:
+        hold_password(url, PASSWORD)
+    started = time.monotonic()
+    try:
+        with pytest.raises(UsageError, match=message) as caught:
+            Sql(url, table="trips").all_scans()
+    finally:
+        hold_password(server.url, PASSWORD)
+    assert time.monotonic() - started < 10
+    assert "\n" not in str(caught.value)
+    assert PASSWORD not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"table": "trip"}, r"table 'trip' is not in .*: did you mean 'public\.trips'\?"),
+        ({"table": "a b; drop table trips"}, "table 'a b; drop table trips' is not in"),
+        ({"table": "trips", "where": "nope = 1"}, 'column "nope" does not exist'),
+        ({"query": "SELEC 1"}, "syntax error at or near .*the query has to be one SELECT"),
+        ({"query": "DELETE FROM trips RETURNING id"}, "the query has to be one SELECT"),
+        (
+            {"query": "SELECT pg_sleep(60)::text AS a", "statement_timeout_s": 0.3},
+            "ran into the time limit .*: raise --statement-timeout",
+        ),
+        ({"query": "SELECT 1 AS a, 2 AS a"}, "the query has 2 columns named 'a'"),
+        ({"table": "trips", "session_init": ["SET nope TO 1"]}, "unrecognized configuration"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(
+    server: PostgresServer, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BeamTFRecordError, match=message) as caught:
+        Sql(server.url, **options).all_scans()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_query_cannot_write(server: PostgresServer) -> None:
+    server.run("CREATE SEQUENCE counter")
+    with pytest.raises(UsageError, match="read-only transaction"):
+        Sql(server.url, query="SELECT nextval('counter') AS n", partitions=1).all_scans()
+
+
+def test_a_missing_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
+    with pytest.raises(UsageError, match=r"pip install 'beam-tfrecord\[postgres\]'"):
+        Sql("postgresql://host/db", table="t").all_scans()
+
+
+def test_a_drop_while_planning_is_no_trace(server: PostgresServer) -> None:
+    with Proxy(server.port, lambda number: 600) as proxy:
+        url = url_by(proxy, server)
+        hold_password(url, PASSWORD)
+        with pytest.raises(UsageError, match=r"cannot reach postgresql://127\.0\.0\.1/postgres: "):
+            Sql(url, table="trips").all_scans()
+
+
+def test_lost_connections_are_told_from_mistakes(server: PostgresServer) -> None:
+    engine = Sql(server.url, table="trips").engine
+    with engine.connect() as connection, pytest.raises(ConnectionLost):
+        connection.fetch("SELECT pg_terminate_backend(pg_backend_pid())")

@@ -1,0 +1,318 @@
+"""SQLite: its types value by value, and the one moment that all partitions see."""
+
+from __future__ import annotations
+
+import datetime
+import sqlite3
+import subprocess
+import sys
+import threading
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import DataError, RejectedRows, UsageError
+from beam_tfrecord.sources.sql import Sql
+from beam_tfrecord.sources.sql_sqlite_types import declared_type
+from tests.sources.made_sql import make_database, rows_of
+
+INT64 = (-(2**63), 2**63 - 1)
+US = pa.timestamp("us")
+
+# Declared type, Arrow type, what is stored, and what comes out.
+EXACT: list[tuple[str, pa.DataType, list[Any], list[Any]]] = [
+    ("INTEGER", pa.int64(), [*INT64, 0], [*INT64, 0]),
+    ("TINYINT", pa.int64(), [255, -1], [255, -1]),
+    ("UNSIGNED BIG INT", pa.int64(), [2**63 - 1], [2**63 - 1]),
+    ("REAL", pa.float64(), [1e308, -5e-324, float("inf"), 3], [1e308, -5e-324, float("inf"), 3.0]),
+    ("DOUBLE PRECISION", pa.float64(), [0.1], [0.1]),
+    ("NUMERIC", pa.float64(), [2**53, 0.5], [2.0**53, 0.5]),
+    ("VARCHAR(3)", pa.string(), ["", "longer", "naïve 🦊", "7"], ["", "longer", "naïve 🦊", "7"]),
+    ("CLOB", pa.string(), ["x\0y"], ["x\0y"]),
+    ("BLOB", pa.binary(), [b"", b"\0\xff"], [b"", b"\0\xff"]),
+    ("BOOLEAN", pa.bool_(), [0, 1, "1"], [False, True, True]),
+    (
+        "DECIMAL(10,2)",
+        pa.decimal128(10, 2),
+        [12345678.91, -0.01, 5, "99999999.99"],
+        [Decimal("12345678.91"), Decimal("-0.01"), Decimal("5.00"), Decimal("99999999.99")],
+    ),
+    ("NUMERIC(5)", pa.decimal128(5, 0), [12345], [Decimal(12345)]),
+    (
+        "DATE",
+        pa.date32(),
+        ["0001-01-01", "1582-10-10", "9999-12-31"],
+        [datetime.date(1, 1, 1), datetime.date(1582, 10, 10), datetime.date(9999, 12, 31)],
+    ),
+    (
+        "TIMESTAMP",
+        US,
+        ["2024-03-10 02:30:00.123456", "0001-01-01T00:00:00"],
+        [datetime.datetime(2024, 3, 10, 2, 30, 0, 123456), datetime.datetime(1, 1, 1)],
+    ),
+    ("DATETIME", US, ["9999-12-31 23:59:59"], [datetime.datetime(9999, 12, 31, 23, 59, 59)]),
+    ("TIME", pa.time64("us"), ["23:59:59.999999"], [datetime.time(23, 59, 59, 999999)]),
+    ("JSON", pa.string(), ['{"a": [1]}'], ['{"a": [1]}']),
+    ("UUID", pa.string(), ["a0eebc99"], ["a0eebc99"]),
+    # No type is declared: that of all values.
+    ("", pa.int64(), [1, 2], [1, 2]),
+    ("", pa.float64(), [1, 2.5], [1.0, 2.5]),
+    ("", pa.string(), ["x"], ["x"]),
+    ("", pa.binary(), [b"x"], [b"x"]),
+    ("", pa.null(), [], []),
+]
+
+
+def column(path: Path, declared: str, values: list[Any], **options: Any) -> Sql:
+    """Return the source of a table of one column, with a null at its end."""
+    make_database(
+        path / "a.db",
+        f"CREATE TABLE t (id INTEGER PRIMARY KEY, c {declared})",
+        rows=[*enumerate(values), (len(values), None)],
+    )
+    return Sql(path / "a.db", table="t", columns=["c"], **options)
+
+
+@pytest.mark.parametrize(("declared", "arrow", "stored", "expected"), EXACT)
+def test_values_come_back_exactly(
+    tmp_path: Path, declared: str, arrow: pa.DataType, stored: list[Any], expected: list[Any]
+) -> None:
+    source = column(tmp_path, declared, stored)
+    assert source.schema() == pa.schema([("c", arrow)])
+    assert [row["c"] for row in rows_of(source.batches())] == [*expected, None]
+
+
+# Declared type, a value that fits, one that does not, and what is said of it.
+MISFITS: list[tuple[str, Any, Any, str]] = [
+    ("INTEGER", 1, "abc", "is text 'abc' where INTEGER is read as int64: pass --types c=text"),
+    ("INTEGER", 1, 1.5, "is real '1.5' where INTEGER is read as int64"),
+    ("INTEGER", 1, b"\xff", "is blob 'ff'"),
+    ("REAL", 0.5, "x", "is text 'x' where REAL is read as double"),
+    ("NUMERIC", 1, 2**53 + 1, "is integer '9007199254740993' where NUMERIC is read as double"),
+    ("TEXT", "x", b"y", "is blob '79' where TEXT is read as string"),
+    ("BLOB", b"x", "y", "is text 'y' where BLOB is read as binary"),
+    ("BOOLEAN", 1, 2, "is integer '2' where BOOLEAN is read as bool"),
+    ("DECIMAL(4,2)", 1.25, 1.255, "is real '1.255' where DECIMAL(4,2) is read as decimal128(4, 2)"),
+    ("DECIMAL(4,2)", 1, 100, "is integer '100'"),
+    ("DATE", "2024-01-31", "2024-02-31", "is text '2024-02-31'"),
+    ("DATE", "2024-01-31", 19723, "is integer '19723' where DATE is read as date32[day]"),
+    ("TIMESTAMP", "2024-01-01 00:00:00", "2024-01-01 00:00:00.1234567", "is text"),
+    ("TIMESTAMP", "2024-01-01 00:00:00", "2024-01-01T00:00:00+05:00", "is text"),
+    ("TIME", "12:00:00", "24:00:00", "is text '24:00:00'"),
+]
+
+
+@pytest.mark.parametrize(("declared", "good", "bad", "message"), MISFITS)
+def test_a_value_of_another_type_is_a_reject(
+    tmp_path: Path, declared: str, good: Any, bad: Any, message: str
+) -> None:
+    source = column(tmp_path, declared, [good, bad, good])
+    (scan,) = source.all_scans()
+    (batch,) = source.read(source.units([scan])[0], source.merge([scan]))
+    (reject,) = batch.rejects
+    assert (reject.unit, reject.row, reject.column, reject.code) == ("t", 1, "c", "bad-value")
+    assert reject.message.startswith(f"column 'c' of t where id is 1 {message}")
+    assert batch.data.column(0).null_count == 1
+    assert batch.num_rows == 3
+    assert batch.origin is not None
+    assert batch.origin.row_numbers(3).tolist() == [0, 2, 3]
+
+
+def test_rejects_reach_the_budget(tmp_path: Path) -> None:
+    source = column(tmp_path, "INTEGER", [1, "abc", 3])
+    options = {"table": "t"}
+    with pytest.raises(RejectedRows, match="column 'c' of t where id is 1 is text 'abc'"):
+        bt.write(source.paths, tmp_path / "out", source_options=options)
+    manifest = bt.write(source.paths, tmp_path / "out", max_rejects=1, source_options=options)
+    assert (manifest.examples, manifest.rejects["rows"]) == (3, 1)
+
+
+def test_mixed_values_are_text_where_asked(tmp_path: Path) -> None:
+    source = column(tmp_path, "INTEGER", [1, "abc", 0.1, INT64[0]], types={"c": "text"})
+    found = [row["c"] for row in rows_of(source.batches())]
+    assert found == ["1", "abc", "0.1", str(INT64[0]), None]
+
+
+def test_an_untyped_column_of_several_kinds_is_refused(tmp_path: Path) -> None:
+    source = column(tmp_path, "", [1, "abc"])
+    message = "column 'c' of t is untyped: it holds values of several kinds: pass --types c=text"
+    with pytest.raises(DataError, match=message):
+        source.schema()
+
+
+def test_text_that_is_no_unicode_is_told(tmp_path: Path) -> None:
+    make_database(
+        tmp_path / "a.db",
+        "CREATE TABLE t (c TEXT)",
+        "INSERT INTO t VALUES (CAST(x'ff41' AS TEXT))",
+    )
+    with pytest.raises(DataError, match=r"column 'c' in a\.db .* not UTF-8: pass --types c=bytes"):
+        list(Sql(tmp_path / "a.db", table="t").batches())
+    source = Sql(tmp_path / "a.db", table="t", types={"c": "bytes"})
+    assert rows_of(source.batches()) == [{"c": b"\xffA"}]
+
+
+def test_declared_types_of_decimals_beyond_arrow() -> None:
+    assert declared_type("DECIMAL(38,38)") == pa.decimal128(38, 38)
+    assert declared_type("DECIMAL(39,2)") == pa.string()
+    assert declared_type("decimal(3,5)") == pa.string()
+    assert declared_type("GEOMETRY") is None
+
+
+def test_names_of_every_kind(tmp_path: Path) -> None:
+    make_database(
+        tmp_path / "a.db",
+        'CREATE TABLE "order ""x""" ("select" INTEGER PRIMARY KEY, "a\'b" TEXT)',
+        'INSERT INTO "order ""x""" VALUES (1, \'q\')',
+    )
+    source = Sql(tmp_path / "a.db", table='order "x"', partitions=2)
+    assert rows_of(source.batches()) == [{"select": 1, "a'b": "q"}]
+
+
+def test_views_and_tables_without_rowid(tmp_path: Path) -> None:
+    path = make_database(
+        tmp_path / "a.db",
+        "CREATE TABLE t (a TEXT, b INTEGER, PRIMARY KEY (a, b)) WITHOUT ROWID",
+        "CREATE VIEW v AS SELECT b, a FROM t WHERE b > 1",
+        rows=[(f"k{n % 3}", n) for n in range(9)],
+    )
+    keyed = Sql(path, table="t", partitions=3)
+    assert sorted(row["b"] for row in rows_of(keyed.batches())) == list(range(9))
+    assert len(keyed.all_scans()[0].detail.partitions) > 1
+    keyed.release()
+    seen = rows_of(Sql(path, table="v", partitions=3).batches())
+    assert sorted(row["b"] for row in seen) == list(range(2, 9))
+
+
+# --- one moment
+
+
+def grown(path: Path, *, journal: str) -> sqlite3.Connection:
+    """Return a connection that can write to a table of 1000 rows."""
+    make_database(
+        path,
+        f"PRAGMA journal_mode={journal}",
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, x INTEGER)",
+        rows=[(i, 0) for i in range(1000)],
+    )
+    return sqlite3.connect(path, timeout=0.1)
+
+
+def test_all_partitions_see_the_moment_of_the_plan(tmp_path: Path) -> None:
+    writer = grown(tmp_path / "a.db", journal="wal")
+    source = Sql(tmp_path / "a.db", table="t", partitions=4)
+    (scan,) = source.all_scans()
+    for statement in (
+        "DELETE FROM t WHERE id % 3 = 0",
+        "UPDATE t SET x = 1",
+        "INSERT INTO t SELECT id + 5000, 2 FROM t",
+    ):
+        writer.execute(statement)
+    writer.commit()
+    writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    schema = source.merge([scan])
+    rows = [row for unit in source.units([scan]) for row in rows_of(source.read(unit, schema))]
+    assert rows == [{"id": i, "x": 0} for i in range(1000)]
+    assert len(rows_of(source.batches())) == 2 * 666
+
+
+def test_one_partition_is_of_the_moment_it_is_read(tmp_path: Path) -> None:
+    writer = grown(tmp_path / "a.db", journal="wal")
+    source = Sql(tmp_path / "a.db", table="t", partitions=1)
+    (scan,) = source.all_scans()
+    writer.execute("DELETE FROM t WHERE id >= 10")
+    writer.commit()
+    (unit,) = source.units([scan])
+    rows = rows_of(source.read(unit, source.merge([scan])))
+    assert [row["id"] for row in rows] == list(range(10))
+
+
+def test_a_job_among_writers_is_of_one_moment(tmp_path: Path) -> None:
+    writer = grown(tmp_path / "a.db", journal="wal")
+    writer.close()
+    done = threading.Event()
+    totals: list[int] = []
+
+    def write() -> None:
+        # Every commit moves one from a row to another: the sum of a moment is always 0.
+        with sqlite3.connect(tmp_path / "a.db", timeout=5) as connection:
+            number = 0
+            while not done.is_set():
+                connection.execute("UPDATE t SET x = x + 1 WHERE id = ?", (number % 1000,))
+                connection.execute("UPDATE t SET x = x - 1 WHERE id = ?", (number * 7 % 1000,))
+                connection.commit()
+                number += 1
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for _ in range(5):
+            source = Sql(tmp_path / "a.db", table="t", partitions=7)
+            totals.append(sum(row["x"] for row in rows_of(source.batches())))
+    finally:
+        done.set()
+        thread.join()
+    assert totals == [0] * 5
+
+
+def test_writers_wait_where_there_is_no_log(tmp_path: Path) -> None:
+    writer = grown(tmp_path / "a.db", journal="delete")
+    source = Sql(tmp_path / "a.db", table="t", partitions=4)
+    source.all_scans()
+    writer.execute("UPDATE t SET x = 1")
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        writer.commit()
+    source.release()
+    writer.commit()
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"nope\.db': no such file: check the path"):
+        Sql(f"sqlite:///{tmp_path}/nope.db", table="t").all_scans()
+    (tmp_path / "x.db").write_bytes(b"no database at all" * 100)
+    with pytest.raises(DataError, match=r"cannot read x\.db: file is not a database"):
+        Sql(tmp_path / "x.db", table="t").all_scans()
+
+
+def test_a_long_statement_is_given_up(tmp_path: Path) -> None:
+    path = make_database(tmp_path / "a.db", "CREATE TABLE t (x)")
+    endless = "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
+    source = Sql(path, query=f"SELECT COUNT(*) AS n FROM ({endless})", statement_timeout_s=0.2)
+    with pytest.raises(DataError, match=r"a\.db ran into the time limit: raise --statement-time"):
+        source.all_scans()
+
+
+def test_statements_at_the_start_of_a_session(tmp_path: Path) -> None:
+    path = make_database(tmp_path / "a.db", "CREATE TABLE t (x TEXT)", rows=[("A",), ("a",)])
+    options = {"table": "t", "where": "x LIKE 'a'"}
+    assert len(rows_of(Sql(path, **options).batches())) == 2
+    session = ["PRAGMA case_sensitive_like=ON"]
+    assert rows_of(Sql(path, session_init=session, **options).batches()) == [{"x": "a"}]
+
+
+@pytest.mark.parametrize("form", ["{}", "sqlite:///{}", "sqlite:{}"])
+def test_ways_to_name_a_file(tmp_path: Path, form: str) -> None:
+    path = make_database(tmp_path / "a b%.db", "CREATE TABLE t (x INTEGER)", rows=[(1,)])
+    text = str(path) if form == "{}" else str(path).replace("%", "%25")
+    assert rows_of(Sql(form.format(text), table="t").batches()) == [{"x": 1}]
+
+
+def test_another_sqlite_in_the_process_does_no_harm(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    path = make_database(
+        tmp_path / "x.db", "CREATE TABLE t (a INTEGER PRIMARY KEY)", rows=[(1,), (2,)]
+    )
+    # TensorFlow makes its own copy of SQLite visible to all libraries that come after it.
+    code = (
+        "import sys, tensorflow; import beam_tfrecord as bt; "
+        "print([row for batch in bt.ReadFromSql(sys.argv[1], table='t').batches() "
+        "for row in batch.rows()])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, f"sqlite:///{path}"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "[{'a': 1}, {'a': 2}]\n")

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import dataclasses
+import gc
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from beam_tfrecord.storage import gcs, objects, s3
+from tests.emulators.proxy import Faults, failing_proxy
+from tests.emulators.servers import amazon_server, google_emulator, google_server
+
+_NUMBERS = itertools.count()
+STORES = ("gs", "s3")
+
+
+@dataclasses.dataclass(frozen=True)
+class Store:
+    """A bucket of an emulator, reached through a proxy that can be told to fail.
+
+    Attributes:
+        url: Of the bucket.
+        faults: Of the proxy.
+        environment: How a process of its own reaches it.
+    """
+
+    url: str
+    faults: Faults
+    environment: dict[str, str]
+
+    @property
+    def scheme(self) -> str:
+        """``gs`` or ``s3``."""
+        return self.url.partition("://")[0]
+
+
+@pytest.fixture(scope="session")
+def endpoints() -> Iterator[dict[str, tuple[str, Faults]]]:
+    """Proxies by scheme."""
+    pytest.importorskip("google.cloud.storage")
+    pytest.importorskip("boto3")
+    pytest.importorskip("moto")
+    if google_emulator() is None:
+        pytest.skip("fake-gcs-server is not installed")
+    with (
+        google_server() as google,
+        amazon_server() as amazon,
+        failing_proxy(google) as to_google,
+        failing_proxy(amazon) as to_amazon,
+    ):
+        yield {"gs": to_google, "s3": to_amazon}
+
+
+@pytest.fixture(params=STORES)
+def store(
+    request: pytest.FixtureRequest,
+    endpoints: dict[str, tuple[str, Faults]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Store]:
+    """An empty bucket of each store."""
+    yield empty_bucket(request.param, endpoints, monkeypatch)
+    close_clients(request.param)
+
+
+@pytest.fixture
+def google_store(
+    endpoints: dict[str, tuple[str, Faults]], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Store]:
+    """An empty bucket of Google's."""
+    yield empty_bucket("gs", endpoints, monkeypatch)
+    close_clients("gs")
+
+
+def empty_bucket(
+    scheme: str, endpoints: dict[str, tuple[str, Faults]], monkeypatch: pytest.MonkeyPatch
+) -> Store:
+    """Return an empty bucket; temporary failures are tried again at once."""
+    url, faults = endpoints[scheme]
+    faults.clear()
+    environment = {
+        "gs": {"STORAGE_EMULATOR_HOST": url},
+        "s3": {
+            "AWS_ENDPOINT_URL": url,
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        },
+    }[scheme]
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(objects, "FIRST_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr(objects, "RETRY_SECONDS", 5.0)
+    monkeypatch.setattr(s3, "ATTEMPTS", 4)
+    bucket = f"bucket-{next(_NUMBERS)}"
+    if scheme == "s3":
+        s3._client().create_bucket(Bucket=bucket)
+    else:
+        gcs._client().create_bucket(bucket)
+    faults.clear()
+    return Store(f"{scheme}://{bucket}", faults, {**os.environ, **environment})
+
+
+def give_up_soon(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let temporary failures be told after a moment."""
+    close_clients(scheme)
+    monkeypatch.setattr(objects, "RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(s3, "ATTEMPTS", 2)
+
+
+def close_clients(scheme: str) -> None:
+    """Close the connections of a client, and let the next one have the settings of its time."""
+    module = {"gs": gcs, "s3": s3}[scheme]
+    module._client().close()
+    module._client_of.cache_clear()
+    gc.collect()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let connections be dropped: clients forget those of answers that they ask for again."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))

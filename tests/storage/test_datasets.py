@@ -1,0 +1,371 @@
+"""Whole jobs on object stores: the same files as on a local disk, and the same guarantees."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord import storage
+from beam_tfrecord.errors import StorageError, TargetExists, UsageError
+from beam_tfrecord.storage.object_files import ObjectWriter
+from beam_tfrecord.storage.object_lease import this_process
+from tests.cli_stand_ins import run
+from tests.storage.conftest import Store, give_up_soon
+
+ROWS = 900
+SPLITS = {"train": 0.8, "test": 0.2}
+
+
+def slow(value: str) -> Any:
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
+def csv_of(part: int) -> bytes:
+    rows = range(part * ROWS // 3, (part + 1) * ROWS // 3)
+    return b"id,name\n" + b"".join(b"%d,n%d\n" % (row, row * row) for row in rows)
+
+
+def parquet_of(part: int) -> bytes:
+    rows = range(part * ROWS // 3, (part + 1) * ROWS // 3)
+    table = pa.table({"id": list(rows), "name": [f"n{row * row}" for row in rows]})
+    sink = io.BytesIO()
+    pq.write_table(table, sink, row_group_size=100)
+    return sink.getvalue()
+
+
+def make_input(root: str, kind: str = "csv") -> str:
+    data = {"csv": csv_of, "parquet": parquet_of}[kind]
+    for part in range(3):
+        storage.make_directory(f"{root}/in")
+        storage.put(f"{root}/in/{part}.{kind}", data(part))
+    # Other tools' temporary files, and files of other kinds.
+    storage.make_directory(f"{root}/in/_tmp")
+    storage.put(f"{root}/in/_tmp/0.{kind}", b"x")
+    storage.put(f"{root}/in/readme.txt", b"x")
+    return f"{root}/in"
+
+
+def dataset_files(directory: str) -> dict[str, bytes]:
+    """Return the files of a dataset but for ``job.json``, which tells of the run."""
+    found = {
+        entry.path.removeprefix(f"{directory}/"): storage.read_bytes(entry.path)
+        for entry in storage.list_files(directory)
+    }
+    del found["job.json"]
+    return found
+
+
+SHUFFLED = {"splits": SPLITS, "shards": 5}
+GZIP = {"splits": SPLITS, "compression": "gzip"}
+IN_ORDER = {"shuffle": False}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("csv", SHUFFLED),
+        ("parquet", IN_ORDER),
+        pytest.param("csv", GZIP, marks=pytest.mark.slow),
+        pytest.param("csv", IN_ORDER, marks=pytest.mark.slow),
+        pytest.param("parquet", SHUFFLED, marks=pytest.mark.slow),
+        pytest.param("parquet", GZIP, marks=pytest.mark.slow),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)
+def test_a_dataset_is_the_same_as_on_a_local_disk(
+    store: Store, tmp_path: Path, kind: str, options: dict[str, object]
+) -> None:
+    bt.write(make_input(str(tmp_path), kind), str(tmp_path / "out"), **options)
+    bt.write(make_input(store.url, kind), f"{store.url}/out/", **options)
+    assert dataset_files(f"{store.url}/out") == dataset_files(str(tmp_path / "out"))
+
+
+@pytest.mark.slow
+def test_inputs_and_output_may_be_on_different_filesystems(store: Store, tmp_path: Path) -> None:
+    bt.write(make_input(str(tmp_path)), str(tmp_path / "out"))
+    bt.write(make_input(store.url), str(tmp_path / "from-store"))
+    bt.write(str(tmp_path / "in"), f"{store.url}/to-store")
+    expected = dataset_files(str(tmp_path / "out"))
+    assert dataset_files(str(tmp_path / "from-store")) == expected
+    assert dataset_files(f"{store.url}/to-store") == expected
+
+
+def test_a_dataset_is_read_back(store: Store) -> None:
+    bt.write(f"{make_input(store.url)}/*.csv", f"{store.url}/out", splits=SPLITS)
+    dataset = bt.load(f"{store.url}/out")
+    expected = [{"id": row, "name": f"n{row * row}"} for row in range(ROWS)]
+    assert sorted(dataset.rows(), key=lambda row: row["id"]) == expected
+    assert sorted(dataset.numpy()["id"].tolist()) == list(range(ROWS))
+    assert len(bt.load(f"{store.url}/out", split="test")) == dataset.splits["test"]
+
+
+def test_a_bucket_may_be_the_output(store: Store, tmp_path: Path) -> None:
+    bt.write(make_input(str(tmp_path)), store.url)
+    assert len(bt.load(store.url)) == ROWS
+    assert bt.verify(f"{store.url}/").faults == ()
+
+
+def test_tensorflow_gets_the_examples(store: Store) -> None:
+    pytest.importorskip("tensorflow")
+    bt.write(make_input(store.url), f"{store.url}/out", splits=SPLITS, shards=4)
+    dataset = bt.load(f"{store.url}/out")
+    expected = [row["id"] for row in dataset.rows()]
+    assert [int(row["id"]) for row in dataset.tf()] == expected
+    mixed = [int(row["id"]) for row in dataset.tf(shuffle=True, seed=1)]
+    assert sorted(mixed) == sorted(expected)
+    assert mixed != expected
+
+
+def test_commands_read_a_dataset(store: Store) -> None:
+    out = f"{store.url}/out"
+    wrote = run("write", make_input(store.url), out, "--split", "train=0.8,test=0.2")
+    assert wrote.exit_code == 0, wrote.output
+    assert "wrote 900 rows in 2 splits, 2 shards" in wrote.stderr
+    assert run("verify", out).exit_code == 0
+    assert json.loads(run("show", out, "--json").stdout)["path"] == out
+    rows = [json.loads(line) for line in run("head", out, "-n", "3", "--json").stdout.splitlines()]
+    assert len(rows) == 3
+    assert all(row["name"] == f"n{row['id'] ** 2}" for row in rows)
+    again = run("write", f"{store.url}/in", out, "--split", "train=0.8,test=0.2")
+    assert again.exit_code == 0
+    assert f"{out} already holds this dataset: nothing to do" in again.stderr
+    assert run("diff", out, out).exit_code == 0
+
+
+def test_rejects_are_told(store: Store) -> None:
+    storage.put(f"{store.url}/in.csv", b"a\n1\nx\n3\n")
+    schema, out = f"{store.url}/schema.json", f"{store.url}/out"
+    storage.put(schema, b'{"features": [{"name": "a", "type": "int64"}]}')
+    over = run("write", f"{store.url}/in.csv", out, "--schema", schema)
+    assert over.exit_code == 1
+    assert not storage.exists(f"{out}/manifest.json")
+    options = ["--schema", schema, "--max-rejects", "1"]
+    wrote = run("write", f"{store.url}/in.csv", out, *options)
+    assert wrote.exit_code == 0, wrote.stderr
+    assert sorted(row["a"] for row in bt.load(out).rows()) == [1, 3]
+    assert storage.exists(f"{out}/rejects/rejects-00000.parquet")
+    verified = run("verify", out)
+    assert verified.exit_code == 0, verified.output
+
+
+@pytest.mark.parametrize("prefix", ["out/part", "out/"])
+def test_a_pipeline_writes_to_a_store(store: Store, prefix: str) -> None:
+    import apache_beam as beam
+
+    make_input(store.url)
+    with bt.pipeline() as root:
+        batches = root | bt.ReadFromCsv(f"{store.url}/in/*.csv")
+        paths = batches | bt.WriteToTFRecord(f"{store.url}/{prefix}", num_shards=2)
+        paths | beam.Map(lambda path: None if storage.exists(path) else 1 / 0)
+    dataset = bt.load(f"{store.url}/{prefix}")
+    assert sorted(row["id"] for row in dataset.rows()) == list(range(ROWS))
+
+
+def test_damage_is_found(store: Store) -> None:
+    manifest = bt.write(make_input(store.url), f"{store.url}/out", splits=SPLITS)
+    path = f"{store.url}/out/{manifest.shards[0].path}"
+    data = bytearray(storage.read_bytes(path))
+    data[len(data) // 2] ^= 1
+    storage.put(path, bytes(data))
+    verified = run("verify", f"{store.url}/out")
+    assert verified.exit_code == 1
+    assert manifest.shards[0].path in verified.output
+    storage.remove(path)
+    verified = run("verify", f"{store.url}/out")
+    assert verified.exit_code == 1
+    assert "the file is missing" in verified.output
+
+
+def test_another_dataset_is_replaced_only_when_asked(store: Store, tmp_path: Path) -> None:
+    inputs, out = make_input(store.url), f"{store.url}/out"
+    bt.write(inputs, out, splits=SPLITS, shards=7, compression="gzip")
+    storage.put(f"{out}/notes.txt", b"not ours")
+    before = dataset_files(out)
+    with pytest.raises(TargetExists, match="already holds another dataset: pass --overwrite"):
+        bt.write(inputs, out, shards=2)
+    assert dataset_files(out) == before
+    bt.write(inputs, out, shards=2, overwrite=True)
+    bt.write(make_input(str(tmp_path)), str(tmp_path / "out"), shards=2)
+    expected = dataset_files(str(tmp_path / "out")) | {"notes.txt": b"not ours"}
+    assert dataset_files(out) == expected
+
+
+def test_the_same_job_again_writes_nothing(store: Store) -> None:
+    inputs, out = make_input(store.url), f"{store.url}/out"
+    first = bt.write(inputs, out)
+    store.faults.clear()
+    assert bt.write(inputs, out) == first
+    writes = [r for r in store.faults.requests if r.startswith(("PUT", "POST", "DELETE"))]
+    assert writes == []
+
+
+@pytest.mark.slow
+def test_an_edited_input_is_not_the_same(store: Store) -> None:
+    inputs, out = make_input(store.url), f"{store.url}/out"
+    bt.write(inputs, out)
+    storage.put(f"{inputs}/0.csv", csv_of(0).replace(b"n81", b"m81"))
+    with pytest.raises(TargetExists, match="was edited"):
+        bt.write(inputs, out)
+
+
+def test_a_second_job_is_refused(store: Store) -> None:
+    inputs, out = make_input(store.url), f"{store.url}/out"
+    with storage.lease(out):
+        refused = run("write", inputs, out)
+    assert refused.exit_code == 2
+    assert refused.stderr.count("\n") == 1
+    assert f"another job is writing to '{out}'" in refused.stderr
+    assert storage.list_names(out) == []
+
+
+def test_a_job_whose_lease_is_stolen_publishes_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, out = make_input(store.url), f"{store.url}/out"
+    thief = dataclasses.replace(this_process(), machine="elsewhere").dumps()
+    stolen = []
+    close = ObjectWriter.close
+
+    def steal_before_the_first_shard(writer: ObjectWriter) -> None:
+        if "/shard-" in writer._path and not stolen:
+            stolen.append(writer._path)
+            storage.put(f"{out}/.lock", thief)
+        close(writer)
+
+    monkeypatch.setattr(ObjectWriter, "close", steal_before_the_first_shard)
+    with pytest.raises(StorageError, match="another job has taken the output over"):
+        bt.write(inputs, out)
+    assert stolen
+    assert [name for name in storage.list_names(out) if not name.startswith(".")] == []
+    assert storage.read_bytes(f"{out}/.lock") == thief
+
+
+@pytest.mark.parametrize("fault", ["503", *map(slow, ("lose", "reset"))])
+def test_failures_on_the_way_are_not_seen(store: Store, tmp_path: Path, fault: str) -> None:
+    bt.write(make_input(str(tmp_path)), str(tmp_path / "out"), splits=SPLITS)
+    inputs = make_input(store.url)
+    for method in ("GET", "PUT", "POST", "HEAD", "DELETE"):
+        store.faults.plan(rf"^{method} .*(in|out)(/|%2F|\b)", fault)
+    bt.write(inputs, f"{store.url}/out", splits=SPLITS)
+    assert dataset_files(f"{store.url}/out") == dataset_files(str(tmp_path / "out"))
+
+
+def test_a_store_that_stays_away_is_one_line(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, out = make_input(store.url), f"{store.url}/out"
+    give_up_soon(store.scheme, monkeypatch)
+    store.faults.plan(r"(shard-|out%2F\.tmp.*shard)", "503", times=10_000)
+    store.faults.plan(r"^POST /upload", "503", times=10_000)
+    failed = run("write", inputs, out)
+    assert failed.exit_code == 1
+    assert failed.stderr.count("\n") == 1, failed.stderr
+    assert f"'{out}" in failed.stderr
+    store.faults.clear()
+    assert not storage.exists(f"{out}/manifest.json")
+    again = run("write", inputs, out)
+    assert again.exit_code == 0, again.stderr
+    assert sorted(row["id"] for row in bt.load(out).rows()) == list(range(ROWS))
+
+
+def test_a_missing_bucket_is_one_line(store: Store) -> None:
+    inputs, nowhere = make_input(store.url), f"{store.scheme}://no-such-bucket"
+    for arguments in ([inputs, f"{nowhere}/out"], [f"{nowhere}/in/*.csv", f"{store.url}/out"]):
+        failed = run("write", *arguments)
+        assert failed.exit_code == 2
+        assert failed.stderr.count("\n") == 1
+        assert f"there is no bucket '{nowhere}'" in failed.stderr
+    shown = run("show", f"{nowhere}/out")
+    assert shown.exit_code == 2
+    assert f"there is no bucket '{nowhere}'" in shown.stderr
+    shown = run("show", f"{store.url}/in")
+    assert shown.exit_code == 2
+    assert f"no dataset at '{store.url}/in'" in shown.stderr
+
+
+def test_what_is_not_permitted_is_one_line(store: Store) -> None:
+    inputs = make_input(store.url)
+    store.faults.plan("^(PUT|POST)", "403", times=10_000)
+    failed = run("write", inputs, f"{store.url}/out")
+    assert failed.exit_code == 1
+    assert failed.stderr.count("\n") == 1
+    assert "the store does not permit it: check the credentials" in failed.stderr
+
+
+def test_inputs_that_are_not_there_are_named(store: Store) -> None:
+    make_input(store.url)
+    for path in ("in/*.tsv", "out/", "in/9.csv"):
+        with pytest.raises(UsageError, match="cannot read"):
+            bt.write(f"{store.url}/{path}", f"{store.url}/out", from_="csv")
+
+
+def kill_at(store: Store, pattern: str, *options: str, skip: int = 0) -> bool:
+    """Run a job that is killed while a request waits for its answer; tell whether it came to it."""
+    store.faults.plan(pattern, "hang", skip=skip)
+    job = [f"{store.url}/in", f"{store.url}/out", "--split", "train=0.8,test=0.2", *options]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "beam_tfrecord", "write", *job],
+        env=store.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + 120
+    while store.faults.left() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.02)
+    process.kill()
+    _, told = process.communicate()
+    reached = not store.faults.left()
+    assert reached or process.returncode == 0, told
+    store.faults.clear()
+    return reached
+
+
+def test_a_killed_job_goes_on_where_it_was(store: Store, tmp_path: Path) -> None:
+    out = f"{store.url}/out"
+    bt.write(make_input(str(tmp_path)), str(tmp_path / "out"), splits=SPLITS)
+    make_input(store.url)
+    # In the middle of publishing: the answer to the copy of a shard never comes.
+    assert kill_at(store, r"(rewriteTo|^PUT [^?]*/out/(train|test)-)")
+    assert not storage.exists(f"{out}/manifest.json")
+    bt.write(f"{store.url}/in", out, splits=SPLITS)
+    assert dataset_files(out) == dataset_files(str(tmp_path / "out"))
+    assert json.loads(storage.read_bytes(f"{out}/job.json"))["attempts"] == 2
+    # What was done before is not done again: no run is written. Google's requests name no object.
+    if store.scheme == "s3":
+        assert not [r for r in store.faults.requests if r.startswith("PUT") and "/run-" in r]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_job_killed_at_any_request_leaves_a_dataset_or_none(
+    store: Store, tmp_path: Path, overwrite: bool
+) -> None:
+    bt.write(make_input(str(tmp_path)), str(tmp_path / "out"), splits=SPLITS)
+    expected = dataset_files(str(tmp_path / "out"))
+    make_input(store.url)
+    out = f"{store.url}/out"
+    for moment in itertools.count(1):
+        storage.remove_tree(out)
+        if overwrite:
+            bt.write(f"{store.url}/in", out, shards=4, compression="gzip")
+        reached = kill_at(store, ".", *(["--overwrite"] * overwrite), skip=9 * moment)
+        if storage.exists(f"{out}/manifest.json"):
+            # Of a dataset that was replaced, shards that nothing names may be left.
+            faults = [fault for fault in bt.verify(out).faults if "remove it" not in fault.message]
+            assert faults == [], moment
+            assert len(list(bt.load(out).rows())) == ROWS, moment
+        bt.write(f"{store.url}/in", out, splits=SPLITS, overwrite=overwrite)
+        assert dataset_files(out) == expected, moment
+        if not reached:
+            break
+    assert moment > 8

@@ -1,0 +1,180 @@
+"""Temporary failures are tried again, lasting ones told in one line, cut uploads never seen."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from beam_tfrecord import storage
+from beam_tfrecord.errors import StorageError
+from beam_tfrecord.storage import WholeFile, objects, s3
+from tests.storage.conftest import Store, give_up_soon
+
+TEMPORARY = ("503", "500", "429", "reset", "lose")
+
+
+@pytest.fixture
+def small_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> int:
+    # The smallest parts that the stores allow.
+    size = 5 * 2**20 if store.scheme == "s3" else 2**18
+    monkeypatch.setattr(objects, "PART_BYTES", size)
+    return size
+
+
+@pytest.mark.parametrize("fault", TEMPORARY)
+def test_a_temporary_failure_is_not_seen(store: Store, fault: str) -> None:
+    path = f"{store.url}/d/f"
+    for method in ("PUT|POST", "GET|HEAD", "DELETE|POST"):
+        store.faults.plan(rf"^({method}) ", fault, times=2)
+        if method == "PUT|POST":
+            storage.put(path, b"hello")
+        elif method == "GET|HEAD":
+            assert storage.read_bytes(path) == b"hello"
+            assert storage.list_names(f"{store.url}/d") == ["f"]
+        else:
+            storage.remove_tree(f"{store.url}/d")
+            assert not storage.exists(path)
+        assert store.faults.left() == 0
+
+
+def test_a_read_that_breaks_off_goes_on(store: Store) -> None:
+    data = bytes(range(256)) * 4000
+    storage.put(f"{store.url}/f", data)
+    store.faults.plan(r"^GET .*/f(\?alt=media|$)", "cut", times=3)
+    out = bytearray(len(data) - 100)
+    storage.read_into(f"{store.url}/f", 100, memoryview(out))
+    assert store.faults.left() == 0
+    assert bytes(out) == data[100:]
+
+
+def test_an_upload_that_arrives_damaged_is_taken_away(
+    google_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "PART_BYTES", 2**18)
+    # The answer to a part is lost, and it is sent again: the emulator appends it twice, where the
+    # real store drops what it has already.
+    google_store.faults.plan("^PUT ", "lose")
+    file = WholeFile(f"{google_store.url}/f")
+    file.write(bytes(range(251)) * 4000)
+    with pytest.raises(StorageError, match="checksum"):
+        file.close()
+    assert list(storage.list_files(google_store.url)) == []
+
+
+@pytest.mark.parametrize("fault", TEMPORARY)
+def test_an_upload_in_parts_outlives_failures(store: Store, small_parts: int, fault: str) -> None:
+    data = bytes(range(251)) * (3 * small_parts // 251)
+    each = r"^PUT .*partNumber=2" if store.scheme == "s3" else r"^PUT "
+    if (store.scheme, fault) != ("gs", "lose"):
+        store.faults.plan(each, fault)
+    store.faults.plan(r"^POST ", fault)
+    with WholeFile(f"{store.url}/f") as file:
+        file.write(data)
+    assert store.faults.left() == 0
+    assert storage.read_bytes(f"{store.url}/f") == data
+
+
+@pytest.mark.parametrize("fault", ["lose", "503"])
+def test_completing_an_upload_outlives_failures(store: Store, small_parts: int, fault: str) -> None:
+    data = bytes(range(251)) * (2 * small_parts // 251)
+    with WholeFile(f"{store.url}/f") as file:
+        file.write(data)
+        last = r"^POST .*uploadId=" if store.scheme == "s3" else r"^PUT .*upload_id="
+        if store.scheme == "gs":
+            # The emulator forgets an upload once it is whole, where the real store answers again.
+            fault = "503"
+        store.faults.plan(last, fault)
+    assert store.faults.left() == 0
+    assert storage.read_bytes(f"{store.url}/f") == data
+
+
+@pytest.mark.parametrize("fault", ["503", "reset"])
+def test_a_lasting_failure_is_told_with_the_url(
+    store: Store, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_up_soon(store.scheme, monkeypatch)
+    path = f"{store.url}/f"
+    storage.put(path, b"old")
+    store.faults.plan(".", fault, times=10_000)
+    for use in (
+        lambda: storage.put(path, b"new"),
+        lambda: storage.put_if_absent(path, b"new"),
+        lambda: storage.read_bytes(path),
+        lambda: storage.list_names(store.url),
+        lambda: storage.remove(path),
+        lambda: storage.publish_files([(path, f"{store.url}/g")]),
+    ):
+        named = rf"^cannot reach '{re.escape(store.url)}.*'"
+        with pytest.raises(StorageError, match=named) as told:
+            use()
+        assert "\n" not in str(told.value)
+    store.faults.clear()
+    assert storage.read_bytes(path) == b"old"
+
+
+def test_what_is_not_permitted_is_told_at_once(store: Store) -> None:
+    store.faults.plan("^(PUT|POST)", "403", times=100)
+    with pytest.raises(StorageError, match=f"'{store.url}/f': the store does not permit it"):
+        storage.put(f"{store.url}/f", b"x")
+    assert store.faults.left() == 99
+
+
+@pytest.mark.parametrize("fault", TEMPORARY)
+def test_a_condition_that_our_own_lost_try_broke_holds(store: Store, fault: str) -> None:
+    store.faults.plan("^(PUT|POST)", fault)
+    assert storage.put_if_absent(f"{store.url}/f", b"mine")
+    assert store.faults.left() == 0
+    assert not storage.put_if_absent(f"{store.url}/f", b"other")
+    assert storage.read_bytes(f"{store.url}/f") == b"mine"
+
+
+UPLOAD = """
+import sys
+from beam_tfrecord.storage import WholeFile, objects
+objects.PART_BYTES = int(sys.argv[2])
+with WholeFile(sys.argv[1]) as file:
+    for _ in range(3):
+        file.write(bytes(objects.PART_BYTES))
+    print("under way", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_an_upload_cut_by_a_kill_is_never_an_object(store: Store, small_parts: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", UPLOAD, f"{store.url}/d/f", str(small_parts)],
+        env=store.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout.readline() == b"under way\n"
+    process.kill()
+    process.wait()
+    process.stdin.close()
+    process.stdout.close()
+    assert any(request.startswith("PUT ") for request in store.faults.requests)
+    time.sleep(0.1)
+    assert list(storage.list_files(store.url)) == []
+    storage.remove_tree(f"{store.url}/d")
+    if store.scheme == "s3":
+        bucket = store.url.removeprefix("s3://")
+        assert "Uploads" not in s3._client().list_multipart_uploads(Bucket=bucket)
+
+
+def test_an_upload_that_fails_is_never_an_object(
+    store: Store, small_parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_up_soon(store.scheme, monkeypatch)
+    file = WholeFile(f"{store.url}/f")
+    file.write(bytes(2 * small_parts))
+    store.faults.plan("^(PUT|POST)", "503", times=10_000)
+    with pytest.raises(StorageError):
+        file.close()
+    store.faults.clear()
+    assert list(storage.list_files(store.url)) == []

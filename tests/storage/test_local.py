@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from beam_tfrecord import storage
+from beam_tfrecord.errors import LeaseLost, TargetExists, UsageError
+from beam_tfrecord.storage import (
+    WholeFile,
+    absolute_path,
+    is_remote,
+    lease,
+    output_path,
+    put,
+    put_if_absent,
+    remove_tree,
+)
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(os.listdir(directory))
+
+
+def test_paths_become_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert absolute_path("/a/../b/") == "/b"
+    assert absolute_path("file:///a") == "/a"
+    assert absolute_path(Path("/a/b")) == "/a/b"
+    assert absolute_path("a") == f"{tmp_path}/a"
+    assert absolute_path("gs://b/a//") == "gs://b/a"
+    assert absolute_path("hdfs://host/a") == "hdfs://host/a"
+
+
+def test_outputs_are_local_or_on_an_object_store() -> None:
+    for path in ("/b", "gs://b/x", "s3://b/x", "s3://b"):
+        assert output_path(path) == path
+    with pytest.raises(UsageError, match="cannot write to 'hdfs://b/x': give a local directory"):
+        output_path("hdfs://b/x")
+    with pytest.raises(UsageError, match="names no bucket"):
+        output_path("gs:///x")
+
+
+def test_urls_are_remote_but_those_of_files() -> None:
+    assert [is_remote(path) for path in ("/a", "a:b", "file:///a", "gs://b", "hdfs://h/x")] == [
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
+
+
+def test_clients_of_clouds_are_imported_where_they_are_used() -> None:
+    code = "import sys, beam_tfrecord.storage; print(sorted(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    for name in ("boto3", "google.cloud.storage", "apache_beam", "pyarrow"):
+        assert repr(name) not in loaded.stdout
+
+
+def test_of_several_writers_one_wins(tmp_path: Path) -> None:
+    path = str(tmp_path / "f")
+    won: list[int] = []
+
+    def work(number: int) -> None:
+        if put_if_absent(path, b"%d" % number):
+            won.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [b"%d" % number for number in won] == [(tmp_path / "f").read_bytes()]
+    assert names(tmp_path) == ["f"]
+
+
+def test_what_is_there_is_told(tmp_path: Path) -> None:
+    storage.make_directory(str(tmp_path / "d" / "e"))
+    put(str(tmp_path / "d" / "e" / "f"), b"abc")
+    put(str(tmp_path / "d" / "b"), b"")
+    assert storage.list_names(str(tmp_path / "d")) == ["b", "e"]
+    assert storage.list_names(str(tmp_path / "none")) == []
+    found = [(entry.path, entry.bytes) for entry in storage.list_files(str(tmp_path / "d"))]
+    assert found == [(f"{tmp_path}/d/b", 0), (f"{tmp_path}/d/e/f", 3)]
+    assert storage.status(str(tmp_path / "none")) is None
+    assert storage.is_directory(str(tmp_path / "d"))
+    assert not storage.is_directory(str(tmp_path / "d" / "b"))
+    with pytest.raises(FileNotFoundError):
+        storage.file_size(str(tmp_path / "none"))
+    out = bytearray(2)
+    storage.read_into(str(tmp_path / "d" / "e" / "f"), 1, memoryview(out))
+    assert out == b"bc"
+
+
+def test_a_directory_that_is_not_empty_stays(tmp_path: Path) -> None:
+    storage.make_directory(str(tmp_path / "d"))
+    put(str(tmp_path / "d" / "f"), b"")
+    storage.remove_directory(str(tmp_path / "d"))
+    assert names(tmp_path) == ["d"]
+    storage.remove(str(tmp_path / "d" / "f"))
+    storage.remove_directory(str(tmp_path / "d"))
+    storage.remove_directory(str(tmp_path / "d"))
+    assert names(tmp_path) == []
+
+
+def test_files_are_published_while_the_check_holds(tmp_path: Path) -> None:
+    checks: list[int] = []
+
+    def fail_at_the_second() -> None:
+        checks.append(1)
+        if len(checks) == 2:
+            raise LeaseLost("lost")
+
+    for name in ("1", "2", "b"):
+        put(str(tmp_path / name), name.encode())
+    pairs = [(str(tmp_path / old), str(tmp_path / new)) for old, new in (("1", "a"), ("2", "b"))]
+    with pytest.raises(LeaseLost):
+        storage.publish_files(pairs, check=fail_at_the_second)
+    assert names(tmp_path) == ["2", "a", "b"]
+    storage.publish_files(pairs[1:])
+    assert (tmp_path / "b").read_bytes() == b"2"
+
+
+def test_scratch_is_taken_away_where_writing_it_fails(tmp_path: Path) -> None:
+    def write_half() -> None:
+        with WholeFile(str(tmp_path / "half"), outlasts=False) as file:
+            file.write(b"half")
+            raise RuntimeError
+
+    with WholeFile(str(tmp_path / "run"), outlasts=False) as file:
+        file.write(b"whole")
+    with pytest.raises(RuntimeError):
+        write_half()
+    assert names(tmp_path) == ["run"]
+    assert (tmp_path / "run").read_bytes() == b"whole"
+
+
+def test_a_lost_lease_is_noticed(tmp_path: Path) -> None:
+    with lease(str(tmp_path)) as held:
+        held.check()
+        # Of a job that took the file away and locked one of its own.
+        (tmp_path / ".lock").unlink()
+        with pytest.raises(LeaseLost, match="is no longer this job's"):
+            held.check()
+        with lease(str(tmp_path)) as other:
+            other.check()
+            with pytest.raises(LeaseLost):
+                held.check()
+
+
+def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+    with WholeFile(str(tmp_path / "f")) as file:
+        file.write(b"ab")
+        file.write(np.array([1, 2], np.uint8))
+        assert "f" not in names(tmp_path)
+    assert (tmp_path / "f").read_bytes() == b"ab\x01\x02"
+    assert names(tmp_path) == ["f"]
+
+
+def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
+    def write_half(path: str) -> None:
+        with WholeFile(path) as file:
+            file.write(b"new")
+            raise RuntimeError
+
+    put(str(tmp_path / "f"), b"old")
+    with pytest.raises(RuntimeError):
+        write_half(str(tmp_path / "f"))
+    assert (tmp_path / "f").read_bytes() == b"old"
+    assert names(tmp_path) == ["f"]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_disk_that_fails_at_the_end_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "no space left on device")
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(OSError, match="no space left"):
+        put(str(tmp_path / "f"), b"new")
+    assert names(tmp_path) == []
+
+
+def test_one_job_holds_a_directory(tmp_path: Path) -> None:
+    with lease(str(tmp_path)):
+        with pytest.raises(TargetExists, match="another job is writing to"), lease(str(tmp_path)):
+            pytest.fail("two jobs hold one directory")
+        with pytest.raises(TargetExists), lease(str(tmp_path)):
+            pytest.fail("a refused job set the directory free")
+    assert names(tmp_path) == []
+    with lease(str(tmp_path)):
+        pass
+
+
+def test_a_lease_ends_with_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), lease(str(tmp_path)):
+        raise RuntimeError
+    assert names(tmp_path) == []
+
+
+def test_two_jobs_never_hold_one_directory_at_a_time(tmp_path: Path) -> None:
+    holders: list[int] = []
+    together: list[int] = []
+    taken = [0, 0, 0]
+
+    def work(number: int) -> None:
+        while taken[number] < 300:
+            try:
+                with lease(str(tmp_path)):
+                    holders.append(number)
+                    if len(holders) > 1:
+                        together.append(number)
+                    holders.remove(number)
+                    taken[number] += 1
+            except TargetExists:
+                if 300 in taken:
+                    return
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert together == []
+    assert max(taken) == 300
+
+
+def test_trees_are_removed_even_if_gone(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    remove_tree(str(tmp_path / "a"))
+    remove_tree(str(tmp_path / "a"))
+    assert names(tmp_path) == []

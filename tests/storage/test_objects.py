@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import pytest
+
+from beam_tfrecord import storage
+from beam_tfrecord.errors import StorageError, UsageError
+from beam_tfrecord.storage import WholeFile, object_files, objects
+from tests.storage.conftest import Store
+
+
+def below(store: Store, name: str = "") -> list[str]:
+    found = storage.list_files(store.url + name)
+    return [entry.path.removeprefix(store.url + "/") for entry in found]
+
+
+def test_what_is_put_is_there(store: Store) -> None:
+    path = f"{store.url}/a/b.txt"
+    assert not storage.exists(path)
+    assert not storage.is_directory(f"{store.url}/a")
+    storage.put(path, b"hello")
+    assert storage.exists(path)
+    assert storage.file_size(path) == 5
+    assert storage.read_bytes(path) == b"hello"
+    assert storage.is_directory(f"{store.url}/a")
+    assert storage.is_directory(store.url)
+    assert not storage.exists(store.url)
+    assert not storage.is_directory(path)
+
+
+def test_an_object_may_be_empty(store: Store) -> None:
+    storage.put(f"{store.url}/empty", b"")
+    assert storage.read_bytes(f"{store.url}/empty") == b""
+    assert storage.file_size(f"{store.url}/empty") == 0
+
+
+def test_a_version_tells_one_content_from_another(store: Store) -> None:
+    path = f"{store.url}/f"
+    versions = []
+    for data in (b"1", b"2"):
+        storage.put(path, data)
+        entry = storage.status(path)
+        assert entry is not None
+        versions.append(entry.version)
+    assert versions[0] != versions[1]
+
+
+def test_missing_files_are_missing(store: Store) -> None:
+    path = f"{store.url}/nothing"
+    assert storage.status(path) is None
+    for look in (storage.read_bytes, storage.file_size, storage.remove, storage.open_read):
+        with pytest.raises(FileNotFoundError, match="nothing"):
+            look(path)
+    assert storage.list_names(path) == []
+    storage.remove_tree(path)
+
+
+def test_names_are_those_of_one_directory(store: Store) -> None:
+    for name in ("d/a", "d/b/c", "d/b/e", "d.txt", "da/x", "d/ü 1%.txt"):
+        storage.put(f"{store.url}/{name}", b"x")
+    assert storage.list_names(f"{store.url}/d") == ["a", "b", "ü 1%.txt"]
+    assert storage.list_names(store.url) == ["d", "d.txt", "da"]
+    assert sorted(below(store, "/d")) == ["d/a", "d/b/c", "d/b/e", "d/ü 1%.txt"]
+
+
+def test_only_a_directory_is_removed_with_all_in_it(store: Store) -> None:
+    for name in ("d/a", "d/b/c", "d.txt", "da/x"):
+        storage.put(f"{store.url}/{name}", b"x")
+    storage.remove_tree(f"{store.url}/d")
+    assert below(store) == ["d.txt", "da/x"]
+    storage.remove(f"{store.url}/d.txt")
+    assert below(store) == ["da/x"]
+
+
+def test_more_objects_than_a_page_holds(store: Store) -> None:
+    count = 1_005
+    objects.all_of(lambda i: storage.put(f"{store.url}/d/{i:05d}", b""), range(count))
+    assert below(store, "/d") == [f"d/{i:05d}" for i in range(count)]
+    storage.remove_tree(f"{store.url}/d")
+    assert below(store) == []
+
+
+@pytest.mark.parametrize(("start", "size"), [(0, 10), (3, 4), (9, 1), (10, 0), (0, 0)])
+def test_ranges_are_exact(store: Store, start: int, size: int) -> None:
+    storage.put(f"{store.url}/f", b"0123456789")
+    out = bytearray(size)
+    storage.read_into(f"{store.url}/f", start, memoryview(out))
+    assert bytes(out) == b"0123456789"[start : start + size]
+
+
+@pytest.mark.parametrize(("start", "size"), [(5, 6), (10, 1), (100, 1)])
+def test_ranges_past_the_end_are_errors(store: Store, start: int, size: int) -> None:
+    storage.put(f"{store.url}/f", b"0123456789")
+    with pytest.raises(EOFError):
+        storage.read_into(f"{store.url}/f", start, memoryview(bytearray(size)))
+
+
+def test_an_open_file_can_be_sought_in(store: Store) -> None:
+    storage.put(f"{store.url}/f", b"0123456789")
+    with storage.open_read(f"{store.url}/f") as file:
+        assert file.read(3) == b"012"
+        assert file.seek(-2, 2) == 8
+        assert file.read() == b"89"
+        assert file.read(1) == b""
+        assert file.seek(4) == 4
+        assert file.read(2) == b"45"
+
+
+def test_two_versions_of_a_file_are_never_mixed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_files, "READ_BYTES", 4)
+    storage.put(f"{store.url}/f", b"old-old-old-")
+    with storage.open_read(f"{store.url}/f") as file:
+        assert file.read(4) == b"old-"
+        storage.put(f"{store.url}/f", b"new-new-new-")
+        with pytest.raises(StorageError, match="was replaced while it was used: run again"):
+            file.read(4)
+
+
+@pytest.fixture
+def small_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> int:
+    # The smallest parts that the stores allow; but the last one may be smaller.
+    size = 5 * 2**20 if store.scheme == "s3" else 2**18
+    monkeypatch.setattr(objects, "PART_BYTES", size)
+    return size
+
+
+@pytest.mark.parametrize("parts", [0.5, 1, 1.5, 2, 3.25])
+def test_uploads_in_parts(store: Store, small_parts: int, parts: float) -> None:
+    data = bytes(range(251)) * (int(parts * small_parts) // 251 + 1)
+    data = data[: int(parts * small_parts)]
+    with WholeFile(f"{store.url}/f") as file:
+        for low in range(0, len(data), 100_000):
+            file.write(data[low : low + 100_000])
+        assert below(store) == []
+    assert storage.read_bytes(f"{store.url}/f") == data
+
+
+@pytest.mark.parametrize("parts", [0.5, 2.5])
+def test_an_error_leaves_the_old_object(store: Store, small_parts: int, parts: float) -> None:
+    def write_half() -> None:
+        with WholeFile(f"{store.url}/f") as file:
+            file.write(bytes(int(parts * small_parts)))
+            raise RuntimeError
+
+    storage.put(f"{store.url}/f", b"old")
+    with pytest.raises(RuntimeError):
+        write_half()
+    assert storage.read_bytes(f"{store.url}/f") == b"old"
+
+
+def test_of_several_writers_one_wins(store: Store) -> None:
+    path = f"{store.url}/f"
+    won: list[int] = []
+    objects.all_of(
+        lambda i: storage.put_if_absent(path, b"%d" % i) and won.append(i), list(range(8))
+    )
+    assert [b"%d" % i for i in won] == [storage.read_bytes(path)]
+
+
+def test_published_files_replace_older_ones(store: Store) -> None:
+    for name in ("tmp/1", "tmp/2", "b"):
+        storage.put(f"{store.url}/{name}", name.encode())
+    pairs = [(f"{store.url}/tmp/1", f"{store.url}/a"), (f"{store.url}/tmp/2", f"{store.url}/b")]
+    storage.publish_files(pairs)
+    assert storage.read_bytes(f"{store.url}/a") == b"tmp/1"
+    assert storage.read_bytes(f"{store.url}/b") == b"tmp/2"
+
+
+def test_a_missing_bucket_is_named(store: Store) -> None:
+    path = f"{store.scheme}://no-such-bucket/f"
+    for use in (
+        lambda: storage.put(path, b"x"),
+        lambda: storage.put_if_absent(path, b"x"),
+        lambda: list(storage.list_files(path)),
+        lambda: storage.list_names(path),
+    ):
+        with pytest.raises(UsageError, match=f"no bucket '{store.scheme}://no-such-bucket'"):
+            use()

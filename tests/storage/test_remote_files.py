@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import lzma
+
+import pyarrow as pa
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.inputs import detect_kind
+from beam_tfrecord.sources.files import list_files
+from beam_tfrecord.storage import put
+from tests.storage.conftest import Store
+
+FILES = (
+    "a.csv",
+    "b.csv.gz",
+    "b.txt",
+    "d/c.csv",
+    "d/e/f.csv",
+    "d/_e/f.csv",
+    "d/.e.csv",
+    "k=1/x.csv",
+    "k=2/x.csv",
+)
+
+
+@pytest.fixture
+def bucket(store: Store) -> str:
+    for name in FILES:
+        put(f"{store.url}/in/{name}", name.encode())
+    return f"{store.url}/in"
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        ([""], ["a.csv", "b.csv.gz", "d/c.csv", "d/e/f.csv", "k=1/x.csv", "k=2/x.csv"]),
+        (["/"], ["a.csv", "b.csv.gz", "d/c.csv", "d/e/f.csv", "k=1/x.csv", "k=2/x.csv"]),
+        (["/a.csv"], ["a.csv"]),
+        (["/b.txt"], ["b.txt"]),
+        (["/*"], ["a.csv", "b.csv.gz", "b.txt", "d/c.csv", "d/e/f.csv", "k=1/x.csv", "k=2/x.csv"]),
+        (["/[ab].*"], ["a.csv", "b.csv.gz", "b.txt"]),
+        (["/[!b].csv"], ["a.csv"]),
+        (["/?.csv*"], ["a.csv", "b.csv.gz"]),
+        (["/d/*.csv"], ["c.csv"]),
+        (["/d/**/*.csv"], ["c.csv", "e/f.csv"]),
+        (["/k=*/x.csv"], ["k=1/x.csv", "k=2/x.csv"]),
+        (["/k=2"], ["k=2/x.csv"]),
+        (["/d/_e"], ["f.csv"]),
+        (["/d/c.csv", "/a.csv", "/*.csv"], ["a.csv", "d/c.csv"]),
+    ],
+)
+def test_what_paths_name(bucket: str, paths: list[str], expected: list[str]) -> None:
+    found = list(list_files([bucket + path for path in paths], [".csv"], remote=True))
+    assert [file.name for file in found] == expected
+    assert all(file.path.endswith(f"/{file.name}") for file in found)
+    # The content of each is its name.
+    assert [file.bytes for file in found] == [
+        len(file.path.removeprefix(f"{bucket}/")) for file in found
+    ]
+    assert all(file.version for file in found)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".zst", ".xz"])
+def test_compressed_text_is_read(store: Store, suffix: str) -> None:
+    text = b"a,b\n" + b"".join(b"%d,x\n" % row for row in range(5000))
+    data = lzma.compress(text) if suffix == ".xz" else text
+    if suffix not in ("", ".xz"):
+        codec = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}[suffix]
+        sink = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(sink, codec) as compressed:
+            compressed.write(text)
+        data = sink.getvalue().to_pybytes()
+    put(f"{store.url}/t.csv{suffix}", data)
+    batches = bt.ReadFromCsv(f"{store.url}/t.csv{suffix}").batches()
+    assert [row["a"] for batch in batches for row in batch.rows()] == list(range(5000))
+
+
+def test_directories_of_partitions_make_columns(bucket: str) -> None:
+    found = list(list_files([f"{bucket}/k=*"], [".csv"], remote=True))
+    assert [file.partitions for file in found] == [(("k", "1"),), (("k", "2"),)]
+
+
+@pytest.mark.parametrize("path", ["/none", "/none/*.csv", "/a.cs", "/[xy].csv"])
+def test_what_is_not_there_is_named(bucket: str, path: str) -> None:
+    with pytest.raises(UsageError, match=rf"cannot read '{bucket}/"):
+        list(list_files([bucket + path], [".csv"], remote=True))
+
+
+def test_a_bucket_is_no_pattern(store: Store) -> None:
+    with pytest.raises(UsageError, match="the name of a bucket cannot be a pattern"):
+        list(list_files([f"{store.scheme}://bucket-*/a.csv"], [".csv"], remote=True))
+
+
+def test_local_and_remote_files_are_not_mixed(bucket: str) -> None:
+    with pytest.raises(UsageError, match="give those of one filesystem"):
+        list(list_files([bucket, "/etc/hosts"], [".csv"], remote=True))
+
+
+def test_sources_that_need_local_files_say_so(bucket: str) -> None:
+    with pytest.raises(UsageError, match=r"cannot read \.npy files from .*: copy them here first"):
+        list(list_files([bucket], [".npy"]))
+
+
+def test_the_kind_is_seen_from_the_names(bucket: str) -> None:
+    assert detect_kind(bucket) == "csv"
+    assert detect_kind(f"{bucket}/a.csv") == "csv"
+    assert detect_kind(f"{bucket}/d/*") == "csv"
+    with pytest.raises(UsageError, match="no such file"):
+        detect_kind(f"{bucket}/none")

@@ -1,0 +1,69 @@
+"""What a job killed while it published has left: ours goes, or goes back; anyone else's stays."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from beam_tfrecord.leavings import clear_leavings, note_publishing
+from beam_tfrecord.target import Target
+from tests.datasets import visible_names
+
+NEW = "data-00000-of-00002.tfrecord", "data-00001-of-00002.tfrecord"
+OLD = "data-00000-of-00001.tfrecord"
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    """Return a target where a job was killed after the first of two shards had its name."""
+    directory = tmp_path / ".tmp-0a"
+    directory.mkdir()
+    for number in range(2):
+        (directory / f"shard-{number}").write_text(f"shard {number}")
+    shards = {str(directory / f"shard-{n}"): (NEW[n], len(f"shard {n}")) for n in range(2)}
+    (tmp_path / OLD).write_text("old")
+    note_publishing(str(directory), shards, [OLD, "../precious", "/precious"])
+    os.replace(directory / "shard-0", tmp_path / NEW[0])
+    (tmp_path / "notes.txt").write_text("mine")
+    return tmp_path
+
+
+def test_another_job_removes_all_of_it(killed: Path) -> None:
+    clear_leavings(Target(str(killed)))
+    assert os.listdir(killed) == ["notes.txt"]
+
+
+def test_the_same_job_takes_its_shards_back(killed: Path) -> None:
+    directory = killed / ".tmp-0a"
+    clear_leavings(Target(str(killed)), keep=str(directory))
+    assert visible_names(killed) == ["notes.txt"]
+    assert (directory / "shard-0").read_text() == "shard 0"
+    assert (directory / "shard-1").read_text() == "shard 1"
+
+
+def test_a_file_that_only_has_the_name_of_a_shard_to_come_stays(killed: Path) -> None:
+    (killed / NEW[1]).write_text("shard x")
+    clear_leavings(Target(str(killed)))
+    assert (killed / NEW[1]).read_text() == "shard x"
+
+
+def test_a_file_of_another_size_than_the_shard_stays(killed: Path) -> None:
+    (killed / NEW[0]).write_text("put there since")
+    clear_leavings(Target(str(killed)))
+    assert (killed / NEW[0]).read_text() == "put there since"
+
+
+def test_nothing_outside_is_touched(killed: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    precious = killed.parent / "precious"
+    precious.write_text("mine")
+    clear_leavings(Target(str(killed)))
+    assert precious.read_text() == "mine"
+
+
+def test_a_note_that_is_not_whole_is_no_obstacle(killed: Path) -> None:
+    (killed / ".tmp-0a" / "publishing").write_text('{"shards": [')
+    clear_leavings(Target(str(killed)))
+    assert visible_names(killed) == [OLD, NEW[0], "notes.txt"]
+    assert not (killed / ".tmp-0a").exists()

@@ -1,0 +1,145 @@
+"""Pictures read back as tensors, against what Keras reads from the same directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import BeamTFRecordError, UsageError
+from tests.sources.made_images import SAMPLES, encoded, exif, jpeg, picture, write_tree
+
+tf = pytest.importorskip("tensorflow")
+
+# What Keras takes: its list has no WebP and no TIFF, and its decoder no BMP below 8 bits.
+KERAS = [
+    name for name in SAMPLES if name.startswith(("jpeg", "png", "gif", "bmp")) and name != "bmp-1"
+]
+
+
+@pytest.fixture(scope="module")
+def mixed(photos: Path) -> Path:
+    """Return the dataset of those pictures, in two splits."""
+    bt.write(photos, photos.parent / "out", splits="train=0.5,test=0.5")
+    return photos.parent / "out"
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory of pictures of many sizes, formats and modes in three classes."""
+    root = tmp_path_factory.mktemp("mixed") / "photos"
+    for number, name in enumerate(KERAS):
+        path = root / f"class{number % 3}" / f"{name}.{name.partition('-')[0]}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(SAMPLES[name])
+    for number in range(6):
+        write_tree(
+            root, **{f"class{number % 3}__deep__{number}": jpeg(number, width=30 + 9 * number)}
+        )
+    (root / "class1" / "turned.jpg").write_bytes(encoded(picture(), "JPEG", exif=exif(6)))
+    return root
+
+
+@pytest.fixture(scope="module")
+def same_size(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a dataset of five pictures of one size."""
+    tmp_path = tmp_path_factory.mktemp("same")
+    write_tree(tmp_path / "in", **{f"c{n % 2}__{n}": jpeg(n) for n in range(5)})
+    bt.write(tmp_path / "in", tmp_path / "out")
+    return tmp_path / "out"
+
+
+def pairs(dataset: Any) -> list[tuple[int, bytes]]:
+    """Return label and pixels of every picture, sorted."""
+    return sorted(
+        (int(label), image.tobytes())
+        for images, labels in dataset.as_numpy_iterator()
+        for image, label in zip(images, labels, strict=True)
+    )
+
+
+def test_pixels_and_labels_are_those_of_keras(photos: Path, mixed: Path) -> None:
+    ours = bt.load(mixed).tf(batch_size=4, image_size=(20, 28), label="label")
+    theirs = tf.keras.utils.image_dataset_from_directory(
+        photos, image_size=(20, 28), batch_size=4, shuffle=False, verbose=False
+    )
+    assert ours.element_spec == theirs.element_spec
+    assert pairs(ours) == pairs(theirs)
+    assert len(pairs(ours)) == len(KERAS) + 7
+    assert int(ours.cardinality()) == -(-(len(KERAS) + 7) // 4)
+    labels = (mixed / "labels.txt").read_text().splitlines()
+    assert labels == theirs.class_names
+
+
+def test_mixed_sizes_are_refused_in_one_line(mixed: Path) -> None:
+    with pytest.raises(BeamTFRecordError) as caught:
+        bt.load(mixed).tf(batch_size=4, label="label")
+    assert str(caught.value) == (
+        "pictures are from 17x23 to 17x75 (height x width): pass image_size=(height, width), or "
+        "decode=False for their bytes"
+    )
+
+
+def test_pictures_of_one_size_need_none(same_size: Path) -> None:
+    dataset = bt.load(same_size).tf(batch_size=2, label="label")
+    assert dataset.element_spec[0].shape.as_list() == [None, 17, 23, 3]
+    expected = {
+        tf.cast(tf.io.decode_jpeg(jpeg(number)), tf.float32).numpy().tobytes()
+        for number in range(5)
+    }
+    assert {pixels for _, pixels in pairs(dataset)} == expected
+
+
+def test_pictures_alone_and_one_by_one(same_size: Path) -> None:
+    (first, *_) = bt.load(same_size).tf()
+    assert (first.shape, first.dtype) == ((17, 23, 3), tf.float32)
+    batches = list(bt.load(same_size).tf(batch_size=2, drop_remainder=True, repeat=2))
+    assert [batch.shape[0] for batch in batches] == [2, 2, 2, 2]
+
+
+def test_other_columns_come_along_where_they_are_named(same_size: Path) -> None:
+    features, label = next(
+        iter(
+            bt.load(same_size).tf(
+                2,
+                label="label",
+                columns=["image", "path"],
+                rename={"image": "x"},
+                image_size=(4, 5),
+            )
+        )
+    )
+    assert features["x"].shape == (2, 4, 5, 3)
+    assert all(path.endswith(b".jpg") for path in features["path"].numpy())
+    assert label.dtype == tf.int64
+
+
+def test_bytes_are_given_where_they_are_wanted(same_size: Path) -> None:
+    features = next(iter(bt.load(same_size).tf(5, decode=False)))
+    assert sorted(features["image"].numpy()) == sorted(jpeg(number) for number in range(5))
+    paths = next(iter(bt.load(same_size).tf(5, columns=["path"])))
+    assert list(paths) == ["path"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"columns": ["path"]}, "image_size is for pictures, but there is no column 'image'"),
+        ({"decode": False}, "image_size is for pictures, but decode is False: leave it out"),
+    ],
+)
+def test_a_size_of_no_picture_is_refused(
+    same_size: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        bt.load(same_size).tf(image_size=(4, 4), **options)
+
+
+def test_shuffled_pictures_are_the_same(same_size: Path) -> None:
+    plain = bt.load(same_size).tf(batch_size=2, label="label")
+    mixed = bt.load(same_size).tf(batch_size=2, label="label", shuffle=True, seed=3)
+    assert pairs(plain) == pairs(mixed)
+    assert np.isfinite(np.concatenate([image for image, _ in mixed])).all()

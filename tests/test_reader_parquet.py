@@ -1,0 +1,105 @@
+"""A staged Parquet dataset, opened like a written one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import DataError, UsageError
+
+ROWS = 1000
+
+
+def staged() -> pa.Table:
+    i = np.arange(ROWS)
+    return pa.table(
+        {
+            "id": pa.array(i, pa.int64()),
+            "fare": pa.array(i / 8, pa.float64(), mask=i % 10 == 0),
+            "tags": pa.array([[f"t{n}"] * (n % 3) for n in i]),
+            "when": pa.array(1_600_000_000 + i, pa.timestamp("ms")),
+        }
+    )
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Path:
+    """Write two files of several row groups."""
+    (tmp_path / "stage").mkdir()
+    for number, rows in enumerate((slice(0, 300), slice(300, ROWS))):
+        part = staged().slice(rows.start, rows.stop - rows.start)
+        pq.write_table(part, tmp_path / "stage" / f"part-{number}.parquet", row_group_size=100)
+    return tmp_path / "stage"
+
+
+def test_rows_come_with_the_types_of_the_files(stage: Path) -> None:
+    dataset = bt.load(stage)
+    assert len(dataset) == ROWS
+    assert dataset.splits == {"data": ROWS}
+    assert dataset.arrow().to_pydict() == staged().to_pydict()
+    assert dataset.arrow().schema.types == staged().schema.types
+    assert next(dataset.rows()) == staged().slice(0, 1).to_pylist()[0]
+    assert bt.load(stage / "part-1.parquet").arrow()["id"].to_pylist() == list(range(300, ROWS))
+
+
+def test_columns_and_batches(stage: Path) -> None:
+    dataset = bt.load(stage, columns=["when", "id"])
+    sizes = [batch.num_rows for batch in dataset.batches(300)]
+    assert sizes == [300, 300, 300, 100]
+    assert dataset.arrow().column_names == ["when", "id"]
+    assert dataset.numpy()["id"].tolist() == list(range(ROWS))
+
+
+def test_examples_are_those_that_write_makes(stage: Path, tmp_path: Path) -> None:
+    bt.write(stage, tmp_path / "out", shuffle=False)
+    assert list(bt.load(stage).examples()) == list(bt.load(tmp_path / "out").examples())
+
+
+def test_parts_of_several_workers_are_the_whole(stage: Path) -> None:
+    dataset = bt.load(stage, columns=["id"])
+    parts = [dataset.of_shards(i, 2).arrow()["id"].to_pylist() for i in range(2)]
+    assert sorted(parts[0] + parts[1]) == list(range(ROWS))
+    assert all(parts)
+
+
+def test_there_is_one_split(stage: Path) -> None:
+    with pytest.raises(UsageError, match="split 'train' does not exist: the splits are data"):
+        bt.load(stage, split="train")
+    with pytest.raises(UsageError, match="no dataset at"):
+        bt.load(stage.parent / "nothing")
+
+
+def test_a_value_that_no_example_holds_is_named(tmp_path: Path) -> None:
+    table = pa.table({"n": pa.array([1, 2**64 - 1], pa.uint64())})
+    pq.write_table(table, tmp_path / "n.parquet")
+    assert bt.load(tmp_path / "n.parquet").arrow().to_pydict() == table.to_pydict()
+    with pytest.raises(DataError, match=r"row 1 of n\.parquet: value 18446744073709551615 of"):
+        list(bt.load(tmp_path / "n.parquet").examples())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tf_takes_the_same_arguments(stage: Path) -> None:
+    pytest.importorskip("tensorflow")
+    dataset = bt.load(stage, columns=["id", "fare", "tags"])
+    given = dataset.tf(
+        batch_size=64, label="id", defaults={"fare": -1.0}, rename={"fare": "price"}, shuffle=True
+    )
+    assert int(given.cardinality()) == 16
+    seen: list[int] = []
+    for features, ids in given:
+        assert sorted(features) == ["price", "tags"]
+        expected = [-1.0 if n % 10 == 0 else n / 8 for n in ids.numpy()]
+        assert features["price"].numpy().tolist() == expected
+        assert features["tags"].row_lengths().numpy().tolist() == [n % 3 for n in ids.numpy()]
+        seen += ids.numpy().tolist()
+    assert sorted(seen) == list(range(ROWS))
+    assert seen != list(range(ROWS))
+    half = dataset.tf(columns=["id"], shard=(1, 2))
+    assert len(list(half)) == int(half.cardinality()) == len(dataset.of_shards(1, 2))
+    in_order = [int(row["id"]) for row in dataset.tf(columns=["id"])]
+    assert in_order == list(range(ROWS))

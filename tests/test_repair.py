@@ -1,0 +1,174 @@
+"""`repair`: what is intact becomes a sound dataset, and what is lost is told to the byte."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import beam_tfrecord as bt
+from beam_tfrecord.cli import cli
+from beam_tfrecord.errors import DataError, TargetExists, UsageError
+from beam_tfrecord.reader import load
+from beam_tfrecord.repair import Lost, repair
+from beam_tfrecord.verify import verify
+from tests.made_datasets import framed, make_dataset
+
+TABLE = pa.table({"id": list(range(12)), "name": [f"n{row:02d}" for row in range(12)]})
+SPLITS = {"train": list(range(8)), "test": [8, 9, 10, 11]}
+FIRST = "train-00000-of-00002.tfrecord"
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    make_dataset(tmp_path / "in", TABLE, splits=SPLITS)
+    return tmp_path / "in"
+
+
+def ids(directory: Path, split: str | None = None) -> list[int]:
+    return [row["id"] for row in load(directory, split=split).rows()]
+
+
+def record_bytes(dataset: Path) -> int:
+    return (dataset / FIRST).stat().st_size // 4
+
+
+def change(path: Path, position: int, new: bytes) -> None:
+    data = bytearray(path.read_bytes())
+    data[position : position + len(new)] = new
+    path.write_bytes(data)
+
+
+def test_a_sound_dataset_is_copied(dataset: Path, tmp_path: Path) -> None:
+    done = repair(dataset, tmp_path / "out")
+    assert done.is_whole
+    assert (done.lost, done.lost_examples) == ((), {})
+    assert verify(tmp_path / "out").faults == ()
+    assert bt.diff(dataset, tmp_path / "out").lines() == []
+    assert (tmp_path / "out" / FIRST).read_bytes() == (dataset / FIRST).read_bytes()
+
+
+def test_a_damaged_payload_costs_one_record(dataset: Path, tmp_path: Path) -> None:
+    size = record_bytes(dataset)
+    change(dataset / FIRST, size + 20, b"\xff")
+    done = repair(dataset, tmp_path / "out")
+    assert done.lost == (Lost(FIRST, size, 2 * size, 1, "damaged"),)
+    assert str(done.lost[0]) == f"{FIRST}: bytes {size} to {2 * size}: at most 1 record lost"
+    assert done.lost_examples == {FIRST: 1}
+    assert ids(tmp_path / "out", "train") == [0, 2, 3, 4, 5, 6, 7]
+    assert ids(tmp_path / "out", "test") == [8, 9, 10, 11]
+    assert verify(tmp_path / "out").faults == ()
+    job = json.loads((tmp_path / "out" / "job.json").read_text())
+    assert job["repaired"]["lost_examples"] == {FIRST: 1}
+
+
+def test_records_behind_a_damaged_length_are_found_again(dataset: Path, tmp_path: Path) -> None:
+    size = record_bytes(dataset)
+    change(dataset / FIRST, size, b"\xff\xff")
+    done = repair(dataset, tmp_path / "out")
+    assert ids(tmp_path / "out", "train") == [0, 2, 3, 4, 5, 6, 7]
+    assert done.lost == (Lost(FIRST, size, 2 * size, size // 16, "damaged"),)
+
+
+def test_records_inside_of_a_damaged_record_are_not_taken_for_its_neighbours(
+    tmp_path: Path,
+) -> None:
+    inner = framed(b"inner")
+    table = pa.table({"id": [0, 1], "blob": [inner * 3, b""]})
+    make_dataset(tmp_path / "in", table, shards=1)
+    shard = tmp_path / "in" / "data-00000-of-00001.tfrecord"
+    change(shard, shard.read_bytes().index(inner) - 3, b"\0")
+    repair(tmp_path / "in", tmp_path / "out")
+    assert ids(tmp_path / "out") == [1]
+
+
+def test_a_missing_and_an_empty_shard_close_up(dataset: Path, tmp_path: Path) -> None:
+    (dataset / FIRST).unlink()
+    (dataset / "test-00001-of-00002.tfrecord").write_bytes(b"")
+    done = repair(dataset, tmp_path / "out")
+    assert done.lost == (Lost(FIRST, 0, 0, 4, "the file is missing"),)
+    assert done.lost_examples == {FIRST: 4, "test-00001-of-00002.tfrecord": 2}
+    assert [shard.path for shard in done.manifest.shards] == [
+        "train-00000-of-00001.tfrecord",
+        "test-00000-of-00001.tfrecord",
+    ]
+    assert verify(tmp_path / "out").ok
+
+
+def test_a_cut_shard_keeps_what_is_before_the_cut(dataset: Path, tmp_path: Path) -> None:
+    size = record_bytes(dataset)
+    (dataset / FIRST).write_bytes((dataset / FIRST).read_bytes()[: 3 * size - 1])
+    done = repair(dataset, tmp_path / "out")
+    assert done.lost == (Lost(FIRST, 2 * size, 3 * size - 1, 1, "damaged"),)
+    assert done.lost_examples == {FIRST: 2}
+
+
+def test_a_damaged_gzip_stream_keeps_what_comes_before(tmp_path: Path) -> None:
+    table = pa.table({"id": list(range(20_000))})
+    make_dataset(tmp_path / "in", table, shards=1, compression="GZIP")
+    shard = tmp_path / "in" / "data-00000-of-00001.tfrecord.gz"
+    change(shard, shard.stat().st_size // 2, b"\xff" * 8)
+    done = repair(tmp_path / "in", tmp_path / "out")
+    kept = ids(tmp_path / "out")
+    assert 0 < len(kept) < 20_000
+    assert kept == list(range(len(kept)))
+    assert done.lost_examples == {shard.name: 20_000 - len(kept)}
+    assert verify(tmp_path / "out").faults == ()
+
+
+def test_a_written_dataset_keeps_rejects_and_settings(tmp_path: Path) -> None:
+    values = [2.0**1000 if row == 5 else row / 2 for row in range(30)]
+    pq.write_table(pa.table({"id": list(range(30)), "x": values}), tmp_path / "in.parquet")
+    bt.write(tmp_path / "in.parquet", tmp_path / "in", seed=3, max_rejects=1, shards=2)
+    old = load(tmp_path / "in").manifest
+    whole = repair(tmp_path / "in", tmp_path / "copy")
+    assert whole.manifest == old
+    shard = tmp_path / "in" / old.shards[0].path
+    change(shard, 20, b"\xff")
+    (tmp_path / "in" / "schema.json").write_text("damaged")
+    done = repair(tmp_path / "in", tmp_path / "out")
+    assert (done.manifest.seed, done.manifest.order) == (3, "shuffled")
+    assert (done.manifest.rejects, done.manifest.fingerprint) == (old.rejects, "")
+    assert done.manifest.schema["x"].observed is None
+    assert verify(tmp_path / "out").faults == ()
+
+
+def test_the_output_is_never_the_input_and_never_holds_anything(
+    dataset: Path, tmp_path: Path
+) -> None:
+    for output in (dataset, dataset / "out", tmp_path / "in" / ".." / "in"):
+        with pytest.raises(UsageError, match="is inside the dataset"):
+            repair(dataset, output)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("")
+    with pytest.raises(TargetExists, match="is not empty"):
+        repair(dataset, tmp_path / "full")
+    with pytest.raises(UsageError, match="'gs://bucket/x' is remote"):
+        repair(dataset, "gs://bucket/x")
+    with pytest.raises(UsageError, match="no dataset"):
+        repair(tmp_path / "nothing", tmp_path / "out")
+    change(dataset / "manifest.json", 30, b"#")
+    with pytest.raises(DataError, match=r"manifest\.json"):
+        repair(dataset, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_lists_what_is_lost(dataset: Path, tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    sound = run(cli, ["repair", str(dataset), str(tmp_path / "copy")])
+    assert (sound.exit_code, sound.stdout) == (0, "")
+    assert "wrote 12 intact examples, no example lost" in sound.stderr
+    size = record_bytes(dataset)
+    change(dataset / FIRST, 20, b"\xff")
+    again = run(cli, ["repair", str(dataset), str(tmp_path / "out")])
+    assert again.exit_code == 1
+    assert again.stdout == f"{FIRST}: bytes 0 to {size}: at most 1 record lost\n"
+    assert "wrote 11 intact examples, 1 example lost" in again.stderr
+    shutil.rmtree(tmp_path / "out")
+    as_json = run(cli, ["repair", "--json", str(dataset), str(tmp_path / "out")])
+    assert json.loads(as_json.stdout)["lost_examples"] == {FIRST: 1}

@@ -1,0 +1,53 @@
+"""The manifest says what splits follow from, which tells `verify` what a duplicate means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.verify import verify
+
+# Each row twice, in splits of its own by column.
+TABLE = pa.table({"id": [row // 2 for row in range(40)], "part": ["a", "b"] * 20})
+SHARES = {"a": 0.5, "b": 0.5}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    pq.write_table(TABLE, tmp_path / "in.parquet")
+    return tmp_path / "in.parquet"
+
+
+@pytest.mark.parametrize(
+    ("settings", "split_by"),
+    [
+        ({}, None),
+        ({"splits": SHARES}, "bytes"),
+        ({"splits": SHARES, "group": ["id"]}, "group"),
+        ({"splits": SHARES, "key": ["id"]}, "group"),
+        ({"split_column": "part"}, "column"),
+    ],
+)
+def test_what_splits_follow_from(
+    source: Path, tmp_path: Path, settings: dict[str, Any], split_by: str | None
+) -> None:
+    manifest = bt.write(source, tmp_path / "out", **settings)
+    assert manifest.split_by == split_by
+    assert verify(tmp_path / "out").faults == ()
+
+
+def test_splits_that_were_assigned_before(source: Path, tmp_path: Path) -> None:
+    with bt.pipeline() as root:
+        rows = root | bt.ReadFromParquet(source) | bt.AssignSplits(split_column="part")
+        without = rows | bt.MapRows(lambda row: {"id": row["id"]})
+        _ = without | bt.WriteToTFRecord(f"{tmp_path}/out/")
+    assert bt.load(tmp_path / "out").manifest.split_by == "assigned"
+    found = verify(tmp_path / "out")
+    # The rows differed where they were assigned: that their examples are equal is no fault.
+    assert found.faults == ()
+    assert found.notes == ("20 distinct examples are in more than one split",)

@@ -1,0 +1,154 @@
+"""What the Example of a value is, read off the type contract value by value.
+
+Nothing of the package is used here: neither its walk through types nor its kernels. Floats are
+given as the bytes of a float32, so that every bit counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+INT, FLOAT, BYTES = "int64_list", "float_list", "bytes_list"
+Features = dict[str, tuple[str, list[Any]]]
+
+
+@dataclasses.dataclass
+class _Flat:
+    """Values of one feature with the lengths of the lists in the outermost one, by level."""
+
+    kind: str
+    values: list[Any]
+    lengths: list[list[int]]
+    is_dense: bool = True
+
+
+def features_of(scalar: pa.Scalar, arrow: pa.DataType, name: str, store: str = "auto") -> Features:
+    """Return the features that one value of a column gives; none where it is null."""
+    if isinstance(arrow, pa.FixedShapeTensorType):
+        return _tensor(scalar, arrow, name, store) if scalar.is_valid else {}
+    scalar, arrow = _bare(scalar, arrow)
+    if pa.types.is_struct(arrow):
+        found: Features = {}
+        for index, field in enumerate(arrow):
+            below = list(scalar.values())[index] if scalar.is_valid else pa.scalar(None, field.type)
+            found |= features_of(below, field.type, f"{name}/{field.name}", store)
+        return found
+    if not scalar.is_valid:
+        return {}
+    if not _is_list(arrow):
+        kind, value = stored(scalar, arrow, store)
+        return {name: (kind, [value])}
+    found = {}
+    for leaf, flat in _flat([scalar], arrow, name, store).items():
+        found[leaf] = flat.kind, flat.values
+        if not flat.is_dense:
+            for level, lengths in enumerate(flat.lengths[1:], start=1):
+                found[f"{leaf}/row_lengths_{level}"] = INT, lengths
+    return found
+
+
+def stored(scalar: pa.Scalar, arrow: pa.DataType, store: str = "auto") -> tuple[str, Any]:
+    """Return kind and stored form of one plain value."""
+    types = pa.types
+    if isinstance(arrow, pa.UuidType):
+        return BYTES, str(scalar.as_py()).encode()
+    if types.is_float64(arrow) and store == "bytes":
+        return BYTES, struct.pack("<d", scalar.as_py())
+    if types.is_floating(arrow):
+        return FLOAT, np.array([scalar.as_py()], np.float64).astype(np.float32).tobytes()
+    if types.is_temporal(arrow):
+        return INT, scalar.value
+    if types.is_decimal(arrow):
+        if arrow.scale <= 0 and arrow.precision - arrow.scale <= 18:
+            return INT, int(scalar.as_py())
+        return FLOAT, np.float32(float(scalar.as_py())).tobytes()
+    if types.is_integer(arrow) or types.is_boolean(arrow):
+        return INT, int(scalar.as_py())
+    value = scalar.as_py()
+    return BYTES, value.encode() if isinstance(value, str) else value
+
+
+def _bare(scalar: pa.Scalar, arrow: pa.DataType) -> tuple[pa.Scalar, pa.DataType]:
+    if pa.types.is_dictionary(arrow):
+        return scalar.value if scalar.is_valid else scalar, arrow.value_type
+    if isinstance(arrow, pa.UuidType):
+        return scalar, arrow
+    if isinstance(arrow, pa.BaseExtensionType):
+        return scalar.value if scalar.is_valid else scalar, arrow.storage_type
+    return scalar, arrow
+
+
+def _tensor(scalar: Any, arrow: Any, name: str, store: str) -> Features:
+    array = scalar.to_numpy() if arrow.value_type != pa.bool_() else np.array(scalar.value.as_py())
+    if store == "values":
+        values = scalar.value.values
+        flat = [stored(value, arrow.value_type) for value in values]
+        return {name: (flat[0][0], [value for _, value in flat])}
+    data = np.ascontiguousarray(array).tobytes()
+    return {name: (BYTES, [data]), f"{name}/shape": (INT, list(arrow.shape))}
+
+
+def _is_list(arrow: pa.DataType) -> bool:
+    types = pa.types
+    asked = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_map)
+    return any(is_kind(arrow) for is_kind in (*asked, types.is_list_view, types.is_large_list_view))
+
+
+def _flat(
+    lists: Sequence[pa.Scalar], arrow: pa.DataType, name: str, store: str
+) -> dict[str, _Flat]:
+    """Return the leaves below lists of one level, which hold no nulls."""
+    lengths = [len(one.values) for one in lists]
+    items = [item for one in lists for item in one.values]
+    if pa.types.is_map(arrow):
+        parts = [("/key", arrow.key_type, 0), ("/value", arrow.item_type, 1)]
+        found: dict[str, _Flat] = {}
+        for suffix, part_type, index in parts:
+            part = [list(item.values())[index] for item in items]
+            found |= _leaves(part, part_type, name + suffix, store)
+    else:
+        found = _leaves(items, arrow.value_type, name, store)
+    for flat in found.values():
+        flat.lengths.insert(0, lengths)
+        flat.is_dense &= pa.types.is_fixed_size_list(arrow)
+    return found
+
+
+def _leaves(items: list[pa.Scalar], arrow: pa.DataType, name: str, store: str) -> dict[str, _Flat]:
+    bare = [_bare(item, arrow)[0] for item in items]
+    arrow = _bare(pa.scalar(None, arrow), arrow)[1]
+    if pa.types.is_struct(arrow):
+        found: dict[str, _Flat] = {}
+        for index, field in enumerate(arrow):
+            of_field = [list(item.values())[index] for item in bare]
+            found |= _leaves(of_field, field.type, f"{name}/{field.name}", store)
+        return found
+    if _is_list(arrow):
+        return _flat(bare, arrow, name, store)
+    kind = stored(_sample(arrow), arrow, store)[0]
+    return {name: _Flat(kind, [stored(item, arrow, store)[1] for item in bare], [])}
+
+
+def _sample(arrow: pa.DataType) -> pa.Scalar:
+    """Return any value of a type, for its kind."""
+    if isinstance(arrow, pa.UuidType):
+        return pa.array([b"0" * 16], pa.binary(16)).cast(arrow)[0]
+    if pa.types.is_fixed_size_binary(arrow):
+        return pa.scalar(b"0" * arrow.byte_width, arrow)
+    if pa.types.is_temporal(arrow):
+        storage = pa.int32() if arrow.bit_width == 32 else pa.int64()
+        return pa.array([0], storage).view(arrow)[0]
+    if pa.types.is_floating(arrow):
+        return pa.array([0.0], pa.float32()).cast(arrow)[0]
+    is_text = pa.types.is_string(arrow) or pa.types.is_large_string(arrow)
+    if is_text or pa.types.is_string_view(arrow):
+        return pa.scalar("", arrow)
+    if pa.types.is_decimal(arrow) or pa.types.is_integer(arrow):
+        return pa.array([0], pa.int8()).cast(arrow)[0]
+    return pa.scalar(False, arrow) if pa.types.is_boolean(arrow) else pa.scalar(b"", arrow)
