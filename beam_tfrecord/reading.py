@@ -17,7 +17,16 @@ from beam_tfrecord.exchange.marks import Done, find_group
 from beam_tfrecord.faults import is_stopped, recorded
 from beam_tfrecord.grouping import GROUP_BYTES, Group, group_units, grown, one_group
 from beam_tfrecord.metrics import count
-from beam_tfrecord.resume import GROUPS, SCHEMA, Keep, group_key, kept, kept_schema, load_groups
+from beam_tfrecord.resume import (
+    GROUPS,
+    SCHEMA,
+    Keep,
+    group_key,
+    kept,
+    kept_schema,
+    load_groups,
+    progress_of,
+)
 from beam_tfrecord.sources.base import Scan, Source
 
 DONE = "done"
@@ -68,12 +77,15 @@ class ReadBatches(beam.PTransform):
             setup = begin.pipeline.options.view_as(SetupOptions)
             setup.files_to_stage = list(dict.fromkeys([*(setup.files_to_stage or ()), *files]))
         groups, schema = _plan(begin.pipeline, self)
-        skips = None if self.reads_all else self.resume
+        marks = None if self.reads_all else self.resume
+        # A second output costs: what follows can then not be summed up where it is made.
+        may_skip = marks is not None and progress_of(marks).done > 0
         read = beam.ParDo(
-            _ReadGroup(self.source, self.batch_rows, self.limit, self.faults, skips), schema
+            _ReadGroup(self.source, self.batch_rows, self.limit, self.faults, marks, may_skip),
+            schema,
         ).with_output_types(Batch)
         spread = groups | "SpreadGroups" >> beam.Reshuffle()
-        if skips is None:
+        if not may_skip:
             batches = spread | "ReadGroup" >> read
             batches.beam_tfrecord_reader = self
             return batches
@@ -208,12 +220,14 @@ class _ReadGroup(beam.DoFn):
         limit: int | None,
         faults: str | None,
         resume: str | None,
+        may_skip: bool,
     ) -> None:
         self._source = source
         self._batch_rows = batch_rows
         self._limit = limit
         self._faults = faults
         self._resume = resume
+        self._may_skip = may_skip
         self._read = recorded(self._outputs, faults)
 
     def process(self, group: Group, schema: pa.Schema) -> Iterator[Any]:
@@ -224,7 +238,7 @@ class _ReadGroup(beam.DoFn):
         key = ""
         if self._resume is not None:
             key = group_key(group, schema)
-            if (done := find_group(self._resume, key)) is not None:
+            if self._may_skip and (done := find_group(self._resume, key)) is not None:
                 count(type(self), "resumed-groups", 1)
                 yield beam.pvalue.TaggedOutput(DONE, done)
                 return

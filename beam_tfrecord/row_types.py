@@ -15,6 +15,8 @@ from beam_tfrecord.batch import EXAMPLES_SCHEMA
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.tensors import TensorType, is_foreign, item_type, join_tensor_types
 
+_ARRAYS = (np.ndarray, np.generic)
+
 
 @dataclasses.dataclass(frozen=True)
 class RowTypes:
@@ -134,7 +136,9 @@ def _is_kept(kept: TensorType, found: pa.DataType) -> bool:
 
 
 def _type_of(name: str, values: list[Any]) -> pa.DataType:
-    if any(map(_is_tensor, values)):
+    kinds = set(map(type, values))
+    # There are few types of values, and many values.
+    if any(issubclass(k, _ARRAYS) for k in kinds) and any(map(_is_tensor, values)):
         return _tensor_type_of(name, values)
     try:
         column = pa.array(values, from_pandas=False)
@@ -148,7 +152,7 @@ def _type_of(name: str, values: list[Any]) -> pa.DataType:
 
 def _is_tensor(value: Any) -> bool:
     """Tell whether a value is an array that is no list of what Arrow holds."""
-    if not isinstance(value, np.ndarray | np.generic):
+    if not isinstance(value, _ARRAYS):
         return False
     is_odd = value.dtype.kind == "c" or is_foreign(value.dtype)
     return is_odd or (isinstance(value, np.ndarray) and value.ndim != 1)

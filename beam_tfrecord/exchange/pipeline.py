@@ -231,8 +231,9 @@ class _Merge(beam.DoFn):
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._merger: Merger | None = None
-        # A footer is read and checked once, however many tasks look into it.
-        self._indexes: dict[str, RunIndex] = {}
+        # A footer is checked once, however many tasks look into it. The footers themselves are
+        # not kept: there may be hundreds, and a task needs little of each.
+        self._checked: set[str] = set()
 
     def start_bundle(self) -> None:
         self._merger = Merger(self._exchange.layout, self._exchange.directory)
@@ -264,12 +265,10 @@ class _Merge(beam.DoFn):
             yield piece
 
     def _index(self, path: str) -> RunIndex:
-        if path not in self._indexes:
-            self._indexes[path] = read_index(path)
-        return self._indexes[path]
+        index = read_index(path, is_checked=path in self._checked)
+        self._checked.add(path)
+        return index
 
     def finish_bundle(self) -> None:
-        # Buffers of the size of a shard, and maps of files that will be removed, are given back
-        # as soon as they are of no use.
+        # Buffers of the size of a shard are given back as soon as they are of no use.
         self._merger = None
-        self._indexes = {}

@@ -59,8 +59,7 @@ def postgres(postgres: PostgresServer) -> Database:
     url = f"jdbc:postgresql://127.0.0.1:{postgres.port}/postgres"
     database = Database(url, driver_jars(POSTGRES), "tester", (("password", PASSWORD),))
     database.run(
-        "DROP TYPE IF EXISTS mood",
-        "DROP DOMAIN IF EXISTS small",
+        "DROP DOMAIN IF EXISTS small CASCADE",
         "DROP TYPE IF EXISTS mood CASCADE",
         "CREATE TYPE mood AS ENUM ('sad', 'ok')",
         "CREATE DOMAIN small AS int",
