@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image, TiffImagePlugin
 
 WIDTH, HEIGHT = 23, 17
@@ -122,3 +125,15 @@ def write_tree(root: Path, **files: bytes) -> None:
 def jpeg(seed: int = 0, *, width: int = WIDTH, height: int = HEIGHT) -> bytes:
     """Return a JPEG unlike that of any other seed."""
     return encoded(picture(seed=seed, width=width, height=height), "JPEG")
+
+
+def forbid(monkeypatch: pytest.MonkeyPatch, call: str, path: Path) -> None:
+    """Have a function of `os` refuse a path, as it does to all but root."""
+    allowed = getattr(os, call)
+
+    def refuse(given: Any, *arguments: Any, **options: Any) -> Any:
+        if Path(os.fsdecode(given)) == path:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return allowed(given, *arguments, **options)
+
+    monkeypatch.setattr(os, call, refuse)

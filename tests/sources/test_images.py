@@ -24,6 +24,7 @@ from tests.sources.made_images import (
     WIDTH,
     encoded,
     exif,
+    forbid,
     jpeg,
     picture,
     write_tree,
@@ -203,10 +204,9 @@ def test_faults_are_rejects_with_path_and_reason(tmp_path: Path) -> None:
         list(source.batches())
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_what_may_not_be_read_is_a_reject(tmp_path: Path) -> None:
+def test_what_may_not_be_read_is_a_reject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_tree(tmp_path, a=jpeg(), b=jpeg(1))
-    (tmp_path / "a.jpg").chmod(0)
+    forbid(monkeypatch, "open", tmp_path / "a.jpg")
     (reject,) = rejects_of(Images(tmp_path))
     assert reject.message == "a.jpg cannot be read (Permission denied)"
 

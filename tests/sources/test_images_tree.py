@@ -12,6 +12,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.images import Images
 from beam_tfrecord.sources.images_pack import Found, Skipped
 from beam_tfrecord.sources.images_tree import Tree, find_tree, list_tree
+from tests.sources.made_images import forbid
 
 
 def make(root: Path, *names: str) -> None:
@@ -146,12 +147,10 @@ def test_nothing_there_is_told(
         list(Images(paths).files())
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_a_directory_that_may_not_be_read_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_may_not_be_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make(tmp_path, "a/x.jpg")
-    (tmp_path / "a").chmod(0)
-    try:
-        with pytest.raises(UsageError, match=r"cannot read directory '.*/a': Permission denied"):
-            listed(tmp_path)
-    finally:
-        (tmp_path / "a").chmod(0o755)
+    forbid(monkeypatch, "scandir", tmp_path / "a")
+    with pytest.raises(UsageError, match=r"cannot read directory '.*/a/?': Permission denied"):
+        listed(tmp_path)

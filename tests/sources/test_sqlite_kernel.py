@@ -1,0 +1,19 @@
+"""Runs the tests of the SQLite row kernel where no other copy of SQLite is loaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def test_the_kernel_gives_what_python_gives() -> None:
+    pytest.importorskip("beam_tfrecord.native._sqlite")
+    tests = Path(__file__).with_name("sqlite_kernel.py")
+    options = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(tests)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
