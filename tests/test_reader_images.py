@@ -64,7 +64,7 @@ def pairs(dataset: Any) -> list[tuple[int, bytes]]:
 def test_pixels_and_labels_are_those_of_keras(photos: Path, mixed: Path) -> None:
     ours = bt.load(mixed).tf(batch_size=4, image_size=(20, 28), label="label")
     theirs = tf.keras.utils.image_dataset_from_directory(
-        photos, image_size=(20, 28), batch_size=4, shuffle=False, verbose=False
+        photos, image_size=(20, 28), batch_size=4, shuffle=False
     )
     assert ours.element_spec == theirs.element_spec
     assert pairs(ours) == pairs(theirs)

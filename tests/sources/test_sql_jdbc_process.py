@@ -24,7 +24,9 @@ from tests.databases.postgres import PASSWORD, PostgresServer
 ROOT = Path(__file__).parents[2]
 
 PROLOGUE = """
-import contextlib, os, sys, time
+import contextlib, os, signal, sys, time
+# Who is started in the background of a shell ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import pyarrow as pa
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.sql_engine import Relation, SqlOptions

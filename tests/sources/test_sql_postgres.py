@@ -202,6 +202,7 @@ def test_a_table_is_cut_by_its_key(server: PostgresServer) -> None:
 
 def test_quantiles_come_from_statistics_where_there_are_any(server: PostgresServer) -> None:
     server.run(
+        "DROP TABLE IF EXISTS skewed",
         "CREATE TABLE skewed AS SELECT CASE WHEN g <= 9000 THEN g % 100 ELSE g END AS k, g "
         "FROM generate_series(1, 10000) AS g",
         "ANALYZE skewed",
@@ -236,8 +237,9 @@ def test_keys_of_any_type(server: PostgresServer, key: str) -> None:
 
 def test_a_table_without_a_key_is_cut_by_pages(server: PostgresServer) -> None:
     server.run(
+        "DROP TABLE IF EXISTS heap",
         "CREATE TABLE heap AS SELECT g % 5 AS x, repeat('x', 100) AS y "
-        "FROM generate_series(1, 20000) AS g"
+        "FROM generate_series(1, 20000) AS g",
     )
     source = Sql(server.url, table="heap", partitions=3)
     found = conditions(source)
