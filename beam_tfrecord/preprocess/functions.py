@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -31,8 +32,6 @@ from beam_tfrecord.preprocess.columns import Column
 from beam_tfrecord.preprocess.ports import Port
 from beam_tfrecord.preprocess.steps import Step, by_column
 
-# Analyzers name files while a function is traced; none is opened.
-_NOWHERE = "traced"
 PLAIN_OUTPUTS = ("float32", "int64", "string")
 
 
@@ -155,7 +154,9 @@ def trace(function: UserFunction, ports: Sequence[Port]) -> None:
         else tf.SparseTensorSpec([None, None], port.dtype)
         for port in ports
     }
-    impl_helper.trace_preprocessing_function(function, specs, False, _NOWHERE)
+    # Vocabularies leave files where they will be, long before they are made.
+    with tempfile.TemporaryDirectory(prefix="beam-tfrecord-") as place:
+        impl_helper.trace_preprocessing_function(function, specs, False, place)
 
 
 def used_columns(steps: Sequence[Step]) -> frozenset[str]:

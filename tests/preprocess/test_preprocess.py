@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from apache_beam.testing.util import assert_that, equal_to
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
+from beam_tfrecord.preprocess.plans import make_plan
+from beam_tfrecord.preprocess.request import make_request
 from tests.preprocess.made_rides import CITIES, ROWS, rides, write_rides
 
 tf = pytest.importorskip("tensorflow")
@@ -243,3 +246,15 @@ def test_notes_tell_the_steps(written: Path) -> None:
     assert notes["unchanged"] == sorted(
         set(rides().column_names) - {"fare", "seconds", "city", "pair"}
     )
+
+
+def test_a_function_that_is_traced_leaves_nothing_behind(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    make_plan(
+        make_request(lambda inputs: {"city": tft.compute_and_apply_vocabulary(inputs["city"])}),
+        pq.read_schema(source),
+    )
+    assert list(tmp_path.iterdir()) == []
