@@ -47,8 +47,6 @@ def run_write(
         job: What ``job.json`` tells besides.
         lease: The right to write to the target.
     """
-    # A fault of the data is told in one line; Beam would print its traces of it before.
-    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     write_job = WriteJob(
         target=settings.target,
         layout=settings.layout,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord import native
@@ -205,6 +205,11 @@ def sealed(value: Mapping[str, Any]) -> str:
     """Return JSON text, a top-level key a line, with the hash of itself as last field."""
     lines = [f'  "{key}": {_compact(item)}' for key, item in value.items() if key != "splits"]
     lines.append('  "splits": {' + ",".join(_split_lines(value["splits"])) + "\n  }")
+    return sealed_lines(lines)
+
+
+def sealed_lines(lines: Sequence[str]) -> str:
+    """Return the fields of a JSON object, a text each, with the hash of all as last field."""
     body = "{\n" + ",\n".join(lines) + ',\n  "xxh64": "'
     tail = '"\n}\n'
     return f"{body}{native.xxh64((body + tail).encode(), 0):016x}{tail}"

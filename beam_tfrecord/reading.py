@@ -85,16 +85,15 @@ class ReadBatches(beam.PTransform):
             schema,
         ).with_output_types(Batch)
         spread = groups | "SpreadGroups" >> beam.Reshuffle()
-        if not may_skip:
+        if may_skip:
+            outputs = spread | "ReadGroup" >> read.with_outputs(DONE, main="batches")
+            batches = outputs.batches
+            batches.beam_tfrecord_done = outputs[DONE]
+        else:
             batches = spread | "ReadGroup" >> read
-            batches.beam_tfrecord_reader = self
-            return batches
-        outputs = spread | "ReadGroup" >> read.with_outputs(DONE, main="batches")
-        batches = outputs.batches
         # Types are found in all rows, whatever is done.
         batches.beam_tfrecord_reader = anew = copy.copy(self)
         anew.reads_all = True
-        batches.beam_tfrecord_done = outputs[DONE]
         return batches
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic
@@ -195,6 +196,8 @@ def _attempt(
             "attempts": number,
             "input": fingerprint.input_sha256(files),
         }
+        # A fault is told in one line; Beam would print its traces of it before.
+        logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
         with watch(directory, input_bytes, progress):
             job.kind.compose(settings, job.identity, directory, input_bytes, told, held)
         if (fault := recorded_fault(directory)) is not None:

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import datetime
-import os
-import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
 
-from beam_tfrecord._version import __version__
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.copies import copies_told
-from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.direct_pipeline import write_directly
 from beam_tfrecord.exchange.marks import Done
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.pipeline import Exchange, Spilled, merge, spill
 from beam_tfrecord.exchange.tally import Tally
-from beam_tfrecord.faults import recorded, recorded_fault
+from beam_tfrecord.finishing import Publisher, finish
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.publish import Identity, publish
 from beam_tfrecord.rejects import RejectBudget
 from beam_tfrecord.schema import Schema
-from beam_tfrecord.storage import Lease, lease, make_directory, remove_tree
-from beam_tfrecord.target import Target, check_free
+from beam_tfrecord.storage import Lease
+from beam_tfrecord.target import Target
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,14 +90,7 @@ def write_batches(
             )
         together = spilled[0] if len(spilled) == 1 else _flatten(spilled)
         pieces, tally = merge(together, exchange, job.budget)
-    return (
-        batches[0].pipeline
-        | "Once" >> beam.Create([job])
-        | "Publish"
-        >> beam.FlatMap(
-            _publish, beam.pvalue.AsSingleton(tally), beam.pvalue.AsList(pieces)
-        ).with_output_types(str)
-    )
+    return finish(batches[0].pipeline, job, pieces, tally, _DATASET)
 
 
 def _flatten(spilled: Sequence[Spilled]) -> Spilled:
@@ -113,45 +100,29 @@ def _flatten(spilled: Sequence[Spilled]) -> Spilled:
     )
 
 
-def _publish(job: WriteJob, tally: Tally, pieces: Sequence[Piece]) -> Iterator[str]:
-    yield from recorded(_published, job.directory)((job, tally, pieces))
-    if job.raises and (fault := recorded_fault(job.directory)) is not None:
-        raise fault
+def _publish(
+    job: WriteJob,
+    tally: Tally,
+    pieces: Sequence[Piece],
+    held: Lease,
+    told: Mapping[str, Any],
+) -> list[str]:
+    manifest = publish(
+        job.target,
+        job.layout,
+        job.identity,
+        tally,
+        pieces,
+        directory=job.directory,
+        fitted=job.fitted,
+        lease=held,
+        job={
+            **told,
+            "left_out_columns": sorted(tally.left_out),
+            "copies": copies_told(tally.copies),
+        },
+    )
+    return [shard.path for shard in manifest.shards]
 
 
-def _published(task: tuple[WriteJob, Tally, Sequence[Piece]]) -> Iterator[str]:
-    job, tally, pieces = task
-    check_free(job.target, overwrite=job.overwrite)
-    written = sum(piece.examples for piece in pieces)
-    if written != tally.records:
-        raise DataError(
-            f"shards hold {written:,} records where {tally.records:,} were encoded: "
-            "run the job again"
-        )
-    make_directory(job.target.directory)
-    with contextlib.nullcontext(job.lease) if job.lease else lease(job.target.directory) as held:
-        manifest = publish(
-            job.target,
-            job.layout,
-            job.identity,
-            tally,
-            pieces,
-            directory=job.directory,
-            fitted=job.fitted,
-            lease=held,
-            job={
-                **job.job,
-                "finished": datetime.datetime.now(datetime.timezone.utc).isoformat(),
-                "rows_read": tally.rows,
-                "left_out_columns": sorted(tally.left_out),
-                "copies": copies_told(tally.copies),
-                "beam_tfrecord": __version__,
-                "beam": beam.version.__version__,
-                "python": platform.python_version(),
-            },
-        )
-        # With the dataset in place, nothing that a failed job left here is of use any more.
-        for directory in {job.directory, *job.target.leftovers()}:
-            remove_tree(directory)
-    for shard in manifest.shards:
-        yield os.path.join(job.target.directory, shard.path)
+_DATASET = Publisher(_publish, ("shards", "records", "encoded"))

@@ -22,6 +22,7 @@ UPPER_LAYERS = {
     "beam_tfrecord.exchange.direct_pipeline",
     "beam_tfrecord.exchange.gather",
     "beam_tfrecord.exchange.pipeline",
+    "beam_tfrecord.finishing",
     "beam_tfrecord.gather_rows",
     "beam_tfrecord.job",
     "beam_tfrecord.map_rows",

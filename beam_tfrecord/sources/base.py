@@ -55,6 +55,10 @@ class InputFile:
         """Return what identifies it, without what only reading needs."""
         return self
 
+    def unit_name(self, index: int, count: int) -> str:
+        """Return the name of a unit of it, by its position among `count`."""
+        return self.name if count == 1 else f"{self.name}:{index}"
+
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:

@@ -179,7 +179,7 @@ class Csv(Source):
         pieces = cut([scan.detail.chunk for scan in scans], header)
         return [
             Unit(
-                name=file.name if len(pieces) == 1 else f"{file.name}:{index}",
+                name=file.unit_name(index, len(pieces)),
                 file=file,
                 index=index,
                 start=piece.start,

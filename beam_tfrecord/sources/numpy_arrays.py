@@ -161,7 +161,7 @@ class Numpy(Source):
         record_bytes = row_bytes + _FEATURE_BYTES * len(contents.columns)
         return [
             Unit(
-                name=file.name if len(spans) == 1 else f"{file.name}:{index}",
+                name=file.unit_name(index, len(spans)),
                 file=file,
                 index=index,
                 start=start,

@@ -92,7 +92,7 @@ class Parquet(Source):
         spans = row_groups_of(groups, UNIT_BYTES)
         return [
             Unit(
-                name=file.name if len(spans) == 1 else f"{file.name}:{index}",
+                name=file.unit_name(index, len(spans)),
                 file=file,
                 index=index,
                 start=start,

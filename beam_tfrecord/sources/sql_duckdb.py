@@ -29,7 +29,7 @@ from beam_tfrecord.sources.sql_engine import (
     Table,
 )
 from beam_tfrecord.sources.sql_plan import ranges
-from beam_tfrecord.sources.sql_values import Infinities, taken
+from beam_tfrecord.sources.sql_values import Infinities, rows_taken
 
 # Arrow has no exact type for these, or another one than other databases get.
 _AS_TEXT = (
@@ -184,15 +184,9 @@ class DuckDbConnection(Connection):
 
     def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
         """Stream a result."""
-        names = [str(index) for index in range(len(columns))]
         with told(self._engine):
             for data in self._connection.sql(sql).to_arrow_reader(batch_rows):
-                arrays, misfits = [], []
-                for values, column in zip(data.columns, columns, strict=True):
-                    array, found = taken(values, column, INFINITIES)
-                    arrays.append(array)
-                    misfits += found
-                yield SqlRows(pa.RecordBatch.from_arrays(arrays, names=names), tuple(misfits))
+                yield rows_taken(data, columns, INFINITIES)
 
     def literal(self, text: Any, column: SqlColumn) -> str:
         """Return the literal, which takes the type of the column that it is compared with."""

@@ -31,7 +31,7 @@ from beam_tfrecord.sources.sql_plan import ranges
 from beam_tfrecord.sources.sql_postgres_errors import told
 from beam_tfrecord.sources.sql_postgres_types import INFINITIES, column_of
 from beam_tfrecord.sources.sql_secrets import password_of
-from beam_tfrecord.sources.sql_values import taken
+from beam_tfrecord.sources.sql_values import rows_taken
 
 _CONNECT_S = 8
 _BATCH_BYTES = 4 * 2**20
@@ -216,16 +216,10 @@ class PostgresConnection(Connection):
 
     def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
         """Stream a result by COPY in binary form."""
-        names = [str(index) for index in range(len(columns))]
         with self._statement(sql) as statement:
             statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
             for data in _reader(statement):
-                arrays, misfits = [], []
-                for values, column in zip(data.columns, columns, strict=True):
-                    array, found = taken(values, column, INFINITIES)
-                    arrays.append(array)
-                    misfits += found
-                yield SqlRows(pa.RecordBatch.from_arrays(arrays, names=names), tuple(misfits))
+                yield rows_taken(data, columns, INFINITIES)
 
     def cut_points(self, relation: Relation, column: SqlColumn, partitions: int) -> list[str]:
         """Cut by what the server knows of the column, or by a sample of a large table."""

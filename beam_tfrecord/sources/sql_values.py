@@ -7,13 +7,14 @@ means it; taken for a date it would be a silent lie.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.sources.parquet_types import cast_exactly
-from beam_tfrecord.sources.sql_engine import Misfit, SqlColumn
+from beam_tfrecord.sources.sql_engine import Misfit, SqlColumn, SqlRows
 
 _SHOWN_CHARACTERS = 200
 _DAY_US = 86_400_000_000
@@ -30,6 +31,19 @@ class Infinities:
 
     days: tuple[int, int]
     ticks: tuple[int, int]
+
+
+def rows_taken(
+    data: pa.RecordBatch, columns: Sequence[SqlColumn], infinities: Infinities
+) -> SqlRows:
+    """Bring a batch of a driver to the types of its columns, which are named by their numbers."""
+    arrays, misfits = [], []
+    for values, column in zip(data.columns, columns, strict=True):
+        array, found = taken(values, column, infinities)
+        arrays.append(array)
+        misfits += found
+    names = [str(index) for index in range(len(columns))]
+    return SqlRows(pa.RecordBatch.from_arrays(arrays, names=names), tuple(misfits))
 
 
 def taken(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +36,6 @@ def run_extract(
         job: What ``job.json`` tells besides.
         lease: The right to write to the target.
     """
-    # A fault of the data is told in one line; Beam would print its traces of it before.
-    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     stage_job = StageJob(
         target=settings.target,
         directory=directory,

@@ -15,9 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord import native
 from beam_tfrecord.errors import BeamTFRecordError, DataError, StorageError, UsageError
-from beam_tfrecord.manifest import MANIFEST_NAME
+from beam_tfrecord.manifest import MANIFEST_NAME, sealed_lines
 from beam_tfrecord.staging.types import schema_from_json, schema_to_json
 from beam_tfrecord.storage import absolute_path, read_bytes
 
@@ -167,10 +166,7 @@ def _text_of(file: str) -> str | None:
 
 def _sealed(value: Mapping[str, Any]) -> str:
     """Return JSON text, a field and a file a line, with the hash of itself as last key."""
-    lines = [f'  "{key}": {_value(item)}' for key, item in value.items()]
-    body = "{\n" + ",\n".join(lines) + ',\n  "xxh64": "'
-    tail = '"\n}\n'
-    return f"{body}{native.xxh64((body + tail).encode(), 0):016x}{tail}"
+    return sealed_lines([f'  "{key}": {_value(item)}' for key, item in value.items()])
 
 
 def _value(item: Any) -> str:

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import datetime
 import os
-import platform
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
 
-from beam_tfrecord._version import __version__
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.elements import batches_of
-from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.direct import GroupWriter
 from beam_tfrecord.exchange.direct_pipeline import write_directly
 from beam_tfrecord.exchange.marks import Done
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.pipeline import Exchange
 from beam_tfrecord.exchange.tally import Tally
-from beam_tfrecord.faults import recorded, recorded_fault
+from beam_tfrecord.finishing import Publisher, finish
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.publish import Identity
 from beam_tfrecord.rejects import RejectBudget, parse_budget
 from beam_tfrecord.staging.publish import publish_stage
 from beam_tfrecord.staging.writer import StageWriter
-from beam_tfrecord.storage import Lease, lease, make_directory, remove_tree
+from beam_tfrecord.storage import Lease
 from beam_tfrecord.target import Target, check_free, directory_target
 
 
@@ -116,54 +112,24 @@ def extract_batches(
     """
     exchange = Exchange(Layout(shuffle=False), job.directory)
     pieces, tally = write_directly(batches, exchange, job.budget, done, _stage_writer)
-    return (
-        batches.pipeline
-        | "Once" >> beam.Create([job])
-        | "PublishStage"
-        >> beam.FlatMap(
-            _publish, beam.pvalue.AsSingleton(tally), beam.pvalue.AsList(pieces)
-        ).with_output_types(str)
-    )
+    return finish(batches.pipeline, job, pieces, tally, _STAGE)
 
 
 def _stage_writer(exchange: Exchange) -> GroupWriter:
     return StageWriter(exchange.directory)
 
 
-def _publish(job: StageJob, tally: Tally, pieces: Sequence[Piece]) -> Iterator[str]:
-    yield from recorded(_published, job.directory)((job, tally, pieces))
-    if job.raises and (fault := recorded_fault(job.directory)) is not None:
-        raise fault
+def _publish(
+    job: StageJob,
+    tally: Tally,
+    pieces: Sequence[Piece],
+    held: Lease,
+    told: Mapping[str, Any],
+) -> list[str]:
+    manifest = publish_stage(
+        job.target, job.identity, tally, pieces, directory=job.directory, lease=held, job=told
+    )
+    return [file.path for file in manifest.files]
 
 
-def _published(task: tuple[StageJob, Tally, Sequence[Piece]]) -> Iterator[str]:
-    job, tally, pieces = task
-    check_free(job.target, overwrite=job.overwrite)
-    written = sum(piece.examples for piece in pieces)
-    if written != tally.records:
-        raise DataError(
-            f"files hold {written:,} rows where {tally.records:,} were read: run the job again"
-        )
-    make_directory(job.target.directory)
-    with contextlib.nullcontext(job.lease) if job.lease else lease(job.target.directory) as held:
-        manifest = publish_stage(
-            job.target,
-            job.identity,
-            tally,
-            pieces,
-            directory=job.directory,
-            lease=held,
-            job={
-                **job.job,
-                "finished": datetime.datetime.now(datetime.timezone.utc).isoformat(),
-                "rows_read": tally.rows,
-                "beam_tfrecord": __version__,
-                "beam": beam.version.__version__,
-                "python": platform.python_version(),
-            },
-        )
-        # With the stage in place, nothing that a failed job left here is of use any more.
-        for directory in {job.directory, *job.target.leftovers()}:
-            remove_tree(directory)
-    for file in manifest.files:
-        yield os.path.join(job.target.directory, file.path)
+_STAGE = Publisher(_publish, ("files", "rows", "read"))

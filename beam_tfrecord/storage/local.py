@@ -15,8 +15,38 @@ from beam_tfrecord.errors import TargetExists
 from beam_tfrecord.storage.filesystem import Entry, Filesystem, Lease, Writer
 
 
-class LocalFile:
-    """A local file being written under a temporary name.
+class ScratchFile:
+    """A local file that is read again soon and then thrown away: not worth a sync or a rename."""
+
+    def __init__(self, path: str, *, will_sync: bool = False) -> None:
+        self._written = path
+        self._file = BlockFile(path, will_sync=will_sync)
+
+    def write(self, data: Any) -> None:
+        """Write all bytes of a buffer."""
+        self._file.write(memoryview(data).cast("B"))
+
+    def close(self) -> None:
+        """Finish the file; where that fails, take it away."""
+        try:
+            self._finish()
+        except BaseException:
+            self.abort()
+            raise
+
+    def _finish(self) -> None:
+        self._file.finish()
+        self._file.close()
+
+    def abort(self) -> None:
+        """Take away what was written."""
+        self._file.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self._written)
+
+
+class LocalFile(ScratchFile):
+    """A local file being written under a temporary name, which gets its own when it is synced.
 
     Args:
         path: Final path.
@@ -24,57 +54,16 @@ class LocalFile:
     """
 
     def __init__(self, path: str, temporary: str | None = None) -> None:
-        self._path = path
         head, tail = os.path.split(path)
-        self._temporary = temporary or os.path.join(head, f".{tail}.{os.getpid()}.part")
-        self._file = BlockFile(self._temporary)
-
-    def write(self, data: Any) -> None:
-        """Write all bytes of a buffer."""
-        self._file.write(memoryview(data).cast("B"))
-
-    def close(self) -> None:
-        """Sync the file and give it its name; where that fails, take it away."""
-        try:
-            self._file.sync()
-            self._file.close()
-            os.replace(self._temporary, self._path)
-        except BaseException:
-            self.abort()
-            raise
-
-    def abort(self) -> None:
-        """Take away what was written."""
-        self._file.close()
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(self._temporary)
-
-
-class ScratchFile:
-    """A local file that is read again soon and then thrown away: not worth a sync or a rename."""
-
-    def __init__(self, path: str) -> None:
+        super().__init__(
+            temporary or os.path.join(head, f".{tail}.{os.getpid()}.part"), will_sync=True
+        )
         self._path = path
-        self._file = BlockFile(path, will_sync=False)
 
-    def write(self, data: Any) -> None:
-        """Write all bytes of a buffer."""
-        self._file.write(memoryview(data).cast("B"))
-
-    def close(self) -> None:
-        """Write what is left; where that fails, take the file away."""
-        try:
-            self._file.finish()
-            self._file.close()
-        except BaseException:
-            self.abort()
-            raise
-
-    def abort(self) -> None:
-        """Take away what was written."""
+    def _finish(self) -> None:
+        self._file.sync()
         self._file.close()
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(self._path)
+        os.replace(self._written, self._path)
 
 
 class LocalFilesystem(Filesystem):

@@ -10,21 +10,17 @@ the driver's rows, or Arrow batches where it gives them, handed to a ParquetWrit
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import os
 import sqlite3
-import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import sql
+from databases import MEMORY_GROWTH, PASSWORD_VARIABLE, Bars, Cases, main
 
 BATCH_ROWS = 65_536
 ROW_GROUP_ROWS = 2**19
-BAR = 0.8
 
 
 def sqlite_by_hand(place: str, work: Path) -> int:
@@ -47,7 +43,7 @@ def postgres_by_hand(place: str, work: Path) -> int:
     """Read by ADBC, and write by pyarrow."""
     import adbc_driver_postgresql.dbapi as driver
 
-    url = f"{place}?password={os.environ[sql.PASSWORD_VARIABLE]}"
+    url = f"{place}?password={os.environ[PASSWORD_VARIABLE]}"
     with driver.connect(url) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT * FROM trips")
         return _write_parquet(iter(cursor.fetch_record_batch()), work)
@@ -82,14 +78,14 @@ def extract(place: str, work: Path) -> int:
     """Extract the table."""
     import beam_tfrecord as bt
 
-    given = {"password_env": sql.PASSWORD_VARIABLE} if "://" in place else {}
+    given = {"password_env": PASSWORD_VARIABLE} if "://" in place else {}
     manifest = bt.extract(place, work / "stage", source_options={"table": "trips", **given})
     return manifest.rows
 
 
 _OURS = ("beam_tfrecord.staging.composing", "beam_tfrecord.staging.job")
 
-CASES: sql.Cases = {
+CASES: Cases = {
     "sqlite_by_hand": ("sqlite", sqlite_by_hand, ("pyarrow.parquet",)),
     "sqlite_extract": ("sqlite", extract, _OURS),
     "postgres_by_hand": (
@@ -102,47 +98,20 @@ CASES: sql.Cases = {
 }
 
 
-def report(runs: dict[str, list[dict[str, Any]]]) -> str:
-    """Return the table of medians, and the ratios beside their bars."""
-    medians = {
-        name: {key: statistics.median(run[key] for run in of) for key in ("seconds", "peak_mb")}
-        for name, of in runs.items()
-        if of and not any("error" in run for run in of)
-    }
-    lines = ["| case | krows/s | peak MB |", "|---|---|---|"]
-    for name, median in medians.items():
-        speed = runs[name][0]["rows"] / median["seconds"] / 1000
-        lines.append(f"| {name} | {speed:,.0f} | {median['peak_mb']:,.0f} |")
-    lines += ["", "| what | measured | bar |", "|---|---|---|"]
-    for engine in ("sqlite", "postgres"):
-        ours, hand = medians.get(f"{engine}_extract"), medians.get(f"{engine}_by_hand")
-        if ours and hand:
-            ratio = hand["seconds"] / ours["seconds"]
-            lines.append(f"| extract {engine}, of driver and writer | {ratio:.2f}x | >= {BAR}x |")
-    large, small = medians.get("sqlite_extract_large"), medians.get("sqlite_extract")
-    if large and small:
-        growth = large["peak_mb"] / small["peak_mb"]
-        lines.append(f"| peak memory, {sql.MEMORY_GROWTH} times the rows | {growth:.2f}x | |")
-    return "\n".join(lines)
-
-
-def main() -> None:
-    """Read the command line, measure, and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a tiny table, one round")
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--cases", default=",".join(CASES), help="names with commas between")
-    parser.add_argument("--case", help=argparse.SUPPRESS)
-    parser.add_argument("--place", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.case:
-        print(json.dumps(sql.run_case(arguments.case, arguments.place, CASES)))
-        return
-    rows, rounds = (20_000, 1) if arguments.quick else (arguments.rows, arguments.rounds)
-    names = arguments.cases.split(",")
-    print(report(sql.measure(rows, rounds, names, CASES, script=__file__)))
+BARS: Bars = (
+    *(
+        (
+            f"extract {engine}, of driver and writer",
+            *(f"{engine}_by_hand", f"{engine}_extract", "seconds", ">= 0.8x"),
+        )
+        for engine in ("sqlite", "postgres")
+    ),
+    (
+        f"peak memory, {MEMORY_GROWTH} times the rows",
+        *("sqlite_extract_large", "sqlite_extract", "peak_mb", ""),
+    ),
+)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, CASES, BARS, __file__)

@@ -5,21 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.databases.postgres import free_port, unprivileged
+from tests.databases.server import Server, running, unprivileged
 
 USER = "tester"
 PASSWORD = "s3cr3t-of-mariadb"
-START_S = 30.0
 
 _ACCOUNT = (
     "INSERT INTO global_priv VALUES ('%', '{user}', JSON_OBJECT('access', 1073741823, 'plugin', "
@@ -76,14 +72,12 @@ def _is_installed(package: str) -> bool:
     return subprocess.run(["dpkg", "-s", package], capture_output=True, check=False).returncode == 0
 
 
-class MariaDbServer:
+class MariaDbServer(Server):
     """A server with the database ``t`` and a user that may do everything."""
 
     def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
         self._root = programs()
-        self._directory = directory
-        self._process: subprocess.Popen[bytes] | None = None
-        self.port = free_port()
 
     @property
     def url(self) -> str:
@@ -99,7 +93,8 @@ class MariaDbServer:
             *("--skip-name-resolve", "--character-set-server=utf8mb4", *arguments),
         ]
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """Return the environment that it runs in, with the libraries that it was packed with."""
         found = sorted({str(one.parent) for one in (self._root / "usr/lib").glob("*/*.so.*")})
         return {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": ":".join(found)}
 
@@ -118,52 +113,25 @@ class MariaDbServer:
             input=f"CREATE DATABASE mysql;\nUSE mysql;\n{tables}\nCREATE DATABASE t;\n{account}\n",
             text=True,
             capture_output=True,
-            env=self._environment(),
+            env=self.environment(),
             check=False,
             **who,
         )
         if done.returncode != 0:
             raise RuntimeError(done.stderr[-2000:])
 
-    def start(self) -> None:
-        """Start the server, and wait until it listens."""
-        log = (self._directory / "log").open("ab")
-        self._process = subprocess.Popen(
-            self._command(
-                *("--bind-address=127.0.0.1", f"--port={self.port}"),
-                *(f"--socket={self._directory}/data/socket", "--default-time-zone=-05:00"),
-            ),
-            stdout=log,
-            stderr=log,
-            env=self._environment(),
-            **unprivileged(),
+    def words(self) -> list[str]:
+        """Return the command that runs it."""
+        return self._command(
+            *("--bind-address=127.0.0.1", f"--port={self.port}"),
+            *(f"--socket={self._directory}/data/socket", "--default-time-zone=-05:00"),
         )
-        log.close()
-        ends = time.monotonic() + START_S
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
-                return
-            if self._process.poll() is not None or time.monotonic() > ends:
-                raise RuntimeError((self._directory / "log").read_text()[-2000:])
-            time.sleep(0.1)
 
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """Stop the server."""
-        if self._process is not None:
-            self._process.send_signal(how)
-            self._process.wait(START_S)
-            self._process = None
+    def answers(self) -> None:
+        """Connect to it, and raise where nobody listens."""
+        socket.create_connection(("127.0.0.1", self.port)).close()
 
 
-@contextlib.contextmanager
-def mariadb_server() -> Iterator[MariaDbServer]:
+def mariadb_server() -> contextlib.AbstractContextManager[MariaDbServer]:
     """Run a new server until the block ends."""
-    directory = Path(tempfile.mkdtemp(prefix="beam-tfrecord-mariadb-"))
-    server = MariaDbServer(directory)
-    try:
-        server.create()
-        server.start()
-        yield server
-    finally:
-        server.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+    return running(MariaDbServer, "mariadb")

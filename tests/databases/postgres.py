@@ -5,19 +5,15 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import pwd
 import shutil
 import signal
-import socket
 import subprocess
-import tempfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.databases.server import Server, running, unprivileged
+
 PASSWORD = "s3cr3t-of-postgres"
-START_S = 30.0
 
 
 def binaries() -> Path | None:
@@ -28,31 +24,13 @@ def binaries() -> Path | None:
     return next((path for path in found if (path / "postgres").exists()), None)
 
 
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def unprivileged() -> dict[str, Any]:
-    """Return the arguments of `Popen` that give up root: servers refuse to run as it."""
-    if os.geteuid() != 0:
-        return {}
-    names = {entry.pw_name: entry for entry in pwd.getpwall()}
-    entry = names.get("postgres") or names["nobody"]
-    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
-
-
-class PostgresServer:
+class PostgresServer(Server):
     """A server with the databases ``postgres`` and the user ``tester`` with a password."""
 
     def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
         self._bin = binaries()
-        self._directory = directory
         self._data = directory / "data"
-        self._process: subprocess.Popen[bytes] | None = None
-        self.port = free_port()
 
     @property
     def url(self) -> str:
@@ -86,33 +64,21 @@ class PostgresServer:
             **who,
         )
 
-    def start(self) -> None:
-        """Start the server, and wait until it answers."""
+    def words(self) -> list[str | Path]:
+        """Return the command that runs it."""
         assert self._bin is not None
-        log = (self._directory / "log").open("ab")
-        self._process = subprocess.Popen(
-            [
-                *(self._bin / "postgres", "-D", self._data, "-p", str(self.port)),
-                *("-h", "127.0.0.1", "-k", "", "-F"),
-                *("-c", "full_page_writes=off", "-c", "max_connections=60"),
-                # Statistics change bounds: only where a test says so.
-                *("-c", "autovacuum=off"),
-                *("-c", "shared_buffers=64MB", "-c", "timezone=America/New_York"),
-            ],
-            stdout=log,
-            stderr=log,
-            cwd=self._directory,
-            **unprivileged(),
-        )
-        log.close()
-        ends = time.monotonic() + START_S
-        while True:
-            with contextlib.suppress(Exception):
-                self.run("SELECT 1")
-                return
-            if self._process.poll() is not None or time.monotonic() > ends:
-                raise RuntimeError((self._directory / "log").read_text()[-2000:])
-            time.sleep(0.1)
+        return [
+            *(self._bin / "postgres", "-D", self._data, "-p", str(self.port)),
+            *("-h", "127.0.0.1", "-k", "", "-F"),
+            *("-c", "full_page_writes=off", "-c", "max_connections=60"),
+            # Statistics change bounds: only where a test says so.
+            *("-c", "autovacuum=off"),
+            *("-c", "shared_buffers=64MB", "-c", "timezone=America/New_York"),
+        ]
+
+    def answers(self) -> None:
+        """Ask it something, and raise where there is no answer."""
+        self.run("SELECT 1")
 
     def connect(self) -> Any:
         """Return a connection that commits each statement."""
@@ -128,21 +94,9 @@ class PostgresServer:
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop the server: by SIGINT orderly, by SIGQUIT as in a crash."""
-        if self._process is not None:
-            self._process.send_signal(how)
-            self._process.wait(START_S)
-            self._process = None
+        super().stop(how)
 
 
-@contextlib.contextmanager
-def postgres_server() -> Iterator[PostgresServer]:
+def postgres_server() -> contextlib.AbstractContextManager[PostgresServer]:
     """Run a new server until the block ends."""
-    directory = Path(tempfile.mkdtemp(prefix="beam-tfrecord-postgres-"))
-    server = PostgresServer(directory)
-    try:
-        server.create()
-        server.start()
-        yield server
-    finally:
-        server.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+    return running(PostgresServer, "postgres")

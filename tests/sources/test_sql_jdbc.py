@@ -28,8 +28,9 @@ from tests.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, SQLITE, d
 from tests.databases.jdbc_mariadb import PASSWORD as MARIADB_PASSWORD
 from tests.databases.jdbc_mariadb import USER as MARIADB_USER
 from tests.databases.jdbc_mariadb import MariaDbServer
-from tests.databases.postgres import PASSWORD, PostgresServer, free_port
+from tests.databases.postgres import PASSWORD, PostgresServer
 from tests.databases.proxy import Proxy
+from tests.databases.server import free_port
 
 names = itertools.count()
 

@@ -21,8 +21,9 @@ from beam_tfrecord.sources import sql_read, sql_snapshots
 from beam_tfrecord.sources.sql import Sql
 from beam_tfrecord.sources.sql_engine import ConnectionLost, SnapshotLost
 from beam_tfrecord.sources.sql_secrets import hold_password
-from tests.databases.postgres import PASSWORD, PostgresServer, free_port, postgres_server
+from tests.databases.postgres import PASSWORD, PostgresServer, postgres_server
 from tests.databases.proxy import Proxy
+from tests.databases.server import free_port
 from tests.sources.made_sql import conditions, rows_of, shards_of
 
 UTC = datetime.timezone.utc

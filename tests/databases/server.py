@@ -1,0 +1,104 @@
+"""A database server of the tests' own: a free port on loopback, stopped by its process."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+START_S = 30.0
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def unprivileged() -> dict[str, Any]:
+    """Return the arguments of `Popen` that give up root: servers refuse to run as it."""
+    if os.geteuid() != 0:
+        return {}
+    names = {entry.pw_name: entry for entry in pwd.getpwall()}
+    entry = names.get("postgres") or names["nobody"]
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+
+
+class Server(abc.ABC):
+    """A server with all its files in one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = free_port()
+
+    @abc.abstractmethod
+    def create(self) -> None:
+        """Make the data directory."""
+
+    @abc.abstractmethod
+    def words(self) -> Sequence[str | Path]:
+        """Return the command that runs it."""
+
+    @abc.abstractmethod
+    def answers(self) -> None:
+        """Ask it something, and raise where there is no answer."""
+
+    def environment(self) -> dict[str, str] | None:
+        """Return the environment that it runs in; None: that of the tests."""
+        return None
+
+    def start(self) -> None:
+        """Start the server, and wait until it answers."""
+        with (self._directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self.words(),
+                stdout=log,
+                stderr=log,
+                cwd=self._directory,
+                env=self.environment(),
+                **unprivileged(),
+            )
+        ends = time.monotonic() + START_S
+        while True:
+            with contextlib.suppress(Exception):
+                self.answers()
+                return
+            if self._process.poll() is not None or time.monotonic() > ends:
+                raise RuntimeError((self._directory / "log").read_text()[-2000:])
+            time.sleep(0.1)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """Stop the server."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(START_S)
+            self._process = None
+
+
+S = TypeVar("S", bound=Server)
+
+
+@contextlib.contextmanager
+def running(make: Callable[[Path], S], name: str) -> Iterator[S]:
+    """Run a new server until the block ends."""
+    directory = Path(tempfile.mkdtemp(prefix=f"beam-tfrecord-{name}-"))
+    server = make(directory)
+    try:
+        server.create()
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(directory, ignore_errors=True)
