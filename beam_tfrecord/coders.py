@@ -37,6 +37,10 @@ class BatchCoder(beam.coders.Coder):
             data = reader.read_next_batch()
         return Batch(data, *rest)
 
+    def estimate_size(self, value: Batch) -> int:
+        """Return about the length of what `encode` returns; runners ask for it on the way."""
+        return int(value.data.nbytes)
+
     def is_deterministic(self) -> bool:
         """A batch is never a grouping key."""
         return False

@@ -16,6 +16,7 @@ A picture that is missing, damaged or none at all is a reject with its path and 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
@@ -31,6 +32,7 @@ from beam_tfrecord.labels import with_labels
 from beam_tfrecord.sources import images_folders, images_read, images_table
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.files import as_paths
+from beam_tfrecord.sources.images_files import read_local
 from beam_tfrecord.sources.images_pack import Pack, Skipped
 from beam_tfrecord.sources.images_read import CHECKS, PICTURE_FIELDS, Reading
 from beam_tfrecord.sources.images_remote import read_remote
@@ -149,7 +151,7 @@ class Images(Source):
             max_pixels=self.max_pixels,
             max_bytes=self.max_bytes,
             needs_sha256=self.columns is None or "sha256" in self.columns,
-            read=read_remote if is_remote else images_read.read_local,
+            read=read_remote if is_remote else functools.partial(read_local, most=self.max_bytes),
             batch_files=images_read.REMOTE_BATCH_FILES if is_remote else images_read.BATCH_FILES,
             threads=images_read.REMOTE_THREADS if is_remote else images_read.THREADS,
         )

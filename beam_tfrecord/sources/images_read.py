@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.images import Fault, Header, describe
 from beam_tfrecord.images.decode import Transform, check_decode, transformed
+from beam_tfrecord.sources.images_files import Files
 
 CHECKS = ("header", "decode", "none")
 PICTURE_FIELDS = {
@@ -31,8 +31,8 @@ BATCH_FILES = 256
 # A request takes long and costs the processor little: many at a time, of few files each.
 REMOTE_BATCH_FILES = 32
 REMOTE_THREADS = 32
-# Twice the cores: while some wait for a disk, the others hash and decode.
-THREADS = min(16, 2 * (os.cpu_count() or 1))
+# Beside them other groups are read: while some wait for a disk, the others hash and decode.
+THREADS = max(2, min(16, os.cpu_count() or 1))
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
@@ -48,7 +48,7 @@ class Reading:
         max_pixels: Width times height that is let through.
         max_bytes: Size of a file that is let through.
         needs_sha256: Hash the files.
-        read: Reads a file, given path and expected size, into a `Room`.
+        read: Reads files, given paths and expected sizes.
         batch_files: Most files of a batch.
         threads: Batches that are read at a time.
     """
@@ -58,7 +58,7 @@ class Reading:
     max_pixels: int
     max_bytes: int
     needs_sha256: bool
-    read: Callable[[str, int, Room], memoryview]
+    read: Callable[[Sequence[str], Sequence[int]], Files]
     batch_files: int = BATCH_FILES
     threads: int = THREADS
 
@@ -93,66 +93,6 @@ class Pictures:
         return columns
 
 
-class Room:
-    """One growing buffer that pictures are read into and stay in, side by side.
-
-    Args:
-        size: Bytes that are expected.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._buffer = np.empty(max(1, size), np.uint8)
-        self._ends = [0]
-
-    def view(self, size: int, held: int = 0) -> memoryview:
-        """Return `size` bytes behind what is kept; of an earlier view, `held` bytes stay."""
-        start = self._ends[-1]
-        if start + size > len(self._buffer):
-            larger = np.empty(max(start + size, 2 * len(self._buffer)), np.uint8)
-            larger[: start + held] = self._buffer[: start + held]
-            self._buffer = larger
-        return self._buffer.data[start : start + size]
-
-    def keep(self, size: int) -> None:
-        """Keep the first `size` bytes of the last view."""
-        self._ends.append(self._ends[-1] + size)
-
-    def put(self, data: bytes) -> None:
-        """Keep a copy of `data`."""
-        self.view(len(data))[:] = data
-        self.keep(len(data))
-
-    def array(self) -> pa.Array:
-        """Return what was kept as an Arrow array, without a copy."""
-        ends = np.array(self._ends, np.int32)
-        buffers = [None, pa.py_buffer(ends), pa.py_buffer(self._buffer)]
-        return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
-
-
-def read_local(path: str, size: int, room: Room) -> memoryview:
-    """Read a whole file of about `size` bytes.
-
-    Raises:
-        OSError: It cannot be read.
-    """
-    # A pipe in place of a file must not be waited for.
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        # One byte more than expected: less than asked for is the end of a regular file.
-        view = room.view(size + 1)
-        count = os.readv(file, [view])
-        if count == size:
-            return view[:count]
-        total = count
-        while count:
-            view = room.view(2 * total + 1, total)
-            count = os.readv(file, [view[total:]])
-            total += count
-        return view[:total]
-    finally:
-        os.close(file)
-
-
 def read_pictures(paths: Sequence[str], sizes: Sequence[int], how: Reading) -> Pictures:
     """Read, check, describe and hash some pictures.
 
@@ -161,44 +101,51 @@ def read_pictures(paths: Sequence[str], sizes: Sequence[int], how: Reading) -> P
         sizes: Expected size of each.
         how: What is done to them.
     """
-    room = Room(sum(size for size in sizes if size <= how.max_bytes) + 1)
+    is_small = [size <= how.max_bytes for size in sizes]
+    wanted = [index for index, is_so in enumerate(is_small) if is_so]
+    files = how.read(taken(paths, wanted), taken(sizes, wanted))
+    at: list[int] = []
     kept: list[int] = []
     headers: list[Header | None] = []
     hashes: list[str] = []
-    faults: list[tuple[int, Fault]] = []
-    for index, (path, size) in enumerate(zip(paths, sizes, strict=True)):
+    changed: dict[int, bytes] = {}
+    faults = [
+        (index, _too_large(sizes[index], how)) for index, is_so in enumerate(is_small) if not is_so
+    ]
+    for place, index in enumerate(wanted):
         try:
-            view = _whole_file(path, size, room, how)
-            header, changed = _checked(view, how)
+            view = _content(files, place, how)
+            header, instead = _checked(view, how)
         except Fault as fault:
             faults.append((index, fault))
             continue
         if how.needs_sha256:
             hashes.append(hashlib.sha256(view).hexdigest())
-        if changed is None:
-            room.keep(len(view))
-        else:
-            room.put(changed)
+        if instead is not None:
+            changed[place] = instead
+        at.append(place)
         kept.append(index)
         headers.append(header)
-    return Pictures(kept, room.array(), headers, hashes, faults)
+    return Pictures(kept, files.array(at, changed), headers, hashes, faults)
 
 
-def _whole_file(path: str, size: int, room: Room, how: Reading) -> memoryview:
+def _content(files: Files, place: int, how: Reading) -> memoryview:
     try:
-        if size <= how.max_bytes:
-            view = how.read(path, size, room)
-            size = len(view)
+        view = files.content(place)
     except FileNotFoundError:
         raise Fault("missing", "is missing") from None
     except OSError as error:
         raise Fault("unreadable", f"cannot be read ({error.strerror or error})") from error
-    if size > how.max_bytes:
-        raise Fault(
-            "too-large",
-            f"has {size:,} bytes, more than {how.max_bytes:,}: pass --max-bytes to allow it",
-        )
+    if len(view) > how.max_bytes:
+        raise _too_large(len(view), how)
     return view
+
+
+def _too_large(size: int, how: Reading) -> Fault:
+    return Fault(
+        "too-large",
+        f"has {size:,} bytes, more than {how.max_bytes:,}: pass --max-bytes to allow it",
+    )
 
 
 def _checked(view: memoryview, how: Reading) -> tuple[Header | None, bytes | None]:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from beam_tfrecord import storage
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.sources.images_files import Files, read_each
 from beam_tfrecord.sources.images_pack import Found
-from beam_tfrecord.sources.images_read import Room
 
 # These list objects in the byte order of their names; of others nothing is known.
 _SORTED_SCHEMES = ("gs://", "s3://")
@@ -54,14 +54,10 @@ def list_remote(root: str) -> Iterator[tuple[str, Found]]:
         yield name, Found(name.encode(), entry.bytes, entry.version)
 
 
-def read_remote(path: str, size: int, room: Room) -> memoryview:
-    """Read a whole file, whatever its expected size.
+def read_remote(paths: Sequence[str], sizes: Sequence[int]) -> Files:
+    """Read whole files, whatever their expected sizes.
 
     Raises:
-        OSError: It is not there.
         StorageError: The filesystem cannot be reached.
     """
-    data = storage.read_bytes(path)
-    view = room.view(len(data))
-    view[:] = data
-    return view
+    return read_each(paths, storage.read_bytes)
