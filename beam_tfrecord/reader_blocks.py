@@ -17,7 +17,7 @@ from isal import igzip, isal_zlib
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.storage import open_read
+from beam_tfrecord.storage import open_once, open_read
 
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
@@ -104,6 +104,7 @@ def read_blocks(
     compression: str | None = None,
     block_bytes: int = BLOCK_BYTES,
     on_fault: Callable[[RecordFault], None] | None = None,
+    is_once: bool = False,
 ) -> Iterator[RecordBlock]:
     """Yield the records of a file in order, in blocks of about `block_bytes`.
 
@@ -115,6 +116,7 @@ def read_blocks(
         block_bytes: Size of a block.
         on_fault: Called with every fault instead of raising. A record whose payload is damaged
             is left out and reading goes on; after any other fault the file ends.
+        is_once: Nobody will read the file again soon: keep it out of the page cache.
 
     Raises:
         DataError: The file is missing, cut off or damaged.
@@ -128,7 +130,7 @@ def read_blocks(
         )
 
     try:
-        with open_read(name) as file:
+        with (open_once if is_once else open_read)(name) as file:
             known = _sniff(file) if compression is None else compression
             stream = _open_stream(file, known)
             yield from _Scanner(stream, on_fault or fail).blocks(block_bytes)

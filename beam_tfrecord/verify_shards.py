@@ -74,6 +74,7 @@ class ShardChecker:
                 compression=self._compression,
                 block_bytes=_BLOCK_BYTES,
                 on_fault=damaged,
+                is_once=True,
             ):
                 stream_hash.update(block.data)
                 examples += len(block.starts)

@@ -32,6 +32,7 @@ __all__ = [
     "list_files",
     "list_names",
     "make_directory",
+    "open_once",
     "open_read",
     "output_path",
     "publish_files",
@@ -180,6 +181,15 @@ def open_read(path: str, *, buffer_bytes: int | None = None) -> BinaryIO:
         FileNotFoundError: There is none.
     """
     return _filesystem(path).open(path, buffer_bytes)
+
+
+def open_once(path: str) -> BinaryIO:
+    """Open a file that is read once, from end to end: a local one past the page cache.
+
+    Raises:
+        FileNotFoundError: There is none.
+    """
+    return _filesystem(path).open_once(path)
 
 
 def read_bytes(path: str) -> bytes:

@@ -112,6 +112,10 @@ class Filesystem(abc.ABC):
     def open(self, path: str, buffer_bytes: int | None) -> BinaryIO:
         """Open a file for reading; it can be sought in."""
 
+    def open_once(self, path: str) -> BinaryIO:
+        """Open a file that is read once, from end to end."""
+        return self.open(path, None)
+
     def read_bytes(self, path: str) -> bytes:
         """Return all bytes of a file."""
         with self.open(path, None) as file:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from beam_tfrecord.direct_io import BlockFile, read_into
 from beam_tfrecord.errors import TargetExists
@@ -43,6 +44,50 @@ class ScratchFile:
         self._file.close()
         with contextlib.suppress(FileNotFoundError):
             os.remove(self._written)
+
+
+class OnceFile(io.RawIOBase):
+    """A local file read from end to end, once: what was not cached before is not cached after.
+
+    Other files stay in the page cache, and nothing waits for memory that it would take.
+
+    Args:
+        path: The file.
+
+    Raises:
+        OSError: It cannot be opened or, from `readinto`, not be read.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+        self._bytes = os.stat(path).st_size
+        self._at = 0
+
+    def readable(self) -> bool:
+        """Tell that it is for reading."""
+        return True
+
+    def seekable(self) -> bool:
+        """Tell that it may be read again from anywhere."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go on from a byte of the file."""
+        begin = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._bytes}[whence]
+        self._at = begin + offset
+        return self._at
+
+    def readinto(self, out: Any) -> int:
+        """Fill a buffer as far as the file goes."""
+        view = memoryview(out).cast("B")
+        count = max(0, min(len(view), self._bytes - self._at))
+        try:
+            read_into(self._path, self._at, view[:count])
+        except EOFError:
+            return 0  # It was cut meanwhile: to whoever reads, its end.
+        self._at += count
+        return count
 
 
 class LocalFile(ScratchFile):
@@ -104,6 +149,10 @@ class LocalFilesystem(Filesystem):
     def open(self, path: str, buffer_bytes: int | None) -> BinaryIO:
         """Open a file for reading."""
         return open(path, "rb", buffering=buffer_bytes or 0)
+
+    def open_once(self, path: str) -> BinaryIO:
+        """Open a file that is read once, from end to end."""
+        return cast(BinaryIO, OnceFile(path))
 
     def create(self, path: str, temporary: str | None, *, outlasts: bool) -> Writer:
         """Begin a file that appears under its name once it is whole."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -240,3 +241,33 @@ def test_trees_are_removed_even_if_gone(tmp_path: Path) -> None:
     remove_tree(str(tmp_path / "a"))
     remove_tree(str(tmp_path / "a"))
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, 5 * 2**20 + 17])
+def test_a_file_read_once_has_all_bytes_from_anywhere(tmp_path: Path, size: int) -> None:
+    content = random.Random(size).randbytes(size)
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    with storage.open_once(str(path)) as once:
+        assert once.read(12) == content[:12]
+        assert once.seek(0) == 0
+        assert once.read() == content
+        assert once.read(1) == b""
+        assert once.seek(size // 2 - size, os.SEEK_END) == size // 2
+        assert once.read() == content[size // 2 :]
+
+
+def test_a_file_that_is_cut_while_it_is_read_once_ends_there(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(2 * 2**20))
+    with storage.open_once(str(path)) as once:
+        os.truncate(path, 4096)
+        assert once.read(2**20) == b""
+
+
+def test_a_missing_file_cannot_be_read_once(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        storage.open_once(str(tmp_path / "file"))
