@@ -16,6 +16,7 @@ Units are a function of the input alone: never of workers, threads or batch size
 from __future__ import annotations
 
 import abc
+import copy
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,8 +26,11 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.storage import absolute_path
 
 UNIT_BYTES = 64 * 2**20
+# Whoever plans a job holds all of its units: they grow once there would be more than so many.
+MOST_UNITS = 2**18
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +114,21 @@ class Source(abc.ABC):
 
     kind: ClassVar[str]
     infers_from_scans: ClassVar[bool] = False
+    unit_bytes: ClassVar[int] = UNIT_BYTES
+
+    def sized(self, total_bytes: int) -> Source:
+        """Return this source, set to cut input of so many bytes into no more units than one holds.
+
+        Args:
+            total_bytes: Of all files; so units stay a function of the input alone.
+        """
+        unit_bytes = type(self).unit_bytes
+        while total_bytes > MOST_UNITS * unit_bytes:
+            unit_bytes *= 2
+        sized = copy.copy(self)
+        # It is no option: it must not show in what the job is known by.
+        object.__setattr__(sized, "unit_bytes", unit_bytes)
+        return sized
 
     @property
     def is_stable(self) -> bool:
@@ -128,6 +147,10 @@ class Source(abc.ABC):
     def numbers_rows(self, units: Iterable[Unit]) -> bool:
         """Tell whether the rows of all units have numbers that stay the same."""
         return True
+
+    def prepare(self) -> None:
+        """Begin to load, in the background, what reading in this process will need."""
+        return
 
     def release(self) -> None:
         """Let go of what scanning holds open in this process until all units are read."""
@@ -186,7 +209,13 @@ class Source(abc.ABC):
 
     def to_send(self) -> tuple[Source, tuple[str, ...]]:
         """Return this source as workers get it, and the files of this machine to send along."""
-        return self, ()
+        paths: Iterable[str] | None = getattr(self, "paths", None)
+        if paths is None:
+            return self, ()
+        # Workers may be in another directory.
+        sent = copy.copy(self)
+        object.__setattr__(sent, "paths", tuple(map(absolute_path, paths)))
+        return sent, ()
 
     def all_scans(self) -> list[Scan]:
         """Scan the whole input here, one chunk after the other."""

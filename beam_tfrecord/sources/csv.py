@@ -132,7 +132,8 @@ class Csv(Source):
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
         """Yield ranges of `chunk_bytes`, or the whole file where it cannot be cut."""
-        step = file.bytes if is_stream(file, self.encoding) else self.chunk_bytes
+        chunk_bytes = self.chunk_bytes * (self.unit_bytes // UNIT_BYTES)
+        step = file.bytes if is_stream(file, self.encoding) else chunk_bytes
         starts = range(0, max(file.bytes, 1), max(step, 1))
         for index, start in enumerate(starts):
             yield Chunk(file, index, start, min(start + step, file.bytes))

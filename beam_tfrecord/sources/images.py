@@ -37,6 +37,7 @@ from beam_tfrecord.sources.images_pack import Pack, Skipped
 from beam_tfrecord.sources.images_read import CHECKS, PICTURE_FIELDS, Reading
 from beam_tfrecord.sources.images_remote import read_remote
 from beam_tfrecord.sources.images_tree import LAYOUTS
+from beam_tfrecord.storage import absolute_path
 
 # An example holds 2 GiB at most.
 MAX_BYTES = 2**30
@@ -155,6 +156,14 @@ class Images(Source):
             batch_files=images_read.REMOTE_BATCH_FILES if is_remote else images_read.BATCH_FILES,
             threads=images_read.REMOTE_THREADS if is_remote else images_read.THREADS,
         )
+
+    def to_send(self) -> tuple[Source, tuple[str, ...]]:
+        """Return this source with paths that are the same in any directory."""
+        sent, files = super().to_send()
+        for name in ("base", "labels"):
+            if isinstance(path := getattr(self, name), str | os.PathLike):
+                object.__setattr__(sent, name, absolute_path(path))
+        return sent, files
 
     def files(self) -> Iterator[InputFile]:
         """Yield packs of pictures in order of their paths, or the tables.

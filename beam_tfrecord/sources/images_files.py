@@ -35,7 +35,7 @@ class Files:
         self._data = data
         self._apart = apart
         self._ends = np.cumsum([0, *(size or 0 for size in sizes)])
-        self._view = memoryview(data)
+        self._view = data.data
 
     def content(self, index: int) -> memoryview:
         """Return a whole file.

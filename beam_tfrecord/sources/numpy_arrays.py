@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
-from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Scan, Source, Unit
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.files import as_paths, list_files
 from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
 from beam_tfrecord.sources.numpy_columns import (
@@ -151,12 +151,12 @@ class Numpy(Source):
         return self.example == "array"
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Cut a file into ranges of rows of about `UNIT_BYTES`; a compressed one is one unit."""
+        """Cut a file into ranges of rows of about `unit_bytes`; a compressed one is one unit."""
         (scan,) = scans
         file, contents = scan.chunk.file, scan.detail
         rows, row_bytes = contents.rows, contents.row_bytes
         is_whole = any(array.member is not None for array in contents.arrays)
-        unit_rows = max(1, rows if is_whole else UNIT_BYTES // max(1, row_bytes))
+        unit_rows = max(1, rows if is_whole else self.unit_bytes // max(1, row_bytes))
         spans = [(at, min(rows, at + unit_rows)) for at in range(0, max(1, rows), unit_rows)]
         record_bytes = row_bytes + _FEATURE_BYTES * len(contents.columns)
         return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import os
 from collections import Counter
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
-from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Scan, Source, Unit
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
 from beam_tfrecord.sources.parquet_footer import Footer, footer_of, never_null, row_groups_of
@@ -86,10 +87,10 @@ class Parquet(Source):
             return Scan(chunk, footer_of(parquet, self.columns))
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Join neighbouring row groups up to `UNIT_BYTES` of uncompressed data."""
+        """Join neighbouring row groups up to `unit_bytes` of uncompressed data."""
         (scan,) = scans
         file, groups = scan.chunk.file, scan.detail.row_groups
-        spans = row_groups_of(groups, UNIT_BYTES)
+        spans = row_groups_of(groups, self.unit_bytes)
         return [
             Unit(
                 name=file.unit_name(index, len(spans)),
@@ -222,7 +223,9 @@ def settled_by(source: Source, schema: pa.Schema | None) -> Source:
     """Return a source of which files may disagree about columns that `schema` has."""
     if schema is None or not isinstance(source, Parquet):
         return source
-    return dataclasses.replace(source, settled=schema)
+    settled = copy.copy(source)
+    object.__setattr__(settled, "settled", schema)
+    return settled
 
 
 def _merged_field(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import os
+import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -18,9 +20,10 @@ from beam_tfrecord.options import flag_of
 from beam_tfrecord.sources import sql_snapshots
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.files import as_paths
+from beam_tfrecord.sources.sql_arguments import names_of, texts_of
 from beam_tfrecord.sources.sql_batches import batch_of, columns_for, origin_of
 from beam_tfrecord.sources.sql_engine import ConnectionLost, Engine, SqlOptions
-from beam_tfrecord.sources.sql_engines import engine_of
+from beam_tfrecord.sources.sql_engines import engine_of, url_from_anywhere
 from beam_tfrecord.sources.sql_jdbc_jars import jars_to_send
 from beam_tfrecord.sources.sql_plan import Question, SqlPlan, make_plan
 from beam_tfrecord.sources.sql_read import read_partition
@@ -102,9 +105,9 @@ class Sql(Source):
         for name, value in {
             "paths": (url,),
             "types": types,
-            "columns": None if self.columns is None else _names(self.columns),
-            "session_init": _texts(self.session_init),
-            "jars": _texts(self.jars),
+            "columns": None if self.columns is None else names_of(self.columns),
+            "session_init": texts_of(self.session_init),
+            "jars": texts_of(self.jars),
             "properties": dict(self.properties),
             "job": uuid.uuid4().hex,
         }.items():
@@ -164,11 +167,16 @@ class Sql(Source):
         """Return this source with its driver's jars found here, and those jars."""
         sent, jars = copy.copy(self), jars_to_send(self.jars)
         object.__setattr__(sent, "jars", jars)
+        object.__setattr__(sent, "paths", (url_from_anywhere(self.url, self.engine.path),))
         return sent, tuple(filter(os.path.isfile, jars))
 
     def numbers_rows(self, units: Iterable[Unit]) -> bool:
         """Tell whether a key of integers, or an order, numbers the rows."""
         return all(unit.detail.number is not None or unit.detail.is_ordered for unit in units)
+
+    def prepare(self) -> None:
+        """Load the driver meanwhile; what is wrong with it is told when it is used."""
+        threading.Thread(target=_try, args=(self.engine.load,)).start()
 
     def release(self) -> None:
         """Close what this process holds open for this source's jobs."""
@@ -283,14 +291,6 @@ class Sql(Source):
         sql_snapshots.partition_done(plan.snapshot, unit.index)
 
 
-def _names(columns: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(columns, str):
-        raise UsageError(f"columns {columns!r} is one text: pass a list of them")
-    names = tuple(columns)
-    if doubled := [name for name in names if names.count(name) > 1]:
-        raise UsageError(f"column {doubled[0]!r} is asked for twice: correct --columns")
-    return names
-
-
-def _texts(values: Sequence[str]) -> tuple[str, ...]:
-    return (values,) if isinstance(values, str) else tuple(values)
+def _try(load: Callable[[], None]) -> None:
+    with contextlib.suppress(UsageError):
+        load()

@@ -190,6 +190,14 @@ class Engine(abc.ABC):
         """The database's file, where it is one on this machine."""
         return None
 
+    def load(self) -> None:
+        """Load the driver into this process, and connect to nothing.
+
+        Raises:
+            UsageError: It is not installed.
+        """
+        return
+
     @abc.abstractmethod
     def connect(self, *, snapshot: str = "") -> Connection:
         """Open a connection, at the moment of a token of `Connection.export_snapshot`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+from urllib.parse import quote
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.sql_engine import Engine, SqlOptions
@@ -35,6 +36,23 @@ def engine_of(url: str, options: SqlOptions | None = None) -> Engine:
     module, name = _ENGINES[_scheme_of(url)]
     engine: type[Engine] = getattr(importlib.import_module(f"beam_tfrecord.sources.{module}"), name)
     return engine(url, options or SqlOptions())
+
+
+def url_from_anywhere(url: str, path: str | None) -> str:
+    """Return a database's URL such that its file is found from any directory.
+
+    Args:
+        url: As given.
+        path: Of its file; None: it is no file.
+    """
+    if path is None:
+        return url
+    match = _SCHEME.match(url)
+    absolute = os.path.abspath(path)
+    if match is None or len(match[1]) == 1:
+        return absolute
+    _, mark, options = url.partition("?")
+    return f"{match[1]}:///{quote(absolute)}{mark}{options}"
 
 
 def _scheme_of(url: str) -> str:

@@ -34,7 +34,7 @@ from beam_tfrecord.sources.sql_jdbc_types import (
 from beam_tfrecord.sources.sql_secrets import password_of
 
 _FETCH_BYTES = 2 * 2**20
-_CONNECT_S = 6
+_CONNECT_S = 5
 _USER = re.compile(r"(jdbc:[^/?;@]*//)([^/?;@]*)@")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
@@ -73,6 +73,10 @@ class Jdbc(Engine):
         if match is None:
             return self.url, None
         return match[1] + self.url[match.end() :], unquote(match[2])
+
+    def load(self) -> None:
+        """Start Java."""
+        java()
 
     def connect(self, *, snapshot: str = "") -> JdbcConnection:
         """Open a connection, at the moment of `snapshot` where one is given."""
@@ -176,10 +180,15 @@ class JdbcConnection(Connection):
         self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
     ) -> tuple[SqlColumn, ...]:
         """Return the columns of a result without rows."""
-        with self._told(), self._statement() as statement:
-            # A query in brackets can be nothing but a SELECT.
-            meta = ask(statement, relation.select("*", "1 = 0")).getMetaData()
-            found = described_in(meta, self.dialect.product)
+        try:
+            with self._told(), self._statement() as statement:
+                # A query in brackets can be nothing but a SELECT.
+                meta = ask(statement, relation.select("*", "1 = 0")).getMetaData()
+                found = described_in(meta, self.dialect.product)
+        except UsageError as error:
+            if relation.table is not None:
+                raise
+            raise UsageError(f"{error}: the query has to be one SELECT") from None
         return tuple(
             column_of(
                 described,

@@ -10,7 +10,7 @@ from beam_tfrecord.sources.sql_engine import Dialect
 REPEATABLE_READ = 4
 """`java.sql.Connection.TRANSACTION_REPEATABLE_READ`."""
 
-_CONNECT_S = 5
+_CONNECT_S = 4
 """Drivers give up a little earlier than we do, with a better message."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import importlib.resources
 import os
@@ -13,8 +12,10 @@ from typing import Any
 
 from beam_tfrecord.errors import UsageError
 
-# Blocks are of a few MB and rows are fetched by bytes: more only lets garbage pile up.
-_HEAP = "-Xmx512m"
+# What a user's own choice replaces, by what it begins with. Blocks are of a few MB and rows are
+# fetched by bytes: a larger heap only lets garbage pile up. The second compiler would take a core
+# from encoding for seconds, which its faster code wins back after some millions of rows only.
+_CHOICES = {"-Xmx": "-Xmx512m", "-XX:TieredStopAtLevel=": "-XX:TieredStopAtLevel=1"}
 
 # The driver of MariaDB would write a line to stderr for what is told as an error anyway.
 _SETTINGS = ("-Djava.awt.headless=true", "-Dmariadb.logging.disable=true")
@@ -94,7 +95,8 @@ def _start(jpype: Any) -> None:
         # Waiting for threads of drivers at exit can take for ever.
         jpype.config.destroy_jvm = False
         jpype.addClassPath(jar)
-        options = [_HEAP] if "-Xmx" not in os.environ.get(_USER_OPTIONS, "") else []
+        chosen = os.environ.get(_USER_OPTIONS, "")
+        options = [option for start, option in _CHOICES.items() if start not in chosen]
         try:
             # Without -Xrs the JVM takes Ctrl-C for itself.
             jpype.startJVM(path, *options, "-Xrs", "-XX:+UseSerialGC", *_SETTINGS, interrupt=False)
@@ -103,7 +105,7 @@ def _start(jpype: Any) -> None:
                 f"cannot start Java at {path!r} ({str(error).splitlines()[0]}): install a "
                 "runtime of version 11 or later, or set JAVA_HOME"
             ) from None
-        atexit.register(_stop_reference_queue, jpype)
+        _stop_reference_queue(jpype)
     # Some drivers read times in the zone of the JVM, whatever the session's.
     zones = jpype.JClass("java.util.TimeZone")
     zones.setDefault(zones.getTimeZone("UTC"))
@@ -121,7 +123,11 @@ def _helper_jar() -> str:
 
 
 def _stop_reference_queue(jpype: Any) -> None:
-    """Stop the thread by which Java calls into Python: at exit it would abort the process."""
-    # Whatever goes wrong this late must not change how the process ends.
+    """Stop the thread by which Java tells Python of every garbage collection.
+
+    Python would then collect its own, with all threads waiting, many times a second; and at exit
+    that thread can abort the process. It frees what Java holds of Python: here that is nothing.
+    """
+    # Not every version of JPype has it, and nothing but speed depends on it.
     with contextlib.suppress(Exception):
         jpype.JClass("org.jpype.ref.JPypeReferenceQueue").getInstance().stop()

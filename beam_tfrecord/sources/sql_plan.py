@@ -11,19 +11,14 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.sources.sql_engine import Connection, Relation, SqlColumn
+from beam_tfrecord.sources.sql_sizes import partition_count, row_bytes_of
 
-# A partition is what is read again when a connection drops, and the grain of parallel reading.
-PARTITION_BYTES = 32 * 2**20
-PARTITION_ROWS = 250_000
 MAX_PARTITIONS = 1000
-
-_VARIABLE_BYTES = 32
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -121,10 +116,8 @@ def make_plan(connection: Connection, question: Question) -> SqlPlan:
     columns = _chosen(found, by_name, question, name)
     keys = [by_name[key] for key in (relation.table.key if relation.table else ())]
     cut_by = _cut_by(question, by_name, keys, name)
-    rows = None
-    if question.counts:
-        rows = _count(connection, relation)
-    row_bytes = _row_bytes(relation, rows, columns)
+    rows = _count(connection, relation) if question.counts else None
+    row_bytes = row_bytes_of(relation.table, rows, columns)
     conditions = _conditions(connection, relation, cut_by, question, rows, row_bytes)
     partitions = _counted(connection, relation, conditions, rows, name)
     number = keys[0] if len(keys) == 1 and _is_number(keys[0]) else None
@@ -210,23 +203,6 @@ def _count(connection: Connection, relation: Relation, *conditions: str) -> int:
     return int(connection.fetch(relation.select("COUNT(*)", *conditions))[0][0])
 
 
-def _row_bytes(relation: Relation, rows: int | None, columns: Sequence[SqlColumn]) -> int:
-    """Estimate the bytes of a row: of its fixed columns, and what the catalogue tells of others."""
-    fixed = sum(_column_bytes(column.arrow) for column in columns)
-    table = relation.table
-    if table is None or table.bytes is None:
-        return fixed
-    total = table.rows or rows
-    return max(fixed, table.bytes // total) if total else fixed
-
-
-def _column_bytes(arrow: Any) -> int:
-    try:
-        return max(1, int(arrow.bit_width) // 8)
-    except ValueError:
-        return _VARIABLE_BYTES
-
-
 def _conditions(
     connection: Connection,
     relation: Relation,
@@ -236,7 +212,8 @@ def _conditions(
     row_bytes: int,
 ) -> list[str]:
     """Return the conditions of the partitions, in order."""
-    wanted = _wanted(question, relation, rows, row_bytes)
+    wanted = question.partitions or partition_count(relation.table, rows, row_bytes)
+    wanted = max(1, min(wanted, question.max_partitions or MAX_PARTITIONS, MAX_PARTITIONS))
     if wanted == 1:
         return [""]
     if cut_by is not None:
@@ -252,16 +229,6 @@ def _conditions(
         relation.table.name if relation.table else "the query",
     )
     return [""]
-
-
-def _wanted(question: Question, relation: Relation, rows: int | None, row_bytes: int) -> int:
-    """Return how many partitions to make: a function of the data and the options alone."""
-    count = question.partitions
-    if count is None:
-        known = rows if rows is not None else (relation.table.rows if relation.table else None)
-        known = known or 0
-        count = max(known * row_bytes // PARTITION_BYTES, known // PARTITION_ROWS, 1)
-    return max(1, min(count, question.max_partitions or MAX_PARTITIONS, MAX_PARTITIONS))
 
 
 def ranges(name: str, cuts: Sequence[str], *, nullable: bool) -> list[str]:

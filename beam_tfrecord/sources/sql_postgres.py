@@ -33,7 +33,7 @@ from beam_tfrecord.sources.sql_postgres_types import INFINITIES, column_of
 from beam_tfrecord.sources.sql_secrets import password_of
 from beam_tfrecord.sources.sql_values import rows_taken
 
-_CONNECT_S = 8
+_CONNECT_S = 4
 _BATCH_BYTES = 4 * 2**20
 # Exact quantiles sort the column: of larger tables a sample tells enough.
 _SAMPLE_BYTES = 256 * 2**20
@@ -66,22 +66,26 @@ class Postgres(Engine):
         parts = urlsplit(self.url)
         return f"postgresql://{parts.hostname or ''}{parts.path}"
 
+    def load(self) -> None:
+        """Import the driver."""
+        _driver()
+
     def connect(self, *, snapshot: str = "") -> PostgresConnection:
         """Open a read-only transaction, at the moment `snapshot` where one is given."""
         password = password_of(self.url, self.options)
         with told(self.place, password):
-            database = _database(self, password)
+            database = _driver().connect(_uri(self, password))
             return PostgresConnection(self, database, password, snapshot)
 
 
-def _database(engine: Postgres, password: str | None) -> Any:
+def _driver() -> Any:
     try:
         import adbc_driver_postgresql as driver
     except ImportError as error:
         raise UsageError(
             f"cannot read postgresql:// databases ({error}): pip install 'beam-tfrecord[postgres]'"
         ) from None
-    return driver.connect(_uri(engine, password))
+    return driver
 
 
 def _uri(engine: Postgres, password: str | None) -> str:

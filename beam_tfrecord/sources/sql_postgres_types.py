@@ -70,7 +70,7 @@ def column_of(
     declared = _declared(field, name)
     arrow, select, refusal = _native(field, name, quoted, arrays)
     if wanted is not None and (arrow is None or not wanted.equals(arrow)):
-        if pa.types.is_string(wanted):
+        if pa.types.is_string(wanted) or (name == "numeric" and pa.types.is_decimal(wanted)):
             arrow, select, refusal = wanted, f"CAST({quoted} AS text)", ""
         elif _can_read(name, arrow, wanted):
             arrow, select, refusal = wanted, quoted, ""
@@ -115,7 +115,8 @@ def _native(
     if name == "numeric" and (digits := _digits(field)) is not None:
         precision, scale = digits
         if precision <= _LARGEST_PRECISION and 0 <= scale <= precision:
-            return pa.decimal128(precision, scale), quoted, ""
+            # The driver writes digits much slower than the server, which is another process.
+            return pa.decimal128(precision, scale), f"CAST({quoted} AS text)", ""
     if not name.startswith("_"):
         return pa.string(), f"CAST({quoted} AS text)", ""
     if arrays == "text":
@@ -128,7 +129,5 @@ def _native(
 
 
 def _can_read(name: str, arrow: pa.DataType | None, wanted: pa.DataType) -> bool:
-    if name == "numeric" and pa.types.is_decimal(wanted):
-        return True
     is_plain = arrow is not None and name in _EXACT
     return is_plain and can_cast(arrow, wanted)

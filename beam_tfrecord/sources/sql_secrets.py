@@ -52,6 +52,11 @@ def hold_password(url: str, password: str) -> None:
     _held[url] = password
 
 
+def has_held_password(url: str) -> bool:
+    """Tell whether this process keeps a password of a URL."""
+    return url in _held
+
+
 def password_of(url: str, options: SqlOptions) -> str | None:
     """Return the password to connect with; None where there is none to give.
 

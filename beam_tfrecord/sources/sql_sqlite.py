@@ -202,14 +202,15 @@ class SqliteConnection(Connection):
         """Cut by position in the index; the ends alone tell it where the numbers are dense."""
         name = self.dialect.name(column.name)
         some = f"{name} IS NOT NULL"
-        ((count, least, most, kinds),) = self.fetch(
-            relation.select(
-                f"COUNT(*), MIN({name}), MAX({name}), SUM(TYPEOF({name}) <> 'integer')", some
-            )
+        # Each by itself comes from an index; together they would be looked for in all rows.
+        ends = [relation.select(f"{end}({name})", some) for end in ("MIN", "MAX")]
+        ((count, least, most),) = self.fetch(
+            f"SELECT ({relation.select('COUNT(*)', some)}), ({ends[0]}), ({ends[1]})"
         )
         if not count:
             return []
-        if not kinds and most - least < 2 * count:
+        # What lies between two numbers is a number too, whatever else a column may hold.
+        if isinstance(least, int) and isinstance(most, int) and most - least < 2 * count:
             step = (most - least + 1) / partitions
             cuts = sorted({least + int(step * index) for index in range(1, partitions)} - {least})
             return [str(cut) for cut in cuts]

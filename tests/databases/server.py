@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 START_S = 30.0
+_WATCHDOG = Path(__file__).with_name("watchdog.py")
 
 
 def free_port() -> int:
@@ -41,6 +43,7 @@ class Server(abc.ABC):
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
+        self._watchdog: subprocess.Popen[bytes] | None = None
         self.port = free_port()
 
     @abc.abstractmethod
@@ -70,6 +73,7 @@ class Server(abc.ABC):
                 env=self.environment(),
                 **unprivileged(),
             )
+        self._watchdog = self._watched(self._process.pid)
         ends = time.monotonic() + START_S
         while True:
             with contextlib.suppress(Exception):
@@ -79,8 +83,19 @@ class Server(abc.ABC):
                 raise RuntimeError((self._directory / "log").read_text()[-2000:])
             time.sleep(0.1)
 
+    def _watched(self, server: int) -> subprocess.Popen[bytes]:
+        """Have the server stopped when this process ends, in whatever way."""
+        words: list[str | Path] = [sys.executable, "-I", "-S", _WATCHDOG]
+        # Ctrl-C is for the tests, which then stop the server themselves.
+        words += [str(os.getpid()), str(server), self._directory]
+        return subprocess.Popen(words, cwd="/", start_new_session=True)
+
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """Stop the server."""
+        if self._watchdog is not None:
+            self._watchdog.kill()
+            self._watchdog.wait()
+            self._watchdog = None
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait(START_S)

@@ -127,7 +127,7 @@ CASES = {
         open=Parquet,
         damage=_damage_parquet,
         damage_message=r"cannot read row group 6 of x\.parquet \(.*CRC checksum.*\)",
-        use_small_units=lambda patch: patch.setattr(parquet_module, "UNIT_BYTES", 1500),
+        use_small_units=lambda patch: patch.setattr(parquet_module.Parquet, "unit_bytes", 1500),
     ),
     "numpy": Case(
         suffix=".npy",
@@ -135,7 +135,7 @@ CASES = {
         open=lambda paths, **options: Numpy(paths, example="row", **options),
         damage=_damage_numpy,
         damage_message=r"x\.npy is cut off: it has 2,000 bytes but its header says 16,192",
-        use_small_units=lambda patch: patch.setattr(numpy_module, "UNIT_BYTES", 1500),
+        use_small_units=lambda patch: patch.setattr(numpy_module.Numpy, "unit_bytes", 1500),
         held=_without_nulls,
     ),
     "images": Case(
@@ -144,6 +144,6 @@ CASES = {
         open=_open_images,
         damage=_damage_parquet,
         damage_message=r"cannot read row group 6 of x\.parquet \(.*CRC checksum.*\)",
-        use_small_units=lambda patch: patch.setattr(parquet_module, "UNIT_BYTES", 1500),
+        use_small_units=lambda patch: patch.setattr(parquet_module.Parquet, "unit_bytes", 1500),
     ),
 }

@@ -52,7 +52,7 @@ def test_arrays_of_an_npz_file_are_columns(tmp_path: Path) -> None:
 def test_archives_are_read_whether_compressed_or_not(
     tmp_path: Path, save: Any, order: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(numpy_arrays, "UNIT_BYTES", 100)
+    monkeypatch.setattr(numpy_arrays.Numpy, "unit_bytes", 100)
     monkeypatch.setattr(numpy_arrays, "BATCH_BYTES", 50)
     array = np.arange(60, dtype="f4").reshape(10, 3, 2)
     save(tmp_path / "x.npz", a=np.asarray(array, order=order), b=np.arange(10))
@@ -251,7 +251,7 @@ def test_wrong_options_are_named(options: Any, message: str) -> None:
 def test_units_and_batches_are_cut_by_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(numpy_arrays, "UNIT_BYTES", 1000)
+    monkeypatch.setattr(numpy_arrays.Numpy, "unit_bytes", 1000)
     monkeypatch.setattr(numpy_arrays, "BATCH_BYTES", 250)
     path = _save(tmp_path / "x.npy", np.arange(2500, dtype="u1").reshape(25, 100))
     source = Numpy(path)

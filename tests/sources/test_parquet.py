@@ -21,7 +21,7 @@ from tests.sources.made_parquet import read_all, units_of, write_parquet
 @pytest.fixture
 def unit_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Set the size of units."""
-    return lambda size: monkeypatch.setattr(source_module, "UNIT_BYTES", size)
+    return lambda size: monkeypatch.setattr(source_module.Parquet, "unit_bytes", size)
 
 
 def _many_types() -> pa.Table:

@@ -14,6 +14,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
+from beam_tfrecord.sources import sql_read
 from beam_tfrecord.sources.sql import Sql
 from beam_tfrecord.sources.sql_engine import (
     Connection,
@@ -397,33 +398,39 @@ def test_statistics_of_postgres_cut_a_skewed_key_evenly(postgresql):
     assert [abs(count - 1000) < 100 for count in counts[0]] == [True, True]
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_cut_connections_lose_no_row_and_double_none(postgres, postgresql, seed):
+def test_connections_cut_at_random_moments_lose_no_row_and_double_none(
+    postgres, postgresql, monkeypatch
+):
+    monkeypatch.setattr(sql_read, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(sql_read, "ATTEMPTS", 40)
     postgresql.run("DROP TABLE IF EXISTS cut")
     postgresql.run(
         "CREATE TABLE cut AS SELECT n AS id, repeat('x', 200) AS t "
         "FROM generate_series(1, 4000) AS s(n)",
         "ALTER TABLE cut ADD PRIMARY KEY (id)",
     )
-    moments = random.Random(seed)
-    # The first connection plans, and holds the moment: it stays.
-    with Proxy(
-        postgres.port,
-        lambda number: moments.randrange(2_000, 300_000) if number in (1, 2, 4, 5) else None,
-    ) as proxy:
-        url = f"jdbc:postgresql://127.0.0.1:{proxy.port}/postgres"
-        source = Sql(
-            url,
-            table="cut",
-            jars=postgresql.jars,
-            username="tester",
-            properties=dict(postgresql.properties),
-            partitions=3,
-            fetch_rows=100,
-        )
-        found = [row for batch in source.batches() for row in batch.data.column(0).to_pylist()]
-    assert sorted(found) == list(range(1, 4001))
-    assert proxy.cuts > 0
+    moments = random.Random(0)
+
+    def cut_after(number: int) -> int | None:
+        # The first connection plans, and holds the moment: it stays, and one in four others.
+        stays = number == 0 or moments.random() < 0.25
+        return None if stays else moments.randrange(300, 400_000)
+
+    cuts = 0
+    while cuts < 20:
+        with Proxy(postgres.port, cut_after) as proxy:
+            source = Sql(
+                f"jdbc:postgresql://127.0.0.1:{proxy.port}/postgres",
+                table="cut",
+                jars=postgresql.jars,
+                username="tester",
+                properties=dict(postgresql.properties),
+                partitions=3,
+                fetch_rows=100,
+            )
+            found = [row for batch in source.batches() for row in batch.data.column(0).to_pylist()]
+            cuts += proxy.cuts
+        assert sorted(found) == list(range(1, 4001))
 
 
 def test_values_that_do_not_fit_are_rejects_of_their_rows(h2):

@@ -121,6 +121,33 @@ with engine("jdbc:h2:mem:x", sys.argv[1:], IFEXISTS="FALSE").connect() as connec
 """
 
 
+LOOK_INTO_JAVA = """
+engine("jdbc:h2:mem:x", sys.argv[1:], IFEXISTS="FALSE").connect().close()
+import jpype
+threads = jpype.JClass("java.lang.Thread").getAllStackTraces().keySet()
+print(any("Reference Queue" in str(thread.getName()) for thread in threads))
+beans = jpype.JClass("java.lang.management.ManagementFactory")
+diagnostic = jpype.JClass("com.sun.management.HotSpotDiagnosticMXBean")
+options = beans.getPlatformMXBean(diagnostic)
+for name in ("TieredStopAtLevel", "MaxHeapSize"):
+    print(options.getVMOption(name).getValue())
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "level", "heap"),
+    [
+        ("-Dx=1", "1", 512 * 2**20),
+        ("-XX:TieredStopAtLevel=4", "4", 512 * 2**20),
+        ("-Xmx64m", "1", 64 * 2**20),
+    ],
+)
+def test_java_is_set_up_unless_the_user_does(asked, level, heap):
+    code, out, err = run(LOOK_INTO_JAVA, *driver_jars(H2), JAVA_TOOL_OPTIONS=asked)
+    # No thread of Java's has Python collect its garbage.
+    assert (code, out) == (0, f"False\n{level}\n{heap}\n"), err
+
+
 def test_processes_end_cleanly():
     jars = driver_jars(H2)
     processes = [start(READ_A_LITTLE, *jars) for _ in range(2)]

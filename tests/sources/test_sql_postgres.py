@@ -6,6 +6,7 @@ import datetime
 import random
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -472,6 +473,15 @@ def test_a_missing_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
     with pytest.raises(UsageError, match=r"pip install 'beam-tfrecord\[postgres\]'"):
         Sql("postgresql://host/db", table="t").all_scans()
+
+
+def test_a_missing_driver_is_not_told_before_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
+    before = set(threading.enumerate())
+    Sql("postgresql://host/db", table="t").prepare()
+    # An exception that a thread ends with would be a warning, and so an error.
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
 
 
 def test_a_drop_while_planning_is_no_trace(server: PostgresServer) -> None:

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, RejectedRows, UsageError
 from beam_tfrecord.sources.sql import Sql
 from beam_tfrecord.sources.sql_sqlite_types import declared_type
-from tests.sources.made_sql import make_database, rows_of
+from tests.sources.made_sql import conditions, make_database, rows_of
 
 INT64 = (-(2**63), 2**63 - 1)
 US = pa.timestamp("us")
@@ -200,6 +201,27 @@ def grown(path: Path, *, journal: str) -> sqlite3.Connection:
         rows=[(i, 0) for i in range(1000)],
     )
     return sqlite3.connect(path, timeout=0.1)
+
+
+@pytest.mark.parametrize(
+    ("declared", "keys", "counts"),
+    [
+        ("INTEGER PRIMARY KEY", range(-10, 10), [5, 5, 5, 5]),
+        ("INTEGER PRIMARY KEY", [-(2**63), *range(18), 2**63 - 1], [5, 5, 5, 5]),
+        ("INT PRIMARY KEY", [*range(16), 3.5, 4.25, None, None], [5, 5, 4, 4, 2]),
+        ("INT PRIMARY KEY", [*range(16), "a", "b", b"c", b"d"], [5, 5, 5, 5, 0]),
+    ],
+)
+def test_partitions_of_any_key_are_exactly_the_table(
+    tmp_path: Path, declared: str, keys: Sequence[Any], counts: list[int]
+) -> None:
+    table = f"CREATE TABLE t (k {declared}, n INTEGER)"
+    rows = [(key, number) for number, key in enumerate(keys)]
+    path = make_database(tmp_path / "a.db", table, rows=rows)
+    source = Sql(path, table="t", columns=["n"], partitions=4, ordered=True)
+    assert [count for _, count in conditions(source)] == counts
+    found = [row["n"] for row in rows_of(source.batches())]
+    assert sorted(found) == list(range(20))
 
 
 def test_all_partitions_see_the_moment_of_the_plan(tmp_path: Path) -> None:
