@@ -80,16 +80,16 @@ def finish(
     """
     return (
         root
-        | "Once" >> beam.Create([job])
+        | "Once" >> beam.Impulse()
         | "Publish"
         >> beam.FlatMap(
-            _publish, publisher, beam.pvalue.AsSingleton(tally), beam.pvalue.AsList(pieces)
+            _publish, job, publisher, beam.pvalue.AsSingleton(tally), beam.pvalue.AsList(pieces)
         ).with_output_types(str)
     )
 
 
 def _publish(
-    job: FileJob, publisher: Publisher, tally: Tally, pieces: Sequence[Piece]
+    _: bytes, job: FileJob, publisher: Publisher, tally: Tally, pieces: Sequence[Piece]
 ) -> Iterator[str]:
     yield from recorded(_published, job.directory)((job, publisher, tally, pieces))
     if job.raises and (fault := recorded_fault(job.directory)) is not None:

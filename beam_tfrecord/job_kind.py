@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from beam_tfrecord.listing import Listing
 from beam_tfrecord.publish import Identity
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.storage import Lease
@@ -26,6 +27,14 @@ class JobSettings(Protocol):
     @property
     def overwrite(self) -> bool:
         """Replace what is there."""
+
+    @property
+    def runner(self) -> str:
+        """Name of the Beam runner."""
+
+    @property
+    def pipeline_options(self) -> tuple[str, ...]:
+        """Further Beam options, as on a command line."""
 
     @property
     def is_mapped(self) -> bool:
@@ -51,12 +60,13 @@ class Kind(Generic[S, M]):
     Attributes:
         load: Reads the manifest of its output, given the path of that.
         identity: What an output is made from, given the settings and the files of the input.
-        compose: Runs the pipeline of a job: settings, identity, temporary directory, bytes of the
-            input, what ``job.json`` tells besides, and the right to write.
+        compose: Runs the pipeline of a job: settings, identity, temporary directory, what the
+            input consists of, what ``job.json`` tells besides, and the right to write, which is
+            None where nobody waits for the end of the job.
         warn: Tells what a user should know of the output, given the notes of the source.
     """
 
     load: Callable[[str], M]
     identity: Callable[[S, Sequence[InputFile]], Identity]
-    compose: Callable[[S, Identity, str, int, Mapping[str, Any], Lease], None]
+    compose: Callable[[S, Identity, str, Listing, Mapping[str, Any], Lease | None], None]
     warn: Callable[[S, Sequence[str]], None]

@@ -14,8 +14,10 @@ import pyarrow as pa
 from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.faults import recorded
+from beam_tfrecord.flow import Gather
 from beam_tfrecord.hints import returned_schema
-from beam_tfrecord.reading import NO_SCHEMA, NOTHING, reader_of
+from beam_tfrecord.reading import NOTHING, reader_of
+from beam_tfrecord.reading_plan import NO_SCHEMA
 from beam_tfrecord.resume import TYPES, Keep, kept_schema
 from beam_tfrecord.row_types import RowTypes, types_of
 from beam_tfrecord.rows import call_on_rows, line_of, mapped_batch
@@ -103,8 +105,7 @@ class MapRows(beam.PTransform):
             batches.pipeline
             | "ReadToInfer" >> reader
             | "InferTypes" >> beam.ParDo(_InferTypes(self.function, self.faults))
-            | "GatherTypes" >> beam.combiners.ToList()
-            | "MergeTypes" >> beam.ParDo(recorded(merge, self.faults, instead=[NO_SCHEMA]))
+            | "MergeTypes" >> Gather(recorded(merge, self.faults, instead=[NO_SCHEMA]))
         )
         return beam.pvalue.AsSingleton(inferred)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.hints import returned_schema
+from beam_tfrecord.planning_cluster import Work, on_cluster
+from beam_tfrecord.planning_rates import Rates, machine_of
 from beam_tfrecord.shards import DEFAULT_SHARD_BYTES
 from beam_tfrecord.sources.base import Unit
+from beam_tfrecord.storage import is_remote
 
 if TYPE_CHECKING:
     from beam_tfrecord.job import Settings
@@ -22,16 +26,43 @@ _FIRST_PASSES = {
 _EXCHANGE_WRITES = 2
 
 
-def plan_of(settings: Settings) -> dict[str, Any]:
-    """Return what a job would do, as JSON values; sizes of records are estimates."""
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """Machines that a job is to be reckoned for.
+
+    Attributes:
+        workers: How many.
+        machine: What each is called.
+        usd_hour: Price of one, instead of the one in the table.
+        rates: Speeds and other prices.
+    """
+
+    workers: int
+    machine: str = "n2-standard-4"
+    usd_hour: float | None = None
+    rates: Rates = Rates()
+
+
+def plan_of(settings: Settings, cluster: Cluster | None = None) -> dict[str, Any]:
+    """Return what a job would do, as JSON values; sizes of records are estimates.
+
+    Args:
+        settings: The job.
+        cluster: Where to; None: only what is the same anywhere.
+
+    Raises:
+        UsageError: Nothing is known of such machines.
+    """
     from beam_tfrecord.grouping import group_units, one_group
 
-    scans = settings.source.all_scans()
-    units = settings.source.all_units(scans)
+    source = settings.source.sized(sum(file.bytes for file in settings.source.files()))
+    scans = source.all_scans()
+    units = source.all_units(scans)
     settings.source.release()
     groups = one_group(units) if settings.limit else group_units(units)
     encoded = sum(unit.encoded_bytes for unit in units)
-    return {
+    passes = _passes(settings)
+    planned: dict[str, Any] = {
         "input": {
             "kind": settings.source.kind,
             "files": sum({unit.file.name: unit.file.inside for unit in units}.values()),
@@ -40,7 +71,7 @@ def plan_of(settings: Settings) -> dict[str, Any]:
         },
         "units": len(units),
         "groups": len(groups),
-        "passes": _passes(settings),
+        "passes": passes,
         "order": "shuffled" if settings.layout.shuffle else "source",
         "place": _place(settings, units),
         "exchange": "none: one pass" if settings.is_direct else "files",
@@ -49,6 +80,21 @@ def plan_of(settings: Settings) -> dict[str, Any]:
         "splits": _splits(settings, encoded),
         "output": settings.target.directory,
     }
+    if cluster is None:
+        return planned
+    is_read_often = settings.source.kind == "csv" or settings.map is not None
+    work = Work(
+        input_bytes=planned["input"]["bytes"],
+        record_bytes=encoded,
+        units=len(units),
+        is_shuffled=not settings.is_direct,
+        scans=len(passes) - 1 if is_read_often else 0,
+        is_remote=is_remote(settings.target.directory),
+    )
+    machine = machine_of(cluster.machine, usd_hour=cluster.usd_hour)
+    shards = sum(of.get("shards", 0) for of in planned["splits"].values() if isinstance(of, dict))
+    told = on_cluster(work, machine, cluster.workers, cluster.rates, shards=shards)
+    return {**planned, "cluster": told}
 
 
 def _place(settings: Settings, units: list[Unit]) -> str:

@@ -1,4 +1,4 @@
-"""Reading inside a pipeline: list, scan, cut and group, infer, read."""
+"""Reading inside a pipeline."""
 
 from __future__ import annotations
 
@@ -15,23 +15,14 @@ import beam_tfrecord.coders  # noqa: F401 - registers the coder of Batch
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Part
 from beam_tfrecord.exchange.marks import Done, find_group
 from beam_tfrecord.faults import is_stopped, recorded
-from beam_tfrecord.grouping import GROUP_BYTES, Group, group_units, grown, one_group
+from beam_tfrecord.flow import Spread
+from beam_tfrecord.grouping import GROUP_BYTES, Group
 from beam_tfrecord.metrics import count
-from beam_tfrecord.resume import (
-    GROUPS,
-    SCHEMA,
-    Keep,
-    group_key,
-    kept,
-    kept_schema,
-    load_groups,
-    progress_of,
-)
-from beam_tfrecord.sources.base import Scan, Source
+from beam_tfrecord.reading_plan import NO_SCHEMA, plan_reading
+from beam_tfrecord.resume import group_key, progress_of
+from beam_tfrecord.sources.base import InputFile, Source
 
 DONE = "done"
-# What steps get that wait for a schema that a fault has kept from being found.
-NO_SCHEMA = pa.schema([])
 # Of such a batch only what is beside the rows counts.
 NOTHING = pa.RecordBatch.from_arrays([], schema=NO_SCHEMA)
 
@@ -46,6 +37,7 @@ class ReadBatches(beam.PTransform):
     Attributes:
         source: What to read.
         schema: Arrow schema of the rows; None: inferred in a pass of its own.
+        files: What the source consists of, where it was listed before; None: a worker lists it.
         batch_rows: Rows of a batch; has no influence on the dataset.
         group_bytes: Encoded bytes of a group of units.
         most_group_bytes: Where there are many groups, they grow up to this; None: they do not.
@@ -58,6 +50,7 @@ class ReadBatches(beam.PTransform):
 
     source: Source
     schema: pa.Schema | None = None
+    files: Sequence[InputFile] | None = None
     batch_rows: int = DEFAULT_BATCH_ROWS
     group_bytes: int = GROUP_BYTES
     most_group_bytes: int | None = None
@@ -76,7 +69,7 @@ class ReadBatches(beam.PTransform):
             # Where Beam starts workers elsewhere, it copies these there first.
             setup = begin.pipeline.options.view_as(SetupOptions)
             setup.files_to_stage = list(dict.fromkeys([*(setup.files_to_stage or ()), *files]))
-        groups, schema = _plan(begin.pipeline, self)
+        groups, schema = plan_reading(begin.pipeline, self)
         marks = None if self.reads_all else self.resume
         # A second output costs: what follows can then not be summed up where it is made.
         may_skip = marks is not None and progress_of(marks).done > 0
@@ -84,7 +77,7 @@ class ReadBatches(beam.PTransform):
             _ReadGroup(self.source, self.batch_rows, self.limit, self.faults, marks, may_skip),
             schema,
         ).with_output_types(Batch)
-        spread = groups | "SpreadGroups" >> beam.Reshuffle()
+        spread = groups | "SpreadGroups" >> Spread()
         if may_skip:
             outputs = spread | "ReadGroup" >> read.with_outputs(DONE, main="batches")
             batches = outputs.batches
@@ -113,100 +106,7 @@ def reader_of(batches: beam.PCollection) -> beam.PTransform | None:
 
 def schema_of(pipeline: beam.Pipeline, reader: ReadBatches) -> Any:
     """Return the schema of what a reader would give, or a side input that will have it."""
-    return _plan(pipeline, reader)[1]
-
-
-def _plan(pipeline: beam.Pipeline, reader: ReadBatches) -> tuple[Any, Any]:
-    """Return the groups to read, and the schema of the rows as a side input."""
-    source, faults, resume = reader.source, reader.faults, reader.resume
-    known = kept_schema(resume, SCHEMA) if reader.schema is None else reader.schema
-    is_planned = kept(resume, GROUPS) is not None
-    if not is_planned or (known is None and source.infers_from_scans):
-        scans = (
-            pipeline
-            | "Source" >> beam.Create([source])
-            | "ListFiles" >> beam.ParDo(recorded(_list_files, faults))  # InputFile
-            | "CutFiles" >> beam.ParDo(recorded(source.chunks, faults))  # Chunk
-            | "SpreadChunks" >> beam.Reshuffle()
-            | "ScanChunks" >> beam.ParDo(recorded(_one(source.scan), faults))  # Scan
-        )
-    if is_planned:
-        groups = (
-            pipeline
-            | "Kept" >> beam.Create([resume])
-            | "Load" >> beam.ParDo(recorded(load_groups, faults))
-        )
-    else:
-        all_scans = scans | "GatherScans" >> beam.combiners.ToList()  # list[Scan]
-        plan = Keep(
-            _GroupPlan(source, reader.group_bytes, reader.most_group_bytes, reader.limit),
-            resume,
-            GROUPS,
-        )
-        groups = all_scans | "GroupUnits" >> beam.ParDo(recorded(plan, faults))  # Group
-    if known is not None:
-        return groups, known
-    if source.infers_from_scans:
-        inferred = scans | "InferScans" >> beam.ParDo(recorded(_one(source.infer), faults))
-    else:
-        inferred = (
-            groups
-            | "SpreadInference" >> beam.Reshuffle()
-            | "InferUnits" >> beam.ParDo(recorded(_InferGroup(source), faults))
-        )
-    merge = Keep(_one(source.merge), resume, SCHEMA)
-    merged = (
-        inferred
-        | "GatherTypes" >> beam.combiners.ToList()
-        | "MergeTypes" >> beam.ParDo(recorded(merge, faults, instead=[NO_SCHEMA]))  # pa.Schema
-    )
-    return groups, beam.pvalue.AsSingleton(merged)
-
-
-def _list_files(source: Source) -> Iterator[Any]:
-    yield from source.files()
-
-
-def _one(function: Any) -> Any:
-    return _One(function)
-
-
-@dataclasses.dataclass(frozen=True)
-class _One:
-    """Yield the one result of a function."""
-
-    function: Any
-
-    def __call__(self, value: Any) -> Iterator[Any]:
-        yield self.function(value)
-
-
-@dataclasses.dataclass(frozen=True)
-class _GroupPlan:
-    """Cut all files into units, and join the units to groups."""
-
-    source: Source
-    group_bytes: int
-    most_group_bytes: int | None
-    limit: int | None
-
-    def __call__(self, scans: Sequence[Scan]) -> Iterator[Group]:
-        units = self.source.all_units(scans)
-        group_bytes = grown(units, self.group_bytes, self.most_group_bytes or self.group_bytes)
-        groups = one_group(units) if self.limit else group_units(units, group_bytes)
-        # The largest first: whoever deals them out, the workers end at nearly the same time.
-        yield from sorted(groups, key=lambda group: -group.encoded_bytes)
-
-
-@dataclasses.dataclass(frozen=True)
-class _InferGroup:
-    """Digest the types of every unit of a group."""
-
-    source: Source
-
-    def __call__(self, group: Group) -> Iterator[Any]:
-        for unit in group.units:
-            yield self.source.infer(unit)
+    return plan_reading(pipeline, reader)[1]
 
 
 class _ReadGroup(beam.DoFn):

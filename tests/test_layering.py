@@ -21,8 +21,10 @@ UPPER_LAYERS = {
     "beam_tfrecord.elements",
     "beam_tfrecord.exchange.direct_pipeline",
     "beam_tfrecord.exchange.gather",
+    "beam_tfrecord.exchange.merge_pipeline",
     "beam_tfrecord.exchange.pipeline",
     "beam_tfrecord.finishing",
+    "beam_tfrecord.flow",
     "beam_tfrecord.gather_rows",
     "beam_tfrecord.job",
     "beam_tfrecord.map_rows",
@@ -31,6 +33,7 @@ UPPER_LAYERS = {
     "beam_tfrecord.preprocess.stage",
     "beam_tfrecord.preprocess.write",
     "beam_tfrecord.reading",
+    "beam_tfrecord.reading_plan",
     "beam_tfrecord.staging.composing",
     "beam_tfrecord.staging.transform",
     "beam_tfrecord.transforms",
@@ -77,11 +80,10 @@ print(json.dumps(loaded))
 # Runs the command line in this process and tells which of the packages it left loaded.
 HELP_PROBE = """
 import json, sys
-from beam_tfrecord.cli import main
+from beam_tfrecord.cli import cli
 packages = json.loads(sys.argv[1])
-sys.argv = ["beam-tfrecord", "--help"]
 try:
-    main()
+    cli.main(["--help"], prog_name="beam-tfrecord")
 except SystemExit as stop:
     assert not stop.code, stop.code
 print("\\n" + json.dumps([name for name in packages if name in sys.modules]))

@@ -14,6 +14,7 @@ from beam_tfrecord.exchange.marks import Done, GroupMarks
 from beam_tfrecord.exchange.pipeline import TALLIES, Exchange
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.faults import is_stopped, noted, recorded
+from beam_tfrecord.flow import Combine
 from beam_tfrecord.rejects import RejectBudget
 from beam_tfrecord.shards import DEFAULT_SHARD_BYTES
 from beam_tfrecord.storage import make_directory
@@ -50,7 +51,7 @@ def write_directly(
         tallies = [tallies, told] | "AllTallies" >> beam.Flatten()
     tally = (
         tallies
-        | "GatherTallies" >> beam.CombineGlobally(MergeTallies(exchange.directory))
+        | "GatherTallies" >> Combine(MergeTallies(exchange.directory))
         | "CheckRejects" >> beam.ParDo(CheckRejects(budget, exchange.directory))
     )
     return pieces, tally

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 
-from beam_tfrecord.exchange.plan import RunSet
+from beam_tfrecord.exchange.plan import RunSet, name_of
 from beam_tfrecord.exchange.runs import Run
 from beam_tfrecord.exchange.tally import Tally, merge_tallies
 from beam_tfrecord.faults import recorded
@@ -57,7 +57,7 @@ class GatherRuns(beam.CombineFn):
 
     def add_input(self, total: RunSet, run: Run) -> RunSet:
         """Join one run."""
-        return total.merge(RunSet((run.path,), run.counts))
+        return total.merge(RunSet((name_of(run),), run.counts))
 
     def merge_accumulators(self, totals: Iterable[RunSet]) -> RunSet:
         """Join any number of sets."""

@@ -140,6 +140,22 @@ def mark_shard(directory: str, key: str, piece: Piece) -> None:
     sealed.save(os.path.join(directory, f"{SHARD_PREFIX}{key}"), _named(piece))
 
 
+def mark_run(directory: str, key: str, run: Run) -> None:
+    """Keep a run that was merged from others."""
+    done = Done(Tally(), (_named(run),), sizes=(file_size(run.path),), boot=boot_id())
+    sealed.save(os.path.join(directory, f"{SHARD_PREFIX}{key}"), done)
+
+
+def find_run(directory: str, key: str) -> Run | None:
+    """Return a run that an earlier attempt merged from others; None where it is not there."""
+    found = sealed.load(os.path.join(directory, f"{SHARD_PREFIX}{key}"))
+    if not isinstance(found, Done):
+        return None
+    run = _located(found.runs[0], directory)
+    is_crash_free = found.boot == boot_id() != ""
+    return run if _is_whole_run(run.path, found.sizes[0], is_crash_free) else None
+
+
 def find_shard(directory: str, key: str) -> Piece | None:
     """Return a shard that an earlier attempt merged; None where it is not there."""
     found = sealed.load(os.path.join(directory, f"{SHARD_PREFIX}{key}"))

@@ -4,40 +4,28 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import heapq
 import itertools
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.exchange.lots import Slice, lots_of
 from beam_tfrecord.exchange.plan import WINDOW_BYTES, Window
 from beam_tfrecord.exchange.runs import PLACE_BYTES, RunIndex
 from beam_tfrecord.exchange.spill import byte_pieces
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import purpose_seed
-from beam_tfrecord.reader_blocks import FRAME_BYTES
-from beam_tfrecord.storage import WRITE_BYTES, file_size, open_read, read_into
+from beam_tfrecord.storage import WRITE_BYTES, file_size, read_into
 from beam_tfrecord.tfrecord import ShardStream
 
 MASK64 = 2**64 - 1
-# A bin above the window is merged record by record, through buffers of this size a run.
-STREAM_BYTES = 2**20
 # A disk gives more when it is asked for several things at once.
 READERS = 3
-
-
-@dataclasses.dataclass(frozen=True)
-class Slice:
-    """A contiguous range of bytes of a run that belongs to one window."""
-
-    path: str
-    start: int
-    stop: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,12 +109,43 @@ class PieceWriter:
         self._stream.abort()
 
 
-class Merger:
-    """Merges windows into shards; its buffers are kept from one window to the next."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Lot:
+    """Entries of several runs together, and the order that they belong in.
 
-    def __init__(self, layout: Layout, directory: str) -> None:
+    Attributes:
+        data: The entries.
+        starts: Where the frame of each begins, shape `[n]`.
+        places: Of each, shape `[n]`.
+        order: Indices of the entries in order, shape `[n]`.
+    """
+
+    data: npt.NDArray[np.uint8]
+    starts: npt.NDArray[np.int64]
+    places: npt.NDArray[np.uint64]
+    order: npt.NDArray[np.int64]
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Bytes of each framed record, in order, shape `[n]`."""
+        # Entries lie end to end, so the next one tells the size of each.
+        ends = np.append(self.starts, len(self.data) + PLACE_BYTES)
+        return np.diff(ends)[self.order] - PLACE_BYTES
+
+
+class Merger:
+    """Merges windows into shards; its buffers are kept from one window to the next.
+
+    Args:
+        layout: Where records go.
+        directory: Where shards are written.
+        window_bytes: What is merged at once, unless a single bin is more.
+    """
+
+    def __init__(self, layout: Layout, directory: str, *, window_bytes: int | None = None) -> None:
         self._layout = layout
         self._directory = directory
+        self.window_bytes = WINDOW_BYTES if window_bytes is None else window_bytes
         self._in = np.empty(0, np.uint8)
         self._out = np.empty(0, np.uint8)
 
@@ -145,7 +164,7 @@ class Merger:
         writer: PieceWriter | None = None
         open_shard: tuple[str, int] | None = None
         try:
-            for number, window in enumerate(windows):
+            for window, data, starts in self._sorted(windows, slices):
                 shard = (window.split, window.shard)
                 if shard != open_shard:
                     if writer is not None:
@@ -155,9 +174,7 @@ class Merger:
                     )
                     open_shard = shard
                 assert writer is not None
-                of_window = [run[number] for run in slices if run[number].stop > run[number].start]
-                for data, starts in self._sorted(window, of_window):
-                    writer.write(data, starts)
+                writer.write(data, starts)
             if writer is not None:
                 yield writer.close()
         except BaseException:
@@ -166,27 +183,76 @@ class Merger:
             raise
 
     def _sorted(
-        self, window: Window, slices: Sequence[Slice]
+        self, windows: Sequence[Window], slices: Sequence[Sequence[Slice]]
+    ) -> Iterator[tuple[Window, npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
+        for low, high in _read_together(windows, self.window_bytes):
+            together = windows[low:high]
+            joined = [_joined(run[low:high]) for run in slices]
+            whole = _spanning(together)
+            for lot in self.lots(whole, [piece for piece in joined if piece is not None]):
+                places, sizes = lot.places[lot.order], lot.sizes
+                for window in together:
+                    first = int(np.searchsorted(places, np.uint64(window.first_place)))
+                    end = int(np.searchsorted(places, np.uint64(window.last_place), side="right"))
+                    for data, starts in self._records(lot, sizes, first, end):
+                        yield window, data, starts
+
+    def _records(
+        self, lot: Lot, sizes: npt.NDArray[np.int64], first: int, end: int
     ) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
+        for low, high, nbytes in byte_pieces(sizes[first:end], WRITE_BYTES):
+            low, high, out = first + low, first + high, self._room(nbytes)
+            native.gather(lot.data, lot.starts, lot.order[low:high], out, 0)
+            ends = np.cumsum(sizes[low:high])
+            yield out[:nbytes], ends - sizes[low:high]
+
+    def entries(
+        self, window: Window, slices: Sequence[Slice]
+    ) -> Iterator[tuple[memoryview, npt.NDArray[np.uint64], npt.NDArray[np.int64]]]:
+        """Yield run entries of a window in order, and the place and record size of each."""
+        for lot in self.lots(window, slices):
+            sizes = lot.sizes
+            for low, high, nbytes in byte_pieces(sizes + PLACE_BYTES, WRITE_BYTES):
+                order, out = lot.order[low:high], self._room(nbytes)
+                native.gather_run(lot.data, lot.starts, lot.places, order, out, 0)
+                yield out[:nbytes].data, lot.places[order], sizes[low:high]
+
+    def lots(self, window: Window, slices: Sequence[Slice]) -> Iterator[Lot]:
+        """Yield what slices hold of a window: all of it, or where that is too much some at a time.
+
+        Raises:
+            DataError: A run does not hold what its footer says.
+        """
         total = sum(piece.stop - piece.start for piece in slices)
-        if total > 2 * WINDOW_BYTES and window.records > 1:
-            yield from self._streamed(window, slices)
-            return
-        data = self._read(slices, total)
+        most_bytes = 2 * self.window_bytes
+        if total > most_bytes and window.records != 1:
+            shuffled = self._layout.shuffle
+            lots = lots_of(slices, most_bytes=most_bytes, by_bytes=shuffled)
+        else:
+            lots = iter([self._read(slices, total)])
+        found = 0
+        for data in lots:
+            lot = self._lot(window, data)
+            found += len(lot.starts)
+            yield lot
+        if window.records is not None and found != window.records:
+            raise DataError(
+                f"runs of split {window.split!r} hold {found} records where {window.records} were "
+                "written"
+            )
+
+    def _lot(self, window: Window, data: npt.NDArray[np.uint8]) -> Lot:
         try:
             starts, places = native.scan_run(data)
         except ValueError as error:
             raise DataError(f"a run of split {window.split!r} is damaged: {error}") from error
-        _check_count(window, len(starts))
         order = native.sort_records(data, starts, None, places, self._layout.shuffle)
-        # Entries lie end to end, so the next one tells the size of each.
-        sizes = np.diff(starts, append=total + PLACE_BYTES)[order] - PLACE_BYTES
-        for low, high, nbytes in byte_pieces(sizes, WRITE_BYTES):
-            if nbytes > len(self._out):
-                self._out = np.empty(max(nbytes, WRITE_BYTES), np.uint8)
-            native.gather(data, starts, order[low:high], self._out, 0)
-            ends = np.cumsum(sizes[low:high])
-            yield self._out[:nbytes], ends - sizes[low:high]
+        return Lot(data, starts, places, order)
+
+    def _room(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        if nbytes > len(self._out):
+            self._out = np.empty(max(nbytes, WRITE_BYTES), np.uint8)
+        return self._out
 
     def _read(self, slices: Sequence[Slice], total: int) -> npt.NDArray[np.uint8]:
         if total > len(self._in):
@@ -201,61 +267,30 @@ class Merger:
             list(pool.map(lambda read: read_into(*read), reads))
         return self._in[:total]
 
-    def _streamed(
-        self, window: Window, slices: Sequence[Slice]
-    ) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
-        """Merge slices that are too large together, one record at a time."""
-        runs = [_entries(piece) for piece in slices]
-        if self._layout.shuffle:
-            merged = heapq.merge(*runs, key=lambda entry: (entry[0], entry[1][12:-4]))
-        else:
-            merged = heapq.merge(*runs, key=lambda entry: entry[0])
-        found = 0
-        for data, starts in _in_buffers(record for _, record in merged):
-            found += len(starts)
-            yield data, starts
-        _check_count(window, found)
+
+def _read_together(windows: Sequence[Window], most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of neighbouring windows of one split that are read at once."""
+    low, size = 0, 0
+    for number, window in enumerate(windows):
+        if number > low and (
+            window.split != windows[low].split or size + window.bytes > most_bytes
+        ):
+            yield low, number
+            low, size = number, 0
+        size += window.bytes
+    if windows:
+        yield low, len(windows)
 
 
-def _check_count(window: Window, found: int) -> None:
-    if found != window.records:
-        raise DataError(
-            f"runs of split {window.split!r} hold {found} records where {window.records} were "
-            "written"
-        )
+def _spanning(windows: Sequence[Window]) -> Window:
+    first, last = windows[0], windows[-1]
+    counts = [window.records for window in windows if window.records is not None]
+    records = sum(counts) if len(counts) == len(windows) else None
+    nbytes = sum(window.bytes for window in windows)
+    return Window(first.split, first.shard, first.first_place, last.last_place, nbytes, records)
 
 
-def _in_buffers(
-    records: Iterable[bytes],
-) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
-    """Join framed records to buffers worth a write."""
-    pending: list[bytes] = []
-    starts: list[int] = []
-    size = 0
-    for record in records:
-        pending.append(record)
-        starts.append(size)
-        size += len(record)
-        if size >= WRITE_BYTES:
-            yield np.frombuffer(b"".join(pending), np.uint8), np.array(starts, np.int64)
-            pending, starts, size = [], [], 0
-    if pending:
-        yield np.frombuffer(b"".join(pending), np.uint8), np.array(starts, np.int64)
-
-
-def _entries(piece: Slice) -> Iterator[tuple[int, bytes]]:
-    """Yield (place, framed record) of a slice, reading it in small steps."""
-    header = PLACE_BYTES + 8
-    with open_read(piece.path, buffer_bytes=STREAM_BYTES) as file:
-        file.seek(piece.start)
-        left = piece.stop - piece.start
-        while left > 0:
-            head = file.read(header)
-            size = int.from_bytes(head[PLACE_BYTES:], "little") + FRAME_BYTES
-            if len(head) < header or size > left - PLACE_BYTES:
-                raise DataError(f"run {piece.path!r} is damaged")
-            record = head[PLACE_BYTES:] + file.read(size - 8)
-            if len(record) < size:
-                raise DataError(f"run {piece.path!r} is damaged: it ends too early")
-            yield int.from_bytes(head[:PLACE_BYTES], "little"), record
-            left -= PLACE_BYTES + size
+def _joined(slices: Sequence[Slice]) -> Slice | None:
+    """Return what one run holds of neighbouring windows; None where that is nothing."""
+    held = [piece for piece in slices if piece.stop > piece.start]
+    return Slice(held[0].path, held[0].start, held[-1].stop) if held else None

@@ -15,6 +15,8 @@ from beam_tfrecord.shards import cut_bins
 WINDOW_BYTES = 144 * 2**20
 # Small shards share a task, so that a task is worth scheduling.
 TASK_BYTES = 128 * 2**20
+# Of the 2^64 places.
+_WIDE_PLACES = 2**62
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Window:
         first_place: First place.
         last_place: Last place, inclusive.
         bytes: Size of the framed records.
-        records: Number of records.
+        records: Number of records; None where it is not known.
     """
 
     split: str
@@ -35,7 +37,7 @@ class Window:
     first_place: int
     last_place: int
     bytes: int
-    records: int
+    records: int | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,16 +51,49 @@ class MergePlan:
     tasks: tuple[tuple[Window, ...], ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class RunName:
+    """A run, and where its records are.
+
+    Attributes:
+        path: Of the file.
+        reach: First and last place of its records, both inclusive; None: they may be anywhere.
+    """
+
+    path: str
+    reach: tuple[int, int] | None = None
+
+    def may_hold(self, windows: Iterable[Window]) -> bool:
+        """Tell whether records of some windows may be in it."""
+        if self.reach is None:
+            return True
+        first, last = self.reach
+        return any(w.first_place <= last and w.last_place >= first for w in windows)
+
+
+def name_of(run: Run) -> RunName:
+    """Return the name of a run; one that spans much of the places is taken to hold any of them."""
+    if not run.counts:
+        return RunName(run.path)
+    ends = [
+        (int(of.bins[0]) << of.shift, (int(of.bins[-1]) + 1 << of.shift) - 1)
+        for of in run.counts.values()
+    ]
+    reach = min(first for first, _ in ends), max(last for _, last in ends)
+    is_wide = reach[1] - reach[0] >= _WIDE_PLACES
+    return RunName(run.path, None if is_wide else reach)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class RunSet:
     """Any number of runs together; `merge` is associative and order-free.
 
     Attributes:
-        paths: Of the files.
+        names: Of the runs.
         counts: What they hold, by split.
     """
 
-    paths: tuple[str, ...] = ()
+    names: tuple[RunName, ...] = ()
     counts: Mapping[str, BinCounts] = dataclasses.field(default_factory=dict)
 
     @property
@@ -68,7 +103,7 @@ class RunSet:
 
     def merge(self, other: RunSet) -> RunSet:
         """Join two sets of runs."""
-        return RunSet((*self.paths, *other.paths), merge_counts(self.counts, other.counts))
+        return RunSet((*self.names, *other.names), merge_counts(self.counts, other.counts))
 
 
 def count_records(counts: Mapping[str, BinCounts]) -> int:
@@ -94,13 +129,26 @@ def total_counts(runs: Iterable[Run]) -> dict[str, BinCounts]:
     return total
 
 
-def plan_merges(counts: Mapping[str, BinCounts], layout: Layout) -> MergePlan:
+def plan_merges(
+    counts: Mapping[str, BinCounts],
+    layout: Layout,
+    *,
+    window_bytes: int | None = None,
+    task_bytes: int = 0,
+) -> MergePlan:
     """Divide the bins of every split into shards, and the shards into tasks.
+
+    Args:
+        counts: What all runs hold, by split.
+        layout: Where records go.
+        window_bytes: What is merged at once, unless a single bin is more.
+        task_bytes: Least size of a task, where there is so much.
 
     Raises:
         UsageError: The numbers of shards do not suit the splits.
     """
     names = split_order(counts, layout)
+    most_bytes = WINDOW_BYTES if window_bytes is None else window_bytes
     # How full the fullest run was depends on batches and workers, the sum of all does not.
     shift = bin_shift(layout.shuffle, count_records(counts))
     counts = {name: counts[name].coarsened(shift) for name in names}
@@ -110,9 +158,9 @@ def plan_merges(counts: Mapping[str, BinCounts], layout: Layout) -> MergePlan:
         window
         for name in names
         if name in shard_counts
-        for window in _windows(name, counts[name], shard_counts[name])
+        for window in _windows(name, counts[name], shard_counts[name], most_bytes)
     ]
-    return MergePlan(tuple(_tasks(windows)))
+    return MergePlan(tuple(_tasks(windows, max(TASK_BYTES, window_bytes or 0, task_bytes))))
 
 
 def split_order(names: Iterable[str], layout: Layout) -> list[str]:
@@ -121,10 +169,10 @@ def split_order(names: Iterable[str], layout: Layout) -> list[str]:
     return sorted(names, key=lambda name: (known.get(name, len(known)), name.encode()))
 
 
-def _windows(split: str, counts: BinCounts, shards: int) -> Iterable[Window]:
+def _windows(split: str, counts: BinCounts, shards: int, most_bytes: int) -> Iterable[Window]:
     for number, cut in enumerate(cut_bins(counts.bins, counts.rows, counts.bytes, shards)):
         inside = slice(*counts.bins.searchsorted([cut.first, cut.last + 1]))
-        pieces = math.ceil(cut.bytes / WINDOW_BYTES)
+        pieces = math.ceil(cut.bytes / most_bytes)
         for piece in cut_bins(
             counts.bins[inside], counts.rows[inside], counts.bytes[inside], pieces
         ):
@@ -132,12 +180,12 @@ def _windows(split: str, counts: BinCounts, shards: int) -> Iterable[Window]:
             yield Window(split, number, first, last, piece.bytes, piece.rows)
 
 
-def _tasks(windows: list[Window]) -> Iterable[tuple[Window, ...]]:
+def _tasks(windows: list[Window], most_bytes: int) -> Iterable[tuple[Window, ...]]:
     task: list[Window] = []
     size = 0
     for window in windows:
         starts_shard = not task or (window.split, window.shard) != (task[-1].split, task[-1].shard)
-        if starts_shard and task and size + window.bytes > TASK_BYTES:
+        if starts_shard and task and size + window.bytes > most_bytes:
             yield tuple(task)
             task, size = [], 0
         task.append(window)

@@ -27,7 +27,7 @@ from beam_tfrecord.places import SHUFFLED_BIN_SHIFT
 from beam_tfrecord.reader_blocks import record_sizes
 from beam_tfrecord.schema import Schema
 
-# Ranges of hashed places: enough that one is a small part of a large dataset.
+# Leading bits of a place that name its range: enough that one is a small part of a large dataset.
 RANGE_BITS = 8
 MAX_BLOCK_BYTES = 16 * 2**20
 
@@ -39,10 +39,19 @@ class BlockCutter:
         layout: Where records go; must be shuffled.
         directory: Where rejects are written.
         schema: Given schema; None: that of the batches.
+        range_bits: Leading bits of a place that name its range.
     """
 
-    def __init__(self, layout: Layout, directory: str, *, schema: Schema | None = None) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        directory: str,
+        *,
+        schema: Schema | None = None,
+        range_bits: int = RANGE_BITS,
+    ) -> None:
         self._directory = directory
+        self._range_bits = range_bits
         self._block = Block(layout, schema)
         self._sorted = SortedRecords(layout)
 
@@ -63,11 +72,11 @@ class BlockCutter:
             order, places, _ = self._sorted.order(block)
             splits = block.splits
             of_split = np.zeros(len(order), np.uint16) if splits is None else splits[order]
-            ranges = (places[order] >> np.uint64(64 - RANGE_BITS)).astype(np.int64)
-            keys = of_split.astype(np.int64) << RANGE_BITS | ranges
+            ranges = (places[order] >> np.uint64(64 - self._range_bits)).astype(np.int64)
+            keys = of_split.astype(np.int64) << self._range_bits | ranges
             edges = np.flatnonzero(np.diff(keys)) + 1
             for part in np.split(np.arange(len(order)), edges):
-                split, place_range = divmod(int(keys[part[0]]), 1 << RANGE_BITS)
+                split, place_range = divmod(int(keys[part[0]]), 1 << self._range_bits)
                 for entries in self._sorted.entries(block, order[part], places, MAX_BLOCK_BYTES):
                     yield (block.split_names[split], place_range), bytes(entries)
         block.clear()

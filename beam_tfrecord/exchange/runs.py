@@ -19,7 +19,7 @@ import builtins
 import dataclasses
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -196,6 +196,22 @@ def index_sorted(
         nbytes.astype(np.int64),
         bin_shift,
     )
+
+
+def join_indexes(indexes: Sequence[SortedIndex]) -> SortedIndex:
+    """Return the index of records that follow one another, all of one and the same split."""
+    bins = np.concatenate([index.bins for index in indexes])
+    # A bin may begin in one and go on in the next.
+    starts = np.flatnonzero(np.diff(bins, prepend=bins[:1] + np.uint64(1)))
+    rows, nbytes = (
+        np.add.reduceat(np.concatenate(counted), starts)
+        for counted in (
+            [index.rows for index in indexes],
+            [index.bytes for index in indexes],
+        )
+    )
+    first = indexes[0]
+    return SortedIndex(first.names, (0, len(starts)), bins[starts], rows, nbytes, first.shift)
 
 
 def read_index(path: str, *, is_checked: bool = False) -> RunIndex:

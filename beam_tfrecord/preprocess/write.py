@@ -13,6 +13,7 @@ import pyarrow as pa
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.hints import returned_schema
+from beam_tfrecord.listing import Listing
 from beam_tfrecord.map_rows import MapBatches, MapRows
 from beam_tfrecord.preprocess.stage import Preprocess
 from beam_tfrecord.reading import ReadBatches, schema_of
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 _SCHEMA_NAME = "raw-schema"
 
 
-def write_transformed(settings: Settings, job: WriteJob, *, is_small: bool) -> None:
+def write_transformed(
+    settings: Settings, job: WriteJob, listing: Listing, *, is_small: bool
+) -> None:
     """Run a job with preprocessing, and wait for its end.
 
     TFT has to know the columns when the pipeline is built, so where only the rows tell their
@@ -37,6 +40,7 @@ def write_transformed(settings: Settings, job: WriteJob, *, is_small: bool) -> N
     Args:
         settings: The job.
         job: The same as its last step needs it.
+        listing: Of the input.
         is_small: There is too little to do for several workers.
 
     Raises:
@@ -56,13 +60,13 @@ def write_transformed(settings: Settings, job: WriteJob, *, is_small: bool) -> N
         with pipeline(settings.runner, options=options, is_small=is_small) as root:
             build(root)
 
-    raw = _raw_schema(settings, job.directory, run)
+    raw = _raw_schema(settings, job.directory, listing, run)
     if raw is None:
         return
     job = dataclasses.replace(job, schema=None, is_resumable=False)
 
     def build(root: beam.Pipeline) -> None:
-        rows = _rows(root, settings, raw, job.directory)
+        rows = _rows(root, settings, raw, job.directory, listing)
         if not settings.layout.splits.is_single:
             # By the raw row: a row is in the same split with and without preprocessing.
             assign = AssignSplits.of_layout(
@@ -96,11 +100,13 @@ def _check_fit(settings: Settings) -> None:
 
 
 def _rows(
-    root: beam.Pipeline, settings: Settings, raw: pa.Schema, directory: str
+    root: beam.Pipeline, settings: Settings, raw: pa.Schema, directory: str, listing: Listing
 ) -> beam.PCollection[Batch]:
     function = settings.map
     schema = raw if function is None else None
-    reader = ReadBatches(settings.source, schema, limit=settings.limit, faults=directory)
+    reader = ReadBatches(
+        settings.source, schema, files=listing.sent, limit=settings.limit, faults=directory
+    )
     rows = root | "Read" >> reader
     if function is None:
         return rows
@@ -110,7 +116,10 @@ def _rows(
 
 
 def _raw_schema(
-    settings: Settings, directory: str, run: Callable[[Callable[[beam.Pipeline], Any]], None]
+    settings: Settings,
+    directory: str,
+    listing: Listing,
+    run: Callable[[Callable[[beam.Pipeline], Any]], None],
 ) -> pa.Schema | None:
     """Return the schema of the rows before preprocessing; None where a fault was recorded."""
     given, function = settings.schema, settings.map
@@ -123,7 +132,9 @@ def _raw_schema(
     path = os.path.join(directory, _SCHEMA_NAME)
 
     def build(root: beam.Pipeline) -> None:
-        reader = ReadBatches(settings.source, limit=settings.limit, faults=directory)
+        reader = ReadBatches(
+            settings.source, files=listing.sent, limit=settings.limit, faults=directory
+        )
         if function is None:
             types = schema_of(root, reader).pvalue
         elif function.takes_batches:

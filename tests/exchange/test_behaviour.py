@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.exchange import range_blocks, spill
+from beam_tfrecord.exchange import merge_pipeline, pipeline, range_blocks, rounds
 from beam_tfrecord.reading import ReadBatches
 from beam_tfrecord.sources.parquet import Parquet
 from tests.datasets import ids, sample_table, shard_hashes, write_parquet
@@ -112,14 +113,41 @@ def test_many_small_runs_give_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch,
     exchange: str,
 ) -> None:
-    monkeypatch.setattr(
-        spill.Spiller.__init__, "__kwdefaults__", {"schema": None, "run_bytes": 4096}
-    )
+    monkeypatch.setattr(pipeline, "run_bytes_for", lambda *_: 4096)
     monkeypatch.setattr(range_blocks, "RUN_BYTES", 4096)
     write_in_one_way(
         parquet, tmp_path / "out", ("FnApiRunner", (), exchange, 100, 2**26), **OPTIONS
     )
     assert shard_hashes(tmp_path / "out") == expected(**OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("fan_in", "options"), [(2, {}), (7, {"key": ["name"]}), (2, {"compression_type": "gzip"})]
+)
+def test_two_rounds_of_merging_give_the_same_bytes(
+    parquet: str,
+    tmp_path: Path,
+    expected: Callable[..., dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    fan_in: int,
+    options: dict,
+) -> None:
+    monkeypatch.setattr(pipeline, "run_bytes_for", lambda *_: 10_000)
+    monkeypatch.setattr(rounds, "most_fan_in", lambda _: fan_in)
+    monkeypatch.setattr(rounds, "PART_BYTES", 9_000)
+    merged: list[rounds.RunTask] = []
+
+    def merge_runs(task: rounds.RunTask, *rest: Any) -> Any:
+        merged.append(task)
+        return rounds.merge_runs(task, *rest)
+
+    monkeypatch.setattr(merge_pipeline, "merge_runs", merge_runs)
+    write_in_one_way(parquet, tmp_path / "out", WAYS["small batches"], **OPTIONS, **options)
+    assert shard_hashes(tmp_path / "out") == expected(**OPTIONS, **options)
+    batches = {(task.first_run, task.end_run) for task in merged}
+    assert len(batches) > 1
+    assert all(end - first <= fan_in for first, end in batches)
+    assert len(merged) > len(batches)
 
 
 def test_every_split_is_spread_evenly_over_its_shards(parquet: str, tmp_path: Path) -> None:

@@ -1,0 +1,55 @@
+"""The input of a job is listed once, by whoever starts it, unless it is very long."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord import listing
+from beam_tfrecord.listing import list_input
+from beam_tfrecord.sources.csv import Csv
+
+
+def write_inputs(folder: Path) -> None:
+    for name, text in (("a.csv", "x\n1\n2\n"), ("b.csv", "x\n3\n")):
+        (folder / name).write_text(text)
+
+
+def test_files_are_sent_by_paths_that_hold_in_any_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_inputs(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    found = list_input(Csv("*.csv"))
+    assert [file.name for file in found.outlines] == ["a.csv", "b.csv"]
+    assert found.bytes == 10
+    assert found.sent is not None
+    assert [file.path for file in found.sent] == [f"{tmp_path}/a.csv", f"{tmp_path}/b.csv"]
+
+
+def test_more_than_a_pipeline_carries_is_left_to_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_inputs(tmp_path)
+    monkeypatch.setattr(listing, "MOST_SENT_BYTES", 10)
+    found = list_input(Csv(tmp_path / "*.csv"))
+    assert found.sent is None
+    assert [file.name for file in found.outlines] == ["a.csv", "b.csv"]
+    manifest = bt.write(tmp_path / "*.csv", tmp_path / "out")
+    assert manifest.examples == 3
+
+
+def test_a_job_lists_its_input_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_inputs(tmp_path)
+    listed = []
+
+    def files(source: Csv, original=Csv.files):  # type: ignore[no-untyped-def]
+        listed.append(os.getpid())
+        return original(source)
+
+    monkeypatch.setattr(Csv, "files", files)
+    bt.write(tmp_path / "*.csv", tmp_path / "out")
+    assert len(listed) == 1
