@@ -74,7 +74,8 @@ def _interrupts() -> Iterator[list[int]]:
         signal.signal(number, signal.SIG_DFL)
         seen.append(number)
         if (kept := _what_is_kept()) is not None:
-            Failure(f"interrupted: {kept}", 128 + number).show()
+            told = "; ".join([*_cancelled(), kept])
+            Failure(f"interrupted: {told}", 128 + number).show()
             sys.stderr.flush()
             os._exit(128 + number)
         signal.default_int_handler(number, frame)
@@ -88,6 +89,12 @@ def _interrupts() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _cancelled() -> list[str]:
+    """Cancel what runs elsewhere for this process; return a line about each job."""
+    waiting = sys.modules.get("beam_tfrecord.runners.waiting")
+    return [] if waiting is None else waiting.cancel_all()
 
 
 def _what_is_kept() -> str | None:

@@ -23,6 +23,8 @@ def check_beam_options(words: Sequence[str]) -> tuple[str, ...]:
         return ()
     from apache_beam.options.pipeline_options import PipelineOptions, _BeamArgumentParser
 
+    import beam_tfrecord.runners.wheels  # noqa: F401 - it has options of its own
+
     class Parser(_BeamArgumentParser):
         """Beam's parser, with errors as ours instead of an exit."""
 

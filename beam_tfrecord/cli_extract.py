@@ -18,7 +18,9 @@ from beam_tfrecord.cli_params import (
     split_output,
     with_options,
 )
+from beam_tfrecord.cli_runners import beam_words
 from beam_tfrecord.options import EXTRACT_OPTIONS, SOURCE_OPTIONS
+from beam_tfrecord.options_runners import EXTRACT_RUNNER_OPTIONS
 
 if TYPE_CHECKING:
     from beam_tfrecord.staging.manifest import StageManifest
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=BeamCommand)
 @click.argument("paths", nargs=-1, required=True, metavar="INPUT... STAGE")
-@with_options((*EXTRACT_OPTIONS, *SOURCE_OPTIONS))
+@with_options((*EXTRACT_OPTIONS, *SOURCE_OPTIONS, *EXTRACT_RUNNER_OPTIONS))
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON.")
 @debug_option
 @click.pass_context
@@ -35,12 +37,11 @@ def extract(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **give
 
     "write STAGE OUTPUT" then never touches INPUT. Options of Beam itself go after a lone "--".
     """
-    from beam_tfrecord.cli_beam import check_beam_options
     from beam_tfrecord.progress import Progress
 
     inputs, output = split_output(paths)
     arguments = extract_arguments(given)
-    beam_options = check_beam_options(ctx.meta[BEAM_OPTIONS])
+    beam_options = beam_words(given, ctx.meta[BEAM_OPTIONS])
     from beam_tfrecord.staging import job
 
     before = manifest_mark(output)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from beam_tfrecord.listing import Listing
 from beam_tfrecord.preprocess.write import write_transformed
 from beam_tfrecord.publish import Identity
 from beam_tfrecord.reading import ReadBatches, done_of
-from beam_tfrecord.runners import pipeline
+from beam_tfrecord.runners import exchange_of, pipeline
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv import Csv
 from beam_tfrecord.sources.parquet import settled_by
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 
+# Guessed before anything is read, for sizes that need not be right: a packed table grows, text
+# shrinks.
+RECORD_BYTES_FOR_INPUT = 2
 # About one group of units: a second worker would have nothing to do.
 SMALL_BYTES = 16 * 2**20
 
@@ -33,9 +38,9 @@ def run_write(
     identity: Identity,
     directory: str,
     *,
-    input_bytes: int,
+    listing: Listing,
     job: Mapping[str, Any],
-    lease: Lease,
+    lease: Lease | None,
 ) -> None:
     """Run the whole job, and wait for its end.
 
@@ -43,10 +48,11 @@ def run_write(
         settings: The job.
         identity: What the dataset is made from.
         directory: The job's temporary directory; errors of the data are recorded there.
-        input_bytes: Size of the input.
+        listing: Of the input.
         job: What ``job.json`` tells besides.
-        lease: The right to write to the target.
+        lease: The right to write to the target; None where nobody waits for the end of the job.
     """
+    settings = dataclasses.replace(settings, source=settings.source.sized(listing.bytes))
     write_job = WriteJob(
         target=settings.target,
         layout=settings.layout,
@@ -55,20 +61,24 @@ def run_write(
         budget=settings.budget,
         identity=identity,
         overwrite=settings.overwrite,
-        exchange="runner" if settings.runner == "dataflow" else "files",
+        exchange=exchange_of(settings.runner),
         direct=settings.is_direct,
         job={**job, "runner": settings.runner},
         lease=lease,
-        is_resumable=bool(identity.fingerprint) and settings.transform is None,
-        raises=False,
+        is_resumable=bool(identity.fingerprint and lease) and settings.transform is None,
+        raises=lease is None,
+        total_bytes=listing.bytes * RECORD_BYTES_FOR_INPUT or None,
     )
     resume = directory if write_job.is_resumable and write_job.exchange == "files" else None
-    small = is_small(settings.source, input_bytes)
+    small = is_small(settings.source, listing.bytes)
+    if settings.runner == "direct":
+        # Beam, too, takes its time until it asks for the first row.
+        settings.source.prepare()
     if settings.transform is not None:
-        write_transformed(settings, write_job, is_small=small)
+        write_transformed(settings, write_job, listing, is_small=small)
         return
     with pipeline(settings.runner, options=settings.pipeline_options, is_small=small) as root:
-        batches = root | "Read" >> _reader(settings, directory, resume)
+        batches = root | "Read" >> _reader(settings, write_job, resume, listing)
         done = done_of(batches)
         if settings.map is not None:
             batches = batches | "Map" >> _mapping(settings, directory, resume)
@@ -89,15 +99,17 @@ def warn_of_result(settings: Settings, notes: Iterable[str]) -> None:
         _LOGGER.warning(note)
 
 
-def _reader(settings: Settings, directory: str, resume: str | None) -> ReadBatches:
+def _reader(settings: Settings, job: WriteJob, resume: str | None, listing: Listing) -> ReadBatches:
     # Text has no types of its own: under a given schema there is nothing to infer.
     given = settings.schema
     is_typed = given is not None and settings.map is None and isinstance(settings.source, Csv)
     return ReadBatches(
         settled_by(settings.source, None if given is None or settings.map else given.to_arrow()),
         schema=given.to_arrow() if given is not None and is_typed else None,
+        files=listing.sent,
+        most_group_bytes=None if job.direct else job.run_bytes,
         limit=settings.limit,
-        faults=directory,
+        faults=job.directory,
         resume=resume,
     )
 

@@ -6,8 +6,9 @@
     │   └── RejectedRows       more rows were rejected than the budget allows
     ├── UsageError             the call or the command is at fault (exit code 2)
     │   └── TargetExists       a dataset, or something else, is in the way
-    └── StorageError           a remote filesystem failed for good (exit code 1)
-        └── LeaseLost          another job has taken the output over
+    ├── StorageError           a remote filesystem failed for good (exit code 1)
+    │   └── LeaseLost          another job has taken the output over
+    └── JobFailed              the runner ended the job (exit code 1)
 
 Messages are lower case and say what, where, and what to do about it.
 """
@@ -51,3 +52,9 @@ class StorageError(BeamTFRecordError):
 
 class LeaseLost(StorageError):
     """The output directory is another job's by now."""
+
+
+class JobFailed(BeamTFRecordError):
+    """A runner elsewhere ended the job, for a reason that is not of the data."""
+
+    exit_code = 1

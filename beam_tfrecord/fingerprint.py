@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.manifest import FORMAT
@@ -69,7 +69,16 @@ def input_sha256(files: Sequence[InputFile]) -> str:
     It tells of one place alone: a copy of the same files may have other modification times.
     """
     listed = sorted((file.name, file.bytes, file.version, file.digest) for file in files)
-    return hashlib.sha256(repr(listed).encode()).hexdigest()
+    return hash_of_each(listed)
+
+
+def hash_of_each(values: Iterable[Any]) -> str:
+    """Return the SHA-256 of the text of a list of values, without making that text at once."""
+    digest = hashlib.sha256(b"[")
+    for number, value in enumerate(values):
+        digest.update(f"{', ' if number else ''}{value!r}".encode())
+    digest.update(b"]")
+    return digest.hexdigest()
 
 
 def _listed(file: InputFile) -> dict[str, Any]:

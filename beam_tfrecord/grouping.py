@@ -54,7 +54,12 @@ def group_units(units: Iterable[Unit], group_bytes: int = GROUP_BYTES) -> list[G
 def grown(units: Iterable[Unit], least_bytes: int, most_bytes: int) -> int:
     """Return the size of groups that are few where there is much, yet enough for many workers."""
     total = sum(unit.encoded_bytes for unit in units)
-    return max(least_bytes, min(most_bytes, total // _MANY_GROUPS))
+    return grown_bytes(total, most_bytes, least_bytes)
+
+
+def grown_bytes(total_bytes: int, most_bytes: int, least_bytes: int = GROUP_BYTES) -> int:
+    """Return the same, given the size of all units together."""
+    return max(least_bytes, min(most_bytes, total_bytes // _MANY_GROUPS))
 
 
 def one_group(units: Sequence[Unit]) -> list[Group]:

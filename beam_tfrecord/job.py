@@ -233,8 +233,24 @@ def write(
     return run(settings, progress)
 
 
-def plan(inputs: Inputs, output: str | os.PathLike[str], **arguments: Any) -> dict[str, Any]:
+def plan(
+    inputs: Inputs,
+    output: str | os.PathLike[str],
+    *,
+    workers: int | None = None,
+    machine: str = "n2-standard-4",
+    usd_hour: float | None = None,
+    **arguments: Any,
+) -> dict[str, Any]:
     """Tell what `write` would do with the same arguments, and do nothing.
+
+    Args:
+        inputs: As for `write`.
+        output: As for `write`.
+        workers: Machines to reckon with: requests, memory, time and cost are told too.
+        machine: Type of each.
+        usd_hour: Price of an hour of one, instead of its list price.
+        **arguments: As for `write`.
 
     Returns:
         Files, bytes, rows where they are known without reading all of them, units, groups, passes
@@ -243,9 +259,10 @@ def plan(inputs: Inputs, output: str | os.PathLike[str], **arguments: Any) -> di
     Raises:
         UsageError: The call cannot be carried out.
     """
-    from beam_tfrecord.planning import plan_of
+    from beam_tfrecord.planning import Cluster, plan_of
 
-    return plan_of(make_settings(inputs, output, **arguments))
+    cluster = None if workers is None else Cluster(workers, machine, usd_hour)
+    return plan_of(make_settings(inputs, output, **arguments), cluster)
 
 
 def schema(inputs: Inputs, *, from_: str | None = None, **source_options: Any) -> Schema:

@@ -12,6 +12,7 @@ from typing import Any
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.storage import put, read_bytes
 
 JOB_NAME = "job.json"
 STORED_HASHES = "stored_xxh64"
@@ -21,6 +22,11 @@ _SEAL = "xxh64"
 def dump_job(job: Mapping[str, Any]) -> str:
     """Return the text of ``job.json``."""
     return _sealed({key: value for key, value in job.items() if key != _SEAL})
+
+
+def add_to_job(path: str, told: Mapping[str, Any]) -> None:
+    """Add to a ``job.json`` what only whoever waited for the job knows."""
+    put(path, dump_job({**load_job(read_bytes(path).decode()), **told}).encode())
 
 
 def load_job(text: str) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from beam_tfrecord._version import __version__
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.marks import GROUP_PREFIX, marked_files
 from beam_tfrecord.faults import forget_faults
-from beam_tfrecord.fingerprint import input_sha256
+from beam_tfrecord.fingerprint import hash_of_each, input_sha256
 from beam_tfrecord.grouping import Group
 from beam_tfrecord.manifest import FORMAT
 from beam_tfrecord.sources.base import InputFile
@@ -45,6 +45,7 @@ from beam_tfrecord.storage import (
 )
 
 PLAN_NAME = "plan.json"
+_FILES_TOLD = 10_000
 GROUPS, SCHEMA, TYPES = "kept-groups", "kept-schema", "kept-types"
 
 
@@ -75,8 +76,8 @@ def begin(directory: str, fingerprint: str, files: Sequence[InputFile], *, is_ma
         The number of this attempt, from 1.
     """
     # Units that were planned name their files by path.
-    paths = repr(sorted(file.path for file in files))
-    listed_sha256 = hashlib.sha256(f"{input_sha256(files)} {paths}".encode()).hexdigest()
+    paths_sha256 = hash_of_each(sorted(file.path for file in files))
+    listed_sha256 = hashlib.sha256(f"{input_sha256(files)} {paths_sha256}".encode()).hexdigest()
     identity = {"format": FORMAT, "beam_tfrecord": __version__, "fingerprint": fingerprint}
     old = _read_plan(directory)
     is_same_input = old.get("input_sha256") == listed_sha256
@@ -92,7 +93,8 @@ def begin(directory: str, fingerprint: str, files: Sequence[InputFile], *, is_ma
     make_directory(directory)
     forget_faults(directory)
     number = int(old.get("attempts", 0)) + 1
-    versions = {file.name: [file.bytes, file.version] for file in files}
+    # For people: what decides is the hash of all.
+    versions = {file.name: [file.bytes, file.version] for file in files[:_FILES_TOLD]}
     plan = {**identity, "attempts": number, "input_sha256": listed_sha256, "files": versions}
     put(os.path.join(directory, PLAN_NAME), json.dumps(plan, indent=1).encode())
     return number

@@ -20,12 +20,16 @@ from beam_tfrecord.errors import (
     UsageError,
 )
 from beam_tfrecord.faults import forget_faults, machine_error, machine_fault, recorded_fault
-from beam_tfrecord.job_file import JOB_NAME, load_job
+from beam_tfrecord.job_file import JOB_NAME, add_to_job, load_job
 from beam_tfrecord.job_kind import Kind, M, S
 from beam_tfrecord.leavings import clear_leavings
+from beam_tfrecord.listing import Listing, list_input
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.rejects import SAVED_FILE
 from beam_tfrecord.resume import begin, progress_of, remove_all_but, remove_unmarked
+from beam_tfrecord.runners import preflight
+from beam_tfrecord.runners.user_modules import modules_of
+from beam_tfrecord.runners.waiting import Launch, launching
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.storage import (
     Lease,
@@ -82,13 +86,13 @@ def _write(
     settings: Settings,
     identity: fingerprint.Identity,
     directory: str,
-    input_bytes: int,
+    listing: Listing,
     job: Mapping[str, Any],
-    held: Lease,
+    held: Lease | None,
 ) -> None:
     import beam_tfrecord.composing as composing
 
-    composing.run_write(settings, identity, directory, input_bytes=input_bytes, job=job, lease=held)
+    composing.run_write(settings, identity, directory, listing=listing, job=job, lease=held)
 
 
 def _warn(settings: Settings, notes: Sequence[str]) -> None:
@@ -106,7 +110,9 @@ def run_job(kind: Kind[S, M], settings: S, progress: Progress | None) -> M:
     Raises:
         BeamTFRecordError: It cannot be done; nothing was published.
     """
-    files = [file.outline() for file in settings.source.files()]
+    preflight(settings)
+    listing = list_input(settings.source)
+    files = listing.outlines
     identity = kind.identity(settings, files)
     target = settings.target
     present = _same_output(kind, settings, identity, files)
@@ -131,7 +137,7 @@ def run_job(kind: Kind[S, M], settings: S, progress: Progress | None) -> M:
         if present is not None:
             return present
         with _noticed(job):
-            return _attempt(job, files, held, progress)
+            return _attempt(job, listing, held, progress)
 
 
 def _same_output(
@@ -178,12 +184,9 @@ def _noticed(job: Running[S, M]) -> Iterator[None]:
         _under_way.remove(job)
 
 
-def _attempt(
-    job: Running[S, M], files: Sequence[InputFile], held: Lease, progress: Progress | None
-) -> M:
-    settings, directory = job.settings, job.directory
+def _attempt(job: Running[S, M], listing: Listing, held: Lease, progress: Progress | None) -> M:
+    settings, directory, files = job.settings, job.directory, listing.outlines
     started = datetime.datetime.now(datetime.timezone.utc).isoformat()
-    input_bytes = sum(file.bytes for file in files)
     number = 1
     try:
         if job.is_resumable:
@@ -198,10 +201,13 @@ def _attempt(
         }
         # A fault is told in one line; Beam would print its traces of it before.
         logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
-        with watch(directory, input_bytes, progress):
-            job.kind.compose(settings, job.identity, directory, input_bytes, told, held)
+        launch = Launch(modules=modules_of(settings), directory=directory)
+        with watch(directory, listing.bytes, progress), launching(launch):
+            job.kind.compose(settings, job.identity, directory, listing, told, held)
         if (fault := recorded_fault(directory)) is not None:
             raise fault
+        if launch.told:
+            add_to_job(settings.target.path(JOB_NAME), launch.told)
     except BaseException as error:
         raised = _as_one_line(job, error)
         _keep_or_remove(job, raised)

@@ -13,7 +13,9 @@ from beam_tfrecord.copies import copies_told
 from beam_tfrecord.exchange.direct_pipeline import write_directly
 from beam_tfrecord.exchange.marks import Done
 from beam_tfrecord.exchange.merge import Piece
-from beam_tfrecord.exchange.pipeline import Exchange, Spilled, merge, spill
+from beam_tfrecord.exchange.merge_pipeline import merge
+from beam_tfrecord.exchange.pipeline import Exchange, Spilled, spill
+from beam_tfrecord.exchange.sizes import request_bytes, run_bytes_for
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.finishing import Publisher, finish
 from beam_tfrecord.layout import Layout
@@ -44,6 +46,7 @@ class WriteJob:
         is_resumable: What is done is kept for another attempt at the same job.
         raises: Faults of the data are raised at the end of the pipeline; else whoever started it
             finds them in the temporary directory.
+        total_bytes: Estimate of all records together; None: not known.
         fitted: Directory of the fitted function that the rows went through, to be published.
     """
 
@@ -60,7 +63,13 @@ class WriteJob:
     lease: Lease | None = None
     is_resumable: bool = False
     raises: bool = True
+    total_bytes: int | None = None
     fitted: str | None = None
+
+    @property
+    def run_bytes(self) -> int:
+        """Size of runs, and so of the groups of units that are spilled together."""
+        return run_bytes_for(self.total_bytes, request_bytes(self.directory))
 
 
 def write_batches(
@@ -76,7 +85,9 @@ def write_batches(
         done: What groups of rows became that an earlier attempt has finished.
     """
     kind = job.exchange if job.layout.shuffle else "files"
-    exchange = Exchange(job.layout, job.directory, job.schema, kind, job.is_resumable)
+    exchange = Exchange(
+        job.layout, job.directory, job.schema, kind, job.is_resumable, job.total_bytes
+    )
     if job.direct:
         pieces, tally = write_directly(batches[0], exchange, job.budget, done)
     else:

@@ -168,7 +168,7 @@ def test_no_beam_options():
     [
         (["wirte", "a.csv", "out"], "No such command 'wirte'. Did you mean 'write'?"),
         (["write", "a.csv", "out", "--shard-sise", "1"], "'--shard-size'"),
-        (["write", "a.csv", "out", "--temp_location=x"], "Beam's own options go after '--'."),
+        (["write", "a.csv", "out", "--save_main_session"], "Beam's own options go after '--'."),
         (["write"], "Missing argument 'INPUT... OUTPUT'"),
         (["write", "a.csv"], "give at least one INPUT and, last, the OUTPUT directory"),
         (["plan", "a.csv"], "give at least one INPUT and, last, the OUTPUT directory"),

@@ -155,7 +155,7 @@ class TestDatasets:
     def test_the_same_bytes_for_any_number_of_workers(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(numpy_arrays, "UNIT_BYTES", 2000)
+        monkeypatch.setattr(numpy_arrays.Numpy, "unit_bytes", 2000)
         np.save(tmp_path / "x.npy", np.arange(3000, dtype="f4").reshape(300, 10))
         for workers in ("1", "3"):
             bt.write(

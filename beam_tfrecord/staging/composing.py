@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.composing import is_small
+from beam_tfrecord.listing import Listing
 from beam_tfrecord.publish import Identity
 from beam_tfrecord.reading import ReadBatches, done_of
 from beam_tfrecord.runners import pipeline
@@ -22,9 +23,9 @@ def run_extract(
     identity: Identity,
     directory: str,
     *,
-    input_bytes: int,
+    listing: Listing,
     job: Mapping[str, Any],
-    lease: Lease,
+    lease: Lease | None,
 ) -> None:
     """Run the whole job, and wait for its end.
 
@@ -32,9 +33,9 @@ def run_extract(
         settings: The job.
         identity: What the stage is made from.
         directory: The job's temporary directory; errors of the data are recorded there.
-        input_bytes: Size of the input.
+        listing: Of the input.
         job: What ``job.json`` tells besides.
-        lease: The right to write to the target.
+        lease: The right to write to the target; None where nobody waits for the end of the job.
     """
     stage_job = StageJob(
         target=settings.target,
@@ -44,12 +45,13 @@ def run_extract(
         overwrite=settings.overwrite,
         job={**job, "runner": settings.runner},
         lease=lease,
-        raises=False,
+        raises=lease is None,
     )
-    small = is_small(settings.source, input_bytes)
+    small = is_small(settings.source, listing.bytes)
     with pipeline(settings.runner, options=settings.pipeline_options, is_small=small) as root:
         batches = root | "Read" >> ReadBatches(
             settings.source,
+            files=listing.sent,
             most_group_bytes=FILE_BYTES,
             limit=settings.limit,
             faults=directory,

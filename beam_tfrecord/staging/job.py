@@ -12,6 +12,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.fingerprint import hash_of, options_of, source_of
 from beam_tfrecord.inputs import make_source
 from beam_tfrecord.job_kind import Kind
+from beam_tfrecord.listing import Listing
 from beam_tfrecord.publish import Identity
 from beam_tfrecord.rejects import RejectBudget, parse_budget
 from beam_tfrecord.running import run_job
@@ -129,13 +130,13 @@ def _run(
     settings: ExtractSettings,
     identity: Identity,
     directory: str,
-    input_bytes: int,
+    listing: Listing,
     job: Mapping[str, Any],
-    held: Lease,
+    held: Lease | None,
 ) -> None:
     from beam_tfrecord.staging.composing import run_extract
 
-    run_extract(settings, identity, directory, input_bytes=input_bytes, job=job, lease=held)
+    run_extract(settings, identity, directory, listing=listing, job=job, lease=held)
 
 
 def _warn(settings: ExtractSettings, notes: Sequence[str]) -> None:

@@ -1,0 +1,92 @@
+"""What a Dataflow job would be told, without telling it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    GoogleCloudOptions,
+    SetupOptions,
+    WorkerOptions,
+)
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.planning import Cluster, plan_of
+from beam_tfrecord.planning_rates import machine_of
+from beam_tfrecord.runners.dataflow_options import MACHINES, fit_workers, stage_package
+from beam_tfrecord.runners.describing import graph_of
+from beam_tfrecord.runners.waiting import Launch
+
+if TYPE_CHECKING:
+    from beam_tfrecord.job import Settings
+
+
+def describe(settings: Settings, launch: Launch) -> dict[str, Any]:
+    """Return the plan of a job with what Dataflow is told, its graph, and the bytes it shuffles.
+
+    Args:
+        settings: Of the job.
+        launch: It holds the pipeline.
+
+    Raises:
+        UsageError: No machine is large enough.
+    """
+    pipeline = launch.built[-1]
+    options = pipeline.options
+    fit_workers(pipeline, options)
+    stage_package(options, launch.modules)
+    cloud, workers = options.view_as(GoogleCloudOptions), options.view_as(WorkerOptions)
+    debug, setup = options.view_as(DebugOptions), options.view_as(SetupOptions)
+    from apache_beam.runners.dataflow.internal.apiclient import get_container_image_from_options
+
+    planned = plan_of(settings, _cluster(workers))
+    encoded = planned["estimated_record_bytes"]
+    is_shuffled = settings.layout.shuffle and not settings.is_direct
+    return {
+        **planned,
+        "exchange": "runner" if is_shuffled else planned["exchange"],
+        "estimated_shuffle_bytes": encoded if is_shuffled else 0,
+        # Runs are written once, after the shuffle, and not before it.
+        "estimated_temporary_bytes": encoded
+        if is_shuffled
+        else planned["estimated_temporary_bytes"],
+        "job": {
+            "project": cloud.project,
+            "region": cloud.region,
+            "name": cloud.job_name,
+            "temp_location": cloud.temp_location,
+            "staging_location": cloud.staging_location,
+            "image": get_container_image_from_options(options),
+            "packages": [os.path.basename(path) for path in setup.extra_packages or ()],
+            "experiments": list(debug.experiments or ()),
+        },
+        "workers": _workers(planned["groups"], workers, debug),
+        "graph": graph_of(pipeline),
+    }
+
+
+def _cluster(workers: Any) -> Cluster | None:
+    """Return what time and cost are reckoned for; None where number or rates are unknown."""
+    if workers.max_num_workers is None or workers.machine_type is None:
+        return None
+    with contextlib.suppress(UsageError):
+        return Cluster(workers.max_num_workers, machine_of(workers.machine_type).name)
+    return None
+
+
+def _workers(groups: int, workers: Any, debug: Any) -> dict[str, Any]:
+    cores = {machine.name: machine.cores for machine in MACHINES}.get(workers.machine_type)
+    if cores is None and (tail := str(workers.machine_type).rpartition("-")[2]).isdecimal():
+        cores = int(tail)
+    return {
+        "machine": workers.machine_type or "by the hints of the steps",
+        "cores": cores,
+        "threads": debug.number_of_worker_harness_threads,
+        # A group of the input is read by one core; a worker more would have nothing to read.
+        "most_useful": None if cores is None else max(1, math.ceil(groups / cores)),
+        "most_allowed": workers.max_num_workers,
+    }

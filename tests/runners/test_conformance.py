@@ -1,0 +1,206 @@
+"""Every job on every runner: the same files, rejects, exit code and error line."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import beam_tfrecord as bt
+from tests.runners.conformance import (
+    JOBS,
+    TRANSFORM_JOBS,
+    Job,
+    Result,
+    make_inputs,
+    make_transform_inputs,
+    prism,
+    result_of,
+    small_groups,
+)
+from tests.runners.flink_cluster import Cluster, running_cluster
+
+PROCESSES = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
+THREADS = ("--direct_num_workers=2", "--direct_running_mode=multi_threading")
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """A way to run a job.
+
+    Attributes:
+        runner: Name of the runner.
+        beam: Beam's options.
+    """
+
+    runner: str
+    beam: tuple[str, ...] = ()
+
+
+ONE = Way("FnApiRunner")
+WAYS = {
+    "two threads": Way("direct", THREADS),
+    "portable": Way("portable"),
+    "two processes": Way("direct", PROCESSES),
+    "external workers": Way("portable", ("--job_endpoint=embed", "--environment_type=EXTERNAL")),
+    "prism": Way("prism"),
+    "flink": Way("flink"),
+}
+# Each of these starts processes of its own for every job.
+SLOW = ("two processes", "external workers", "prism", "flink")
+ALWAYS = (("two processes", "csv"), ("external workers", "rejects"))
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_inputs(tmp_path_factory.mktemp("inputs"))
+
+
+@pytest.fixture(scope="module")
+def transform_inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("tensorflow_transform")
+    return make_transform_inputs(tmp_path_factory.mktemp("transform-inputs"))
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Job], Result]:
+    """Return what a job gives on one worker, run once."""
+    known: dict[str, Result] = {}
+
+    def of(name: str, job: Job) -> Result:
+        if name not in known:
+            output = tmp_path_factory.mktemp("expected") / "out"
+            known[name] = result_of(job, output, ONE.runner, beam=ONE.beam)
+            check_known(known[name], job, output)
+        return known[name]
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def worker_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Start a pool of workers, each by our boot, in a directory of its own; give its address."""
+    directory = tmp_path_factory.mktemp("pool")
+    boot = directory / "boot"
+    boot.write_text(f'#!/bin/sh\nexec {sys.executable} -m beam_tfrecord.runners.boot "$@"\n')
+    boot.chmod(0o755)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main"]
+    with (directory / "log").open("w") as log:
+        pool = subprocess.Popen(
+            [*command, f"--service_port={port}", f"--container_executable={boot}"],
+            cwd=directory,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        deadline_s = time.monotonic() + 60
+        while pool.poll() is None and time.monotonic() < deadline_s:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.1)
+        else:
+            pytest.fail(f"no pool of workers: {(directory / 'log').read_text()}")
+        yield f"localhost:{port}"
+    finally:
+        pool.terminate()
+        pool.wait(30)
+
+
+@pytest.fixture(scope="module")
+def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("flink")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def started(request: pytest.FixtureRequest) -> Callable[[str], Way]:
+    """Return a way with all its options, once what it needs is there."""
+
+    def of(name: str) -> Way:
+        way, more = WAYS[name], []
+        if name == "external workers":
+            more = [f"--environment_config={request.getfixturevalue('worker_pool')}"]
+        elif name == "prism":
+            more = [f"--prism_location={prism()}"]
+        elif name == "flink":
+            more = request.getfixturevalue("flink").options
+        return dataclasses.replace(way, beam=(*way.beam, *more))
+
+    return of
+
+
+def check_known(result: Result, job: Job, output: Path) -> None:
+    """Hold a result to what is known of the job without running it."""
+    assert result.exit_code == job.exit_code, result.lines
+    if job.examples is None:
+        assert not result.files
+        assert len([line for line in result.lines if line.startswith("error: ")]) == 1
+        return
+    manifest = bt.Manifest.load(output)
+    found = {name: split.examples for name, split in manifest.splits.items()}
+    assert found == job.examples
+    assert manifest.rejects["rows"] == job.rejects
+
+
+def pairs() -> list[object]:
+    """Return every way with every job; what takes long is marked as slow."""
+    return [
+        pytest.param(
+            way,
+            job,
+            id=f"{way}-{job}",
+            marks=[pytest.mark.slow] if way in SLOW and (way, job) not in ALWAYS else [],
+        )
+        for way in WAYS
+        for job in JOBS
+    ]
+
+
+@pytest.mark.parametrize(("way", "job"), pairs())
+def test_job_comes_out_the_same(
+    way: str,
+    job: str,
+    inputs: Path,
+    tmp_path: Path,
+    expected: Callable[[str, Job], Result],
+    started: Callable[[str], Way],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(inputs)
+    ready = started(way)
+    small_groups(monkeypatch)
+    known = expected(job, JOBS[job])
+    found = result_of(JOBS[job], tmp_path / "out", ready.runner, beam=ready.beam)
+    assert found == known
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("job", TRANSFORM_JOBS)
+@pytest.mark.parametrize("way", WAYS)
+def test_preprocessing_comes_out_the_same(
+    way: str,
+    job: str,
+    transform_inputs: Path,
+    tmp_path: Path,
+    expected: Callable[[str, Job], Result],
+    started: Callable[[str], Way],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(transform_inputs)
+    ready = started(way)
+    known = expected(job, TRANSFORM_JOBS[job])
+    found = result_of(TRANSFORM_JOBS[job], tmp_path / "out", ready.runner, beam=ready.beam)
+    assert found == known

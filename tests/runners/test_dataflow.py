@@ -1,0 +1,267 @@
+"""Dataflow up to the service's door: Beam's own client, and a service and a bucket on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_runner_api_pb2
+
+from beam_tfrecord.job_file import load_job
+from beam_tfrecord.runners import dataflow
+from beam_tfrecord.storage import read_bytes
+from tests.cli_stand_ins import run
+from tests.runners.dataflow_cloud import Cloud, cloud_of, emulated_storage, last_line, local_copy
+
+GOLDEN = Path(__file__).with_name("dataflow_job.json")
+SPLIT = ("--split", "train=0.9,test=0.1")
+PAGE = "https://console.cloud.google.com/dataflow/jobs/us-central1/{}?project=my-project"
+TRACEBACK = """Traceback (most recent call last):
+  File "apache_beam/runners/common.py", line 1498, in process
+    return self.do_fn_invoker.invoke_process(windowed_value)
+  File "/usr/local/lib/python3.11/site-packages/my_rows.py", line 3, in widen
+    return row["width"] / row["height"]
+ZeroDivisionError: division by zero [while running 'Map/MapRows']
+
+worker logs: 12 lines
+"""
+
+# Clients forget connections of answers that they ask for again; the emulator closes some.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+
+
+@pytest.fixture(scope="module")
+def storage() -> Iterator[str]:
+    with emulated_storage() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def cloud(storage: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+    monkeypatch.setattr(dataflow, "FIRST_POLL_SECONDS", 0.05)
+    with cloud_of(storage) as made:
+        yield made
+
+
+def pipeline_of(cloud: Cloud) -> Any:
+    url = cloud.service.job.options["pipelineUrl"]
+    return beam_runner_api_pb2.Pipeline.FromString(read_bytes(url))
+
+
+def told(description: dict[str, Any], cloud: Cloud) -> dict[str, Any]:
+    """Return a job without what is another one each time: times, names, hashes, versions."""
+    name = description["name"]
+    options = description["environment"]["sdkPipelineOptions"]["options"]
+    # The same again, for people.
+    del description["environment"]["sdkPipelineOptions"]["display_data"]
+    defaults = PipelineOptions([]).get_all_options()
+    for key in [key for key, value in options.items() if value == defaults.get(key)]:
+        del options[key]
+    options["extra_packages"] = [os.path.basename(path) for path in options["extra_packages"]]
+    for pool in description["environment"]["workerPools"]:
+        pool["packages"].sort(key=lambda package: package["name"])
+    text = json.dumps(description, indent=1, sort_keys=True)
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    for pattern, put in (
+        (rf"{re.escape(name)}\.\d+\.\d+", "NAME.TIME"),
+        (re.escape(name), "NAME"),
+        (cloud.bucket.removeprefix("gs://"), "BUCKET"),
+        (re.escape(cloud.service.endpoint), "ENDPOINT"),
+        (r'"clientRequestId": "[^"]*"', '"clientRequestId": "REQUEST"'),
+        (r'"pipelineProtoHash": "[0-9a-f]{64}"', '"pipelineProtoHash": "HASH"'),
+        (rf"beam_tfrecord-{re.escape(metadata.version('beam-tfrecord'))}-[^\"]*\.whl", "WHEEL"),
+        (rf"(ython ?){re.escape(python)}", r"\1PYTHON"),
+        (re.escape(metadata.version("apache-beam")), "BEAM"),
+    ):
+        text = re.sub(pattern, put, text)
+    return dict(json.loads(text))
+
+
+def test_a_job_gives_the_bytes_of_this_machine_and_holds_no_credentials(
+    cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "GOOGLE_OAUTH_ACCESS_TOKEN"):
+        monkeypatch.setenv(name, "hunter2")
+    assert cloud.write("--template-location", f"{cloud.bucket}/templates/trips").exit_code == 0
+    ran = cloud.write(*SPLIT)
+    assert ran.exit_code == 0, ran.stderr
+    assert last_line(ran).startswith("wrote 1,000 rows in 2 splits, 2 shards (")
+    assert run("write", local_copy(tmp_path), tmp_path / "out", *SPLIT).exit_code == 0
+    files = {path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith(".")}
+    assert cloud.names("out") == files  # Nothing temporary is left.
+    for name in files - {"job.json"}:
+        assert read_bytes(f"{cloud.output}/{name}") == (tmp_path / "out" / name).read_bytes()
+    job = load_job(read_bytes(f"{cloud.output}/job.json").decode())
+    assert job["runner"] == "dataflow"
+    assert job["job"] == {"id": cloud.service.job.id, "name": cloud.service.job.description["name"]}
+    assert {job["beam"], job["python"]} == {metadata.version("apache-beam"), sys.version.split()[0]}
+    assert (
+        cloud.write(*SPLIT).stderr == f"{cloud.output} already holds this dataset: nothing to do\n"
+    )
+    assert len(cloud.service.jobs) == 1
+    # The graphs of both, the template and job.json are among them.
+    texts = [*cloud.texts(), json.dumps(cloud.service.job.description).encode()]
+    assert sum(b"sdkPipelineOptions" in text for text in texts) == 2
+    assert sum(b"ReadGroup" in text for text in texts) == 2
+    assert not any(b"hunter2" in text for text in (*texts, ran.output.encode()))
+
+
+def test_the_job_is_the_golden_one(cloud: Cloud) -> None:
+    cloud.service.hangs = True
+    assert cloud.write("--detach", *SPLIT).exit_code == 0
+    job = cloud.service.job
+    found = told(json.loads(json.dumps(job.description)), cloud)
+    found["steps"] = sorted(
+        step.unique_name
+        for step in pipeline_of(cloud).components.transforms.values()
+        if step.unique_name and "/" not in step.unique_name
+    )
+    if os.environ.get("BEAM_TFRECORD_NEW_GOLDEN"):
+        GOLDEN.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    assert found == json.loads(GOLDEN.read_text())
+
+
+def test_options_reach_the_job(cloud: Cloud) -> None:
+    cloud.service.hangs = True
+    ran = cloud.write(
+        *("--detach", "--job-name", "trips", "--worker-image", "gcr.io/my/image:1"),
+        *("--machine-type", "n2-highmem-8", "--max-workers", "7", "--worker-wheel", "none"),
+        *("--", "--subnetwork=regions/us-central1/subnetworks/inner", "--no_use_public_ips"),
+    )
+    assert ran.exit_code == 0, ran.stderr
+    job = cloud.service.job
+    assert job.description["name"] == "trips"
+    assert job.pool["machineType"] == "n2-highmem-8"
+    assert job.pool["autoscalingSettings"] == {"maxNumWorkers": 7}
+    assert job.pool["workerHarnessContainerImage"] == "gcr.io/my/image:1"
+    assert job.pool["subnetwork"] == "regions/us-central1/subnetworks/inner"
+    assert job.pool["ipConfiguration"] == 2  # WORKER_IP_PRIVATE
+    assert job.pool.get("packages", []) == []
+    (environment,) = pipeline_of(cloud).components.environments.values()
+    docker = beam_runner_api_pb2.DockerPayload.FromString(environment.payload)
+    assert docker.container_image == "gcr.io/my/image:1"
+
+
+@pytest.mark.slow
+def test_modules_of_a_map_function_are_staged(
+    cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The worker finds neither of them where it runs, but in what was staged.
+    (tmp_path / "dataflow_neighbour.py").write_text("FACTOR = 2\n")
+    (tmp_path / "dataflow_rows.py").write_text(
+        "from dataflow_neighbour import FACTOR\n\n\n"
+        "def double(row):\n    return {'id': row['id'], 'fare': row['fare'] * FACTOR}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    ran = cloud.write("--map", "dataflow_rows:double")
+    assert ran.exit_code == 0, ran.stderr
+    packages = [package["name"].partition("-")[0] for package in cloud.service.job.pool["packages"]]
+    assert sorted(packages) == [
+        "beam_tfrecord",
+        "dataflow_neighbour",
+        "dataflow_rows",
+        "extra_packages.txt",
+    ]
+    rows = [json.loads(line) for line in run("head", cloud.output, "--json").stdout.splitlines()]
+    assert rows
+    assert all(row["fare"] == row["id"] / 4 for row in rows)
+
+
+def test_a_fault_of_the_data_is_told_as_on_this_machine(cloud: Cloud, tmp_path: Path) -> None:
+    function = tmp_path / "rows.py"
+    function.write_text("def widen(row):\n    return {'wide': 1 / (row['id'] - 1007)}\n")
+    ran = cloud.write("--map", f"{function}:widen")
+    here = run("write", local_copy(tmp_path), tmp_path / "out", "--map", f"{function}:widen")
+    assert (ran.exit_code, here.exit_code) == (1, 1)
+    assert cloud.service.job.state == "JOB_STATE_DONE"
+    line = last_line(here).replace(str(tmp_path / "out"), cloud.output)
+    assert re.sub(r"\.tmp-\w+", "TMP", last_line(ran)) == re.sub(r"\.tmp-\w+", "TMP", line)
+    assert "ZeroDivisionError: division by zero" in ran.stderr
+    assert "manifest.json" not in cloud.names("out")
+
+
+def test_a_failed_job_is_one_line(cloud: Cloud) -> None:
+    cloud.service.errors = [
+        TRACEBACK,
+        "Workflow failed. Causes: S05:Map failed., The job failed because a work item has failed 4 "
+        "times. The work item was attempted on these workers: \n  trips-1",
+    ]
+    ran = cloud.write()
+    assert ran.exit_code == 1
+    id_ = cloud.service.job.id
+    assert ran.stderr == (
+        f"error: dataflow job {id_} failed: ZeroDivisionError: division by zero in step "
+        f"'Map/MapRows': see {PAGE.format(id_)}; nothing was published, and no part of the input "
+        "was done yet\n"
+    )
+
+
+def test_a_job_that_is_cancelled_elsewhere_is_one_line(cloud: Cloud) -> None:
+    cloud.service.hangs = True
+    service = cloud.service
+    began = service._carry_out
+
+    def cancelled(job: Any) -> None:
+        began(job)
+        service.cancel(job)
+
+    service._carry_out = cancelled  # type: ignore[method-assign]
+    ran = cloud.write()
+    assert ran.exit_code == 1
+    assert ran.stderr.startswith(
+        f"error: dataflow job {service.job.id} was cancelled: see {PAGE.format(service.job.id)}; "
+    )
+
+
+def test_an_interrupt_cancels_the_job(cloud: Cloud) -> None:
+    cloud.service.hangs = True
+    command = [sys.executable, "-m", "beam_tfrecord", *cloud.words()]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert cloud.service.started.wait(60)
+        # Once it is asked for its state, the client knows its id.
+        while not any(one.startswith("GET") for one in cloud.service.requests):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, line = process.communicate(timeout=60)
+    assert process.returncode == 130
+    id_ = cloud.service.job.id
+    assert line.endswith(
+        f"error: interrupted: dataflow job {id_} is cancelled; nothing was published, and no part "
+        "of the input was done yet\n"
+    )
+    assert "Traceback" not in line
+    assert cloud.service.job.state == "JOB_STATE_CANCELLED"
+
+
+def test_a_dry_run_touches_nothing(cloud: Cloud) -> None:
+    before = cloud.names("in")
+    ran = cloud.write("--dry-run", "--max-workers", "3", *SPLIT)
+    assert ran.exit_code == 0, ran.stderr
+    assert cloud.service.requests == []
+    assert before == {"trips-1.csv", "trips-2.csv"}
+    assert [cloud.names(name) for name in ("out", "tmp")] == [set(), set()]
+    lines = [line.strip() for line in ran.stdout.splitlines()]
+    assert {
+        "units: 2",
+        "exchange: runner",
+        "project: my-project",
+        "machine: n2-standard-4",
+        "most useful: 1",
+        "most allowed: 3",
+    } <= set(lines)
+    assert re.search(r"^estimated shuffle bytes: \d+\.\d kB$", ran.stdout, re.M)
+    assert re.search(r"^  Read: ListFiles, .*, ReadGroup$", ran.stdout, re.M)
+    assert re.search(r"^    packages: beam_tfrecord-\S+\.whl$|packages: beam_tfrecord", ran.stdout)

@@ -1,0 +1,106 @@
+"""Whatever goes wrong with a job is one line that says what to do."""
+
+from __future__ import annotations
+
+import pytest
+from google.api_core import exceptions
+from google.auth.exceptions import DefaultCredentialsError
+
+from beam_tfrecord.errors import JobFailed, StorageError, UsageError
+from beam_tfrecord.runners.dataflow_errors import best_reason, failure, in_one_line, refusal
+from beam_tfrecord.runners.waiting import RemoteJob
+
+JOB = RemoteJob("dataflow", "2026-1", "trips", "https://console/2026-1", lambda: None)
+ATTEMPTED = "The work item was attempted on these workers: w-1, w-2"
+WORKER = """Error message from worker: generic::unknown: Traceback (most recent call last):
+  File "/usr/local/lib/python3.11/site-packages/rows.py", line 3, in widen
+KeyError: 'width'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "apache_beam/runners/common.py", line 1498, in process
+my.errors.TooWide: no width: give one [while running 'Map/MapRows-ptransform-24']
+
+passed through:
+==>
+    dist_proc/dax/workflow/worker/fnapi_service_impl.cc:1338
+"""
+OURS = """Traceback (most recent call last):
+  File "/x/beam_tfrecord/finishing.py", line 99, in _publish
+beam_tfrecord.errors.DataError: column 'fare' is text: pass --schema
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+RuntimeError: beam_tfrecord.errors.DataError: column 'fare' is text: pass --schema \
+[while running 'Publish']
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (WORKER, "TooWide: no width: give one in step 'Map/MapRows-ptransform-24'"),
+        (OURS, "column 'fare' is text: pass --schema"),
+        ("\n  Startup of the worker pool failed.\nSee more.", "Startup of the worker pool failed."),
+        ("", ""),
+        ("x" * 500, "x" * 400 + "…"),
+    ],
+)
+def test_the_end_of_a_traceback_is_what_counts(text: str, line: str) -> None:
+    assert in_one_line(text) == line
+
+
+@pytest.mark.parametrize(
+    ("reasons", "line"),
+    [
+        ([], ""),
+        ([ATTEMPTED, "Quota exceeded"], "Quota exceeded"),
+        (["Quota exceeded", ATTEMPTED], "Quota exceeded"),
+        (["first", "second"], "second"),
+        (
+            [WORKER, "Workflow failed."],
+            "TooWide: no width: give one in step 'Map/MapRows-ptransform-24'",
+        ),
+    ],
+)
+def test_the_reason_that_says_most_is_told(reasons: list[str], line: str) -> None:
+    assert best_reason(reasons) == line
+
+
+@pytest.mark.parametrize(
+    ("state", "reasons", "line"),
+    [
+        ("FAILED", ["Quota exceeded"], "dataflow job 2026-1 failed: Quota exceeded: see "),
+        ("FAILED", [], "dataflow job 2026-1 failed and the service does not say why: see "),
+        ("CANCELLED", [], "dataflow job 2026-1 was cancelled: see "),
+        ("UPDATED", [], "dataflow job 2026-1 ended as updated and the service does not say why: s"),
+    ],
+)
+def test_an_end_is_told(state: str, reasons: list[str], line: str) -> None:
+    told = failure(JOB, state, reasons)
+    assert str(told).startswith(line)
+    assert str(told).endswith(": see https://console/2026-1")
+    assert told.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "line"),
+    [
+        (DefaultCredentialsError("no"), UsageError, "there are no credentials for dataflow: run "),
+        (exceptions.Forbidden("no"), UsageError, "dataflow does not permit the job (403 no): "),
+        (exceptions.NotFound("no"), UsageError, "dataflow refuses the job (404 no): check "),
+        (exceptions.ServiceUnavailable("no"), JobFailed, "cannot reach dataflow (503 no): try "),
+        (exceptions.TooManyRequests("no"), JobFailed, "cannot reach dataflow (429 no): try "),
+        (ImportError("no"), UsageError, "runner dataflow needs pip install 'beam-tfrecord[gcp]'"),
+        (OSError("no bucket"), StorageError, "cannot stage the job (no bucket): check --temp-l"),
+        (ValueError("no zone"), UsageError, "dataflow cannot take the job: no zone"),
+        (KeyError("x"), JobFailed, "cannot hand the job to dataflow: KeyError: 'x'"),
+    ],
+)
+def test_a_refusal_is_told(error: Exception, kind: type[Exception], line: str) -> None:
+    told = refusal(error)
+    assert type(told) is kind
+    assert str(told).startswith(line)
+    assert "\n" not in str(told)

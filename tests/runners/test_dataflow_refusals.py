@@ -1,0 +1,109 @@
+"""Jobs that are refused: by the service, or before it is asked; each in one line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from beam_tfrecord.storage import exists
+from tests.cli_stand_ins import run
+from tests.runners.dataflow_cloud import NOWHERE, Cloud, cloud_of, emulated_storage
+
+# Clients forget connections of answers that they ask for again; the emulator closes some.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+
+
+@pytest.fixture(scope="module")
+def storage() -> Iterator[str]:
+    with emulated_storage() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def cloud(storage: str) -> Iterator[Cloud]:
+    with cloud_of(storage) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "line"),
+    [
+        (
+            403,
+            "no right here",
+            "dataflow does not permit the job (403 POST ENDPOINT: no right here)",
+        ),
+        (400, "no such zone", "dataflow refuses the job (400 POST ENDPOINT: no such zone)"),
+    ],
+)
+def test_a_refused_job_is_one_line(cloud: Cloud, status: int, message: str, line: str) -> None:
+    cloud.service.refusal = status, message
+    ran = cloud.write()
+    assert ran.exit_code == 2
+    text = re.sub(r"http://localhost:\d+/\S*?(?=: )", "ENDPOINT", ran.stderr)
+    assert text.startswith(f"error: {line}: check --project")
+    assert text.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ("--", "--s3_secret_access_key=hunter2"),
+            "--s3_secret_access_key would be readable in the description of the dataflow job",
+        ),
+        (
+            ("--", "--s3_endpoint_url=https://me:hunter2@store.example"),
+            "a password in --s3_endpoint_url would be readable",
+        ),
+    ],
+)
+def test_secrets_in_options_are_refused(cloud: Cloud, words: tuple[str, ...], line: str) -> None:
+    ran = cloud.write(*words)
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith(f"error: {line}")
+    assert "hunter2" not in ran.output
+    assert cloud.service.requests == []
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--", "--username", "me"), "a password given here never leaves this process"),
+        (("--properties", "password=hunter2"), "property 'password' would be readable"),
+    ],
+)
+def test_passwords_of_databases_are_refused(
+    cloud: Cloud, words: tuple[str, ...], line: str
+) -> None:
+    url = "postgresql://me:hunter2@db.example/shop"
+    options = [word for word in words if word != "--"]
+    place = ["--runner", "dataflow", *NOWHERE, "--temp-location", f"{cloud.bucket}/tmp"]
+    ran = run("write", url, cloud.output, "--table", "trips", *options, *place)
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith(f"error: {line}")
+    assert "hunter2" not in ran.output
+
+
+def test_a_template_is_not_waited_for(cloud: Cloud) -> None:
+    place = f"{cloud.bucket}/templates/trips"
+    ran = cloud.write("--", f"--template_location={place}")
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith("error: a template is written and not run: pass --template-loc")
+    assert not exists(place)
+
+
+def test_an_option_of_another_runner_is_told() -> None:
+    ran = run("write", "gs://lake/a.csv", "gs://lake/out", *NOWHERE)
+    assert ran.exit_code == 2
+    assert ran.stderr.endswith("Error: --project is for --runner dataflow\n")
+
+
+def test_a_job_that_needs_this_process_cannot_be_left(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("a\n1\n")
+    ran = run("write", tmp_path / "in.csv", tmp_path / "out", "--detach")
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith("error: runner 'direct' ends with this process")

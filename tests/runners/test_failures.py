@@ -1,0 +1,76 @@
+"""What a runner tells of a failure, in one line."""
+
+from __future__ import annotations
+
+import pytest
+
+from beam_tfrecord.runners.failures import error_of, start_fault
+
+# As Flink 1.19 with Beam's runner tells of an error in a Python worker, shortened.
+WORKER_ERROR = """\
+java.lang.RuntimeException: Error received from SDK harness for instruction 17: \
+Traceback (most recent call last):
+  File "/opt/beam/lib/python3.11/site-packages/apache_beam/runners/common.py", line 1, in process
+    return self.do_fn_invoker.invoke_process(windowed_value)
+  File "/opt/beam/site/beam_tfrecord/exchange/pipeline.py", line 102, in <lambda>
+    gathered.paths
+AttributeError: 'RunSet' object has no attribute 'paths' [while running 'RunPaths']
+
+\tat org.apache.beam.runners.fnexecution.control.FnApiControlClient.onNext(F.java:1)
+"""
+OWN_ERROR = """\
+java.lang.RuntimeException: Error received from SDK harness for instruction 3: Traceback
+  File "x.py", line 1, in process
+beam_tfrecord.errors.StorageError: no space left in '/out': make room there [while running 'Spill0']
+"""
+NO_BUFFERS = """\
+java.io.IOException: Insufficient number of network buffers: required 512, but only 468 available.
+\tat org.apache.flink.runtime.io.network.buffer.NetworkBufferPool.create(NetworkBufferPool.java:1)
+"""
+DIED = (
+    "java.lang.IllegalStateException: Process died with exit code 83\n\tat java.base/x.y(Z.java:1)"
+)
+NO_PROGRAM = (
+    'Caused by: java.io.IOException: Cannot run program "/opt/boot": error=2, No such file or '
+    "directory\n\tat java.base/java.lang.ProcessBuilder.start(ProcessBuilder.java:1143)"
+)
+
+
+def test_the_error_of_a_worker_is_told_without_traces() -> None:
+    assert error_of(WORKER_ERROR) == "AttributeError: 'RunSet' object has no attribute 'paths'"
+
+
+def test_an_error_of_ours_is_told_by_its_text_alone() -> None:
+    assert error_of(OWN_ERROR) == "no space left in '/out': make room there"
+
+
+def test_what_java_says_is_told_as_what_to_do() -> None:
+    assert error_of(NO_BUFFERS).startswith("TaskManagers have too few network buffers: give them")
+    died = "StatusRuntimeException: CANCELLED: client cancelled"
+    assert error_of(died).startswith("a Python worker has ended, perhaps for want of memory")
+
+
+def test_anything_else_is_told_by_its_cause_and_never_at_length() -> None:
+    text = (
+        "java.lang.RuntimeException: outer\n\tat a.B(C.java:1)\nCaused by: java.io.EOFException: in"
+    )
+    assert error_of(text) == "EOFException: in"
+    assert error_of("") == "it does not say why"
+    assert len(error_of("x" * 10_000)) < 400
+
+
+@pytest.mark.parametrize(
+    ("trace", "expected"),
+    [
+        (DIED, "a worker does not see the output directory '/out/p'"),
+        (NO_PROGRAM, "a worker cannot run '/opt/boot' (no such file or directory)"),
+    ],
+)
+def test_workers_that_do_not_start_say_why(trace: str, expected: str) -> None:
+    fault = start_fault([WORKER_ERROR, trace], {"probe": "/out/p"})
+    assert fault is not None
+    assert fault.startswith(expected)
+
+
+def test_workers_that_start_have_no_such_fault() -> None:
+    assert start_fault([WORKER_ERROR, "Process died with exit code 137"], {}) is None

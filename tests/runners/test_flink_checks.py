@@ -1,0 +1,172 @@
+"""What is checked before a job is handed to Flink: each fault is one line that says what to do."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import stat
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.runners import boot_checks, flink_checks
+from beam_tfrecord.runners.flink_rest import Cluster, parse_address
+
+# As Flink 1.19.3 answers, shortened to what is asked for.
+ANSWERS: dict[str, Any] = {
+    "/v1/overview": {
+        "taskmanagers": 2,
+        "slots-total": 4,
+        "slots-available": 3,
+        "flink-version": "1.19.3",
+    },
+    "/v1/taskmanagers": {
+        "taskmanagers": [
+            {"path": "pekko.tcp://flink@127.0.0.1:37/user/rpc/taskmanager_0", "slotsNumber": 2},
+            {"path": "pekko.tcp://flink@127.0.0.1:38/user/rpc/taskmanager_0", "slotsNumber": 3},
+        ]
+    },
+    "/v1/jobmanager/config": [{"key": "restart-strategy.type", "value": "fixed-delay"}],
+}
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    answers: ClassVar[dict[str, Any]] = {}
+
+    def do_GET(self) -> None:
+        answer = self.answers.get(self.path)
+        self.send_response(404 if answer is None else 200)
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+    def log_message(self, *words: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def flink(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, dict[str, Any]]]:
+    """Give a stand-in for Flink, and its answers, to be changed."""
+    answers = json.loads(json.dumps(ANSWERS))
+    monkeypatch.setattr(_Handler, "answers", answers)
+    monkeypatch.setattr(flink_checks, "_SLOT_S", 0.0)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield Cluster(f"127.0.0.1:{server.server_port}"), answers
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_room_of_a_cluster(flink: tuple[Cluster, dict[str, Any]]) -> None:
+    assert flink_checks.room_of(flink[0]) == flink_checks.Room("1.19.3", 3, 2, restarts=True)
+
+
+@pytest.mark.parametrize("told", [[], [{"key": "restart-strategy.type", "value": "none"}]])
+def test_a_cluster_without_a_restart_strategy_is_known(
+    flink: tuple[Cluster, dict[str, Any]], told: list[dict[str, str]]
+) -> None:
+    flink[1]["/v1/jobmanager/config"] = told
+    assert flink_checks.room_of(flink[0]).restarts is False
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "message"),
+    [
+        ("/v1/overview", {"slots-available": 0}, "all slots of .* are taken: wait for other jobs"),
+        ("/v1/overview", {"slots-total": 0}, "no TaskManager is registered at .*: start some"),
+        ("/v1/overview", {"flink-version": "1.9.0"}, "Flink 1.9.0 is not a version that Beam"),
+        ("/v1/taskmanagers", {"taskmanagers": []}, "no TaskManager is registered"),
+    ],
+)
+def test_a_cluster_without_room_is_refused(
+    flink: tuple[Cluster, dict[str, Any]], path: str, change: dict[str, Any], message: str
+) -> None:
+    flink[1][path] |= change
+    with pytest.raises(UsageError, match=message):
+        flink_checks.room_of(flink[0])
+
+
+def test_what_is_not_flink_is_refused(flink: tuple[Cluster, dict[str, Any]]) -> None:
+    flink[1]["/v1/overview"] = {"name": "another service"}
+    with pytest.raises(UsageError, match=r"cannot reach Flink at .* \(what answers there is not"):
+        flink_checks.room_of(flink[0])
+
+
+def test_nobody_there_is_told_with_what_to_do() -> None:
+    with pytest.raises(UsageError, match=r"cannot reach Flink at localhost:1 \(connection refused"):
+        flink_checks.room_of(Cluster("localhost:1"))
+
+
+@pytest.mark.parametrize(
+    "text", ["localhost:8081", "http://localhost:8081", "http://localhost:8081/"]
+)
+def test_addresses_are_taken_as_people_write_them(text: str) -> None:
+    assert parse_address(text, "--flink-master") == "localhost:8081"
+
+
+@pytest.mark.parametrize("text", ["localhost", ":8081", "localhost:port", "http://"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--flink-master .* is not an address: write HOST:PORT"):
+        parse_address(text, "--flink-master")
+
+
+def test_without_a_job_server_it_says_what_to_fetch() -> None:
+    with pytest.raises(UsageError, match=r"org\.apache\.beam:beam-runners-flink-1\.19-job-server:"):
+        flink_checks.check_job_server(None, None, "1.19.3")
+
+
+def test_a_job_server_that_is_not_there_is_told() -> None:
+    with pytest.raises(UsageError, match="cannot reach the job server at localhost:1: start it"):
+        flink_checks.check_job_server("localhost:1", None, "1.19.3")
+    with pytest.raises(UsageError, match=r"there is no job server '/no/such\.jar': correct"):
+        flink_checks.check_job_server(None, "/no/such.jar", "1.19.3")
+
+
+def test_a_job_server_for_another_flink_is_refused(tmp_path: Path) -> None:
+    jar = tmp_path / "beam-runners-flink-1.20-job-server-2.77.0.jar"
+    jar.write_bytes(b"")
+    with pytest.raises(UsageError, match=r"is for Flink 1\.20, but the cluster is 1\.19\.3"):
+        flink_checks.check_job_server(None, str(jar), "1.19.3")
+
+
+def test_a_missing_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jar = tmp_path / "server.jar"
+    jar.write_bytes(b"")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="there is no java on this machine: install a Java"):
+        flink_checks.check_job_server(None, str(jar), "1.19.3")
+
+
+def program(path: Path, text: str) -> str:
+    path.write_text(f"#!{sys.executable}\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_the_worker_command_is_tried_where_task_managers_are_here(
+    flink: tuple[Cluster, dict[str, Any]], tmp_path: Path
+) -> None:
+    command = program(tmp_path / "boot", "raise SystemExit(81)")
+    expected = boot_checks.expectation(None)
+    with pytest.raises(UsageError, match="a worker has another version of Python than this"):
+        flink_checks.check_boot(command, flink[0], expected)
+    with pytest.raises(UsageError, match=r"cannot run the worker command '/no/boot' \(no such"):
+        flink_checks.check_boot("/no/boot", flink[0], expected)
+    broken = program(tmp_path / "broken", "import no_such_module")
+    with pytest.raises(UsageError, match=r"ends with code 1 \(ModuleNotFoundError: No module"):
+        flink_checks.check_boot(broken, flink[0], expected)
+    flink_checks.check_boot(flink_checks.boot_command(None), flink[0], expected)
+
+
+def test_the_worker_command_is_not_tried_where_task_managers_are_elsewhere(
+    flink: tuple[Cluster, dict[str, Any]],
+) -> None:
+    # An address of the block that is set aside for documentation.
+    flink[1]["/v1/taskmanagers"]["taskmanagers"] = [
+        {"path": "pekko.tcp://flink@192.0.2.7:37/user/rpc/taskmanager_0", "slotsNumber": 2}
+    ]
+    flink_checks.check_boot("/no/boot", flink[0], {})

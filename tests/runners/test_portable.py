@@ -1,0 +1,70 @@
+"""Presets of job services, and sources that workers in other directories can read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.runners import runner_options
+from beam_tfrecord.runners.portable import portable_presets, prism_presets
+from beam_tfrecord.sources.base import UNIT_BYTES
+from beam_tfrecord.sources.csv import Csv
+from beam_tfrecord.sources.images import Images
+from beam_tfrecord.sources.parquet import Parquet
+from beam_tfrecord.sources.sql import Sql
+
+
+def test_portable_alone_is_the_embedded_service() -> None:
+    assert portable_presets(()) == ["--job_endpoint=embed", "--environment_type=LOOPBACK"]
+    assert portable_presets(("--environment_type=EXTERNAL",)) == ["--job_endpoint=embed"]
+    assert portable_presets(("--job_endpoint", "host:1")) == []
+    assert portable_presets(("--job_endpoint=host:1",)) == []
+
+
+def test_prism_is_what_is_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "prism"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert prism_presets(()) == [f"--prism_location={program}", "--prism_log_level=error"]
+    assert f"--prism_location={program}" in runner_options("prism")
+    assert prism_presets(("--prism_location=/other",)) == []
+
+
+def test_no_prism_is_told_and_nothing_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PATH", "GOBIN", "HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    with pytest.raises(UsageError, match=r"no prism on this machine: install it \(go install "):
+        prism_presets(())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_workers_get_paths_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "names.txt").write_text("a\nb\n")
+
+    def sent(source: object) -> object:
+        return source.to_send()[0]  # type: ignore[attr-defined]
+
+    paths = sent(Csv(["in/*.csv", "gs://lake/x.csv", "file:///data/y.csv"])).paths
+    assert paths == (f"{tmp_path}/in/*.csv", "gs://lake/x.csv", "/data/y.csv")
+    assert sent(Sql("sqlite:///a b.db?mode=ro", table="t")).url == (
+        f"sqlite:///{tmp_path}/a%20b.db?mode=ro"
+    )
+    assert sent(Sql("a b.db", table="t")).url == f"{tmp_path}/a b.db"
+    assert sent(Sql("postgresql://host/db", table="t")).url == "postgresql://host/db"
+    images = sent(Images("photos.csv", base="photos", labels="names.txt"))
+    assert (images.base, images.labels) == (f"{tmp_path}/photos", f"{tmp_path}/names.txt")
+    assert sent(Images("photos", labels=["a", "b"])).labels == ("a", "b")
+
+
+def test_units_grow_with_inputs_that_no_list_could_hold() -> None:
+    assert Parquet("x").sized(10**12).unit_bytes == UNIT_BYTES
+    assert Parquet("x").sized(10**14).unit_bytes == 8 * UNIT_BYTES
+    # It is a function of the input, and so no option that would change what a job is known by.
+    assert Parquet("x").sized(10**14) == Parquet("x")
+    assert Parquet("x").sized(10**14).to_send()[0].unit_bytes == 8 * UNIT_BYTES
