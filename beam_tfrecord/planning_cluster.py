@@ -196,7 +196,7 @@ def on_cluster(
             "usd_hour": machine.usd_hour,
             "read_usd_per_million": round(rates.read_usd * 1e6, 6),
             "write_usd_per_million": round(rates.write_usd * 1e6, 6),
-            "source": "list prices and measured speeds: see planning_rates.py",
+            "source": "prices from memory, not looked up, and measured speeds: see planning_rates.py",
         },
     }
 
