@@ -98,6 +98,10 @@ def _publish(
 
 def _published(task: tuple[FileJob, Publisher, Tally, Sequence[Piece]]) -> Iterator[str]:
     job, publisher, tally, pieces = task
+    if recorded_fault(job.directory) is not None:
+        # Other processes are looked at about once a second: a step here may have gone on after a
+        # fault there. Whatever comes before this one has told its faults by now.
+        return
     check_free(job.target, overwrite=job.overwrite)
     written = sum(piece.examples for piece in pieces)
     if written != tally.records:

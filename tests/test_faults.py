@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from beam_tfrecord.errors import BeamTFRecordError, DataError, SchemaConflict, StorageError
+import beam_tfrecord as bt
+from beam_tfrecord import faults
+from beam_tfrecord.errors import (
+    BeamTFRecordError,
+    DataError,
+    RejectedRows,
+    SchemaConflict,
+    StorageError,
+)
 from beam_tfrecord.faults import (
     forget_faults,
     is_stopped,
@@ -110,3 +118,18 @@ def test_without_a_directory_nothing_is_written() -> None:
 def test_a_wrapped_step_can_be_sent_to_a_worker(tmp_path: Path) -> None:
     wrapped = pickle.loads(pickle.dumps(recorded(halves, str(tmp_path))))
     assert list(wrapped(2)) == [1, 1]
+
+
+def test_what_another_process_refused_is_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Here every step looks as one in another process that has looked a moment too early.
+    monkeypatch.setattr(faults, "is_stopped", lambda directory: False)
+    (tmp_path / "a.csv").write_text("x\n" + "1\n" * 50)
+
+    def refuse(row: dict[str, int]) -> dict[str, int]:
+        raise ValueError("no")
+
+    with pytest.raises(RejectedRows, match="50"):
+        bt.write(tmp_path / "a.csv", tmp_path / "out", map=refuse, max_rejects=9)
+    assert not (tmp_path / "out" / "manifest.json").exists()

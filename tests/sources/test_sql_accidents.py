@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tfrecord.reader import tfrecord_loader
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError
@@ -38,10 +37,12 @@ def place_of(way: str, port: int) -> tuple[str, dict[str, Any]]:
 
 def ids_in(directory: Path) -> list[int]:
     """Read the ids of a dataset by a reader that is not ours."""
-    ids: list[int] = []
-    for shard in bt.Manifest.load(directory).shards:
-        path = str(directory / shard.path)
-        ids += (int(row["id"][0]) for row in tfrecord_loader(path, None, {"id": "int"}))
+    # Imported here: it takes seconds, and its own SQLite must not come before that of other tests.
+    import tensorflow as tf
+
+    paths = [str(directory / shard.path) for shard in bt.Manifest.load(directory).shards]
+    examples = map(tf.train.Example.FromString, tf.data.TFRecordDataset(paths).as_numpy_iterator())
+    ids = [example.features.feature["id"].int64_list.value[0] for example in examples]
     return sorted(ids)
 
 
