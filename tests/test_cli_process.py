@@ -179,8 +179,9 @@ def test_an_interrupted_job_publishes_nothing(tmp_path, number):
         job_process.send_signal(number)
         out, err = job_process.communicate()
     assert job_process.returncode == 128 + number
-    assert (out, err) == (
+    # On a busy machine the job has already told of its progress.
+    assert (out, err.splitlines()[-1]) == (
         "",
-        "error: interrupted: nothing was published, and no part of the input was done yet\n",
+        "error: interrupted: nothing was published, and no part of the input was done yet",
     )
     assert not (tmp_path / "out" / "manifest.json").exists()
