@@ -1,5 +1,5 @@
 """``python -m beam_tfrecord``: the command line."""
 
-from beam_tfrecord.cli import main
+from beam_tfrecord.cli.main import main
 
 main()

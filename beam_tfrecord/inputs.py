@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.options import flag_of
+from beam_tfrecord.options.table import flag_of
 
 if TYPE_CHECKING:
     from beam_tfrecord.sources.base import Source
@@ -56,7 +56,7 @@ def detect_kind(inputs: Inputs, *, from_: str | None = None) -> str:
     first_path, first = kinds[0]
     for path, kind in kinds[1:]:
         if kind != first:
-            from beam_tfrecord.sources.sql_secrets import without_password
+            from beam_tfrecord.sources.sql.secrets import without_password
 
             raise UsageError(
                 f"{without_password(first_path)!r} is {first} but {without_password(path)!r} is "

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord import native
+from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.schema import Schema
 from beam_tfrecord.storage import absolute_path, exists, is_directory, read_bytes
 
 FORMAT = "beam_tfrecord/1"

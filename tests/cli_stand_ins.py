@@ -4,10 +4,10 @@ import inspect
 
 from click.testing import CliRunner
 
-from beam_tfrecord import job
-from beam_tfrecord.cli import cli
+from beam_tfrecord.cli.main import cli
+from beam_tfrecord.contract.schema import Schema
+from beam_tfrecord.jobs import job
 from beam_tfrecord.manifest import Manifest, Shard, Split
-from beam_tfrecord.schema import Schema
 
 
 def manifest_of(*, splits=None, **fields):

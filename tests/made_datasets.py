@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from beam_tfrecord.arena import Arena
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.encoding import Encoder
+from beam_tfrecord.contract.schema import Feature, Observed, Schema
 from beam_tfrecord.manifest import Manifest, Shard, Split
-from beam_tfrecord.schema import Feature, Observed, Schema
+from beam_tfrecord.records.arena import Arena
+from beam_tfrecord.records.encoding import Encoder
 
 # XXH64 of b"content" with seed 0: the seed of the hash over all examples.
 CONTENT_SEED = xxhash.xxh64_intdigest(b"content", 0)

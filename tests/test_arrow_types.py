@@ -1,7 +1,7 @@
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.arrow_types import type_from_json, type_to_json
+from beam_tfrecord.contract.arrow_types import type_from_json, type_to_json
 from beam_tfrecord.errors import UsageError
 
 TYPES = [

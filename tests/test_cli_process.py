@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from beam_tfrecord.cli import cli
+from beam_tfrecord.cli.main import cli
 from tests.cli_stand_ins import run
 
 PROGRAM = [sys.executable, "-m", "beam_tfrecord"]
@@ -28,7 +28,7 @@ def process(*words, cwd=None):
 def test_help_imports_nothing_heavy(words):
     code = (
         "import sys\n"
-        "from beam_tfrecord.cli import cli\n"
+        "from beam_tfrecord.cli.main import cli\n"
         f"cli.main({words!r}, prog_name='beam-tfrecord', standalone_mode=False)\n"
         "heavy = 'apache_beam tensorflow pyarrow numpy tqdm'.split()\n"
         "print([name for name in heavy if name in sys.modules], file=sys.stderr)"

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from beam_tfrecord import job
-from beam_tfrecord.cli_summary import render, summary, warnings_of
-from beam_tfrecord.schema import Feature, Observed, Schema
+from beam_tfrecord.cli.summary import render, summary, warnings_of
+from beam_tfrecord.contract.schema import Feature, Observed, Schema
+from beam_tfrecord.jobs import job
 from tests.cli_stand_ins import FakeJob, manifest_of, run
 
 
@@ -48,7 +48,7 @@ def test_what_the_package_logs_comes_after_the_summary(fake_job, monkeypatch):
 
     def write(inputs, output, **kwargs):
         for _ in range(2):
-            logging.getLogger("beam_tfrecord.job").warning("column %r is left out", "x")
+            logging.getLogger("beam_tfrecord.jobs.job").warning("column %r is left out", "x")
         logging.getLogger("apache_beam").warning("noise")
         return manifest_of()
 

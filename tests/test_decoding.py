@@ -5,13 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord import native
-from beam_tfrecord.arena import Arena
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.decoding import Decoder
-from beam_tfrecord.encoding import Encoder
+from beam_tfrecord.contract.schema import Feature, Schema
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.native import reference
-from beam_tfrecord.schema import Feature, Schema
+from beam_tfrecord.records.arena import Arena
+from beam_tfrecord.records.decoding import Decoder
+from beam_tfrecord.records.encoding import Encoder
 
 
 def round_trip(array, **options):

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_tfrecord import direct_io
-from beam_tfrecord.direct_io import BLOCK_BYTES, SECTOR_BYTES, BlockFile, read_into
+from beam_tfrecord.storage import direct_io
+from beam_tfrecord.storage.direct_io import BLOCK_BYTES, SECTOR_BYTES, BlockFile, read_into
 
 
 def _bytes(count: int) -> bytes:

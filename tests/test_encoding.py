@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord import native
-from beam_tfrecord.arena import Arena
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.encoding import Encoder, encode_examples
+from beam_tfrecord.contract.schema import Feature, Schema
 from beam_tfrecord.errors import SchemaConflict, UsageError
 from beam_tfrecord.native import reference
-from beam_tfrecord.schema import Feature, Schema
+from beam_tfrecord.records.arena import Arena
+from beam_tfrecord.records.encoding import Encoder, encode_examples
 
 
 @pytest.fixture(params=["native", "reference"])

@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
+from beam_tfrecord.contract.tensors import TensorType
 from beam_tfrecord.errors import DataError, RejectedRows, TargetExists, UsageError
 from beam_tfrecord.staging import composing, writer
 from beam_tfrecord.staging.manifest import StageManifest, is_stage, stage_files
-from beam_tfrecord.tensors import TensorType
 from tests.cli_stand_ins import run
 from tests.datasets import ids, sample_table, shard_hashes, visible_names, write_parquet
 
@@ -110,7 +110,7 @@ def test_manifest_tells_files_and_source_and_nothing_else_varies(
 def test_files_do_not_depend_on_workers(
     parquet: str, tmp_path: Path, small_groups: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("beam_tfrecord.composing.SMALL_BYTES", 0)
+    monkeypatch.setattr("beam_tfrecord.jobs.composing.SMALL_BYTES", 0)
     hashes = []
     for workers in (1, 2):
         stage = tmp_path / str(workers)
@@ -225,7 +225,7 @@ def test_killed_while_it_was_published_nothing_is_lost(
 
     stage = tmp_path / "stage"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_tfrecord.finishing.remove_tree", stop)
+        patch.setattr("beam_tfrecord.jobs.finishing.remove_tree", stop)
         with pytest.raises(Exception, match="Stop"):
             bt.extract(parquet, stage)
     # The manifest is there: what is left is only to be cleared away.
@@ -248,8 +248,8 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("beam_tfrecord.direct_io.BlockFile.sync", full)
-    monkeypatch.setattr("beam_tfrecord.direct_io.BlockFile.write", full)
+    monkeypatch.setattr("beam_tfrecord.storage.direct_io.BlockFile.sync", full)
+    monkeypatch.setattr("beam_tfrecord.storage.direct_io.BlockFile.write", full)
     target = writer.StageWriter(str(tmp_path))
     assert list(target.add(bt.Batch(pa.record_batch({"id": [1]})))) == []
     with pytest.raises(OSError, match="No space left"):

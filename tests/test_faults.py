@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord import faults
 from beam_tfrecord.errors import (
     BeamTFRecordError,
     DataError,
@@ -16,7 +15,8 @@ from beam_tfrecord.errors import (
     SchemaConflict,
     StorageError,
 )
-from beam_tfrecord.faults import (
+from beam_tfrecord.jobs import faults
+from beam_tfrecord.jobs.faults import (
     forget_faults,
     is_stopped,
     machine_fault,

@@ -3,12 +3,12 @@ import itertools
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.arena import Arena
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.encoding import Encoder
+from beam_tfrecord.contract.schema import Feature, Schema
+from beam_tfrecord.contract.tfmd import schema_pbtxt
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.schema import Feature, Schema
-from beam_tfrecord.tfmd import schema_pbtxt
+from beam_tfrecord.records.arena import Arena
+from beam_tfrecord.records.encoding import Encoder
 
 tf = pytest.importorskip("tensorflow")
 

@@ -88,7 +88,7 @@ def test_a_limit_on_the_size_of_files(source: str, tmp_path: Path) -> None:
     code = (
         "import resource, sys\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
-        "from beam_tfrecord.cli import main\n"
+        "from beam_tfrecord.cli.main import main\n"
         "sys.argv[0] = 'beam-tfrecord'\n"
         "main()\n"
     )

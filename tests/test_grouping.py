@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_tfrecord.grouping import Group, group_units, grown, one_group
+from beam_tfrecord.ptransforms.grouping import Group, group_units, grown, one_group
 from beam_tfrecord.sources.base import InputFile, Unit
 
 FILE = InputFile("/in/f", "f", 1)

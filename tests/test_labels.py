@@ -6,8 +6,8 @@ import json
 
 import pyarrow as pa
 
-from beam_tfrecord.labels import labels_of, labels_text, with_labels
-from beam_tfrecord.schema import Feature, Schema
+from beam_tfrecord.contract.labels import labels_of, labels_text, with_labels
+from beam_tfrecord.contract.schema import Feature, Schema
 
 NAMES = ("cat", "日本", 'say "x"')
 

@@ -15,31 +15,31 @@ HEAVY = ("apache_beam", "tensorflow")
 
 # These may import Beam when they are imported; a module not named here is a lower layer.
 UPPER_LAYERS = {
-    "beam_tfrecord.coders",
-    "beam_tfrecord.composing",
-    "beam_tfrecord.databases",
-    "beam_tfrecord.elements",
+    "beam_tfrecord.ptransforms.coders",
+    "beam_tfrecord.jobs.composing",
+    "beam_tfrecord.ptransforms.databases",
+    "beam_tfrecord.ptransforms.elements",
     "beam_tfrecord.exchange.direct_pipeline",
     "beam_tfrecord.exchange.gather",
     "beam_tfrecord.exchange.merge_pipeline",
     "beam_tfrecord.exchange.pipeline",
-    "beam_tfrecord.finishing",
-    "beam_tfrecord.flow",
-    "beam_tfrecord.gather_rows",
-    "beam_tfrecord.job",
-    "beam_tfrecord.map_rows",
-    "beam_tfrecord.metrics",
+    "beam_tfrecord.jobs.finishing",
+    "beam_tfrecord.ptransforms.flow",
+    "beam_tfrecord.ptransforms.gather_rows",
+    "beam_tfrecord.jobs.job",
+    "beam_tfrecord.ptransforms.map_rows",
+    "beam_tfrecord.ptransforms.metrics",
     "beam_tfrecord.preprocess.moments",
     "beam_tfrecord.preprocess.stage",
     "beam_tfrecord.preprocess.write",
-    "beam_tfrecord.reading",
-    "beam_tfrecord.reading_plan",
+    "beam_tfrecord.ptransforms.reading",
+    "beam_tfrecord.ptransforms.reading_plan",
     "beam_tfrecord.staging.composing",
     "beam_tfrecord.staging.transform",
-    "beam_tfrecord.transforms",
-    "beam_tfrecord.windows",
-    "beam_tfrecord.write_job",
-    "beam_tfrecord.writing",
+    "beam_tfrecord.ptransforms.transforms",
+    "beam_tfrecord.ptransforms.windows",
+    "beam_tfrecord.jobs.write_job",
+    "beam_tfrecord.ptransforms.writing",
 }
 
 
@@ -80,7 +80,7 @@ print(json.dumps(loaded))
 # Runs the command line in this process and tells which of the packages it left loaded.
 HELP_PROBE = """
 import json, sys
-from beam_tfrecord.cli import cli
+from beam_tfrecord.cli.main import cli
 packages = json.loads(sys.argv[1])
 try:
     cli.main(["--help"], prog_name="beam-tfrecord")
@@ -127,7 +127,7 @@ def test_importing_the_package_is_cheap():
 
 
 def test_help_loads_nothing_heavy():
-    if importlib.util.find_spec("beam_tfrecord.cli") is None:
+    if importlib.util.find_spec("beam_tfrecord.cli.main") is None:
         pytest.skip("there is no command line in this tree")
     told = _python(HELP_PROBE, json.dumps([*HEAVY, "pyarrow"]))
     assert told.startswith("Usage: beam-tfrecord")

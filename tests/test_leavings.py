@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from beam_tfrecord.leavings import clear_leavings, note_publishing
-from beam_tfrecord.target import Target
+from beam_tfrecord.jobs.leavings import clear_leavings, note_publishing
+from beam_tfrecord.jobs.target import Target
 from tests.datasets import visible_names
 
 NEW = "data-00000-of-00002.tfrecord", "data-00001-of-00002.tfrecord"

@@ -15,16 +15,16 @@ from hypothesis.extra import numpy as hnp
 
 import beam_tfrecord as bt
 from beam_tfrecord import native
-from beam_tfrecord.arena import Arena
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.decoding import Decoder
-from beam_tfrecord.encoding import Encoder
+from beam_tfrecord.contract.schema import Schema
+from beam_tfrecord.contract.tensors import TensorType
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.loading.values import arrays_of
 from beam_tfrecord.native import reference
-from beam_tfrecord.reader_values import arrays_of
-from beam_tfrecord.schema import Schema
-from beam_tfrecord.sources.numpy_arrays import Numpy
-from beam_tfrecord.tensors import TensorType
+from beam_tfrecord.records.arena import Arena
+from beam_tfrecord.records.decoding import Decoder
+from beam_tfrecord.records.encoding import Encoder
+from beam_tfrecord.sources.numpy.arrays import Numpy
 
 FOREIGN = [
     np.dtype(name) for name in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)

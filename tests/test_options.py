@@ -6,9 +6,9 @@ import inspect
 import click
 import pytest
 
-from beam_tfrecord import job
-from beam_tfrecord.cli import cli
-from beam_tfrecord.options import (
+from beam_tfrecord.cli.main import cli
+from beam_tfrecord.jobs import job
+from beam_tfrecord.options.table import (
     EXTRACT_OPTIONS,
     FROM,
     SOURCE_OPTIONS,

@@ -16,8 +16,8 @@ from beam_tfrecord.places import (
     places_in_source_order,
     purpose_seed,
 )
+from beam_tfrecord.records.tfrecord import frame_record
 from beam_tfrecord.splits import Splits
-from beam_tfrecord.tfrecord import frame_record
 
 ALL = np.arange(3)
 

@@ -9,8 +9,8 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.planning_cluster import Work, on_cluster, steps_of
-from beam_tfrecord.planning_rates import Machine, Rates, machine_of
+from beam_tfrecord.jobs.planning_cluster import Work, on_cluster, steps_of
+from beam_tfrecord.jobs.planning_rates import Machine, Rates, machine_of
 from tests.cli_stand_ins import run
 from tests.datasets import sample_table, write_parquet
 

@@ -140,7 +140,7 @@ def test_installed_metadata():
         "all",
     } <= set(found.get_all("Provides-Extra"))
     script = importlib.metadata.entry_points(group="console_scripts", name="beam-tfrecord")
-    assert [entry.value for entry in script] == ["beam_tfrecord.cli:main"]
+    assert [entry.value for entry in script] == ["beam_tfrecord.cli.main:main"]
 
 
 SKIPPING_TESTS = """

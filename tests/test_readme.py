@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.cli import cli
+from beam_tfrecord.cli.main import cli
 from tests.cli_stand_ins import run
 from tests.sources.made_images import jpeg, write_tree
 
@@ -316,8 +316,8 @@ def test_names_and_files_of_the_package_exist() -> None:
     names = set(re.findall(r"\bbt\.([A-Za-z_]+)", README))
     assert {"write", "load", "pipeline"} <= names
     assert names - set(bt.__all__) == set()
-    modules = re.findall(r"`((?:\w+/)?\w+\.py|\w+/)`", LINES[-2] + LINES[-1])
-    assert "writing.py" in modules
+    modules = re.findall(r"`((?:\w+/)?\w+\.py|\w+/)`", "".join(LINES[-4:]))
+    assert {"ptransforms/writing.py", "loading/"} <= set(modules)
     scripts = re.findall(r"\bscripts/\w+(?:/run)?", README)
     paths = [*(f"beam_tfrecord/{module}" for module in modules), *scripts]
     assert [path for path in paths if not (ROOT / path).exists()] == []

@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord import composing, sealed
 from beam_tfrecord.errors import LeaseLost, RejectedRows, StorageError, TargetExists
 from beam_tfrecord.exchange import marks
 from beam_tfrecord.exchange.marks import find_group
-from beam_tfrecord.sources.parquet import Parquet
+from beam_tfrecord.jobs import composing, sealed
+from beam_tfrecord.sources.parquet.source import Parquet
 from tests.datasets import ids, sample_table, shard_hashes, visible_names, write_parquet
 
 ROOT = Path(__file__).parents[1]
@@ -69,7 +69,7 @@ class Stop(Exception):
 
 def stop_before_publishing(source: str, out: Path, **options: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_tfrecord.write_job.publish", _stop)
+        patch.setattr("beam_tfrecord.jobs.write_job.publish", _stop)
         with pytest.raises(Exception, match="Stop"):
             bt.write(source, out, **options)
     assert visible_names(out) == []
@@ -341,14 +341,14 @@ def test_the_lease_of_a_job_that_was_taken_over_stops_it(source: str, tmp_path: 
     bt.write(source, out, seed=1)
     before = shard_hashes(out)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_tfrecord.write_job.publish", _publish_after_another_took_over)
+        patch.setattr("beam_tfrecord.jobs.write_job.publish", _publish_after_another_took_over)
         with pytest.raises(LeaseLost, match="another job has taken the output over"):
             bt.write(source, out, overwrite=True)
     assert {name: digest for name, digest in shard_hashes(out).items() if name[0] != "."} == before
 
 
 def _publish_after_another_took_over(*arguments: Any, **options: Any) -> Any:
-    from beam_tfrecord.publish import publish
+    from beam_tfrecord.jobs.publish import publish
 
     Path(options["lease"].path).write_text("another token")
     return publish(*arguments, **options)

@@ -36,8 +36,8 @@ def test_a_large_job_keeps_all_limits(scale: Any, size: int) -> None:
 
 
 def test_a_hundred_terabytes_keep_all_limits(scale: Any) -> None:
-    from beam_tfrecord.planning_cluster import steps_of
-    from beam_tfrecord.planning_rates import Rates
+    from beam_tfrecord.jobs.planning_cluster import steps_of
+    from beam_tfrecord.jobs.planning_rates import Rates
 
     work = scale.large_work(10**14)
     spill, runs, shards = steps_of(work, Rates())
@@ -57,8 +57,8 @@ def test_what_one_round_cannot_do_is_seen(scale: Any) -> None:
 
 
 def test_workers_share_tasks_and_the_last_one_ends_the_step(scale: Any) -> None:
-    from beam_tfrecord.planning_cluster import Step
-    from beam_tfrecord.planning_rates import Machine, Rates
+    from beam_tfrecord.jobs.planning_cluster import Step
+    from beam_tfrecord.jobs.planning_rates import Machine, Rates
 
     machine = Machine("m", 2, 2**34, 1e12, 0.0)
     step = Step("write", 5, 500, 10.0, 0)
@@ -68,8 +68,8 @@ def test_workers_share_tasks_and_the_last_one_ends_the_step(scale: Any) -> None:
 
 
 def test_a_task_that_fails_comes_again(scale: Any) -> None:
-    from beam_tfrecord.planning_cluster import Step
-    from beam_tfrecord.planning_rates import Machine, Rates
+    from beam_tfrecord.jobs.planning_cluster import Step
+    from beam_tfrecord.jobs.planning_rates import Machine, Rates
 
     machine = Machine("m", 4, 2**34, 1e12, 0.0)
     step = Step("write", 200, 2000, 1.0, 0)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.tfrecord import (
+from beam_tfrecord.records.tfrecord import (
     GzipCompressor,
     ShardStream,
     read_blocks,

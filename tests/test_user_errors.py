@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from beam_tfrecord.cli import cli
+from beam_tfrecord.cli.main import cli
 from tests.datasets import visible_names
 
 

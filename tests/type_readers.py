@@ -15,13 +15,14 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.coders import example_coder
 
-from beam_tfrecord import encoding, native
-from beam_tfrecord.arena import Arena
+from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.decoding import Decoder
-from beam_tfrecord.encoding import Encoder
-from beam_tfrecord.schema import Feature, Schema
-from beam_tfrecord.tfmd import schema_pbtxt
+from beam_tfrecord.contract.schema import Feature, Schema
+from beam_tfrecord.contract.tfmd import schema_pbtxt
+from beam_tfrecord.records import encoding
+from beam_tfrecord.records.arena import Arena
+from beam_tfrecord.records.decoding import Decoder
+from beam_tfrecord.records.encoding import Encoder
 from tests.type_families import Column
 from tests.type_oracle import BYTES, FLOAT, INT, Features, features_of
 

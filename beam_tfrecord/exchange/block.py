@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord import native
-from beam_tfrecord.arena import Arena
 from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.copies import copies_in
-from beam_tfrecord.encoding import Encoder
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.column_hashes import ColumnHashes, check_columns
 from beam_tfrecord.exchange.tally import Discovered, Tally
@@ -24,7 +23,8 @@ from beam_tfrecord.places import (
     places_in_source_order,
     purpose_seed,
 )
-from beam_tfrecord.schema import Schema
+from beam_tfrecord.records.arena import Arena
+from beam_tfrecord.records.encoding import Encoder
 from beam_tfrecord.splits import is_split_name
 
 UInt64Array = npt.NDArray[np.uint64]

@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord import native
-from beam_tfrecord.arena import Arena
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.encoding import Encoder
+from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.schema import Schema
+from beam_tfrecord.records.arena import Arena
+from beam_tfrecord.records.encoding import Encoder
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]

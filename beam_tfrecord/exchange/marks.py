@@ -15,14 +15,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from beam_tfrecord import native, sealed
+from beam_tfrecord import native
 from beam_tfrecord.batch import Part
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.plan import Window
 from beam_tfrecord.exchange.runs import Run, read_index
 from beam_tfrecord.exchange.tally import Tally
-from beam_tfrecord.reader_blocks import record_sizes
+from beam_tfrecord.jobs import sealed
+from beam_tfrecord.loading.blocks import record_sizes
 from beam_tfrecord.storage import exists, file_size, list_names, read_into
 
 GROUP_PREFIX = "group-"

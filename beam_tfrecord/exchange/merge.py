@@ -20,8 +20,8 @@ from beam_tfrecord.exchange.runs import PLACE_BYTES, RunIndex
 from beam_tfrecord.exchange.spill import byte_pieces
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import purpose_seed
+from beam_tfrecord.records.tfrecord import ShardStream
 from beam_tfrecord.storage import WRITE_BYTES, file_size, read_into
-from beam_tfrecord.tfrecord import ShardStream
 
 MASK64 = 2**64 - 1
 # A disk gives more when it is asked for several things at once.

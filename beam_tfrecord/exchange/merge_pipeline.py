@@ -30,9 +30,9 @@ from beam_tfrecord.exchange.rounds import (
 from beam_tfrecord.exchange.runs import RunIndex, read_index
 from beam_tfrecord.exchange.sizes import window_bytes_for
 from beam_tfrecord.exchange.tally import Tally
-from beam_tfrecord.faults import recorded
-from beam_tfrecord.flow import Combine, Spread
-from beam_tfrecord.metrics import count
+from beam_tfrecord.jobs.faults import recorded
+from beam_tfrecord.ptransforms.flow import Combine, Spread
+from beam_tfrecord.ptransforms.metrics import count
 from beam_tfrecord.rejects import RejectBudget
 
 

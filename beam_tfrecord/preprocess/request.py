@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.mapping import MapFunction, load_map
 from beam_tfrecord.preprocess.fitted import TRANSFORM_FN, TRANSFORMED_METADATA, check_fitted
 from beam_tfrecord.preprocess.matrices import matrix_sha256
 from beam_tfrecord.preprocess.steps import Step, load_steps, parse_step, steps_from_json
+from beam_tfrecord.ptransforms.mapping import MapFunction, load_map
 
 Transform = str | os.PathLike[str] | Callable[..., Any] | Sequence[Step | Mapping[str, Any]]
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 from apache_beam.utils import shared
 
 from beam_tfrecord.batch import Batch
+from beam_tfrecord.contract.hints import returned_schema
+from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.faults import recorded
-from beam_tfrecord.hints import returned_schema
-from beam_tfrecord.map_rows import Chain, MapRows, as_arrow_schema, remember_reader
+from beam_tfrecord.jobs.faults import recorded
 from beam_tfrecord.preprocess.adapter import analysis_batch, without_missing
 from beam_tfrecord.preprocess.fitted import (
     TRANSFORM_FN,
@@ -32,9 +32,9 @@ from beam_tfrecord.preprocess.plans import Plan, make_plan
 from beam_tfrecord.preprocess.ports import adapter_config
 from beam_tfrecord.preprocess.request import TRAIN, Request, Transform, make_request
 from beam_tfrecord.preprocess.saved_model import copy_repeatable
-from beam_tfrecord.reading import ReadBatches, reader_of
-from beam_tfrecord.schema import Schema
-from beam_tfrecord.transforms import AssignSplits
+from beam_tfrecord.ptransforms.map_rows import Chain, MapRows, as_arrow_schema, remember_reader
+from beam_tfrecord.ptransforms.reading import ReadBatches, reader_of
+from beam_tfrecord.ptransforms.transforms import AssignSplits
 
 _COUNTS = "counts"
 

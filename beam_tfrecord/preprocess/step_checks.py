@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from beam_tfrecord.contract.type_kinds import is_binary, is_temporal, is_text
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.preprocess.matrices import check_matrix
 from beam_tfrecord.preprocess.steps import (
@@ -23,7 +24,6 @@ from beam_tfrecord.preprocess.steps import (
     VECTOR,
     Step,
 )
-from beam_tfrecord.type_kinds import is_binary, is_temporal, is_text
 
 _NAMES = {
     INTEGER: "integer",

@@ -16,8 +16,8 @@ from beam_tfrecord.runners.portable import portable_presets, prism_presets
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from beam_tfrecord.job import Settings
-    from beam_tfrecord.job_kind import JobSettings
+    from beam_tfrecord.jobs.job import Settings
+    from beam_tfrecord.jobs.job_kind import JobSettings
     from beam_tfrecord.runners.pipelines import Way
     from beam_tfrecord.runners.waiting import Launch
 
@@ -94,7 +94,7 @@ def describe_job(settings: Settings, launch: Launch) -> dict[str, Any]:
         from beam_tfrecord.runners import dataflow_plan
 
         return dataflow_plan.describe(settings, launch)
-    from beam_tfrecord.planning import plan_of
+    from beam_tfrecord.jobs.planning import plan_of
     from beam_tfrecord.runners.describing import graph_of
 
     return {**plan_of(settings), "graph": graph_of(launch.built[-1])}

@@ -15,14 +15,14 @@ from apache_beam.options.pipeline_options import (
 )
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.planning import Cluster, plan_of
-from beam_tfrecord.planning_rates import machine_of
+from beam_tfrecord.jobs.planning import Cluster, plan_of
+from beam_tfrecord.jobs.planning_rates import machine_of
 from beam_tfrecord.runners.dataflow_options import MACHINES, fit_workers, stage_package
 from beam_tfrecord.runners.describing import graph_of
 from beam_tfrecord.runners.waiting import Launch
 
 if TYPE_CHECKING:
-    from beam_tfrecord.job import Settings
+    from beam_tfrecord.jobs.job import Settings
 
 
 def describe(settings: Settings, launch: Launch) -> dict[str, Any]:

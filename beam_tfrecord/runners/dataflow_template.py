@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
-from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS, Option
+from beam_tfrecord.options.table import SOURCE_OPTIONS, WRITE_OPTIONS, Option
 
 # A parameter is one text: where a flag may be repeated, this stands between its values.
 SEPARATOR = "|"
@@ -157,10 +157,10 @@ def launch(words: Sequence[str]) -> None:
         BeamTFRecordError: There can be no such job.
         click.ClickException: A parameter cannot be read.
     """
-    from beam_tfrecord.cli import write
-    from beam_tfrecord.cli_params import job_arguments, split_output
-    from beam_tfrecord.job import make_settings
-    from beam_tfrecord.submitting import submit
+    from beam_tfrecord.cli.main import write
+    from beam_tfrecord.cli.params import job_arguments, split_output
+    from beam_tfrecord.jobs.job import make_settings
+    from beam_tfrecord.jobs.submitting import submit
 
     parameters, beam_words = split_words(words)
     context = write.make_context("write", command_words(parameters))

@@ -37,7 +37,7 @@ from beam_tfrecord.runners.wheels import staged_wheels
 from beam_tfrecord.storage import exists, is_remote, put, read_bytes
 
 if TYPE_CHECKING:
-    from beam_tfrecord.job_kind import JobSettings
+    from beam_tfrecord.jobs.job_kind import JobSettings
 
 # For so long workers wait for another step. It must be shorter than the delay of the cluster's
 # restart strategy: a try that comes earlier is given the workers that have died.

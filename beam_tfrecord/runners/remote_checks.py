@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.files import as_paths
-from beam_tfrecord.sources.sql_secrets import has_held_password, without_password
+from beam_tfrecord.sources.sql.secrets import has_held_password, without_password
 from beam_tfrecord.storage import is_remote
 
 if TYPE_CHECKING:
-    from beam_tfrecord.job_kind import JobSettings
+    from beam_tfrecord.jobs.job_kind import JobSettings
 
 # Beam would write their values into the description of the job, for all who may look at it.
 SECRET_OPTIONS = (

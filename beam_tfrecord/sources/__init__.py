@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from beam_tfrecord.sources.base import Source as Source
-from beam_tfrecord.sources.csv import Csv
-from beam_tfrecord.sources.images import Images
-from beam_tfrecord.sources.numpy_arrays import Numpy
-from beam_tfrecord.sources.parquet import Parquet
-from beam_tfrecord.sources.sql import Sql
+from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.images.source import Images
+from beam_tfrecord.sources.numpy.arrays import Numpy
+from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.sql.source import Sql
 
 SOURCES: dict[str, type[Source]] = {
     Csv.kind: Csv,

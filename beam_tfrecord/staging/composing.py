@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from beam_tfrecord.composing import is_small
-from beam_tfrecord.listing import Listing
-from beam_tfrecord.publish import Identity
-from beam_tfrecord.reading import ReadBatches, done_of
+from beam_tfrecord.jobs.composing import is_small
+from beam_tfrecord.jobs.listing import Listing
+from beam_tfrecord.jobs.publish import Identity
+from beam_tfrecord.ptransforms.reading import ReadBatches, done_of
 from beam_tfrecord.runners import pipeline
 from beam_tfrecord.staging.transform import StageJob, extract_batches
 from beam_tfrecord.staging.writer import FILE_BYTES

@@ -9,20 +9,20 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.fingerprint import hash_of, options_of, source_of
 from beam_tfrecord.inputs import make_source
-from beam_tfrecord.job_kind import Kind
-from beam_tfrecord.listing import Listing
-from beam_tfrecord.publish import Identity
+from beam_tfrecord.jobs.fingerprint import hash_of, options_of, source_of
+from beam_tfrecord.jobs.job_kind import Kind
+from beam_tfrecord.jobs.listing import Listing
+from beam_tfrecord.jobs.publish import Identity
+from beam_tfrecord.jobs.running import run_job
+from beam_tfrecord.jobs.target import Target, directory_target
 from beam_tfrecord.rejects import RejectBudget, parse_budget
-from beam_tfrecord.running import run_job
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.staging.manifest import STAGE_FORMAT, StageManifest
 from beam_tfrecord.storage import Lease
-from beam_tfrecord.target import Target, directory_target
 
 if TYPE_CHECKING:
-    from beam_tfrecord.progress import Progress
+    from beam_tfrecord.jobs.progress import Progress
 
 Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 

@@ -11,7 +11,6 @@ from typing import Any
 import apache_beam as beam
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.elements import batches_of
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.direct import GroupWriter
 from beam_tfrecord.exchange.direct_pipeline import write_directly
@@ -19,14 +18,15 @@ from beam_tfrecord.exchange.marks import Done
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.pipeline import Exchange
 from beam_tfrecord.exchange.tally import Tally
-from beam_tfrecord.finishing import Publisher, finish
+from beam_tfrecord.jobs.finishing import Publisher, finish
+from beam_tfrecord.jobs.publish import Identity
+from beam_tfrecord.jobs.target import Target, check_free, directory_target
 from beam_tfrecord.layout import Layout
-from beam_tfrecord.publish import Identity
+from beam_tfrecord.ptransforms.elements import batches_of
 from beam_tfrecord.rejects import RejectBudget, parse_budget
 from beam_tfrecord.staging.publish import publish_stage
 from beam_tfrecord.staging.writer import StageWriter
 from beam_tfrecord.storage import Lease
-from beam_tfrecord.target import Target, check_free, directory_target
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.arrow_types import type_from_json, type_to_json
+from beam_tfrecord.contract.arrow_types import type_from_json, type_to_json
 from beam_tfrecord.errors import DataError, UsageError
 
 SCHEMA_KEY = b"beam_tfrecord.schema"

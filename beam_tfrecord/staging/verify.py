@@ -13,7 +13,7 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.manifest import MANIFEST_NAME
 from beam_tfrecord.staging.manifest import StageFile, StageManifest
 from beam_tfrecord.storage import absolute_path, list_names, open_read
-from beam_tfrecord.verify_faults import Fault, Verification
+from beam_tfrecord.upkeep.verify_faults import Fault, Verification
 
 _READ_BYTES = 8 * 2**20
 

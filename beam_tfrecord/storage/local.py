@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import io
 import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, cast
 
-from beam_tfrecord.direct_io import BlockFile, read_into
 from beam_tfrecord.errors import TargetExists
+from beam_tfrecord.storage.direct_io import BlockFile, read_into
 from beam_tfrecord.storage.filesystem import Entry, Filesystem, Lease, Writer
+from beam_tfrecord.storage.once_file import OnceFile
 
 
 class ScratchFile:
@@ -44,50 +44,6 @@ class ScratchFile:
         self._file.close()
         with contextlib.suppress(FileNotFoundError):
             os.remove(self._written)
-
-
-class OnceFile(io.RawIOBase):
-    """A local file read from end to end, once: what was not cached before is not cached after.
-
-    Other files stay in the page cache, and nothing waits for memory that it would take.
-
-    Args:
-        path: The file.
-
-    Raises:
-        OSError: It cannot be opened or, from `readinto`, not be read.
-    """
-
-    def __init__(self, path: str) -> None:
-        super().__init__()
-        self._path = path
-        self._bytes = os.stat(path).st_size
-        self._at = 0
-
-    def readable(self) -> bool:
-        """Tell that it is for reading."""
-        return True
-
-    def seekable(self) -> bool:
-        """Tell that it may be read again from anywhere."""
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go on from a byte of the file."""
-        begin = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._bytes}[whence]
-        self._at = begin + offset
-        return self._at
-
-    def readinto(self, out: Any) -> int:
-        """Fill a buffer as far as the file goes."""
-        view = memoryview(out).cast("B")
-        count = max(0, min(len(view), self._bytes - self._at))
-        try:
-            read_into(self._path, self._at, view[:count])
-        except EOFError:
-            return 0  # It was cut meanwhile: to whoever reads, its end.
-        self._at += count
-        return count
 
 
 class LocalFile(ScratchFile):

@@ -43,7 +43,7 @@ def _compress(
 
 def gzip_stream(bench: Bench) -> Measured:
     """The record stream of the first table through our codec as it comes."""
-    from beam_tfrecord.tfrecord import GzipCompressor
+    from beam_tfrecord.records.tfrecord import GzipCompressor
 
     codec = GzipCompressor()
     return _compress(bench, compress=codec.compress, flush=codec.flush)

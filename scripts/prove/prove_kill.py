@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import beam_tfrecord as bt
-from beam_tfrecord import composing
+from beam_tfrecord.jobs import composing
 
 ROWS = 60_000
 FILES = 6

@@ -12,7 +12,7 @@ import pyarrow as pa
 from beam_tfrecord.batch import Batch, Origin
 from beam_tfrecord.exchange.runs import Run, index_sorted
 from beam_tfrecord.exchange.spill import write_run
-from beam_tfrecord.tfrecord import frame_record
+from beam_tfrecord.records.tfrecord import frame_record
 
 # Split, place, payload.
 Entry = tuple[str, int, bytes]

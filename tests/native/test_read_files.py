@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_tfrecord.sources.images_files import read_local
+from beam_tfrecord.sources.images.files import read_local
 
 files = pytest.importorskip("beam_tfrecord.native._files")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.cli import cli
+from beam_tfrecord.cli.main import cli
 from tests.cli_stand_ins import run
 
 tf = pytest.importorskip("tensorflow")

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.version import __version__ as beam_version
 
-from beam_tfrecord import composing
-from beam_tfrecord.reading import ReadBatches
+from beam_tfrecord.jobs import composing
+from beam_tfrecord.ptransforms.reading import ReadBatches
 from beam_tfrecord.runners.portable import PRISM_PACKAGE, find_prism
 from beam_tfrecord.runners.wheels import cache_directory
 from tests.cli_stand_ins import run

@@ -19,7 +19,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from beam_tfrecord.job_file import load_job
+from beam_tfrecord.jobs.job_file import load_job
 from beam_tfrecord.runners import dataflow
 from beam_tfrecord.storage import read_bytes
 from tests.cli_stand_ins import run

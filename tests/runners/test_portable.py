@@ -10,10 +10,10 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.runners import runner_options
 from beam_tfrecord.runners.portable import portable_presets, prism_presets
 from beam_tfrecord.sources.base import UNIT_BYTES
-from beam_tfrecord.sources.csv import Csv
-from beam_tfrecord.sources.images import Images
-from beam_tfrecord.sources.parquet import Parquet
-from beam_tfrecord.sources.sql import Sql
+from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.images.source import Images
+from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.sql.source import Sql
 
 
 def test_portable_alone_is_the_embedded_service() -> None:

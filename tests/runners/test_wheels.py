@@ -15,7 +15,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 import beam_tfrecord
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.mapping import load_map
+from beam_tfrecord.ptransforms.mapping import load_map
 from beam_tfrecord.runners import wheels
 from beam_tfrecord.runners.user_modules import modules_of
 
@@ -109,7 +109,9 @@ def test_a_users_module_and_package_become_wheels(here: Path) -> None:
     assert wheels.module_wheel("wheel_rows") != module
 
 
-@pytest.mark.parametrize("name", ["json", "numpy", "beam_tfrecord.job", "sys", "no_such_module"])
+@pytest.mark.parametrize(
+    "name", ["json", "numpy", "beam_tfrecord.jobs.job", "sys", "no_such_module"]
+)
 def test_what_is_installed_is_not_staged(name: str) -> None:
     assert wheels.module_wheel(name) is None
 

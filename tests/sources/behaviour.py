@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_tfrecord.sources import numpy_arrays as numpy_module
-from beam_tfrecord.sources import parquet as parquet_module
 from beam_tfrecord.sources.base import Source
-from beam_tfrecord.sources.csv import Csv
-from beam_tfrecord.sources.images import Images
-from beam_tfrecord.sources.numpy_arrays import Numpy
-from beam_tfrecord.sources.parquet import Parquet
+from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.images.source import Images
+from beam_tfrecord.sources.numpy import arrays as numpy_module
+from beam_tfrecord.sources.numpy.arrays import Numpy
+from beam_tfrecord.sources.parquet import source as parquet_module
+from beam_tfrecord.sources.parquet.source import Parquet
 
 Row = dict[str, Any]
 

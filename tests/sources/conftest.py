@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from beam_tfrecord.sources import sql_snapshots
+from beam_tfrecord.sources.sql import snapshots as sql_snapshots
 from tests.databases.jdbc_mariadb import MariaDbServer, mariadb_server
 from tests.databases.postgres import PostgresServer, binaries, postgres_server
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from beam_tfrecord.batch import table_of
 from beam_tfrecord.sources.base import Unit
-from beam_tfrecord.sources.parquet import Parquet
+from beam_tfrecord.sources.parquet.source import Parquet
 
 
 def write_parquet(path: Path, columns: Any, **options: Any) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 
 import beam_tfrecord as bt
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.sources.sql import Sql
+from beam_tfrecord.sources.sql.source import Sql
 
 
 def make_database(path: Path, *statements: str, rows: Sequence[tuple[Any, ...]] = ()) -> Path:

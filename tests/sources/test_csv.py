@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from beam_tfrecord.batch import table_of
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources import csv_read
-from beam_tfrecord.sources.csv import Csv
+from beam_tfrecord.sources.csv import read as csv_read
+from beam_tfrecord.sources.csv.source import Csv
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 
 from beam_tfrecord.batch import table_of
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
-from beam_tfrecord.sources import csv_read
-from beam_tfrecord.sources.csv import Csv
+from beam_tfrecord.sources.csv import read as csv_read
+from beam_tfrecord.sources.csv.source import Csv
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_tfrecord.batch import Batch
+from beam_tfrecord.contract.labels import labels_of
 from beam_tfrecord.errors import SchemaConflict, UsageError
-from beam_tfrecord.labels import labels_of
-from beam_tfrecord.sources import images_table
-from beam_tfrecord.sources.images import Images
+from beam_tfrecord.sources.images import table as images_table
+from beam_tfrecord.sources.images.source import Images
 from tests.sources.made_images import jpeg, write_tree
 
 ROWS = [

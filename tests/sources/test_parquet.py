@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources import parquet as source_module
-from beam_tfrecord.sources.parquet import Parquet
+from beam_tfrecord.sources.parquet import source as source_module
+from beam_tfrecord.sources.parquet.source import Parquet
 from tests.sources.made_parquet import read_all, units_of, write_parquet
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_tfrecord.errors import DataError, SchemaConflict
-from beam_tfrecord.sources.parquet import Parquet
+from beam_tfrecord.sources.parquet.source import Parquet
 from tests.sources.made_parquet import read_all, units_of, write_parquet
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import SchemaConflict
-from beam_tfrecord.reader import load
+from beam_tfrecord.loading.dataset import load
 
 
 @pytest.fixture

@@ -20,18 +20,19 @@ from hypothesis import strategies as st
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, UsageError
-from beam_tfrecord.options import FROM, SOURCE_OPTIONS, WRITE_OPTIONS
-from beam_tfrecord.sources import sql_read, sql_snapshots
-from beam_tfrecord.sources.sql import Sql
-from beam_tfrecord.sources.sql_engine import (
+from beam_tfrecord.options.table import FROM, SOURCE_OPTIONS, WRITE_OPTIONS
+from beam_tfrecord.sources.sql import read as sql_read
+from beam_tfrecord.sources.sql import snapshots as sql_snapshots
+from beam_tfrecord.sources.sql.engine import (
     ConnectionLost,
     Engine,
     Misfit,
     SqlColumn,
     SqlRows,
 )
-from beam_tfrecord.sources.sql_plan import ranges
-from beam_tfrecord.sources.sql_read import cut, even, read_partition
+from beam_tfrecord.sources.sql.plan import ranges
+from beam_tfrecord.sources.sql.read import cut, even, read_partition
+from beam_tfrecord.sources.sql.source import Sql
 from tests.sources.made_sql import conditions, make_database, rows_of, shards_of
 
 ROOT = Path(__file__).parents[2]
@@ -155,7 +156,7 @@ def test_lost_rows_between_partitions_are_seen(
     trips: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "beam_tfrecord.sources.sql_plan.ranges", lambda name, cuts, nullable: [f"{name} > 5"]
+        "beam_tfrecord.sources.sql.plan.ranges", lambda name, cuts, nullable: [f"{name} > 5"]
     )
     message = "the partitions of t hold 994 rows but it has 1,000"
     with pytest.raises(DataError, match=message):
@@ -492,7 +493,7 @@ def test_a_job_fails_with_the_same_line(trips: Path, tmp_path: Path) -> None:
 
 
 def test_no_shuffle_asks_the_source_for_an_order(trips: Path, tmp_path: Path) -> None:
-    from beam_tfrecord.job import make_settings
+    from beam_tfrecord.jobs.job import make_settings
 
     for shuffle in (True, False):
         made = make_settings(trips, tmp_path / "o", shuffle=shuffle, source_options={"table": "t"})

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
-from beam_tfrecord.sources.sql import Sql
-from beam_tfrecord.sources.sql_engine import SnapshotLost
+from beam_tfrecord.sources.sql.engine import SnapshotLost
+from beam_tfrecord.sources.sql.source import Sql
 from tests.sources.made_sql import conditions, rows_of
 
 duckdb = pytest.importorskip("duckdb")

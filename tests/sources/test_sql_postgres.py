@@ -18,10 +18,11 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
-from beam_tfrecord.sources import sql_read, sql_snapshots
-from beam_tfrecord.sources.sql import Sql
-from beam_tfrecord.sources.sql_engine import ConnectionLost, SnapshotLost
-from beam_tfrecord.sources.sql_secrets import hold_password
+from beam_tfrecord.sources.sql import read as sql_read
+from beam_tfrecord.sources.sql import snapshots as sql_snapshots
+from beam_tfrecord.sources.sql.engine import ConnectionLost, SnapshotLost
+from beam_tfrecord.sources.sql.secrets import hold_password
+from beam_tfrecord.sources.sql.source import Sql
 from tests.databases.postgres import PASSWORD, PostgresServer, postgres_server
 from tests.databases.proxy import Proxy
 from tests.databases.server import free_port

@@ -243,7 +243,7 @@ def test_trees_are_removed_even_if_gone(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize("size", [0, 1, 4096, 5 * 2**20 + 17])
+@pytest.mark.parametrize("size", [0, 1, 4096, 5 * 2**20 + 17, 13 * 2**20])
 def test_a_file_read_once_has_all_bytes_from_anywhere(tmp_path: Path, size: int) -> None:
     content = random.Random(size).randbytes(size)
     path = tmp_path / "file"

@@ -1,0 +1,1 @@
+"""The command line: `main` is where it starts; one file a family of commands."""

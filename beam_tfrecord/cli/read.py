@@ -1,0 +1,146 @@
+"""The commands that read a dataset: show, head, verify, diff, repair. None imports Beam."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from beam_tfrecord.cli.base import debug_option, give, tell
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+
+DATA_AT_FAULT = 1
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+@click.command()
+@click.argument("dataset")
+@json_option
+@click.option(
+    "--code",
+    type=click.Choice(("tf", "keras", "torch")),
+    help="Print code that reads the dataset and needs no package of ours.",
+)
+@click.option("--counts", metavar="C", help="Count the values of a column; reads the data.")
+@debug_option
+def show(dataset: str, as_json: bool, code: str | None, counts: str | None) -> None:
+    """Show what DATASET holds: splits, shards, and features with their ranges."""
+    if code is not None:
+        if as_json or counts is not None:
+            raise click.UsageError("--code prints code alone: drop --json and --counts")
+        from beam_tfrecord.manifest import Manifest
+        from beam_tfrecord.showing.code import reading_code
+
+        give(reading_code(Manifest.load(dataset), code, path=dataset).rstrip("\n"))
+        return
+    from beam_tfrecord.showing import show as showing
+
+    shown = showing.show(dataset, counts=counts)
+    give(_json(shown) if as_json else showing.render_show(shown).rstrip("\n"))
+
+
+@click.command()
+@click.argument("dataset")
+@click.option(
+    "-n",
+    "--rows",
+    "count",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Number of rows.",
+)
+@click.option("--split", metavar="S", help="Take the rows of one split.")
+@json_option
+@debug_option
+def head(dataset: str, count: int, split: str | None, as_json: bool) -> None:
+    """Print the first rows of DATASET; with --json as JSON Lines."""
+    from beam_tfrecord.showing import show as showing
+
+    rows = showing.head(dataset, n=count, split=split)
+    if not rows:
+        tell("no rows")
+        return
+    give("\n".join(showing.json_lines(rows)) if as_json else showing.render_rows(rows).rstrip("\n"))
+
+
+@click.command()
+@click.argument("dataset")
+@json_option
+@debug_option
+@click.pass_context
+def verify(ctx: click.Context, dataset: str, as_json: bool) -> None:
+    """Check every CRC, count, hash and value of DATASET; exit 1 where one is wrong."""
+    from beam_tfrecord.upkeep.verify import verify as verify_dataset
+
+    found = verify_dataset(dataset)
+    if as_json:
+        give(_json(found.to_json()))
+    else:
+        for fault in found.faults:
+            give(str(fault))
+    for note in found.notes:
+        tell(f"note: {note}")
+    faults = _count(len(found.faults), "fault") if found.faults else "no faults"
+    tell(f"verified {_count(found.shards, 'shard')}, {_count(found.examples, 'example')}: {faults}")
+    if found.faults:
+        ctx.exit(DATA_AT_FAULT)
+
+
+@click.command()
+@click.argument("a")
+@click.argument("b")
+@json_option
+@debug_option
+@click.pass_context
+def diff(ctx: click.Context, a: str, b: str, as_json: bool) -> None:
+    """Say what differs between the datasets A and B; exit 1 where the data does."""
+    from beam_tfrecord.upkeep.diff import diff as diff_datasets
+
+    found = diff_datasets(a, b)
+    if as_json:
+        give(_json(found.to_json()))
+    else:
+        for line in found.lines():
+            give(line)
+    tell("the data is the same" if found.same_data else "the data differs")
+    if not found.same_data:
+        ctx.exit(DATA_AT_FAULT)
+
+
+@click.command()
+@click.argument("dataset")
+@click.argument("output")
+@json_option
+@debug_option
+@click.pass_context
+def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None:
+    """Write what is intact of DATASET to OUTPUT, and tell what is lost; exit 1 if anything is."""
+    from beam_tfrecord.upkeep.repair import repair as repair_dataset
+
+    done = repair_dataset(dataset, output)
+    if as_json:
+        give(_json(done.to_json()))
+    else:
+        for lost in done.lost:
+            give(str(lost))
+    fewer = sum(done.lost_examples.values())
+    lost_text = f"{_count(fewer, 'example')} lost" if fewer else "no example lost"
+    tell(f"wrote {_count(done.manifest.examples, 'intact example')}, {lost_text}")
+    if not done.is_whole:
+        ctx.exit(DATA_AT_FAULT)
+
+
+def _json(value: Any) -> str:
+    from beam_tfrecord.showing.show_json import json_value
+
+    return json.dumps(json_value(value), indent=2, ensure_ascii=False)
+
+
+READING_COMMANDS = (show, head, verify, diff, repair)

@@ -1,0 +1,1 @@
+"""Jobs: from a command to a published dataset, with planning, resuming and publishing."""

@@ -1,0 +1,96 @@
+"""The fingerprint of a job: equal where input and settings, and so the dataset, are equal."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from beam_tfrecord.jobs.publish import Identity as Identity
+from beam_tfrecord.manifest import FORMAT
+from beam_tfrecord.sources.base import InputFile, Source
+
+if TYPE_CHECKING:
+    from beam_tfrecord.jobs.job import Settings
+
+
+def identity(settings: Settings, files: Sequence[InputFile]) -> Identity:
+    """Return what a dataset is made from.
+
+    The fingerprint covers the settings that decide the output, the text of the map function's
+    module, and names and sizes of the input files; not where the output is, nor runner, workers,
+    batch size or reject budget. A function whose text is not known has none, nor has an
+    input whose files do not tell that it changed; such a job is never taken for one that was done
+    before.
+    """
+    source = source_of(settings.source, files)
+    transform = None if settings.transform is None else settings.transform.identity()
+    is_known = (settings.map is None or settings.map.sha256 is not None) and (
+        settings.transform is None or transform is not None
+    )
+    if not (is_known and settings.source.is_stable):
+        return Identity("", source)
+    told = {
+        "format": FORMAT,
+        "source": source,
+        "options": options_of(settings.source),
+        "layout": dataclasses.asdict(settings.layout),
+        "map": _map_of(settings),
+        "schema": None if settings.schema is None else settings.schema.to_json(),
+        "limit": settings.limit,
+        **({} if transform is None else {"transform": transform}),
+    }
+    return Identity(hash_of(told), source)
+
+
+def source_of(source: Source, files: Sequence[InputFile]) -> dict[str, Any]:
+    """Return what a manifest tells of the input."""
+    return {"kind": source.kind, "files": [_listed(file) for file in files], **source.facts}
+
+
+def options_of(source: Source) -> dict[str, Any]:
+    """Return the options of a source; which files it reads is told apart from them."""
+    options: dict[str, Any] = dataclasses.asdict(source)  # type: ignore[call-overload]
+    options.pop("paths", None)
+    return options
+
+
+def hash_of(told: Mapping[str, Any]) -> str:
+    """Return the fingerprint of all that decides an output, 32 hex digits."""
+    text = json.dumps(told, default=_as_text, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def input_sha256(files: Sequence[InputFile]) -> str:
+    """Return a hash that changes when a file is edited, also where its size stays the same.
+
+    It tells of one place alone: a copy of the same files may have other modification times.
+    """
+    listed = sorted((file.name, file.bytes, file.version, file.digest) for file in files)
+    return hash_of_each(listed)
+
+
+def hash_of_each(values: Iterable[Any]) -> str:
+    """Return the SHA-256 of the text of a list of values, without making that text at once."""
+    digest = hashlib.sha256(b"[")
+    for number, value in enumerate(values):
+        digest.update(f"{', ' if number else ''}{value!r}".encode())
+    digest.update(b"]")
+    return digest.hexdigest()
+
+
+def _listed(file: InputFile) -> dict[str, Any]:
+    listed = {"path": file.name, "bytes": file.bytes}
+    return listed if not file.digest else {**listed, "files": file.inside, "digest": file.digest}
+
+
+def _map_of(settings: Settings) -> list[str | None] | None:
+    if settings.map is None:
+        return None
+    return [settings.map.function.__qualname__, settings.map.sha256]
+
+
+def _as_text(value: Any) -> str:
+    return str(value)

@@ -1,0 +1,131 @@
+"""The last step of a pipeline that makes files: what was written is checked and published, once."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import os
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import apache_beam as beam
+
+from beam_tfrecord._version import __version__
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.exchange.merge import Piece
+from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.jobs.faults import recorded, recorded_fault
+from beam_tfrecord.jobs.target import Target, check_free
+from beam_tfrecord.storage import Lease, lease, make_directory, remove_tree
+
+
+class FileJob(Protocol):
+    """What the end of a job needs to know of it; see `WriteJob` and `StageJob`."""
+
+    @property
+    def target(self) -> Target:
+        """Where to."""
+
+    @property
+    def directory(self) -> str:
+        """Temporary directory."""
+
+    @property
+    def overwrite(self) -> bool:
+        """Replace what is at the target."""
+
+    @property
+    def job(self) -> Mapping[str, Any]:
+        """What ``job.json`` tells besides."""
+
+    @property
+    def lease(self) -> Lease | None:
+        """Held by whoever started the job; None: the last step holds one of its own."""
+
+    @property
+    def raises(self) -> bool:
+        """Faults of the data are raised at the end of the pipeline."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Publisher:
+    """How the files of a kind of job are published.
+
+    Attributes:
+        publish: Publishes pieces under a lease, given the job, its tally and what ``job.json``
+            tells; returns the names of the files.
+        counted: The words for files, for what they hold, and for what became of that before.
+    """
+
+    publish: Callable[[Any, Tally, Sequence[Piece], Lease, Mapping[str, Any]], Iterable[str]]
+    counted: tuple[str, str, str]
+
+
+def finish(
+    root: beam.Pipeline, job: FileJob, pieces: Any, tally: Any, publisher: Publisher
+) -> beam.PCollection[str]:
+    """Publish what a pipeline has written.
+
+    Args:
+        root: The pipeline.
+        job: What was to be done.
+        pieces: PCollection of the files.
+        tally: PCollection of the one tally.
+        publisher: How to publish them.
+
+    Returns:
+        PCollection of the paths of the files.
+    """
+    return (
+        root
+        | "Once" >> beam.Impulse()
+        | "Publish"
+        >> beam.FlatMap(
+            _publish, job, publisher, beam.pvalue.AsSingleton(tally), beam.pvalue.AsList(pieces)
+        ).with_output_types(str)
+    )
+
+
+def _publish(
+    _: bytes, job: FileJob, publisher: Publisher, tally: Tally, pieces: Sequence[Piece]
+) -> Iterator[str]:
+    yield from recorded(_published, job.directory)((job, publisher, tally, pieces))
+    if job.raises and (fault := recorded_fault(job.directory)) is not None:
+        raise fault
+
+
+def _published(task: tuple[FileJob, Publisher, Tally, Sequence[Piece]]) -> Iterator[str]:
+    job, publisher, tally, pieces = task
+    if recorded_fault(job.directory) is not None:
+        # Other processes are looked at about once a second: a step here may have gone on after a
+        # fault there. Whatever comes before this one has told its faults by now.
+        return
+    check_free(job.target, overwrite=job.overwrite)
+    written = sum(piece.examples for piece in pieces)
+    if written != tally.records:
+        files, contents, done = publisher.counted
+        raise DataError(
+            f"{files} hold {written:,} {contents} where {tally.records:,} were {done}: "
+            "run the job again"
+        )
+    make_directory(job.target.directory)
+    with contextlib.nullcontext(job.lease) if job.lease else lease(job.target.directory) as held:
+        names = publisher.publish(job, tally, pieces, held, _told(job, tally))
+        # With the output in place, nothing that a failed job left here is of use any more.
+        for directory in {job.directory, *job.target.leftovers()}:
+            remove_tree(directory)
+    for name in names:
+        yield os.path.join(job.target.directory, name)
+
+
+def _told(job: FileJob, tally: Tally) -> dict[str, Any]:
+    return {
+        **job.job,
+        "finished": datetime.datetime.now(datetime.timezone.utc).isoformat(),
+        "rows_read": tally.rows,
+        "beam_tfrecord": __version__,
+        "beam": beam.version.__version__,
+        "python": platform.python_version(),
+    }

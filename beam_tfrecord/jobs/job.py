@@ -1,0 +1,281 @@
+"""`write`, `plan` and `schema`: everything the command line does, as functions."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from beam_tfrecord.contract.schema import Schema
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.inputs import make_source
+from beam_tfrecord.jobs.target import Target, directory_target
+from beam_tfrecord.layout import Layout, parse_compression
+from beam_tfrecord.manifest import Manifest
+from beam_tfrecord.preprocess.request import Request, Transform, make_request
+from beam_tfrecord.ptransforms.mapping import MapFunction, load_map
+from beam_tfrecord.rejects import RejectBudget, parse_budget
+from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
+from beam_tfrecord.sources.base import Source
+from beam_tfrecord.splits import make_splits
+from beam_tfrecord.storage import read_bytes
+
+if TYPE_CHECKING:
+    from beam_tfrecord.jobs.progress import Progress
+
+Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """A job's arguments, checked and as values.
+
+    Attributes:
+        source: What to read.
+        target: Where to write.
+        layout: How.
+        map: Function of a row; None: rows go as they are.
+        schema: Given schema.
+        limit: Rows to read; None: all.
+        budget: Rows that may be rejected.
+        overwrite: Replace another dataset.
+        runner: Name of the Beam runner.
+        pipeline_options: Further Beam options, as on a command line.
+        transform: Preprocessing; None: rows go as they are.
+    """
+
+    source: Source
+    target: Target
+    layout: Layout
+    map: MapFunction | None
+    schema: Schema | None
+    limit: int | None
+    budget: RejectBudget
+    overwrite: bool
+    runner: str
+    pipeline_options: tuple[str, ...]
+    transform: Request | None = None
+
+    @property
+    def is_mapped(self) -> bool:
+        """True where rows go through a user's function."""
+        return self.map is not None
+
+    @property
+    def is_direct(self) -> bool:
+        """True where shards can be written in one pass, in source order."""
+        layout = self.layout
+        by_size = layout.shards.total is None and not layout.shards.per_split
+        return not layout.shuffle and layout.splits.is_single and by_size
+
+
+def make_settings(
+    inputs: Inputs,
+    output: str | os.PathLike[str],
+    *,
+    from_: str | None = None,
+    splits: Mapping[str, float] | str | None = None,
+    split_column: str | None = None,
+    group: Sequence[str] | None = None,
+    key: Sequence[str] | None = None,
+    shards: int | str | Mapping[str, int] | None = None,
+    shard_size: int | str | None = None,
+    shuffle: bool = True,
+    seed: int = 0,
+    limit: int | None = None,
+    compression: str = "none",
+    schema: Schema | str | os.PathLike[str] | None = None,
+    columns: Sequence[str] | None = None,
+    map: Callable[..., Any] | str | None = None,
+    transform: Transform | None = None,
+    step: Sequence[str] = (),
+    transform_fn: str | os.PathLike[str] | None = None,
+    fit: str = "train",
+    raw_too: bool = False,
+    max_rejects: int | str = 0,
+    overwrite: bool = False,
+    runner: str = "direct",
+    pipeline_options: Sequence[str] = (),
+    source_options: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Check the arguments of `write`.
+
+    Raises:
+        UsageError: They do not fit together.
+    """
+    given = _schema(schema)
+    function = None if map is None else load_map(map)
+    if given is not None and function is None and columns is None:
+        columns = given.names
+    codec = parse_compression(compression)
+    if limit is not None and limit < 1:
+        raise UsageError(f"limit {limit} is not a number of rows")
+    source = make_source(inputs, from_=from_, columns=columns, options=source_options)
+    if split_column is None and not splits:
+        split_column = source.default_split_column()
+    if group is None and splits and function is None:
+        group = source.default_group
+    return Settings(
+        source=source if shuffle else source.in_order(),
+        target=directory_target(output),
+        layout=Layout(
+            splits=make_splits(splits, column=split_column, group=tuple(group or ())),
+            shards=make_shard_spec(shards, shard_size),
+            shuffle=shuffle,
+            key=tuple(key or ()),
+            seed=seed,
+            compression=codec,
+            names=ShardNames(shard_suffix(codec)),
+        ),
+        map=function,
+        schema=given,
+        limit=limit,
+        budget=parse_budget(max_rejects),
+        overwrite=overwrite,
+        runner=runner,
+        pipeline_options=tuple(pipeline_options),
+        transform=make_request(
+            transform, step=step, transform_fn=transform_fn, fit=fit, raw_too=raw_too
+        ),
+    )
+
+
+def _schema(schema: Schema | str | os.PathLike[str] | None) -> Schema | None:
+    if schema is None or isinstance(schema, Schema):
+        return schema
+    path = os.fspath(schema)
+    try:
+        return Schema.loads(read_bytes(path).decode(), where=path)
+    except OSError as error:
+        reason = error.strerror or "no such file"
+        raise UsageError(f"cannot read schema {path!r}: {reason}") from error
+
+
+def write(
+    inputs: Inputs,
+    output: str | os.PathLike[str],
+    *,
+    from_: str | None = None,
+    splits: Mapping[str, float] | str | None = None,
+    split_column: str | None = None,
+    group: Sequence[str] | None = None,
+    key: Sequence[str] | None = None,
+    shards: int | str | Mapping[str, int] | None = None,
+    shard_size: int | str | None = None,
+    shuffle: bool = True,
+    seed: int = 0,
+    limit: int | None = None,
+    compression: str = "none",
+    schema: Schema | str | os.PathLike[str] | None = None,
+    columns: Sequence[str] | None = None,
+    map: Callable[..., Any] | str | None = None,
+    transform: Transform | None = None,
+    step: Sequence[str] = (),
+    transform_fn: str | os.PathLike[str] | None = None,
+    fit: str = "train",
+    raw_too: bool = False,
+    max_rejects: int | str = 0,
+    overwrite: bool = False,
+    runner: str = "direct",
+    pipeline_options: Sequence[str] = (),
+    progress: Progress | None = None,
+    source_options: Mapping[str, Any] | None = None,
+) -> Manifest:
+    """Write input as a dataset.
+
+    Where the output already holds this dataset, made from the same input with the same settings,
+    nothing is done. A job that was stopped, however it was, leaves the old dataset or none; the
+    same call again goes on from there.
+
+    Args:
+        inputs: Files, globs or directories.
+        output: Directory of the dataset.
+        from_: Kind of the input, where its name does not tell: ``csv``, ``parquet``.
+        splits: Shares by name, such as ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.
+        split_column: Column that names each row's split.
+        group: Columns whose equal values share a split; without it, equal examples do.
+        key: Columns that decide the order, however the input is filed.
+        shards: Number of shards of all splits, or of each: ``{"train": 64, "test": 8}``.
+        shard_size: Bytes of a shard before compression; by default ``"128MB"``.
+        shuffle: False keeps the order of the input.
+        seed: Of the order and of the splits, from 0 to 2^64-1.
+        limit: Read only the first rows.
+        compression: ``none`` or ``gzip``.
+        schema: Schema to enforce, or the path of its JSON.
+        columns: Columns to read.
+        map: Function of a row, or ``module:function``, or ``file.py:function``.
+        transform: Preprocessing by tensorflow-transform: steps as dicts, the path of their JSON,
+            or a preprocessing function (also as ``module:function`` or ``file.py:function``).
+        step: Further steps, such as ``"zscore=fare,distance"``.
+        transform_fn: A dataset whose fitted function to use instead.
+        fit: The split that statistics are made of.
+        raw_too: Keep the raw values of changed columns too, named ``…_raw``.
+        max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
+        overwrite: Replace another dataset in the output.
+        runner: ``direct``, or the name of any Beam runner.
+        pipeline_options: Further Beam options, as on a command line.
+        progress: Where to show how far the job is.
+        source_options: Options of the source, such as ``{"delimiter": ";"}``.
+
+    Returns:
+        The manifest of the dataset.
+
+    Raises:
+        UsageError: The call cannot be carried out.
+        DataError: The data cannot become this dataset; nothing was published.
+    """
+    arguments = dict(locals())
+    progress = arguments.pop("progress")
+    settings = make_settings(**arguments)
+    from beam_tfrecord.jobs.running import run
+
+    return run(settings, progress)
+
+
+def plan(
+    inputs: Inputs,
+    output: str | os.PathLike[str],
+    *,
+    workers: int | None = None,
+    machine: str = "n2-standard-4",
+    usd_hour: float | None = None,
+    **arguments: Any,
+) -> dict[str, Any]:
+    """Tell what `write` would do with the same arguments, and do nothing.
+
+    Args:
+        inputs: As for `write`.
+        output: As for `write`.
+        workers: Machines to reckon with: requests, memory, time and cost are told too.
+        machine: Type of each.
+        usd_hour: Price of an hour of one, instead of its list price.
+        **arguments: As for `write`.
+
+    Returns:
+        Files, bytes, rows where they are known without reading all of them, units, groups, passes
+        over the input, expected size of the records, and splits and shards.
+
+    Raises:
+        UsageError: The call cannot be carried out.
+    """
+    from beam_tfrecord.jobs.planning import Cluster, plan_of
+
+    cluster = None if workers is None else Cluster(workers, machine, usd_hour)
+    return plan_of(make_settings(inputs, output, **arguments), cluster)
+
+
+def schema(inputs: Inputs, *, from_: str | None = None, **source_options: Any) -> Schema:
+    """Infer the schema of input, over all rows.
+
+    Args:
+        inputs: Files, globs or directories.
+        from_: Kind of the input, where its name does not tell.
+        **source_options: Options of the source, such as ``delimiter=";"``.
+
+    Raises:
+        UsageError: There is no such input.
+        SchemaConflict: Two files disagree about a column.
+    """
+    source = make_source(inputs, from_=from_, options=source_options)
+    return Schema.from_arrow(source.schema())

@@ -1,0 +1,1 @@
+"""Datasets read back: Arrow, NumPy, tf.data, PyTorch."""

@@ -1,0 +1,155 @@
+"""Options of runners: flags whose values go to Beam under the names that Beam has for them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from beam_tfrecord.options.option import Option
+
+_DATAFLOW = ("dataflow",)
+_FLINK = ("flink",)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunnerOption(Option):
+    """One option of one or several runners; its keyword is Beam's name of it.
+
+    Attributes:
+        runners: Our names of the runners that have it.
+    """
+
+    runners: tuple[str, ...] = ()
+
+
+RUNNER_OPTIONS: tuple[RunnerOption, ...] = (
+    RunnerOption(
+        "project", "--project", "Google Cloud project (Dataflow).", metavar="ID", runners=_DATAFLOW
+    ),
+    RunnerOption(
+        "region", "--region", "Google Cloud region (Dataflow).", metavar="NAME", runners=_DATAFLOW
+    ),
+    RunnerOption(
+        "temp_location",
+        "--temp-location",
+        "Where the runner keeps temporary files (Dataflow).",
+        metavar="gs://…",
+        runners=_DATAFLOW,
+    ),
+    RunnerOption(
+        "staging_location",
+        "--staging-location",
+        "Where packages are staged (Dataflow).  [default: staging/ in --temp-location]",
+        metavar="gs://…",
+        runners=_DATAFLOW,
+    ),
+    RunnerOption(
+        "job_name",
+        "--job-name",
+        "Name of the job (Dataflow).  [default: beam-tfrecord-… with the time]",
+        metavar="NAME",
+        runners=_DATAFLOW,
+    ),
+    RunnerOption(
+        "machine_type",
+        "--machine-type",
+        "Type of the workers (Dataflow).  [default: by what the steps need]",
+        metavar="TYPE",
+        runners=_DATAFLOW,
+    ),
+    RunnerOption(
+        "max_num_workers",
+        "--max-workers",
+        "Largest number of workers (Dataflow).",
+        form="number",
+        metavar="N",
+        least=1,
+        runners=_DATAFLOW,
+    ),
+    RunnerOption(
+        "sdk_container_image",
+        "--worker-image",
+        "Container image of the workers (Dataflow).",
+        metavar="IMAGE",
+        runners=_DATAFLOW,
+    ),
+    RunnerOption(
+        "template_location",
+        "--template-location",
+        "Write the job as a classic template there, and do not run it (Dataflow).",
+        metavar="gs://…",
+        runners=_DATAFLOW,
+    ),
+    RunnerOption(
+        "flink_master",
+        "--flink-master",
+        "Address of Flink's REST interface (Flink).",
+        metavar="HOST:PORT",
+        runners=_FLINK,
+    ),
+    RunnerOption(
+        "job_endpoint",
+        "--job-endpoint",
+        "Address of a running job server of Beam (Flink, portable).",
+        metavar="HOST:PORT",
+        runners=("flink", "portable"),
+    ),
+    RunnerOption(
+        "flink_job_server_jar",
+        "--job-server-jar",
+        "Jar to start a job server from, where none is running (Flink).",
+        metavar="FILE",
+        runners=_FLINK,
+    ),
+    RunnerOption(
+        "worker_command",
+        "--worker-command",
+        "Path of beam-tfrecord-boot on the hosts of the workers (Flink).  [default: as here]",
+        metavar="PATH",
+        runners=_FLINK,
+    ),
+    RunnerOption(
+        "worker_wheel",
+        "--worker-wheel",
+        "Wheel of this package for workers elsewhere: a path, or none where they have it.  "
+        "[default: made from what is installed here]",
+        metavar="FILE",
+        runners=("dataflow", "flink"),
+    ),
+)
+
+# What `extract` takes of them: it is always waited for.
+EXTRACT_RUNNER_OPTIONS: tuple[RunnerOption, ...] = tuple(
+    option for option in RUNNER_OPTIONS if option.keyword != "template_location"
+)
+
+
+def runner_words(given: Mapping[str, Any]) -> list[str]:
+    """Return the options of runners that were typed, as Beam's words.
+
+    Args:
+        given: Values by keyword.
+    """
+    words: list[str] = []
+    for option in RUNNER_OPTIONS:
+        value = given.get(option.keyword)
+        if value is None or value == option.default:
+            continue
+        many = value if isinstance(value, tuple | list) else (value,)
+        words += [f"--{option.keyword}={one}" for one in many]
+    return words
+
+
+def misplaced(runner: str, given: Mapping[str, Any]) -> RunnerOption | None:
+    """Return an option that was typed though the runner has none such; None: there is none.
+
+    Args:
+        runner: Our name of the runner.
+        given: Values by keyword.
+    """
+    for option in RUNNER_OPTIONS:
+        typed = given.get(option.keyword)
+        if typed is not None and typed != option.default and runner not in option.runners:
+            return option
+    return None

@@ -1,0 +1,1 @@
+"""The Beam transforms, public ones (`transforms`, `writing`, `databases`) and their parts."""

@@ -1,0 +1,258 @@
+"""`MapRows` and `MapBatches`: the user's own Python on rows and on batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.contract.hints import returned_schema
+from beam_tfrecord.contract.row_types import RowTypes, types_of
+from beam_tfrecord.contract.schema import Schema
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.jobs.faults import recorded
+from beam_tfrecord.jobs.resume import TYPES, Keep, kept_schema
+from beam_tfrecord.ptransforms.flow import Gather
+from beam_tfrecord.ptransforms.reading import NOTHING, reader_of
+from beam_tfrecord.ptransforms.reading_plan import NO_SCHEMA
+from beam_tfrecord.records.rows import call_on_rows, line_of, mapped_batch
+
+RowFunction = Callable[[dict[str, Any]], Any]
+
+
+@dataclasses.dataclass(eq=False)
+class Chain(beam.PTransform):
+    """A reader followed by a transform: what gives mapped batches anew."""
+
+    reader: beam.PTransform
+    step: beam.PTransform
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
+        """Read, then take the step."""
+        return begin | "Read" >> self.reader | "Step" >> self.step
+
+
+def remember_reader(
+    before: beam.PCollection, after: beam.PCollection, step: beam.PTransform
+) -> None:
+    """Let later transforms read mapped rows anew."""
+    reader = reader_of(before)
+    if reader is not None:
+        after.beam_tfrecord_reader = Chain(reader, step)
+
+
+@dataclasses.dataclass(eq=False)
+class MapRows(beam.PTransform):
+    """Call a Python function on every row.
+
+    The function takes a row as a dict and returns a dict, None (the row is left out), a list of
+    these (the row becomes several), or a `tf.train.Example` or bytes. A row whose function raises
+    is a reject, with the line of code that raised.
+
+    The types of what it returns come from `schema`, or a TypedDict or NamedTuple return hint, or
+    else from a pass of its own over all rows; columns that hold what they held keep their type.
+
+    Attributes:
+        function: A function, or a `beam.DoFn` with a plain `process(row)`.
+        schema: Types of the mapped rows.
+        faults: Directory where an error of the data is recorded for the launcher.
+        resume: Directory of a job that may be resumed, where types that were found are kept.
+    """
+
+    function: RowFunction | beam.DoFn
+    schema: Schema | pa.Schema | None = None
+    faults: str | None = None
+    resume: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        if not isinstance(self.function, beam.DoFn) and not callable(self.function):
+            raise UsageError(f"MapRows needs a function or a DoFn, not {self.function!r}")
+
+    def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
+        """Map every batch."""
+        mapped = batches | "MapBatch" >> beam.ParDo(
+            _MapRows(self.function, self.faults), self.types(batches)
+        ).with_output_types(Batch)
+        remember_reader(batches, mapped, self)
+        return mapped
+
+    def types(self, batches: beam.PCollection[Batch]) -> Any:
+        """Return the schema of the mapped rows, or a side input that will have it."""
+        given = as_arrow_schema(self.schema)
+        if given is None and not isinstance(self.function, beam.DoFn):
+            given = returned_schema(getattr(self.function, "function", self.function))
+        if given is None:
+            given = kept_schema(self.resume, TYPES)
+        if given is not None:
+            return given
+        reader = reader_of(batches)
+        if reader is None:
+            raise UsageError(
+                "MapRows cannot read these batches a second time to infer types: pass schema="
+            )
+        merge = Keep(_merge_types, self.resume, TYPES)
+        inferred = (
+            batches.pipeline
+            | "ReadToInfer" >> reader
+            | "InferTypes" >> beam.ParDo(_InferTypes(self.function, self.faults))
+            | "MergeTypes" >> Gather(recorded(merge, self.faults, instead=[NO_SCHEMA]))
+        )
+        return beam.pvalue.AsSingleton(inferred)
+
+
+def as_arrow_schema(schema: Schema | pa.Schema | None) -> pa.Schema | None:
+    """Return the Arrow schema of a schema of either kind."""
+    return schema.to_arrow() if isinstance(schema, Schema) else schema
+
+
+class _RowDoFn(beam.DoFn):
+    """Calls a function, or the process method of a user's DoFn, on rows."""
+
+    def __init__(self, function: RowFunction | beam.DoFn, faults: str | None) -> None:
+        self._function = function
+        self._faults = faults
+
+    @property
+    def _call(self) -> RowFunction:
+        user = self._function
+        if not isinstance(user, beam.DoFn):
+            return user
+        return lambda row: list(user.process(row) or ())
+
+    def setup(self) -> None:
+        if isinstance(self._function, beam.DoFn):
+            self._function.setup()
+
+    def start_bundle(self) -> None:
+        if isinstance(self._function, beam.DoFn):
+            self._function.start_bundle()
+
+    def finish_bundle(self) -> None:
+        if isinstance(self._function, beam.DoFn) and self._function.finish_bundle() is not None:
+            raise UsageError("a DoFn given to MapRows cannot give rows in finish_bundle")
+
+    def teardown(self) -> None:
+        if isinstance(self._function, beam.DoFn):
+            self._function.teardown()
+
+
+class _MapRows(_RowDoFn):
+    def process(self, batch: Batch, schema: pa.Schema) -> Iterator[Batch]:
+        yield from recorded(self._map, self._faults)((batch, schema))
+
+    def _map(self, task: tuple[Batch, pa.Schema]) -> Iterator[Batch]:
+        batch, schema = task
+        if not batch.data.num_columns:
+            yield batch
+            return
+        mapped = call_on_rows(batch, self._call)
+        yield mapped_batch(batch, mapped, schema)
+
+
+class _InferTypes(_RowDoFn):
+    def process(self, batch: Batch) -> Iterator[tuple[RowTypes, pa.Schema]]:
+        infer = recorded(self._infer, self._faults)
+        yield from infer(batch)
+
+    def _infer(self, batch: Batch) -> Iterator[tuple[RowTypes, pa.Schema]]:
+        mapped = call_on_rows(batch, self._call)
+        yield types_of(mapped.rows), batch.data.schema
+
+
+def _merge_types(
+    found: Iterable[tuple[RowTypes, pa.Schema]],
+) -> Iterator[pa.Schema]:
+    pairs = list(found)
+    types = functools.reduce(lambda one, other: one.merge(other), (t for t, _ in pairs), RowTypes())
+    yield types.to_arrow(pairs[0][1] if pairs else pa.schema([]))
+
+
+@dataclasses.dataclass(eq=False)
+class MapBatches(beam.PTransform):
+    """Call a function from `pyarrow.RecordBatch` to `pyarrow.RecordBatch`.
+
+    Attributes:
+        function: Called on every batch; batches of no rows included, if it can.
+        keeps_rows: True: the function returns one row for each, in order, and rows keep their
+            numbers. False: their place in the dataset follows from their bytes.
+        faults: Directory where an error of the data is recorded for the launcher.
+    """
+
+    function: Callable[[pa.RecordBatch], pa.RecordBatch]
+    keeps_rows: bool = True
+    faults: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
+        """Map every batch."""
+        call = functools.partial(map_batch, self.function, self.keeps_rows)
+        mapped = batches | "MapBatch" >> beam.ParDo(recorded(call, self.faults)).with_output_types(
+            Batch
+        )
+        remember_reader(batches, mapped, self)
+        return mapped
+
+
+def map_batch(
+    function: Callable[[pa.RecordBatch], pa.RecordBatch], keeps_rows: bool, batch: Batch
+) -> Iterator[Batch]:
+    """Yield what `function` makes of a batch; a batch whose function raises becomes rejects.
+
+    Raises:
+        DataError: It returns no record batch, or another number of rows with `keeps_rows`.
+    """
+    if not batch.data.num_columns:
+        yield batch
+        return
+    try:
+        data = function(batch.data)
+    except MemoryError:
+        raise
+    except Exception as error:
+        yield from _rejected_batch(batch, error)
+        return
+    if isinstance(data, pa.Table):
+        data = data.combine_chunks()
+        data = pa.RecordBatch.from_arrays(
+            [c.chunk(0) if c.num_chunks else pa.array([], c.type) for c in data.columns],
+            schema=data.schema,
+        )
+    if not isinstance(data, pa.RecordBatch):
+        raise DataError(f"a batch function returns a RecordBatch, not {type(data).__name__}")
+    if not keeps_rows:
+        yield batch.replace(data=data, origin=None)
+        return
+    if data.num_rows != batch.num_rows:
+        raise DataError(
+            f"a batch function returned {data.num_rows} rows for {batch.num_rows}: "
+            "pass keeps_rows=False"
+        )
+    yield batch.replace(data=data)
+
+
+def _rejected_batch(batch: Batch, error: Exception) -> Iterator[Batch]:
+    """Turn a batch into rejects; one of no rows holds nothing to lose."""
+    unit = "" if batch.origin is None else batch.origin.unit
+    numbers = (
+        np.full(batch.num_rows, -1)
+        if batch.origin is None
+        else batch.origin.row_numbers(batch.num_rows)
+    )
+    message = f"{type(error).__name__}: {error}{line_of(error)}"
+    rejects = tuple(Reject(unit, int(number), "", "map-error", message) for number in numbers)
+    # No columns: what the function would have made of them is not known.
+    yield batch.replace(
+        data=NOTHING, origin=None, rejects=(*batch.rejects, *rejects), rows_read=batch.rows_counted
+    )

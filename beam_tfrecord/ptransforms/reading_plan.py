@@ -1,0 +1,127 @@
+"""Before rows are read inside a pipeline: list, scan, cut and group, infer."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import pyarrow as pa
+
+from beam_tfrecord.jobs.faults import recorded
+from beam_tfrecord.jobs.resume import GROUPS, SCHEMA, Keep, kept, kept_schema, load_groups
+from beam_tfrecord.ptransforms.flow import Gather, Spread, Start
+from beam_tfrecord.ptransforms.grouping import Group, group_units, grown, one_group
+from beam_tfrecord.sources.base import InputFile, Scan, Source
+
+if TYPE_CHECKING:
+    from beam_tfrecord.ptransforms.reading import ReadBatches
+
+# What steps get that wait for a schema that a fault has kept from being found.
+NO_SCHEMA = pa.schema([])
+
+
+def plan_reading(pipeline: beam.Pipeline, reader: ReadBatches) -> tuple[Any, Any]:
+    """Return the groups to read, and the schema of the rows, or a side input that will have it."""
+    source, faults, resume = reader.source, reader.faults, reader.resume
+    known = kept_schema(resume, SCHEMA) if reader.schema is None else reader.schema
+    is_planned = kept(resume, GROUPS) is not None
+    if not is_planned or (known is None and source.infers_from_scans):
+        scans = (
+            pipeline
+            | "ListFiles" >> Start(_Listing(source, reader.files, faults))  # InputFile
+            | "CutFiles" >> beam.ParDo(recorded(source.chunks, faults))  # Chunk
+            | "SpreadChunks" >> Spread()
+            | "ScanChunks" >> beam.ParDo(recorded(_One(source.scan), faults))  # Scan
+        )
+    if is_planned:
+        groups = pipeline | "LoadGroups" >> Start(_Loading(resume, faults))
+    else:
+        plan = Keep(
+            _GroupPlan(source, reader.group_bytes, reader.most_group_bytes, reader.limit),
+            resume,
+            GROUPS,
+        )
+        groups = scans | "GroupUnits" >> Gather(recorded(plan, faults))  # Group
+    if known is not None:
+        return groups, known
+    if source.infers_from_scans:
+        inferred = scans | "InferScans" >> beam.ParDo(recorded(_One(source.infer), faults))
+    else:
+        inferred = (
+            groups
+            | "SpreadInference" >> Spread()
+            | "InferUnits" >> beam.ParDo(recorded(_InferGroup(source), faults))
+        )
+    merge = Keep(_One(source.merge), resume, SCHEMA)
+    merged = inferred | "MergeTypes" >> Gather(recorded(merge, faults, instead=[NO_SCHEMA]))
+    return groups, beam.pvalue.AsSingleton(merged)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Listing:
+    """Yield the files of a source."""
+
+    source: Source
+    files: Sequence[InputFile] | None
+    faults: str | None
+
+    def __call__(self) -> Iterator[Any]:
+        if self.files is not None:
+            yield from self.files
+        else:
+            yield from recorded(_list_files, self.faults)(self.source)
+
+
+def _list_files(source: Source) -> Iterator[Any]:
+    yield from source.files()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Loading:
+    """Yield the groups that an earlier attempt has planned."""
+
+    directory: str | None
+    faults: str | None
+
+    def __call__(self) -> Iterator[Group]:
+        yield from recorded(load_groups, self.faults)(self.directory)
+
+
+@dataclasses.dataclass(frozen=True)
+class _One:
+    """Yield the one result of a function."""
+
+    function: Any
+
+    def __call__(self, value: Any) -> Iterator[Any]:
+        yield self.function(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class _GroupPlan:
+    """Cut all files into units, and join the units to groups."""
+
+    source: Source
+    group_bytes: int
+    most_group_bytes: int | None
+    limit: int | None
+
+    def __call__(self, scans: Sequence[Scan]) -> Iterator[Group]:
+        units = self.source.all_units(scans)
+        group_bytes = grown(units, self.group_bytes, self.most_group_bytes or self.group_bytes)
+        groups = one_group(units) if self.limit else group_units(units, group_bytes)
+        # The largest first: whoever deals them out, the workers end at nearly the same time.
+        yield from sorted(groups, key=lambda group: -group.encoded_bytes)
+
+
+@dataclasses.dataclass(frozen=True)
+class _InferGroup:
+    """Digest the types of every unit of a group."""
+
+    source: Source
+
+    def __call__(self, group: Group) -> Iterator[Any]:
+        for unit in group.units:
+            yield self.source.infer(unit)

@@ -1,0 +1,139 @@
+"""`WriteToTFRecord`: from elements of any kind to a published dataset, inside a pipeline."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+
+import apache_beam as beam
+
+from beam_tfrecord.contract.schema import Schema
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.exchange.pipeline import EXCHANGES
+from beam_tfrecord.jobs.target import Target, check_free, sink_target
+from beam_tfrecord.jobs.write_job import WriteJob, write_batches
+from beam_tfrecord.layout import Layout, parse_compression
+from beam_tfrecord.preprocess.request import fitted_of
+from beam_tfrecord.ptransforms.elements import batches_of
+from beam_tfrecord.rejects import parse_budget
+from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
+from beam_tfrecord.splits import make_splits
+
+
+class WriteToTFRecord(beam.PTransform):
+    """Write elements to a sharded TFRecord dataset, and give the names of its files.
+
+    Takes a bounded PCollection of `Batch`, dict, NamedTuple, `beam.Row`, `tf.train.Example` or
+    bytes (serialized examples, written untouched).
+
+    Args:
+        file_path_prefix: A directory (ends in ``/``, or is one): the dataset's own. Anything else
+            is a file prefix as in Beam, with the manifest beside it as
+            ``<prefix>-manifest.json``.
+        coder: Turns each element into bytes, as in Beam; None: this class encodes.
+        file_name_suffix: After the number in each file name; by default ``.tfrecord`` in a
+            directory, nothing after a prefix.
+        num_shards: Number of shards; 0: as many as `shard_size` asks for.
+        shard_name_template: As in Beam; by default ``-SSSSS-of-NNNNN``.
+        compression_type: ``none``, ``gzip``, or Beam's `CompressionTypes` AUTO (by suffix),
+            UNCOMPRESSED or GZIP.
+        schema: Schema to enforce; None: that of the data.
+        splits: Shares by name, such as ``{"train": .9, "test": .1}``; needs a directory.
+        split_column: Column that names each row's split.
+        group: Columns whose equal values share a split; without it, equal examples do.
+        key: Columns that decide the order.
+        shards: As `num_shards`, or by split: ``{"train": 64, "test": 8}``.
+        shard_size: Bytes of a shard before compression, such as ``"128MB"``.
+        shuffle: False keeps the order of the source.
+        seed: Of the order and of the splits.
+        max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
+        overwrite: Replace a dataset at the target.
+        exchange: ``files`` or ``runner``: how records travel to their shards.
+
+    Raises:
+        UsageError: The arguments do not fit together, or the elements cannot be written.
+    """
+
+    def __init__(
+        self,
+        file_path_prefix: str | os.PathLike[str],
+        coder: beam.coders.Coder | None = None,
+        file_name_suffix: str | None = None,
+        num_shards: int = 0,
+        shard_name_template: str | None = None,
+        compression_type: str = "auto",
+        *,
+        schema: Schema | None = None,
+        splits: Mapping[str, float] | str | None = None,
+        split_column: str | None = None,
+        group: Sequence[str] = (),
+        key: Sequence[str] = (),
+        shards: int | str | Mapping[str, int] | None = None,
+        shard_size: int | str | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        max_rejects: int | str = 0,
+        overwrite: bool = False,
+        exchange: str = "files",
+    ) -> None:
+        super().__init__()
+        target = sink_target(file_path_prefix)
+        if target.prefix is not None and (splits or split_column):
+            raise UsageError(
+                f"splits need a directory: write to '{os.fspath(file_path_prefix)}/' instead"
+            )
+        if exchange not in EXCHANGES:
+            raise UsageError(f"exchange {exchange!r} is not files or runner")
+        compression, suffix = _compression_and_suffix(target, compression_type, file_name_suffix)
+        names = ShardNames(
+            suffix,
+            target.prefix,
+            "-SSSSS-of-NNNNN" if shard_name_template is None else shard_name_template,
+        )
+        if "S" not in names.template and num_shards != 1:
+            raise UsageError(
+                f"shard name template {names.template!r} has no S for the shard's number: "
+                "add one, or pass num_shards=1"
+            )
+        self._coder = coder
+        self._job = WriteJob(
+            target=target,
+            layout=Layout(
+                splits=make_splits(splits, column=split_column, group=group),
+                shards=make_shard_spec(num_shards or shards, shard_size),
+                shuffle=shuffle,
+                key=tuple(key),
+                seed=seed,
+                compression=compression,
+                names=names,
+            ),
+            directory=target.temporary(uuid.uuid4().hex[:12]),
+            schema=schema,
+            budget=parse_budget(max_rejects),
+            overwrite=overwrite,
+            exchange=exchange,
+            job={"runner": "beam"},
+        )
+
+    def expand(self, elements: beam.PCollection) -> beam.PCollection[str]:
+        """Build the chain."""
+        check_free(self._job.target, overwrite=self._job.overwrite)
+        if not elements.is_bounded:
+            raise UsageError("WriteToTFRecord needs a bounded PCollection: a dataset has an end")
+        job = dataclasses.replace(self._job, fitted=fitted_of(elements))
+        return write_batches(batches_of(elements, self._coder, job.schema), job)
+
+
+def _compression_and_suffix(
+    target: Target, compression_type: str | None, suffix: str | None
+) -> tuple[str, str]:
+    auto = (compression_type or "auto").lower() == "auto"
+    if auto:
+        compression = "GZIP" if (suffix or "").endswith(".gz") else ""
+    else:
+        compression = parse_compression(compression_type)
+    if suffix is None:
+        suffix = shard_suffix(compression) if target.prefix is None else ""
+    return compression, suffix

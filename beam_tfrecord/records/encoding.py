@@ -1,0 +1,251 @@
+"""`Encoder`: batches in, framed canonical `tf.train.Example` records out.
+
+A batch goes ``enforce -> lower -> kernel``: its columns are brought to the types of the schema,
+then to the plain columns of the kernel, which writes the bytes. Where the types are equal and
+plain already, the batch goes to the kernel as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from beam_tfrecord import native
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.contract.enforcing import NoConversion, enforce, same_values
+from beam_tfrecord.contract.leaves import schema_leaves
+from beam_tfrecord.contract.lowering import lower, needs_lowering
+from beam_tfrecord.contract.lowering_lists import null_positions
+from beam_tfrecord.contract.observing import Observer
+from beam_tfrecord.contract.schema import Feature, Observed, Schema
+from beam_tfrecord.contract.type_kinds import bare_type
+from beam_tfrecord.errors import SchemaConflict, UsageError
+from beam_tfrecord.records.arena import Arena
+from beam_tfrecord.records.encoding_faults import (
+    Faults,
+    RowReject,
+    kernel_message,
+    null_list_message,
+    value_text,
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EncodedRows:
+    """What encoding one batch added to an arena.
+
+    Attributes:
+        first_record: Number of the first new record in the arena.
+        records: Number of new records.
+        rows: int64 row number within the batch of each new record.
+        rejects: The rows that gave no record, in order.
+        observed: What the encoded rows show, by column.
+    """
+
+    first_record: int
+    records: int
+    rows: npt.NDArray[np.int64]
+    rejects: list[RowReject]
+    observed: dict[str, Observed]
+
+
+class _Plan(NamedTuple):
+    """How to find the features in batches of one Arrow schema."""
+
+    arrow: pa.Schema
+    columns: tuple[int | None, ...]
+    same: tuple[bool, ...]
+    as_is: bool
+
+
+class Encoder:
+    """Encodes batches under one schema.
+
+    Columns are found by name. One that is missing counts as null in every row; one that the schema
+    does not have is left out, unless `strict`.
+
+    Args:
+        schema: The features of the records.
+        strict: Refuse batches with a column, not all null, that `schema` does not have.
+    """
+
+    def __init__(self, schema: Schema, *, strict: bool = False) -> None:
+        self.schema = schema
+        self._strict = strict
+        self._leaves = schema_leaves(schema)
+        self._names = [leaf.name for column in self._leaves for leaf in column]
+        self._owners = [i for i, column in enumerate(self._leaves) for _ in column]
+        self._lowered = tuple(needs_lowering(feature) for feature in schema.features)
+        self._observer = Observer(schema, self._leaves)
+        self._plan: _Plan | None = None
+
+    def encode(self, batch: Batch, arena: Arena) -> EncodedRows:
+        """Append the records of `batch` to `arena`.
+
+        Raises:
+            SchemaConflict: A column has a type that the schema's type has no values in common
+                with, or, if strict, the batch has a column of its own.
+        """
+        data = batch.data
+        plan = self._plan_of(data)
+        faults = Faults(data.num_rows)
+        arrays = [self._column(data, plan, i, faults) for i in range(len(plan.columns))]
+        lowered = data if plan.as_is else self._lower(arrays, faults)
+        arena.reserve(native.encode_bound(lowered), data.num_rows)
+        rows = np.empty(data.num_rows, np.int64)
+        first = arena.records
+        starts = arena.starts[first:]
+        encoded = native.encode(lowered, arena.data, arena.size, starts, rows, faults.skip())
+        arena.size += encoded.size
+        arena.records += encoded.records
+        rows = rows[: encoded.records]
+        for row, column, code in encoded.rejects:
+            self._add_kernel_reject(row, column, code, arrays, faults)
+        kept = None if encoded.records == data.num_rows else rows
+        observed = self._observer.observe(arrays, lowered, encoded.max_relative_error, kept)
+        return EncodedRows(first, encoded.records, rows, faults.in_order(), observed)
+
+    def _plan_of(self, data: pa.RecordBatch) -> _Plan:
+        arrow = data.schema
+        if self._plan is None or not self._plan.arrow.equals(arrow):
+            self._plan = self._make_plan(data)
+        if self._strict:
+            for name in set(arrow.names) - set(self.schema.names):
+                if data.column(name).null_count < data.num_rows:
+                    raise SchemaConflict(
+                        f"column {name!r} is in the data but not in the schema: "
+                        "add it to the schema, or leave it out of the columns read"
+                    )
+        return self._plan
+
+    def _make_plan(self, data: pa.RecordBatch) -> _Plan:
+        arrow, features = data.schema, self.schema.features
+        columns: list[int | None] = []
+        same: list[bool] = []
+        for feature in features:
+            places = arrow.get_all_field_indices(feature.name)
+            if len(places) > 1:
+                raise SchemaConflict(f"two columns are named {feature.name!r}: rename one of them")
+            columns.append(places[0] if places else None)
+            same.append(bool(places) and same_values(arrow.types[places[0]], feature.type))
+        encoded = any(bare_type(arrow.types[i]) != arrow.types[i] for i in columns if i is not None)
+        as_is = (
+            columns == list(range(len(arrow.names)))
+            and all(same)
+            and not encoded
+            and not any(self._lowered)
+        )
+        return _Plan(arrow, tuple(columns), tuple(same), as_is)
+
+    def _column(self, data: pa.RecordBatch, plan: _Plan, index: int, faults: Faults) -> pa.Array:
+        """Return one column in the type of the schema."""
+        feature, place = self.schema.features[index], plan.columns[index]
+        array = pa.nulls(data.num_rows) if place is None else data.column(place)
+        if not feature.nullable and array.null_count:
+            for row in null_positions(array).tolist():
+                faults.add(row, feature.name, "missing-value", _missing_message(feature, place))
+        if plan.same[index]:
+            return array
+        try:
+            enforced, bad_rows = enforce(array, feature.type)
+        except NoConversion:
+            raise SchemaConflict(
+                f"column {feature.name!r} is {array.type} in the data but {feature.type} in the "
+                "schema: change the schema, or convert the column first"
+            ) from None
+        if bad_rows is not None:
+            for row in np.flatnonzero(bad_rows).tolist():
+                value = value_text(array[row])
+                message = (
+                    f"value {value} of column {feature.name!r} does not fit {feature.type}: "
+                    "correct it, or change the type in the schema"
+                )
+                faults.add(row, feature.name, "bad-value", message, value)
+        return enforced
+
+    def _lower(self, arrays: list[pa.Array], faults: Faults) -> pa.RecordBatch:
+        leaves: list[pa.Array] = []
+        for feature, must, array in zip(self.schema.features, self._lowered, arrays, strict=True):
+            # The kernel takes no dictionary: such a column is lowered whatever the schema says.
+            if not must and bare_type(array.type) == array.type:
+                leaves.append(array)
+                continue
+            lowered = lower(array, feature)
+            leaves += lowered.arrays
+            if lowered.null_in_list is not None:
+                for row in np.flatnonzero(lowered.null_in_list).tolist():
+                    code = native.REJECT_CODES[native.NULL_IN_LIST]
+                    value = value_text(array[row])
+                    message = kernel_message(native.NULL_IN_LIST, feature.name, value)
+                    if feature.fill is not None:
+                        message = null_list_message(feature.name)
+                    faults.add(row, feature.name, code, message, value)
+        return pa.RecordBatch.from_arrays(leaves, names=self._names)
+
+    def _add_kernel_reject(
+        self, row: int, leaf: int, code: int, arrays: list[pa.Array], faults: Faults
+    ) -> None:
+        reason = native.REJECT_CODES[code]
+        if leaf == native.WHOLE_ROW:
+            faults.add(row, "", reason, kernel_message(code))
+            return
+        owner = self._owners[leaf]
+        value = value_text(arrays[owner][row])
+        column = self.schema.features[owner].name
+        faults.add(row, column, reason, kernel_message(code, self._names[leaf], value), value)
+
+
+def encode_examples(elements: Iterable[Any], arena: Arena) -> EncodedRows:
+    """Append elements that are examples already to `arena`.
+
+    Args:
+        elements: `tf.train.Example` messages, which are written canonically, or serialized bytes,
+            which are written untouched.
+        arena: Where the records go.
+
+    Raises:
+        UsageError: An element is neither.
+    """
+    payloads = [serialize_example(element) for element in elements]
+    faults = Faults(len(payloads))
+    rows = [row for row, payload in enumerate(payloads) if len(payload) < 2**31]
+    for row, payload in enumerate(payloads):
+        if len(payload) >= 2**31:
+            message = kernel_message(native.TOO_LARGE)
+            faults.add(row, "", native.REJECT_CODES[native.TOO_LARGE], message)
+    array = pa.array([payloads[row] for row in rows], pa.large_binary())
+    arena.reserve(native.frame_bound(array), len(rows))
+    first = arena.records
+    arena.size += native.frame(array, arena.data, arena.size, arena.starts[first:])
+    arena.records += len(rows)
+    return EncodedRows(first, len(rows), np.array(rows, np.int64), faults.in_order(), {})
+
+
+def serialize_example(element: Any) -> bytes:
+    """Return the bytes of a `tf.train.Example`, canonical; bytes stay as they are.
+
+    Raises:
+        UsageError: `element` is neither an Example nor bytes.
+    """
+    if isinstance(element, bytes):
+        return element
+    descriptor = getattr(element, "DESCRIPTOR", None)
+    if getattr(descriptor, "full_name", "") != "tensorflow.Example":
+        raise UsageError(
+            f"an element is of type {type(element).__name__}: "
+            "give tf.train.Example messages or their serialized bytes"
+        )
+    canonical = native.canonicalize(element.SerializeToString())
+    if canonical is None:
+        raise UsageError("a tf.train.Example could not be serialized: build it anew")
+    return canonical
+
+
+def _missing_message(feature: Feature, place: int | None) -> str:
+    what = "is not in the data" if place is None else "has no value"
+    return f"column {feature.name!r} {what}, which the schema requires: make it nullable there"

@@ -1,0 +1,1 @@
+"""What a dataset is, said to people and as code that reads it."""

@@ -1,0 +1,131 @@
+"""Cutting a CSV file at true row ends.
+
+Where a row ends depends on everything before it, so no chunk can be cut by itself. But what a
+chunk does to *each* state of the dialect can be found by itself (`scan_chunk`); joining those
+from the start of the file on (`cut`) tells the true state at every chunk's edge.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from beam_tfrecord.native import csv_reference
+from beam_tfrecord.sources.csv.dialect import Dialect
+from beam_tfrecord.sources.csv.header import Header
+from beam_tfrecord.sources.csv.kernel import count_lines, scan
+
+_ROW_STARTS = (csv_reference.ROW_START, csv_reference.CR)
+
+
+@dataclasses.dataclass(frozen=True)
+class ChunkScan:
+    """What is to be known of a chunk.
+
+    Attributes:
+        start: Where the scanned bytes start: behind a byte order mark in the first chunk.
+        stop: Where they end.
+        passages: What the chunk does to each state.
+        lines_before: Line ends before the first row that starts in the chunk, for each state.
+        lines: Line ends.
+        begins_lf: The first byte is LF.
+        ends_cr: The last byte is CR.
+    """
+
+    start: int
+    stop: int
+    passages: tuple[csv_reference.Passage, ...]
+    lines_before: tuple[int, ...]
+    lines: int
+    begins_lf: bool
+    ends_cr: bool
+
+
+class Piece(NamedTuple):
+    """A byte range that holds whole rows; `line` is the line it starts on, from 1."""
+
+    start: int
+    stop: int
+    rows: int
+    line: int
+
+
+def scan_chunk(data: bytes, start: int, dialect: Dialect) -> ChunkScan:
+    """Scan the bytes `data` that stand at `start` of a file."""
+    passages = scan(data, dialect.settings)
+    firsts = {first: count_lines(data, 0, max(first, 0)) for *_, first in passages}
+    return ChunkScan(
+        start=start,
+        stop=start + len(data),
+        passages=passages,
+        lines_before=tuple(firsts[first] for *_, first in passages),
+        lines=count_lines(data),
+        begins_lf=data[:1] == b"\n",
+        ends_cr=data[-1:] == b"\r",
+    )
+
+
+def join_scans(left: ChunkScan, right: ChunkScan) -> ChunkScan:
+    """Return the scan of two neighbouring pieces of text as one."""
+    if left.start == left.stop:
+        return right
+    # A CRLF across the edge is one line end, but both counted it.
+    twice = int(left.ends_cr and right.begins_lf)
+    passages, lines_before = [], []
+    for (middle, rows, line_ends, first), before in zip(
+        left.passages, left.lines_before, strict=True
+    ):
+        exit_state, more_rows, more_line_ends, later = right.passages[middle]
+        if first < 0 and later >= 0:
+            first = right.start - left.start + later
+            before = left.lines + right.lines_before[middle] - (twice if later else 0)
+        passages.append((exit_state, rows + more_rows, line_ends + more_line_ends, first))
+        lines_before.append(before)
+    return ChunkScan(
+        start=left.start,
+        stop=right.stop,
+        passages=tuple(passages),
+        lines_before=tuple(lines_before),
+        lines=left.lines + right.lines - twice,
+        begins_lf=left.begins_lf,
+        ends_cr=right.ends_cr,
+    )
+
+
+class _Cut(NamedTuple):
+    at: int
+    rows: int
+    lines: int
+
+
+def cut(chunks: Sequence[ChunkScan], header: Header) -> list[Piece]:
+    """Return the pieces of a file, about one a chunk; at least one where it has columns."""
+    keep_blank = len(header.names) == 1
+    first = _Cut(header.stop, header.row_ends if keep_blank else header.row_ends > 0, header.lines)
+    cuts = [first, *(found for found in _cuts(chunks, keep_blank) if found.at > header.stop)]
+    pieces = [
+        Piece(here.at, there.at, there.rows - here.rows, here.lines + 1)
+        for here, there in itertools.pairwise(cuts)
+    ]
+    if not pieces:
+        pieces = [Piece(header.stop, header.stop, 0, header.lines + 1)] if header.names else []
+    # What holds blank lines only is not worth a unit, but a file's columns are.
+    return [piece for piece in pieces if piece.rows] or pieces[:1]
+
+
+def _cuts(chunks: Sequence[ChunkScan], keep_blank: bool) -> Iterator[_Cut]:
+    """Yield a row start of every chunk that has one, and the end of the file."""
+    state, rows, lines, ends_cr = csv_reference.ROW_START, 0, 0, False
+    for chunk in chunks:
+        twice = int(ends_cr and chunk.begins_lf)
+        exit_state, rows_ended, line_ends, first = chunk.passages[state]
+        if first >= 0:
+            before = chunk.lines_before[state] - (twice if first else 0)
+            yield _Cut(chunk.start + first, rows + (state not in _ROW_STARTS), lines + before)
+        rows += line_ends if keep_blank else rows_ended
+        lines += chunk.lines - twice
+        state, ends_cr = exit_state, chunk.ends_cr
+    if chunks:
+        yield _Cut(chunks[-1].stop, rows + (state not in _ROW_STARTS), lines)

@@ -1,0 +1,245 @@
+"""The CSV source: large files are cut inside, types come from all rows, faults are per row.
+
+Values mean the same in every column type and on every path:
+
+* An empty field is null; a quoted ``""`` is the empty text in a column of text, else null.
+* The words `NULL_WORDS` are null unless the column is text; `null_words` are null everywhere.
+* ``true`` and ``false`` in any case are booleans; ``0`` and ``1`` are integers.
+* ``nan``, ``inf`` and ``-inf`` in any case are floats. Quoted numbers are numbers.
+* ``2024-02-29`` is a date; with ``T`` or a space and ``12:30[:15[.25]]`` a time in µs, and with
+  ``Z`` or ``+01:00`` behind it one in UTC. Dates among times are midnights.
+* Text is: what has leading zeros (``007``), an integer beyond int64, an integer beyond 2^53 among
+  floats, a number too large for a double, a time finer than 1 µs, and any other mixture of kinds.
+* Blanks around numbers, booleans and times do not count.
+* Blank lines are no rows, unless the file has one column: there they are null.
+"""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import functools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
+
+import pyarrow as pa
+
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
+from beam_tfrecord.contract.arrow_types import type_from_json
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Scan, Source, Unit
+from beam_tfrecord.sources.csv.cut import ChunkScan, cut, join_scans, scan_chunk
+from beam_tfrecord.sources.csv.dialect import NULL_WORDS, Dialect, codec_name, is_cuttable
+from beam_tfrecord.sources.csv.header import Header, read_header
+from beam_tfrecord.sources.csv.infer import CsvInference, infer_schema
+from beam_tfrecord.sources.csv.read import CsvUnit, Reading, infer_unit, read_unit
+from beam_tfrecord.sources.csv.text import compression_of, is_stream, open_text
+from beam_tfrecord.sources.files import as_paths, list_files
+
+SUFFIXES = (".csv", ".tsv")
+MIN_CHUNK_BYTES = 16
+# Read and scanned at once: small enough to stay in the processor's cache.
+SCAN_BYTES = 2**20
+# What text usually shrinks to, for estimates only.
+_COMPRESSION_RATIO = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class _ScanDetail:
+    header: Header | None  # in the first scan of a file
+    chunk: ChunkScan | None  # where the file can be cut
+
+
+@dataclasses.dataclass(frozen=True)
+class Csv(Source):
+    """CSV files, plain or compressed (``.gz``, ``.bz2``, ``.zst``, ``.lz4``, ``.xz``).
+
+    Attributes:
+        paths: Files, globs or directories.
+        delimiter: Between two fields; one ASCII character.
+        quote: Around a field; None for no quotes.
+        escape: Takes the meaning from the character behind it; None for none.
+        double_quote: Two quotes inside quotes mean one.
+        header: The first row of each file holds the names of the columns.
+        names: Names of the columns, instead of the header's or where there is none.
+        null_words: Words that are null in every column, of text too.
+        encoding: Encoding of the files, by its name in Python.
+        types: Types of columns by name, as Arrow types or their names; others are inferred.
+        columns: Names of the columns to read, in that order; None means all.
+        union: Files may lack columns, which are null there.
+        chunk_bytes: Size of the units that a file is cut into, about.
+    """
+
+    kind: ClassVar[str] = "csv"
+
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+    _: dataclasses.KW_ONLY
+    delimiter: str = ","
+    quote: str | None = '"'
+    escape: str | None = None
+    double_quote: bool = True
+    header: bool = True
+    names: Sequence[str] | None = None
+    null_words: Sequence[str] = ()
+    encoding: str = "utf-8"
+    types: Mapping[str, str | pa.DataType] = dataclasses.field(default_factory=dict)
+    columns: Sequence[str] | None = None
+    union: bool = False
+    chunk_bytes: int = UNIT_BYTES
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "paths", as_paths(self.paths))
+        for option in ("names", "columns", "null_words"):
+            given = getattr(self, option)
+            if isinstance(given, str):
+                raise UsageError(f"{option} {given!r} is one text: pass a list of them")
+            object.__setattr__(self, option, None if given is None else tuple(given))
+        for option in ("names", "columns"):
+            given = getattr(self, option) or ()
+            if doubled := [name for name in given if given.count(name) > 1 or not name]:
+                raise UsageError(f"{option} has {doubled[0]!r} empty or twice: pass distinct names")
+        typed = {
+            name: arrow if isinstance(arrow, pa.DataType) else type_from_json(arrow)
+            for name, arrow in self.types.items()
+        }
+        object.__setattr__(self, "types", typed)
+        if self.chunk_bytes < MIN_CHUNK_BYTES:
+            raise UsageError(f"chunk_bytes is {self.chunk_bytes}: pass {MIN_CHUNK_BYTES} or more")
+        codec_name(self.encoding)
+        Dialect(self.delimiter, self.quote, self.escape, self.double_quote)
+
+    @property
+    def dialect(self) -> Dialect:
+        """How the files are written."""
+        return Dialect(self.delimiter, self.quote, self.escape, self.double_quote)
+
+    @property
+    def reading(self) -> Reading:
+        """How their text is read."""
+        always = tuple(word.encode() for word in self.null_words if word)
+        return Reading(
+            self.dialect, self.encoding, tuple(word.encode() for word in NULL_WORDS), always
+        )
+
+    def files(self) -> Iterator[InputFile]:
+        """Yield the input files in order of their names.
+
+        Raises:
+            UsageError: Nothing is found.
+        """
+        return list_files(as_paths(self.paths), SUFFIXES, remote=True)
+
+    def chunks(self, file: InputFile) -> Iterator[Chunk]:
+        """Yield ranges of `chunk_bytes`, or the whole file where it cannot be cut."""
+        chunk_bytes = self.chunk_bytes * (self.unit_bytes // UNIT_BYTES)
+        step = file.bytes if is_stream(file, self.encoding) else chunk_bytes
+        starts = range(0, max(file.bytes, 1), max(step, 1))
+        for index, start in enumerate(starts):
+            yield Chunk(file, index, start, min(start + step, file.bytes))
+
+    def scan(self, chunk: Chunk) -> Scan:
+        """Look for row ends, and for the names of the columns in the first chunk.
+
+        Raises:
+            DataError: The file cannot be read, or has no good header.
+        """
+        header = self._header(chunk.file) if chunk.index == 0 else None
+        found = None
+        if not is_stream(chunk.file, self.encoding):
+            found = functools.reduce(join_scans, self._scans(chunk))
+        return Scan(chunk, _ScanDetail(header, found))
+
+    def _scans(self, chunk: Chunk) -> Iterator[ChunkScan]:
+        with open_text(chunk.file, self.encoding, chunk.start, chunk.stop) as text:
+            data = text.read(SCAN_BYTES)
+            # Behind a byte order mark, the first field is still at its start.
+            at = 3 if chunk.index == 0 and data.startswith(codecs.BOM_UTF8) else 0
+            yield scan_chunk(data[at:], chunk.start + at, self.dialect)
+            at = chunk.start + len(data)
+            while data := text.read(SCAN_BYTES):
+                yield scan_chunk(data, at, self.dialect)
+                at += len(data)
+
+    def _header(self, file: InputFile) -> Header:
+        with open_text(file, self.encoding, 0, file.bytes) as text:
+            return read_header(
+                text,
+                file,
+                self.dialect,
+                encoding=self.encoding if is_cuttable(self.encoding) else "utf-8",
+                has_header=self.header,
+                names=self.names,
+            )
+
+    def units(self, scans: Sequence[Scan]) -> list[Unit]:
+        """Cut a file into units of whole rows; an empty file has none."""
+        file, header = scans[0].chunk.file, scans[0].detail.header
+        if is_stream(file, self.encoding):
+            return [self._stream_unit(file, header)] if header.names else []
+        pieces = cut([scan.detail.chunk for scan in scans], header)
+        return [
+            Unit(
+                name=file.unit_name(index, len(pieces)),
+                file=file,
+                index=index,
+                start=piece.start,
+                stop=piece.stop,
+                rows=piece.rows,
+                input_bytes=piece.stop - piece.start,
+                encoded_bytes=_encoded_bytes(header, piece.rows, piece.stop - piece.start),
+                detail=CsvUnit(header.names, piece.line),
+            )
+            for index, piece in enumerate(pieces)
+        ]
+
+    def _stream_unit(self, file: InputFile, header: Header) -> Unit:
+        text_bytes = file.bytes * (_COMPRESSION_RATIO if compression_of(file) else 1)
+        return Unit(
+            name=file.name,
+            file=file,
+            index=0,
+            start=header.stop,
+            stop=max(header.stop, file.bytes),
+            rows=None,
+            input_bytes=file.bytes,
+            encoded_bytes=2 * text_bytes,
+            detail=CsvUnit(header.names, header.lines + 1),
+        )
+
+    def infer(self, of: Unit) -> CsvInference:
+        """Digest the types of all values of a unit."""
+        return infer_unit(of, self.reading)
+
+    def merge(self, inferences: Iterable[CsvInference]) -> pa.Schema:
+        """Join digests into one schema; columns of the files' paths come last.
+
+        Raises:
+            SchemaConflict: Files have different columns, or a column is of different types in
+                them so that it would turn to text.
+            UsageError: `types` or `columns` names a column that is not there.
+        """
+        return infer_schema(
+            inferences,
+            types=self.types,
+            columns=self.columns,
+            union=self.union,
+            has_header=self.header,
+        )
+
+    def read(
+        self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
+    ) -> Iterator[Batch]:
+        """Yield the rows of `unit` in order; those that do not fit `schema` as rejects.
+
+        Raises:
+            DataError: The file lacks a column, or cannot be read.
+            UsageError: Text cannot be read as a type of `schema`.
+        """
+        return read_unit(unit, schema, self.reading, batch_rows=batch_rows, union=self.union)
+
+
+def _encoded_bytes(header: Header, rows: int, text_bytes: int) -> int:
+    """Estimate the records' size: framing and per-feature bytes, and values about as in text."""
+    fixed: int = 24 + sum(len(name) + 8 for name in header.names)
+    return rows * fixed + text_bytes

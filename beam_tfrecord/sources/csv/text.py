@@ -1,0 +1,135 @@
+"""Bytes of a CSV file: ranges of plain files, or whole files decompressed and decoded."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import lzma
+import zlib
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.csv.dialect import is_cuttable
+from beam_tfrecord.storage import is_remote, open_read
+
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".xz": "xz"}
+
+
+class Text(Protocol):
+    """What a CSV file is read through."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return about `size` bytes; none only at the end."""
+        ...
+
+
+def compression_of(file: InputFile) -> str | None:
+    """Return how `file` is compressed, by its suffix."""
+    name = file.path.lower()
+    return next((kind for suffix, kind in _COMPRESSIONS.items() if name.endswith(suffix)), None)
+
+
+def is_stream(file: InputFile, encoding: str) -> bool:
+    """Tell whether `file` can be read from its beginning only."""
+    return compression_of(file) is not None or not is_cuttable(encoding)
+
+
+@contextlib.contextmanager
+def open_text(file: InputFile, encoding: str, start: int, stop: int) -> Iterator[Text]:
+    """Open `file` as bytes in an ASCII superset.
+
+    A file that `is_stream` comes decompressed and, where its encoding is not cuttable, as UTF-8,
+    and `start` counts the bytes of that; any other comes as the bytes `start` to `stop`.
+
+    Raises:
+        DataError: The file cannot be read, decompressed or decoded.
+    """
+    with contextlib.ExitStack() as stack:
+        with _told(file, encoding):
+            streams = is_stream(file, encoding)
+            raw = stack.enter_context(_opened(file))
+            text: Text = raw
+            if not streams:
+                raw.seek(start)
+                text = _Range(raw, stop - start)
+            elif not is_cuttable(encoding):
+                text = _Decoded(raw, encoding)
+        guarded = _Guarded(text, file, encoding)
+        if streams:
+            skip_bytes(guarded, start)
+        yield guarded
+
+
+def skip_bytes(text: Text, count: int) -> None:
+    """Read `count` bytes and forget them."""
+    while count > 0:
+        taken = text.read(min(count, 2**20))
+        if not taken:
+            return
+        count -= len(taken)
+
+
+@contextlib.contextmanager
+def _told(file: InputFile, encoding: str) -> Iterator[None]:
+    try:
+        yield
+    except UnicodeError as error:
+        raise DataError(f"{file.name} is not {encoding}: {error}: pass --encoding") from error
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
+        raise DataError(
+            f"cannot read {file.name}: {str(error).lower()}: check that the file is whole"
+        ) from error
+
+
+def _opened(file: InputFile) -> Any:
+    kind = compression_of(file)
+    if is_remote(file.path):
+        raw = open_read(file.path)
+        if kind is None:
+            return raw
+        return lzma.open(raw) if kind == "xz" else pa.input_stream(raw, compression=kind)
+    if kind is None:
+        return open(file.path, "rb")
+    return lzma.open(file.path) if kind == "xz" else pa.input_stream(file.path, compression=kind)
+
+
+class _Range:
+    def __init__(self, file: Any, left: int) -> None:
+        self._file, self._left = file, left
+
+    def read(self, size: int, /) -> bytes:
+        taken: bytes = self._file.read(min(size, self._left))
+        if not taken and self._left > 0:
+            raise EOFError("the file has become shorter since it was listed")
+        self._left -= len(taken)
+        return taken
+
+
+class _Guarded:
+    def __init__(self, text: Text, file: InputFile, encoding: str) -> None:
+        self._text, self._file, self._encoding = text, file, encoding
+
+    def read(self, size: int, /) -> bytes:
+        with _told(self._file, self._encoding):
+            return bytes(self._text.read(size))
+
+
+class _Decoded:
+    def __init__(self, raw: Any, encoding: str) -> None:
+        self._raw = raw
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._kept = b""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most `size` bytes, so that a range can be skipped exactly."""
+        while not self._kept:
+            piece = bytes(self._raw.read(size))
+            self._kept = self._decoder.decode(piece, final=not piece).encode()
+            if not piece:
+                break
+        taken, self._kept = self._kept[:size], self._kept[size:]
+        return taken

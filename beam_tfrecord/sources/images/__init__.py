@@ -1,0 +1,1 @@
+"""Pictures in folders or named by tables: `source` is the source."""

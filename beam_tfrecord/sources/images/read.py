@@ -1,0 +1,203 @@
+"""Reading many small pictures: into one buffer, checked, described and hashed, by some threads."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from beam_tfrecord.images import Fault, Header, describe
+from beam_tfrecord.images.decode import Transform, check_decode, transformed
+from beam_tfrecord.sources.images.files import Files
+
+CHECKS = ("header", "decode", "none")
+PICTURE_FIELDS = {
+    "width": pa.int64(),
+    "height": pa.int64(),
+    "channels": pa.int64(),
+    "format": pa.string(),
+    "orientation": pa.int64(),
+}
+
+# A batch: little enough that one in every thread and some in waiting are no burden.
+BATCH_BYTES = 8 * 2**20
+BATCH_FILES = 256
+# A request takes long and costs the processor little: many at a time, of few files each.
+REMOTE_BATCH_FILES = 32
+REMOTE_THREADS = 32
+# Beside them other groups are read: while some wait for a disk, the others hash and decode.
+THREADS = max(2, min(16, os.cpu_count() or 1))
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How pictures are read.
+
+    Attributes:
+        check: One of `CHECKS`.
+        transform: What becomes of them.
+        max_pixels: Width times height that is let through.
+        max_bytes: Size of a file that is let through.
+        needs_sha256: Hash the files.
+        read: Reads files, given paths and expected sizes.
+        batch_files: Most files of a batch.
+        threads: Batches that are read at a time.
+    """
+
+    check: str
+    transform: Transform
+    max_pixels: int
+    max_bytes: int
+    needs_sha256: bool
+    read: Callable[[Sequence[str], Sequence[int]], Files]
+    batch_files: int = BATCH_FILES
+    threads: int = THREADS
+
+
+@dataclasses.dataclass(frozen=True)
+class Pictures:
+    """Pictures that were read, in columns; shape `[kept]` each.
+
+    Attributes:
+        kept: Index among the wanted ones of each.
+        contents: The bytes to store.
+        headers: What is known of each; None where it could not be told.
+        sha256: Hexadecimal hash of each file; empty where none was wanted.
+        faults: Index among the wanted ones, and what was wrong, of all others.
+    """
+
+    kept: list[int]
+    contents: pa.Array
+    headers: list[Header | None]
+    sha256: list[str]
+    faults: list[tuple[int, Fault]]
+
+    def columns(self) -> dict[str, pa.Array]:
+        """Return the columns that come from the pictures alone."""
+        columns = {
+            name: pa.array([getattr(header, name, None) for header in self.headers], kind)
+            for name, kind in PICTURE_FIELDS.items()
+        }
+        columns["image"] = self.contents
+        if self.sha256 or not self.kept:
+            columns["sha256"] = pa.array(self.sha256, pa.string())
+        return columns
+
+
+def read_pictures(paths: Sequence[str], sizes: Sequence[int], how: Reading) -> Pictures:
+    """Read, check, describe and hash some pictures.
+
+    Args:
+        paths: What opens each.
+        sizes: Expected size of each.
+        how: What is done to them.
+    """
+    is_small = [size <= how.max_bytes for size in sizes]
+    wanted = [index for index, is_so in enumerate(is_small) if is_so]
+    files = how.read(taken(paths, wanted), taken(sizes, wanted))
+    at: list[int] = []
+    kept: list[int] = []
+    headers: list[Header | None] = []
+    hashes: list[str] = []
+    changed: dict[int, bytes] = {}
+    faults = [
+        (index, _too_large(sizes[index], how)) for index, is_so in enumerate(is_small) if not is_so
+    ]
+    for place, index in enumerate(wanted):
+        try:
+            view = _content(files, place, how)
+            header, instead = _checked(view, how)
+        except Fault as fault:
+            faults.append((index, fault))
+            continue
+        if how.needs_sha256:
+            hashes.append(hashlib.sha256(view).hexdigest())
+        if instead is not None:
+            changed[place] = instead
+        at.append(place)
+        kept.append(index)
+        headers.append(header)
+    return Pictures(kept, files.array(at, changed), headers, hashes, faults)
+
+
+def _content(files: Files, place: int, how: Reading) -> memoryview:
+    try:
+        view = files.content(place)
+    except FileNotFoundError:
+        raise Fault("missing", "is missing") from None
+    except OSError as error:
+        raise Fault("unreadable", f"cannot be read ({error.strerror or error})") from error
+    if len(view) > how.max_bytes:
+        raise _too_large(len(view), how)
+    return view
+
+
+def _too_large(size: int, how: Reading) -> Fault:
+    return Fault(
+        "too-large",
+        f"has {size:,} bytes, more than {how.max_bytes:,}: pass --max-bytes to allow it",
+    )
+
+
+def _checked(view: memoryview, how: Reading) -> tuple[Header | None, bytes | None]:
+    """Return the header of a picture as it is stored, and its new bytes where they change."""
+    header: Header | None = None
+    try:
+        header = describe(view, whole=how.check == "header", max_pixels=how.max_pixels)
+    except Fault as fault:
+        is_lasting = fault.code in ("empty", "too-large") or how.check == "header"
+        if is_lasting or (how.check == "none" and not how.transform.is_none):
+            raise
+    changes = header is not None and not how.transform.is_none and how.transform.changes(header)
+    if how.check == "decode" and not changes:
+        # Pillow is the judge here: it forgives some faults of headers, and finds others.
+        decoded = check_decode(view, max_pixels=how.max_pixels)
+        header = header or decoded
+        changes = not how.transform.is_none and how.transform.changes(header)
+    if header is None or not changes:
+        return header, None
+    changed, header = transformed(view, header, how.transform, max_pixels=how.max_pixels)
+    return header, changed
+
+
+def cut_by_bytes(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of at most `most` files and about `BATCH_BYTES`."""
+    start, held = 0, 0
+    for index, size in enumerate(sizes):
+        if index > start and (index - start == most or held + size > BATCH_BYTES):
+            yield start, index
+            start, held = index, 0
+        held += size
+    if start < len(sizes):
+        yield start, len(sizes)
+
+
+def in_order(
+    function: Callable[[_Task], _Result], tasks: Iterable[_Task], *, threads: int
+) -> Iterator[_Result]:
+    """Yield what `function` makes of every task, in order, while threads work ahead."""
+    waiting: collections.deque[Future[_Result]] = collections.deque()
+    pool = ThreadPoolExecutor(threads, "pictures")
+    try:
+        for task in tasks:
+            waiting.append(pool.submit(function, task))
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def taken(values: Sequence[Any], kept: Sequence[int]) -> list[Any]:
+    """Return the values at `kept`."""
+    return [values[index] for index in kept]

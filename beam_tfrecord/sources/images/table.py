@@ -1,0 +1,290 @@
+"""Pictures named by a table: its rows tell path and class, and its further columns come along."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.contract.labels import labels_of
+from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.images import Fault
+from beam_tfrecord.sources.base import UNIT_BYTES, InputFile, Scan, Source, Unit
+from beam_tfrecord.sources.csv import source as csv
+from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.files import as_paths, has_suffix
+from beam_tfrecord.sources.images.folders import Found
+from beam_tfrecord.sources.images.labels import Labels, given_classes, is_text
+from beam_tfrecord.sources.images.read import (
+    PICTURE_FIELDS,
+    Reading,
+    cut_by_bytes,
+    in_order,
+    read_pictures,
+    taken,
+)
+from beam_tfrecord.sources.parquet import source as parquet
+from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.storage import is_remote
+
+if TYPE_CHECKING:
+    from beam_tfrecord.sources.images.source import Images
+
+# Little text names many bytes of pictures: this is some thousand paths.
+TABLE_CHUNK_BYTES = 2**17
+
+_OF_PICTURES = frozenset({"image", "label_name", "sha256", *PICTURE_FIELDS})
+
+
+class TableUnit(NamedTuple):
+    """A piece of a table: the unit of its own source, and its scan where that tells the types."""
+
+    unit: Unit
+    scan: Scan | None
+
+
+class TableFound(NamedTuple):
+    """What one piece of a table tells: its source's own inference, and the classes in it."""
+
+    inference: Any
+    classes: frozenset[str]
+
+
+def is_table(path: str) -> bool:
+    """Tell whether a path is that of a table of paths."""
+    return has_suffix(path, (*csv.SUFFIXES, *parquet.SUFFIXES))
+
+
+def table_of(source: Images) -> Source:
+    """Return the source that reads the table."""
+    paths = as_paths(source.paths)
+    columns = None
+    if source.columns is not None:
+        further = [name for name in source.columns if name not in _OF_PICTURES]
+        labels = {"label", "label_name"}.intersection(source.columns)
+        wanted = [path_column(source)] if _needs_paths(source) else []
+        wanted += [source.label_column] if labels else []
+        wanted += [name for name in further if name not in ("label", "path")]
+        columns = tuple(dict.fromkeys(wanted))
+    if not _is_csv(paths):
+        return Parquet(paths, columns=columns, union=source.union)
+    delimiter = "\t" if all(has_suffix(path, (".tsv",)) for path in paths) else ","
+    # A path is text, even where all of them look like numbers.
+    types = {path_column(source): pa.string()} if _needs_paths(source) else {}
+    return Csv(
+        paths,
+        delimiter=delimiter,
+        columns=columns,
+        union=source.union,
+        types=types,
+        chunk_bytes=TABLE_CHUNK_BYTES,
+    )
+
+
+def path_column(source: Images) -> str:
+    """Return the name of the column that holds the paths."""
+    return source.path_column or "path"
+
+
+def _is_csv(paths: Sequence[str]) -> bool:
+    """Tell CSV from Parquet: by the suffixes, or by what a directory holds."""
+    if all(is_table(path) for path in paths):
+        return all(has_suffix(path, csv.SUFFIXES) for path in paths)
+    from beam_tfrecord.inputs import detect_kind
+
+    return detect_kind(paths) == Csv.kind
+
+
+def _needs_paths(source: Images) -> bool:
+    named = {*_OF_PICTURES - {"label_name"}, "path"}
+    return source.columns is None or not named.isdisjoint(source.columns)
+
+
+def files(source: Images) -> Iterator[InputFile]:
+    """Yield the tables; the names of the classes, where they are given, are part of them."""
+    classes = given_classes(source.labels)
+    for file in table_of(source).files():
+        digest = "" if classes is None else "\n".join(classes)
+        yield dataclasses.replace(file, digest=digest)
+
+
+def units(source: Images, scans: Sequence[Scan]) -> list[Unit]:
+    """Cut a table; every unit counts as a full one, for what its pictures weigh is not known."""
+    table = table_of(source)
+    return [
+        dataclasses.replace(
+            unit,
+            detail=TableUnit(unit, scans[0] if table.infers_from_scans else None),
+            encoded_bytes=UNIT_BYTES,
+        )
+        for unit in table.units(scans)
+    ]
+
+
+def infer(source: Images, unit: Unit) -> TableFound:
+    """Digest the types of a unit, and the names of the classes in it."""
+    table = table_of(source)
+    inner: TableUnit = unit.detail
+    piece = inner.scan if table.infers_from_scans else inner.unit
+    inference = table.infer(piece)
+    schema = table.merge([inference])
+    name = source.label_column
+    if source.labels is not None or name not in schema.names:
+        return TableFound(inference, frozenset())
+    if table.infers_from_scans and not is_text(schema.field(name).type):
+        return TableFound(inference, frozenset())
+    # Whole numbers in this piece of a CSV file may be among names in the next.
+    only = pa.schema([pa.field(name, pa.string())])
+    names: set[str] = set()
+    for batch in table.read(inner.unit, only):
+        names.update(pc.unique(batch.data.column(0)).drop_null().to_pylist())
+    return TableFound(inference, frozenset(names))
+
+
+def _names_classes(source: Images, schema: pa.Schema) -> bool:
+    return source.label_column in schema.names and source.labels is None
+
+
+def merge(source: Images, found: Iterable[TableFound]) -> Found:
+    """Join what all pieces tell.
+
+    Raises:
+        SchemaConflict: The column of classes holds neither names nor whole numbers.
+    """
+    pieces = list(found)
+    schema = table_of(source).merge([piece.inference for piece in pieces])
+    special = {path_column(source), source.label_column}
+    further = tuple(field for field in schema if field.name not in special)
+    if source.label_column not in schema.names:
+        return Found(further=further)
+    kind = schema.field(source.label_column).type
+    given = given_classes(source.labels)
+    label = pa.field("label", pa.int64())
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return Found(label, given or (), given is not None, further=further)
+    if not is_text(kind):
+        raise SchemaConflict(
+            f"column {source.label_column!r} is {kind}, which is no class: name one of text or of "
+            "whole numbers with --label-column"
+        )
+    classes = given or tuple(sorted(set().union(*(piece.classes for piece in pieces))))
+    return Found(label, classes, True, further=further)
+
+
+class _Task(NamedTuple):
+    """Rows of a table, the path of each, and the size of its file."""
+
+    batch: Batch
+    paths: list[str | None]
+    sizes: list[int]
+
+
+def read(source: Images, unit: Unit, schema: pa.Schema, *, batch_rows: int) -> Iterator[Batch]:
+    """Yield the rows of a unit with their pictures."""
+    table = table_of(source)
+    inner: TableUnit = unit.detail
+    inner_schema = _inner_schema(source, table, inner, schema)
+    base = source.base or os.path.dirname(unit.file.path)
+    how = source.reading(is_remote=is_remote(base))
+    # How large a remote file is shows only when it is read: one a batch, many at a time.
+    most = 1 if is_remote(base) else min(batch_rows, how.batch_files)
+    batches = table.read(inner.unit, inner_schema, batch_rows=most)
+    if not _needs_paths(source):
+        return (_without_pictures(batch, schema) for batch in batches)
+    tasks = _tasks(batches, path_column(source), base, most)
+    return in_order(
+        functools.partial(_batch, source, unit, schema, how), tasks, threads=how.threads
+    )
+
+
+def _inner_schema(source: Images, table: Source, inner: TableUnit, schema: pa.Schema) -> pa.Schema:
+    """Return the schema that the table is read with: what the rows need of it, in their types."""
+    own = table.merge([table.infer(inner.scan if table.infers_from_scans else inner.unit)])
+    further = [field for field in schema if field.name not in _OF_PICTURES - {"label_name"}]
+    fields = [field for field in further if field.name not in ("path", "label", "label_name")]
+    if _needs_paths(source):
+        fields.append(pa.field(path_column(source), pa.string()))
+    if {"label", "label_name"}.intersection(schema.names):
+        fields.append(pa.field(source.label_column, _label_type(source, own, schema)))
+    return pa.schema(fields)
+
+
+def _label_type(source: Images, own: pa.Schema, schema: pa.Schema) -> pa.DataType:
+    """Return text where the classes have names, as the merged schema says, else int64."""
+    if "label_name" in schema.names and source.labels is None:
+        return pa.string()
+    if "label" in schema.names and labels_of(schema.field("label")) and source.labels is None:
+        return pa.string()
+    kind = own.field(source.label_column).type if source.label_column in own.names else pa.int64()
+    return pa.string() if is_text(kind) else pa.int64()
+
+
+def _without_pictures(batch: Batch, schema: pa.Schema) -> Batch:
+    data = batch.data
+    return batch.replace(
+        data=pa.RecordBatch.from_arrays([data.column(name) for name in schema.names], schema=schema)
+    )
+
+
+def _tasks(batches: Iterable[Batch], column: str, base: str, most: int) -> Iterator[_Task]:
+    for batch in batches:
+        named = batch.data.column(column).to_pylist()
+        paths = [None if name is None else os.path.join(base, name) for name in named]
+        sizes = [_size_of(path) for path in paths]
+        for start, stop in cut_by_bytes(sizes, most):
+            yield _Task(batch.slice(start, stop), paths[start:stop], sizes[start:stop])
+        if not paths:
+            yield _Task(batch, [], [])
+
+
+def _size_of(path: str | None) -> int:
+    try:
+        return os.stat(path).st_size if path is not None else 0
+    except (OSError, ValueError):
+        return 0
+
+
+def _batch(source: Images, unit: Unit, schema: pa.Schema, how: Reading, task: _Task) -> Batch:
+    batch = task.batch
+    names = [name or "a row" for name in batch.data.column(path_column(source)).to_pylist()]
+    labels = Labels.of(batch.data, source.label_column, schema)
+    faults: dict[int, Fault] = {}
+    wanted: list[int] = []
+    for index, path in enumerate(task.paths):
+        fault = labels.fault(index)
+        if path is None or "\0" in path:
+            fault = Fault("missing", "has no path")
+        if fault:
+            faults[index] = fault
+        else:
+            wanted.append(index)
+    paths = [path for path in taken(task.paths, wanted) if path is not None]
+    pictures = read_pictures(paths, taken(task.sizes, wanted), how)
+    faults |= {wanted[index]: fault for index, fault in pictures.faults}
+    kept = np.array(taken(wanted, pictures.kept), np.int64)
+    left = batch.take(kept)
+    columns = {field.name: left.data.column(field.name) for field in left.data.schema}
+    columns["path"] = pa.array(taken(names, kept.tolist()), pa.string())
+    columns |= pictures.columns() | labels.columns(kept.tolist())
+    missing = [name for name in schema.names if name not in columns]
+    if missing:
+        raise DataError(f"column {missing[0]!r} of the schema is not in {unit.file.name}")
+    data = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+    assert batch.origin is not None
+    numbers = batch.origin.row_numbers(batch.num_rows)
+    rejects = [
+        Reject(
+            unit.name, int(numbers[i]), "image", fault.code, f"{names[i]} {fault.reason}", names[i]
+        )
+        for i, fault in sorted(faults.items())
+    ]
+    if not rejects:
+        left = batch
+    return left.replace(data=data, rejects=(*batch.rejects, *rejects))

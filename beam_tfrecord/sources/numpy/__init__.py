@@ -1,0 +1,1 @@
+"""NumPy arrays in files or in memory: `arrays` is the source."""

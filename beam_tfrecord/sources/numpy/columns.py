@@ -1,0 +1,251 @@
+"""Columns of stored arrays: their names, their Arrow types, and their values.
+
+A row that is one value of a type that Arrow and an Example have is that value; any other is a
+tensor. What the Arrow type does not say, so that arrays come back as they were, stands in the
+metadata of its field: the dtype, and how it is stored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from beam_tfrecord.contract.field_notes import noted_field
+from beam_tfrecord.contract.tensors import (
+    Array,
+    OpenShape,
+    TensorType,
+    dtype_name,
+    is_small_float,
+    little_endian,
+    refusal_of,
+    tensor_block,
+)
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.numpy.files import StoredArray
+
+# The units of NumPy's times that Arrow has as well.
+_UNITS = ("s", "ms", "us", "ns")
+_LAST_CHARACTER = 0x10FFFF
+_PLAIN = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float16")
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """One column that stored arrays give.
+
+    Attributes:
+        name: Its name.
+        array: Name of the array it lies in.
+        fields: The way to it through structured dtypes, outermost first.
+        dtype: Of its values, little-endian.
+        shape: Of one row; in a schema of many files it may be open.
+        is_swapped: True where the file has big-endian values.
+    """
+
+    name: str
+    array: str
+    fields: tuple[str, ...]
+    dtype: np.dtype[Any]
+    shape: OpenShape
+    is_swapped: bool = False
+
+    def of_block(self, block: Array) -> Array:
+        """Return the values of this column in rows of its array."""
+        for field in self.fields:
+            block = block[field]
+        # Raw bytes that were given a type have it only here.
+        return block.view(self.dtype) if block.dtype.kind == "V" else block
+
+
+def columns_of(
+    arrays: Sequence[StoredArray],
+    file: InputFile,
+    *,
+    types: Mapping[str, np.dtype[Any]],
+    as_row: bool,
+    wanted: Sequence[str] | None = None,
+) -> tuple[Column, ...]:
+    """Return the columns of the arrays of a file, in order.
+
+    Args:
+        arrays: What the file holds.
+        file: Names it in errors.
+        types: Dtypes of columns of raw bytes, by name.
+        as_row: A whole array is one row; else its first axis counts the rows.
+        wanted: Names of the columns to keep; None means all.
+
+    Raises:
+        UsageError: A type is given for an array that has one, or of another size.
+        DataError: Values cannot be stored, or two columns have one name.
+    """
+    columns: list[Column] = []
+    for array in arrays:
+        shape = array.shape if as_row else array.shape[1:]
+        columns += _flattened(array.dtype, array, (), shape)
+    if wanted is not None:
+        columns = [column for column in columns if column.name in wanted]
+    columns = [_typed(column, types.get(column.name), file) for column in columns]
+    for column in columns:
+        if refusal := refusal_of(column.dtype):
+            raise DataError(f"array {column.name!r} of {file.name} holds {refusal}")
+    names = [column.name for column in columns]
+    if doubled := {name for name in names if names.count(name) > 1}:
+        raise DataError(
+            f"{file.name} gives two columns named {min(doubled)!r}: rename an array or a field"
+        )
+    return tuple(columns)
+
+
+def _flattened(
+    dtype: np.dtype[Any],
+    array: StoredArray,
+    fields: tuple[str, ...],
+    shape: tuple[int, ...],
+) -> Iterator[Column]:
+    """Yield the columns of a dtype: one, or those of its fields."""
+    if dtype.subdtype is not None:
+        dtype, inner = dtype.subdtype
+        yield from _flattened(dtype, array, fields, (*shape, *inner))
+    elif dtype.names is not None:
+        for name in dtype.names:
+            yield from _flattened(dtype[name], array, (*fields, name), shape)
+    else:
+        # The one array of an .npy file has no name of its own, so its fields stand for themselves.
+        way = fields if array.is_alone and fields else (array.name, *fields)
+        is_swapped = dtype.str[0] == ">"
+        yield Column("/".join(way), array.name, fields, little_endian(dtype), shape, is_swapped)
+
+
+def _typed(column: Column, dtype: np.dtype[Any] | None, file: InputFile) -> Column:
+    """Give raw bytes the type that was asked for."""
+    if dtype is None:
+        return column
+    if column.dtype.kind != "V" or column.dtype.itemsize != dtype.itemsize:
+        raise UsageError(
+            f"array {column.name!r} of {file.name} has values of {column.dtype.str}, which "
+            f"--types cannot make {dtype_name(dtype)}: it types raw bytes of the same size"
+        )
+    return dataclasses.replace(column, dtype=dtype)
+
+
+def field_of(column: Column, *, store: str) -> pa.Field:
+    """Return the Arrow field of a column.
+
+    Args:
+        column: The column, over all files.
+        store: ``bytes``: exactly, as bytes where an Example has no such type. ``values``: numbers
+            as lists of int64 or float32.
+    """
+    dtype, shape = column.dtype, column.shape
+    arrow = _scalar_type(dtype, store) if shape == () else None
+    if arrow is None:
+        arrow = TensorType(dtype, shape)
+        as_values = store == "values" and arrow.is_number
+        return noted_field(column.name, arrow, store="values" if as_values else "auto")
+    if pa.types.is_float64(arrow):
+        return noted_field(column.name, arrow, store="auto" if store == "values" else "bytes")
+    name = dtype_name(dtype) if _says_less(arrow, dtype) else None
+    return noted_field(column.name, arrow, dtype=name)
+
+
+def _scalar_type(dtype: np.dtype[Any], store: str) -> pa.DataType | None:
+    """Return the Arrow type of single values; None where only bytes hold them exactly."""
+    if dtype.kind == "U":
+        return pa.string()
+    if dtype.kind == "S":
+        return pa.binary()
+    if dtype.kind in "Mm":
+        unit, step = np.datetime_data(dtype)
+        if unit not in _UNITS or step != 1:
+            return pa.int64()
+        return pa.timestamp(unit) if dtype.kind == "M" else pa.duration(unit)
+    if dtype.name in (*_PLAIN, "float32", "float64") or (dtype.name, store) == ("uint64", "values"):
+        return pa.from_numpy_dtype(dtype)
+    return pa.float32() if is_small_float(dtype) and store == "values" else None
+
+
+def _says_less(arrow: pa.DataType, dtype: np.dtype[Any]) -> bool:
+    """Tell whether an Arrow type is not enough to know the dtype."""
+    if dtype.kind in "SU":
+        return True
+    if dtype.kind in "Mm":
+        return bool(pa.types.is_int64(arrow))
+    return is_small_float(dtype)
+
+
+def plain_fields(column: Column) -> list[pa.Field]:
+    """Return the fields of ``--layout plain``: the bytes and the shape of each row's array."""
+    rank = -1 if column.shape is None else len(column.shape)
+    shape = pa.list_(pa.int64(), rank) if rank > 0 else pa.list_(pa.int64())
+    return [pa.field("shape", shape), pa.field("data", pa.large_binary())]
+
+
+def plain_arrays(values: Array, dtype: npt.DTypeLike) -> dict[str, pa.Array]:
+    """Return the columns of ``--layout plain`` of a block, shape ``[rows, …]``."""
+    tensor = tensor_block(values, TensorType(dtype, None)).storage
+    return {"shape": tensor.field("shape"), "data": tensor.field("data")}
+
+
+def arrow_array(values: Array, field: pa.Field) -> pa.Array:
+    """Return rows of a column, shape ``[rows, …]``, in the type of its field.
+
+    Raises:
+        ValueError: Text is no Unicode.
+    """
+    arrow = field.type
+    if isinstance(arrow, TensorType):
+        return tensor_block(values, arrow)
+    values = np.require(values, little_endian(values.dtype), ["C", "A"])
+    if values.dtype.kind in "SU":
+        return _text_array(values, arrow)
+    if values.dtype.kind in "Mm":
+        missing = np.isnat(values)
+        stored = pa.array(values.view(np.int64), mask=missing if missing.any() else None)
+        return stored.view(arrow)
+    if is_small_float(values.dtype):
+        values = values.astype(np.float32)
+    return pa.array(values)
+
+
+def _text_array(values: Array, arrow: pa.DataType) -> pa.Array:
+    """Return text or bytes of a fixed width without the zeros that fill them up.
+
+    Arrow's own conversion ends at the first zero, of which there may be some inside.
+    """
+    if values.dtype.kind == "U":
+        if _is_plain_text(values):
+            return pa.array(values, pa.string())
+        # The encoder names the rows whose text is no Unicode.
+        found = [text.encode("utf-8", "surrogatepass") for text in values.tolist()]
+        return pa.array(found, pa.binary()).cast(arrow, safe=False)
+    width = values.dtype.itemsize
+    data = values.view(np.uint8).reshape(len(values), width)
+    filled = data[:, ::-1] != 0
+    ends = np.where(filled.any(axis=1), width - filled.argmax(axis=1), 0) if width else 0
+    lengths = np.broadcast_to(ends, len(values)).astype(np.int64)
+    kept = data[np.arange(width) < lengths[:, None]]
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(kept)]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
+
+
+def _is_plain_text(values: Array) -> bool:
+    """Tell whether text has neither zeros inside nor surrogates.
+
+    Raises:
+        ValueError: It has characters beyond those of Unicode.
+    """
+    if not values.size or not values.dtype.itemsize:
+        return True
+    codes = values.view(np.uint32).reshape(len(values), -1)
+    if codes.max() > _LAST_CHARACTER:
+        raise ValueError("text with characters beyond those of Unicode")
+    is_inside_zero = (codes[:, :-1] == 0) & (codes[:, 1:] != 0)
+    return not (is_inside_zero.any() or ((codes >= 0xD800) & (codes <= 0xDFFF)).any())

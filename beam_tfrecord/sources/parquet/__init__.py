@@ -1,0 +1,1 @@
+"""Parquet files, and datasets staged in them: `source` is the source."""

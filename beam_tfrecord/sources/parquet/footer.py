@@ -1,0 +1,196 @@
+"""What the footer of a Parquet file says: types, nulls, and the sizes of its row groups."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from beam_tfrecord.sources.parquet.types import plain_field
+from beam_tfrecord.staging.types import staged_schema_of
+
+# Framing (16), and tags and lengths of an Example and of one of its features.
+_RECORD_BYTES = 16
+_FEATURE_BYTES = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class RowGroup:
+    """The size of a row group, over the columns that are read.
+
+    Attributes:
+        rows: Number of rows.
+        compressed_bytes: Bytes in the file.
+        uncompressed_bytes: Bytes of its pages once decompressed.
+        encoded_bytes: Estimate of the size of its records.
+    """
+
+    rows: int
+    compressed_bytes: int
+    uncompressed_bytes: int
+    encoded_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Footer:
+    """The footer of one file.
+
+    Attributes:
+        schema: The columns that are read; a field is not nullable where its column has no null.
+        names: Names of all columns of the file.
+        row_groups: Sizes of the row groups.
+    """
+
+    schema: pa.Schema
+    names: tuple[str, ...]
+    row_groups: tuple[RowGroup, ...]
+
+
+def never_null(footer: Footer, name: str) -> bool:
+    """Tell whether the column `name` is known to hold no null in a file."""
+    return not footer.schema.field(name).nullable
+
+
+def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Footer:
+    """Digest the footer of an open file.
+
+    Args:
+        parquet: The file.
+        columns: Names of the columns that are read; None means all.
+    """
+    inside = parquet.schema_arrow
+    # Files of a stage hold what Parquet can hold of the types that they stand for.
+    told = staged_schema_of(inside) or pa.schema([plain_field(field) for field in inside])
+    fields = [f for f in told if columns is None or f.name in columns]
+    leaves = _leaves_by_column(parquet)
+    groups = [parquet.metadata.row_group(index) for index in range(parquet.num_row_groups)]
+    wanted = {field.name: leaves[field.name] for field in fields}
+    schema = pa.schema(
+        [
+            field.with_nullable(
+                pa.types.is_null(field.type)
+                or (field.nullable and not _has_no_null(parquet, groups, wanted[field.name]))
+            )
+            for field in fields
+        ]
+    )
+    names = tuple(parquet.schema_arrow.names)
+    return Footer(schema, names, tuple(_row_group(group, wanted) for group in groups))
+
+
+def _leaves_by_column(parquet: pq.ParquetFile) -> dict[str, list[int]]:
+    """Return the numbers of the Parquet leaf columns of every column of the rows.
+
+    Leaves come in the order of the columns, so counting those of each type needs no look at
+    their paths, in which a dot may be part of a name.
+    """
+    leaves = {}
+    first = 0
+    for field in parquet.schema_arrow:
+        count = _leaf_count(field.type)
+        leaves[field.name] = list(range(first, first + count))
+        first += count
+    return leaves
+
+
+def _leaf_count(arrow: pa.DataType) -> int:
+    if isinstance(arrow, pa.BaseExtensionType):
+        return _leaf_count(arrow.storage_type)
+    # A dictionary is nested for Arrow only, and has no children.
+    if not arrow.num_fields:
+        return 1
+    return sum(_leaf_count(arrow.field(index).type) for index in range(arrow.num_fields))
+
+
+def _has_no_null(
+    parquet: pq.ParquetFile, groups: Sequence[pq.RowGroupMetaData], leaves: Sequence[int]
+) -> bool:
+    """Tell whether statistics prove a column to hold no null.
+
+    A null struct is a null in each of its leaves, so that one leaf without nulls is proof. Leaves
+    inside lists are no witness: writers differ in what they count there.
+    """
+    return any(
+        parquet.schema.column(leaf).max_repetition_level == 0
+        and all(
+            (statistics := group.column(leaf).statistics) is not None
+            and statistics.has_null_count
+            and statistics.null_count == 0
+            for group in groups
+            if group.num_rows
+        )
+        for leaf in leaves
+    )
+
+
+def _row_group(group: pq.RowGroupMetaData, wanted: dict[str, list[int]]) -> RowGroup:
+    columns = [group.column(leaf) for leaves in wanted.values() for leaf in leaves]
+    per_row = _RECORD_BYTES + sum(
+        len(leaves) * (len(name.encode()) + _FEATURE_BYTES) for name, leaves in wanted.items()
+    )
+    return RowGroup(
+        rows=group.num_rows,
+        compressed_bytes=sum(column.total_compressed_size for column in columns),
+        uncompressed_bytes=sum(column.total_uncompressed_size for column in columns),
+        encoded_bytes=group.num_rows * per_row + sum(map(_value_bytes, columns)),
+    )
+
+
+def _value_bytes(column: pq.ColumnChunkMetaData) -> int:
+    """Estimate the bytes of the values of a column chunk in Examples."""
+    count: int = column.num_values
+    match column.physical_type:
+        case "BOOLEAN":
+            return count
+        case "FLOAT" | "DOUBLE":
+            return 4 * count
+        case "INT32" | "INT64":
+            return count * _varint_bytes(column.statistics)
+        case _:
+            # Where a dictionary holds each value once, the pages say little about their length.
+            return max(int(column.total_uncompressed_size), 8 * count)
+
+
+def _varint_bytes(statistics: pq.Statistics | None) -> int:
+    """Return the bytes of the longest varint; a negative one always takes 10."""
+    high = statistics.max_raw if statistics is not None and statistics.has_min_max else 2**31
+    if not isinstance(high, int):
+        return 5
+    if statistics is not None and statistics.has_min_max and statistics.min_raw < 0:
+        return 10 if high < 0 else max(5, -(-high.bit_length() // 7))
+    return max(1, -(-high.bit_length() // 7))
+
+
+def row_groups_of(groups: Sequence[RowGroup], unit_bytes: int) -> list[tuple[int, int]]:
+    """Cut row groups into ranges of at most `unit_bytes`, unless one alone is larger.
+
+    There are as few ranges as that allows, and they are as even as whole row groups allow:
+    runners that deal tasks out beforehand would else give one worker all the large ones.
+
+    Returns:
+        Ranges (start, stop) that cover all row groups; one empty range where there are none.
+    """
+    sizes = [group.uncompressed_bytes for group in groups]
+    fewest = len(_spans(sizes, unit_bytes))
+    even = sum(sizes) // fewest
+    for step in range(_EVEN_STEPS):
+        spans = _spans(sizes, even + (unit_bytes - even) * step // _EVEN_STEPS)
+        if len(spans) == fewest:
+            return spans
+    return _spans(sizes, unit_bytes)
+
+
+_EVEN_STEPS = 16
+
+
+def _spans(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
+    spans = []
+    start = total = 0
+    for index, size in enumerate(sizes):
+        if index > start and total + size > most:
+            spans.append((start, index))
+            start, total = index, 0
+        total += size
+    return [*spans, (start, len(sizes))]

@@ -1,0 +1,261 @@
+"""The Parquet source: units are runs of row groups, and the types come from the footers."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
+from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
+from beam_tfrecord.sources.files import as_paths
+from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
+from beam_tfrecord.sources.parquet.footer import Footer, footer_of, never_null, row_groups_of
+from beam_tfrecord.sources.parquet.open import changed, opened, record_batches
+from beam_tfrecord.sources.parquet.stage import footer_of_none, list_staged, stands_for_none
+from beam_tfrecord.sources.parquet.types import can_cast, cast_exactly, join_types
+
+SUFFIXES = (".parquet", ".pq")
+
+_SHOWN_CHARACTERS = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Parquet(Source):
+    """Parquet files.
+
+    Attributes:
+        paths: Files, directories and globs.
+        columns: Names of the columns to read, in order; None means all.
+        union: Let a file lack columns that others have: they are null there.
+        settled: Types of columns of which files have types that no type holds exactly; what does
+            not fit them exactly is rejected.
+    """
+
+    kind: ClassVar[str] = "parquet"
+    infers_from_scans: ClassVar[bool] = True
+
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+    _: dataclasses.KW_ONLY
+    columns: Sequence[str] | None = None
+    union: bool = False
+    settled: pa.Schema | None = dataclasses.field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "paths", as_paths(self.paths))
+        if self.columns is None:
+            return
+        if isinstance(self.columns, str):
+            raise UsageError(f"columns {self.columns!r} is one text: pass a list of them")
+        columns = tuple(self.columns)
+        if doubled := _doubled(columns):
+            raise UsageError(f"column {doubled!r} is asked for twice: correct --columns")
+        object.__setattr__(self, "columns", columns)
+
+    def files(self) -> Iterator[InputFile]:
+        """Yield the input files in order of their names; those of a stage by its manifest.
+
+        Raises:
+            UsageError: Nothing is found, or a file cannot be opened.
+        """
+        return list_staged(as_paths(self.paths), SUFFIXES)
+
+    def chunks(self, file: InputFile) -> Iterator[Chunk]:
+        """Yield one chunk, the whole file: only its footer is read."""
+        yield Chunk(file, 0, 0, file.bytes)
+
+    def scan(self, chunk: Chunk) -> Scan:
+        """Read the footer of a file.
+
+        Raises:
+            DataError: It is not a whole Parquet file, or two of its columns have one name.
+        """
+        if stands_for_none(chunk.file):
+            return Scan(chunk, footer_of_none(chunk.file, self.columns))
+        with opened(chunk.file) as parquet:
+            if doubled := _doubled(parquet.schema_arrow.names):
+                raise DataError(
+                    f"{chunk.file.name} has two columns named {doubled!r}: rename one of them"
+                )
+            return Scan(chunk, footer_of(parquet, self.columns))
+
+    def units(self, scans: Sequence[Scan]) -> list[Unit]:
+        """Join neighbouring row groups up to `unit_bytes` of uncompressed data."""
+        (scan,) = scans
+        file, groups = scan.chunk.file, scan.detail.row_groups
+        spans = row_groups_of(groups, self.unit_bytes)
+        return [
+            Unit(
+                name=file.unit_name(index, len(spans)),
+                file=file,
+                index=index,
+                start=start,
+                stop=stop,
+                rows=sum(group.rows for group in groups[start:stop]),
+                input_bytes=sum(group.compressed_bytes for group in groups[start:stop]),
+                encoded_bytes=sum(group.encoded_bytes for group in groups[start:stop]),
+            )
+            for index, (start, stop) in enumerate(spans)
+        ]
+
+    def infer(self, of: Scan) -> Scan:
+        """Return the scan itself: a footer states the types."""
+        return of
+
+    def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
+        """Join the schemas of all files, by column name, in the order of the first file.
+
+        Raises:
+            SchemaConflict: A column has types that no type holds exactly, or is not everywhere.
+            UsageError: A column that is asked for is nowhere.
+        """
+        scans = sorted(inferences, key=lambda scan: scan.chunk.file.name)
+        found = [(scan.chunk.file, scan.detail) for scan in scans]
+        files = [file for file, _ in found]
+        names = list(dict.fromkeys(name for _, footer in found for name in footer.schema.names))
+        inside = pa.schema([_merged_field(name, found, self) for name in names])
+        schema = add_partition_fields(inside, files, columns=self.columns, union=self.union)
+        if self.columns is None:
+            return schema
+        for name in self.columns:
+            if name not in schema.names:
+                known = {name for _, footer in found for name in footer.names}
+                known |= {key for file in files for key, _ in file.partitions}
+                raise UsageError(
+                    f"column {name!r} is not in the input: "
+                    f"correct --columns to some of {', '.join(sorted(known))}"
+                )
+        return pa.schema([schema.field(name) for name in self.columns])
+
+    def read(
+        self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
+    ) -> Iterator[Batch]:
+        """Yield the rows of `unit` in order, as batches of exactly `schema`.
+
+        A value that does not fit the type of `schema` exactly makes its row a reject.
+
+        Raises:
+            DataError: The file is damaged, lacks a column, or cannot be brought to `schema`.
+        """
+        if stands_for_none(unit.file):
+            yield _no_rows(unit, schema)
+            return
+        with opened(unit.file) as parquet:
+            wanted = _wanted(unit, parquet.schema_arrow, schema, self.union)
+            first_row = 0
+            for data in record_batches(parquet, unit, wanted.names, batch_rows):
+                yield _batch(data, unit, first_row, wanted, schema)
+                first_row += data.num_rows
+            if unit.rows is not None and first_row != unit.rows:
+                raise changed(unit)
+            if not first_row:
+                yield _no_rows(unit, schema)
+
+
+def _no_rows(unit: Unit, schema: pa.Schema) -> Batch:
+    empty = pa.RecordBatch.from_pylist([], schema=schema)
+    return Batch(empty, Origin(unit.name, unit.index, 0))
+
+
+def _doubled(names: Sequence[str]) -> str | None:
+    return next((name for name, count in Counter(names).items() if count > 1), None)
+
+
+def _wanted(unit: Unit, inside: pa.Schema, schema: pa.Schema, union: bool) -> pa.Schema:
+    """Return those fields of `schema` that are inside the file, under the types of `schema`."""
+    partitions = dict(unit.file.partitions)
+    for field in schema:
+        if field.name not in inside.names:
+            if field.name not in partitions and not union:
+                raise DataError(
+                    f"column {field.name!r} of the schema is not in {unit.file.name}: "
+                    "pass --union to fill it with nulls"
+                )
+            continue
+        of = inside.field(field.name).type
+        if not can_cast(of, field.type):
+            raise SchemaConflict(
+                f"column {field.name!r} is {of} in {unit.file.name} but {field.type} in the "
+                f"schema: change it to {of} there, or convert it with --map"
+            )
+    return pa.schema([field for field in schema if field.name in inside.names])
+
+
+def _batch(
+    data: pa.RecordBatch, unit: Unit, first_row: int, wanted: pa.Schema, schema: pa.Schema
+) -> Batch:
+    rejects: dict[int, Reject] = {}
+    arrays = []
+    for field in wanted:
+        values = data.column(field.name)
+        array, misfits = cast_exactly(values, field.type)
+        arrays.append(array)
+        for row in misfits.tolist():
+            rejects[row] = _reject(unit, first_row, row, field, values)
+    origin = Origin(unit.name, unit.index, first_row)
+    if arrays:
+        data = pa.RecordBatch.from_arrays(arrays, schema=wanted)
+    data = with_partitions(data, unit.file, schema)
+    if not rejects:
+        return Batch(data, origin)
+    kept = np.setdiff1d(np.arange(data.num_rows, dtype=np.int64), list(rejects))
+    whole = Batch(data, origin).take(kept)
+    return whole.replace(rejects=tuple(rejects[row] for row in sorted(rejects)))
+
+
+def _reject(unit: Unit, first_row: int, row: int, field: pa.Field, values: pa.Array) -> Reject:
+    text = str(values[row].as_py())[:_SHOWN_CHARACTERS]
+    where = f"row {first_row + row} of {unit.name}"
+    message = f"column {field.name!r} is {text[:40]} in {where}, which is not {field.type} exactly"
+    return Reject(
+        unit.name, first_row + row, field.name, "bad-value", f"{message}: correct --schema", text
+    )
+
+
+def settled_by(source: Source, schema: pa.Schema | None) -> Source:
+    """Return a source of which files may disagree about columns that `schema` has."""
+    if schema is None or not isinstance(source, Parquet):
+        return source
+    settled = copy.copy(source)
+    object.__setattr__(settled, "settled", schema)
+    return settled
+
+
+def _merged_field(
+    name: str, found: Sequence[tuple[InputFile, Footer]], source: Parquet
+) -> pa.Field:
+    having = [(file, footer.schema.field(name)) for file, footer in found if name in footer.names]
+    if len(having) < len(found) and not source.union:
+        lacking = next(file for file, footer in found if name not in footer.names)
+        raise SchemaConflict(
+            f"column {name!r} is in {having[0][0].name} but not in {lacking.name}: "
+            "pass --union to fill it with nulls"
+        )
+    joined: Any = having[0][1].type
+    for file, field in having[1:]:
+        wider = join_types(joined, field.type)
+        if wider is None and source.settled is not None and name in source.settled.names:
+            joined = source.settled.field(name).type
+            break
+        if wider is None:
+            before = next(pair for pair in having if join_types(pair[1].type, field.type) is None)
+            raise SchemaConflict(
+                f"column {name!r} is {field.type} in {file.name} but {before[1].type} in "
+                f"{before[0].name}: pass --schema"
+            )
+        joined = wider
+    is_nullable = len(having) < len(found) or not all(
+        never_null(footer, name) for _, footer in found
+    )
+    # What is said of a column besides its type counts where all files say the same.
+    metadata = having[0][1].metadata
+    if any(field.metadata != metadata for _, field in having):
+        metadata = None
+    return pa.field(name, joined, nullable=is_nullable, metadata=metadata)

@@ -1,0 +1,1 @@
+"""SQL databases: `source` is the source, `engines` says which engine reads which URL."""

@@ -1,0 +1,212 @@
+"""What every database looks like to the SQL source: engines, connections, tables and columns.
+
+An `Engine` is made from a URL and options without a connection, and travels to workers; it holds
+no secret. A `Connection` lives in one process and sees one moment of the database for as long as
+it is open, where the database can give that. All statements are SQL text: bounds of partitions
+are literals that the database itself wrote, so that collations and types stay its own affair.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.sources.sql.parts import Dialect as Dialect
+from beam_tfrecord.sources.sql.parts import Misfit as Misfit
+from beam_tfrecord.sources.sql.parts import Relation as Relation
+from beam_tfrecord.sources.sql.parts import SqlColumn as SqlColumn
+from beam_tfrecord.sources.sql.parts import SqlRows as SqlRows
+from beam_tfrecord.sources.sql.parts import Table as Table
+
+
+class ConnectionLost(Exception):
+    """A connection broke: what was asked may be asked again over a new one."""
+
+
+class SnapshotLost(DataError):
+    """The moment that a job reads can no longer be seen; the job has to start again."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SqlOptions:
+    """What a connection is opened with; nothing of it is secret.
+
+    Attributes:
+        username: User; None: that of the URL, or the driver's own default.
+        password_env: Name of the environment variable that holds the password, on each worker.
+        password_file: Path of the file that holds it, on each worker.
+        session_init: Statements that every new connection runs first.
+        fetch_rows: Rows that the driver fetches at a time; None: the engine's choice.
+        statement_timeout_s: Seconds after which the database gives a statement up.
+        arrays: ``refuse``, ``text`` or ``list``: what becomes of array columns.
+        driver: Class or module of the driver, where the URL does not tell.
+        jars: Where the driver is: paths, URLs or Maven coordinates.
+        properties: Further properties of the connection, by name.
+    """
+
+    username: str | None = None
+    password_env: str | None = None
+    password_file: str | None = None
+    session_init: tuple[str, ...] = ()
+    fetch_rows: int | None = None
+    statement_timeout_s: float | None = None
+    arrays: str = "refuse"
+    driver: str | None = None
+    jars: tuple[str, ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
+
+
+class Connection(abc.ABC):
+    """An open connection: read-only, and of one moment where the database can.
+
+    Errors: a broken connection is `ConnectionLost`; a statement, name or password that is wrong
+    is `UsageError` with the database's own first line; a value that cannot be read `DataError`.
+    No text of any of them contains the password.
+    """
+
+    dialect: Dialect
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @abc.abstractmethod
+    def find_table(self, table: str) -> Table:
+        """Look a table or view up, as the user wrote it: ``trips``, ``public.trips``, ``"A b"``.
+
+        Raises:
+            UsageError: There is none; the message tells near names where it can.
+        """
+
+    @abc.abstractmethod
+    def describe(
+        self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
+    ) -> tuple[SqlColumn, ...]:
+        """Return the columns of what is read, without reading rows.
+
+        Args:
+            relation: What is read.
+            types: Types that the user wants instead of the database's, by column; text always
+                works, whatever the column holds.
+
+        Raises:
+            UsageError: The statement is wrong, or is no SELECT.
+        """
+
+    @abc.abstractmethod
+    def fetch(self, sql: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a small result as Python values."""
+
+    @abc.abstractmethod
+    def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
+        """Stream a result that was selected in the order of `columns`.
+
+        Never holds the result whole. Batches may have any size up to `batch_rows`; rows come in
+        the same order when the same statement is asked again at the same moment.
+        """
+
+    def cut_points(self, relation: Relation, column: SqlColumn, partitions: int) -> list[str]:
+        """Return literals, in rising order, that cut a column into about equal parts.
+
+        At most ``partitions - 1`` of them, each different; none where the column is empty. Every
+        literal can stand in ``column < literal`` and means what it meant here.
+        """
+        name = self.dialect.name(column.name)
+        tiles = (
+            f"SELECT {name} AS k, NTILE({partitions}) OVER (ORDER BY {name}) AS tile FROM "
+            f"({relation.select(name, f'{name} IS NOT NULL')}) AS v"
+        )
+        found = self.fetch(
+            f"SELECT {self.as_literal_text('MIN(k)', column)} FROM ({tiles}) AS t "
+            "GROUP BY tile ORDER BY tile"
+        )
+        # Below the least value there is nothing to cut off.
+        inner = dict.fromkeys(row[0] for row in found if row[0] != found[0][0])
+        return [self.literal(value, column) for value in inner]
+
+    def as_literal_text(self, expression: str, column: SqlColumn) -> str:
+        """Return the expression that gives a value of `column` exactly, as text."""
+        return f"CAST({expression} AS VARCHAR)"
+
+    @abc.abstractmethod
+    def literal(self, text: Any, column: SqlColumn) -> str:
+        """Return the literal of a value of `column` that `as_literal_text` gave."""
+
+    def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
+        """Return conditions that cut a table without a key by where its rows lie, or None.
+
+        Together they hold for every row, and no row meets two.
+        """
+        return None
+
+    def export_snapshot(self) -> str:
+        """Return a token by which other connections see this one's moment; empty: impossible.
+
+        The moment can be joined for as long as this connection is open.
+        """
+        return ""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Close the connection, or give it back; may be called twice."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine(abc.ABC):
+    """A database to read, by its URL without any password; picklable, and never connected.
+
+    Attributes:
+        url: The URL, without a password.
+        options: What connections are opened with.
+    """
+
+    url: str
+    options: SqlOptions = SqlOptions()
+
+    # What holds for all partitions of a job together, for the manifest: ``one snapshot`` where
+    # `export_snapshot` works, ``one snapshot per partition`` or ``none`` elsewhere.
+    guarantee: ClassVar[str] = "one snapshot per partition"
+
+    @property
+    @abc.abstractmethod
+    def place(self) -> str:
+        """The database for messages and names, such as ``postgresql://db.example/shop``."""
+
+    @property
+    def path(self) -> str | None:
+        """The database's file, where it is one on this machine."""
+        return None
+
+    def load(self) -> None:
+        """Load the driver into this process, and connect to nothing.
+
+        Raises:
+            UsageError: It is not installed.
+        """
+        return
+
+    @abc.abstractmethod
+    def connect(self, *, snapshot: str = "") -> Connection:
+        """Open a connection, at the moment of a token of `Connection.export_snapshot`.
+
+        Without a token the connection's own moment begins here.
+
+        Raises:
+            UsageError: The driver is missing, or host, database, user or password is wrong: in
+                one line, within ten seconds.
+            ConnectionLost: The database cannot be reached now, but may be again.
+            SnapshotLost: The moment is gone.
+        """

@@ -1,0 +1,1 @@
+"""The engine of every database that has a JDBC driver."""

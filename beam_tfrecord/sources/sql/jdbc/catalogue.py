@@ -1,0 +1,192 @@
+"""What the catalogue of a database tells of a table, through its JDBC driver."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.sources.sql.engine import Connection, Dialect, Table
+from beam_tfrecord.sources.sql.plan import ranges
+
+_KINDS = (
+    "TABLE", "BASE TABLE", "VIEW", "MATERIALIZED VIEW", "PARTITIONED TABLE", "FOREIGN TABLE",
+)  # fmt: skip
+_SYSTEM = frozenset(
+    ("information_schema", "pg_catalog", "mysql", "performance_schema", "sys", "system_lobs")
+)
+_PART = re.compile(r'"((?:[^"]|"")*)"|`((?:[^`]|``)*)`|([^."`]+)')
+
+# Estimates of rows and bytes, by product; parameters are literals of schema and name.
+_SIZES = {
+    "postgresql": "SELECT CAST(c.reltuples AS bigint), pg_relation_size(c.oid) FROM pg_class c "
+    "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = {schema} "
+    "AND c.relname = {name}",
+    "h2": "SELECT row_count_estimate, CAST(NULL AS bigint) FROM information_schema.tables "
+    "WHERE table_schema = {schema} AND table_name = {name}",
+    **dict.fromkeys(
+        ("mariadb", "mysql"),
+        "SELECT CAST(table_rows AS signed), CAST(data_length AS signed) FROM "
+        "information_schema.tables WHERE table_schema = {schema} AND table_name = {name}",
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    catalogue: str | None
+    schema: str | None
+    name: str
+
+    def sql(self, dialect: Dialect, *, uses_catalogues: bool) -> str:
+        outer = self.catalogue if uses_catalogues else self.schema
+        parts = [outer, self.name] if outer else [self.name]
+        return ".".join(dialect.name(part) for part in parts)
+
+
+def find_table(connection: Connection, opened: Any, table: str, place: str) -> Table:
+    """Look a table up as the user wrote it.
+
+    Args:
+        connection: For further questions.
+        opened: The ``java.sql.Connection``.
+        table: ``trips``, ``public.trips``, ``"A b"``: without quotes, case does not matter where
+            one table alone has that name.
+        place: The database, for the message.
+
+    Raises:
+        UsageError: There is no such table, or several.
+    """
+    *outer, (name, is_quoted) = _parts(table)
+    wanted_schema = outer[-1][0] if outer else None
+    # MariaDB and MySQL call their schemas catalogues.
+    uses_catalogues = connection.dialect.product in ("mariadb", "mysql")
+    here = _text(opened.getCatalog() if uses_catalogues else _schema_of(opened))
+    found = [
+        one
+        for one in _tables(opened, _text(opened.getCatalog()))
+        if _is_in(one.catalogue if uses_catalogues else one.schema, wanted_schema)
+    ]
+    same = [one for one in found if one.name == name]
+    if not same and not is_quoted:
+        same = [one for one in found if one.name.lower() == name.lower()]
+    if len(same) > 1:
+        same = [one for one in same if here in (one.catalogue, one.schema)] or same
+    if len(same) != 1:
+        raise UsageError(_not_found(table, place, name, found, same))
+    (one,) = same
+    rows, size = _size(connection, one, uses_catalogues)
+    return Table(
+        sql=one.sql(connection.dialect, uses_catalogues=uses_catalogues),
+        name=one.name if uses_catalogues or not one.schema else f"{one.schema}.{one.name}",
+        key=_key(opened, one),
+        rows=rows,
+        bytes=size,
+    )
+
+
+def _parts(table: str) -> list[tuple[str, bool]]:
+    """Split a name at its points; each part with whether it was quoted."""
+    parts = []
+    for double, back, plain in _PART.findall(table):
+        quoted = double.replace('""', '"') or back.replace("``", "`")
+        parts.append((quoted or plain, bool(quoted)))
+    return parts or [(table, False)]
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _schema_of(opened: Any) -> Any:
+    # Old drivers do not know the method.
+    with contextlib.suppress(Exception):
+        return opened.getSchema()
+    return None
+
+
+def _is_in(schema: str | None, wanted: str | None) -> bool:
+    known = (schema or "").lower()
+    return known not in _SYSTEM if wanted is None else known == wanted.lower()
+
+
+def _tables(opened: Any, catalogue: str | None) -> Iterator[_Found]:
+    """Yield all tables and views, of the system too."""
+    rows = opened.getMetaData().getTables(catalogue, None, "%", list(_KINDS))
+    while rows.next():
+        yield _Found(_text(rows.getString(1)), _text(rows.getString(2)), str(rows.getString(3)))
+    rows.close()
+
+
+def _key(opened: Any, table: _Found) -> tuple[str, ...]:
+    rows = opened.getMetaData().getPrimaryKeys(table.catalogue, table.schema, table.name)
+    found = []
+    while rows.next():
+        found.append((int(rows.getShort(5)), str(rows.getString(4))))
+    rows.close()
+    return tuple(column for _, column in sorted(found))
+
+
+def _size(
+    connection: Connection, table: _Found, uses_catalogues: bool
+) -> tuple[int | None, int | None]:
+    sql = _SIZES.get(connection.dialect.product)
+    if sql is None:
+        return None, None
+    schema = (table.catalogue if uses_catalogues else table.schema) or ""
+    text = connection.dialect.text
+    found = connection.fetch(sql.format(schema=text(schema), name=text(table.name)))
+    rows, size = found[0] if found else (None, None)
+    # PostgreSQL says -1 of a table that was never analyzed.
+    return (None if rows is None or rows < 0 else int(rows)), (None if size is None else int(size))
+
+
+def _not_found(table: str, place: str, name: str, found: list[_Found], same: list[_Found]) -> str:
+    if same:
+        where = ", ".join(sorted(f"{one.schema}.{one.name}" for one in same))
+        return f"table {table!r} is in {place} several times: pass --table as one of {where}"
+    names = {one.name.lower(): one.name for one in found}
+    near = [names[one] for one in difflib.get_close_matches(name.lower(), names, n=3)]
+    hint = f"did you mean {' or '.join(near)}?" if near else "correct --table"
+    return f"table {table!r} is not in {place}: {hint}"
+
+
+def histogram_cuts(
+    connection: Connection, table: Table, column: str, partitions: int
+) -> list[str] | None:
+    """Return literals that cut a column of PostgreSQL by its statistics; None: these do not tell.
+
+    A table that was analyzed has some hundred values of each column that cut it evenly.
+    """
+    text = connection.dialect.text
+    found = connection.fetch(
+        "SELECT CAST(unnest(CAST(CAST(s.histogram_bounds AS text) AS text[])) AS text) FROM "
+        "pg_stats s JOIN pg_class c ON c.relname = s.tablename JOIN pg_namespace n ON n.oid = "
+        "c.relnamespace AND n.nspname = s.schemaname WHERE c.oid = "
+        f"CAST({text(table.sql)} AS regclass) AND s.attname = {text(column)} AND NOT s.inherited"
+    )
+    if len(found) <= partitions:
+        return None
+    last = len(found) - 1
+    picked = [found[last * index // partitions][0] for index in range(1, partitions)]
+    return list(dict.fromkeys(text(value) for value in picked))
+
+
+def page_ranges(connection: Connection, table: Table, partitions: int) -> list[str] | None:
+    """Return conditions that cut a table of PostgreSQL by its pages; None for a view.
+
+    The last range has no end: pages that are not yet in the statistics are not lost.
+    """
+    name = connection.dialect.text(table.sql)
+    ((kind, pages),) = connection.fetch(
+        "SELECT CAST(relkind AS text), CAST(pg_relation_size(oid) / 8192 AS bigint) "
+        f"FROM pg_class WHERE oid = CAST({name} AS regclass)"
+    )
+    if kind not in ("r", "m"):
+        return None
+    cuts = sorted({pages * index // partitions for index in range(1, partitions)} - {0})
+    return ranges("ctid", [f"CAST('({cut},0)' AS tid)" for cut in cuts], nullable=False)

@@ -1,0 +1,293 @@
+"""Databases by their JDBC drivers, through a Java virtual machine inside this process."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.sources.sql.engine import (
+    Connection,
+    ConnectionLost,
+    Engine,
+    Relation,
+    SqlColumn,
+    SqlRows,
+    Table,
+)
+from beam_tfrecord.sources.sql.jdbc.catalogue import find_table, histogram_cuts, page_ranges
+from beam_tfrecord.sources.sql.jdbc.columns import column_of
+from beam_tfrecord.sources.sql.jdbc.dialects import DRIVERS, REPEATABLE_READ, Product, product_of
+from beam_tfrecord.sources.sql.jdbc.errors import told
+from beam_tfrecord.sources.sql.jdbc.jars import local_jars
+from beam_tfrecord.sources.sql.jdbc.jvm import helper, java, result_of
+from beam_tfrecord.sources.sql.jdbc.read import ask, described_in, read_rows
+from beam_tfrecord.sources.sql.jdbc.types import (
+    is_binary_safe,
+)
+from beam_tfrecord.sources.sql.secrets import password_of
+
+_FETCH_BYTES = 2 * 2**20
+_CONNECT_S = 5
+_USER = re.compile(r"(jdbc:[^/?;@]*//)([^/?;@]*)@")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+
+# Constants of java.sql.
+_FORWARD_ONLY, _READ_ONLY = 1003, 1007
+
+
+@dataclasses.dataclass(frozen=True)
+class Jdbc(Engine):
+    """Any database with a JDBC driver: ``jdbc:postgresql://host/shop``, ``jdbc:h2:./file``."""
+
+    @property
+    def scheme(self) -> str:
+        """The word that tells the driver, such as ``postgresql``."""
+        return self.url.split(":")[1].lower() if self.url.count(":") > 1 else ""
+
+    @property
+    def product(self) -> Product:
+        """What is known of the database."""
+        return product_of(self.scheme)
+
+    @property
+    def guarantee(self) -> str:  # type: ignore[override]
+        """What holds for all partitions of a job together."""
+        return "one snapshot" if self.product.shares else "one snapshot per partition"
+
+    @property
+    def place(self) -> str:
+        """The URL without its parameters and without the user."""
+        return re.split(r"[?;]", self._address[0])[0]
+
+    @property
+    def _address(self) -> tuple[str, str | None]:
+        """The URL for the driver, and the user that it names: few drivers know ``//user@host``."""
+        match = _USER.match(self.url)
+        if match is None:
+            return self.url, None
+        return match[1] + self.url[match.end() :], unquote(match[2])
+
+    def load(self) -> None:
+        """Start Java."""
+        java()
+
+    def connect(self, *, snapshot: str = "") -> JdbcConnection:
+        """Open a connection, at the moment of `snapshot` where one is given."""
+        if self.scheme == "duckdb":
+            raise UsageError(
+                "cannot read duckdb by its jdbc driver, which changes values: pass "
+                "duckdb:///file instead"
+            )
+        password = password_of(self.url, self.options)
+        jpype = java()
+        properties = jpype.JClass("java.util.Properties")()
+        for name, value in self._properties(password).items():
+            properties.setProperty(name, value)
+        arguments = (local_jars(self.options.jars), self.options.driver or "", self._address[0])
+        with told(self.place, password):
+            try:
+                task = helper("Connector").open(*arguments, properties)
+                opened = result_of(task, within_s=_CONNECT_S)
+            except TimeoutError as error:
+                raise ConnectionLost(str(error)) from None
+            except jpype.JException as error:
+                if "ClassNotFoundException" in str(error.getClass().getName()):
+                    raise UsageError(self._no_driver()) from None
+                raise
+        if opened is None:
+            raise UsageError(self._no_driver())
+        connection = JdbcConnection(self, opened, password)
+        try:
+            connection.begin(snapshot)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _properties(self, password: str | None) -> dict[str, str]:
+        options = self.options
+        given = {"user": options.username or self._address[1], "password": password}
+        known = {name: value for name, value in given.items() if value is not None}
+        return {**self.product.properties, **known, **dict(options.properties)}
+
+    def _no_driver(self) -> str:
+        coordinates = DRIVERS.get(self.scheme)
+        where = f" or {coordinates}:VERSION to get it by maven" if coordinates else ""
+        named = f" {self.options.driver!r}" if self.options.driver else ""
+        return f"no jdbc driver{named} for {self.place}: pass --jar driver.jar{where}"
+
+
+class JdbcConnection(Connection):
+    """A connection of one moment, where the database has such."""
+
+    def __init__(self, engine: Jdbc, opened: Any, password: str | None) -> None:
+        self._engine = engine
+        self._product = engine.product
+        self._opened = opened
+        self._password = password
+        self._is_open = True
+        self.dialect = self._product.dialect
+
+    @property
+    def _is_postgres(self) -> bool:
+        return self.dialect.product == "postgresql"
+
+    def _told(self, *, joins: bool = False) -> contextlib.AbstractContextManager[None]:
+        return told(self._engine.place, self._password, joins=joins)
+
+    def begin(self, snapshot: str = "") -> None:
+        """Set the session up and begin its moment, or join that of `snapshot`."""
+        jpype, options = java(), self._engine.options
+        limit_s = options.statement_timeout_s
+        # Not every driver can, and none has to: nothing is ever written.
+        with contextlib.suppress(jpype.JException):
+            self._opened.setReadOnly(True)
+        for statement in options.session_init:
+            self._execute(statement)
+        if limit_s is not None and self._product.limit:
+            self._execute(self._product.limit.format(ms=round(limit_s * 1000), s=limit_s))
+        if not self._product.is_autocommit:
+            with contextlib.suppress(jpype.JException):
+                self._opened.setTransactionIsolation(REPEATABLE_READ)
+            with self._told():
+                self._opened.setAutoCommit(False)
+        for statement in self._product.begin:
+            self._execute(statement)
+        if snapshot:
+            self._execute(f"SET TRANSACTION SNAPSHOT {self.dialect.text(snapshot)}", joins=True)
+
+    def _execute(self, sql: str, *, joins: bool = False) -> None:
+        with self._told(joins=joins):
+            statement = self._opened.createStatement()
+            try:
+                statement.execute(sql)
+            finally:
+                statement.close()
+
+    def find_table(self, table: str) -> Table:
+        """Look a table or view up in the catalogue of the driver."""
+        with self._told():
+            return find_table(self, self._opened, table, self._engine.place)
+
+    def describe(
+        self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
+    ) -> tuple[SqlColumn, ...]:
+        """Return the columns of a result without rows."""
+        try:
+            with self._told(), self._statement() as statement:
+                # A query in brackets can be nothing but a SELECT.
+                meta = ask(statement, relation.select("*", "1 = 0")).getMetaData()
+                found = described_in(meta, self.dialect.product)
+        except UsageError as error:
+            if relation.table is not None:
+                raise
+            raise UsageError(f"{error}: the query has to be one SELECT") from None
+        return tuple(
+            column_of(
+                described,
+                (types or {}).get(described.label),
+                product=self._product,
+                arrays=self._engine.options.arrays,
+            )
+            for described in found
+        )
+
+    def _read(
+        self, sql: str, columns: Sequence[SqlColumn] | None, *, batch_rows: int
+    ) -> Iterator[SqlRows]:
+        is_fixed = not self._product.adapts or self._engine.options.fetch_rows is not None
+        with self._told(), self._statement(columns) as statement:
+            rows = ask(statement, sql)
+            described = described_in(rows.getMetaData(), self.dialect.product)
+            fetch_bytes = 0 if is_fixed else _FETCH_BYTES
+            yield from read_rows(
+                *(statement, rows, described, columns),
+                batch_rows=batch_rows,
+                fetch_bytes=fetch_bytes,
+                cancels=self._product.cancels,
+            )
+
+    def fetch(self, sql: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a small result as Python values."""
+        return [
+            row
+            for rows in self._read(sql, None, batch_rows=1024)
+            for row in zip(*(column.to_pylist() for column in rows.data.columns), strict=True)
+        ]
+
+    def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
+        """Stream a result in blocks."""
+        yield from self._read(sql, columns, batch_rows=batch_rows)
+
+    @contextlib.contextmanager
+    def _statement(self, columns: Sequence[SqlColumn] | None = None) -> Iterator[Any]:
+        statement = self._opened.createStatement(_FORWARD_ONLY, _READ_ONLY)
+        try:
+            # What looks like an escape of JDBC is the user's own SQL.
+            statement.setEscapeProcessing(False)
+            statement.setFetchSize(self._engine.options.fetch_rows or self._product.fetch_rows)
+            if self._is_binary_safe(columns):
+                statement.setPrepareThreshold(-1)
+            yield statement
+        finally:
+            with contextlib.suppress(java().JException):
+                statement.close()
+
+    def _is_binary_safe(self, columns: Sequence[SqlColumn] | None) -> bool:
+        """Tell whether PostgreSQL's binary transfer, the faster one, gives the same values."""
+        if not self._is_postgres or columns is None:
+            return False
+        return all(is_binary_safe(column.declared, column.arrow) for column in columns)
+
+    def cut_points(self, relation: Relation, column: SqlColumn, partitions: int) -> list[str]:
+        """Cut by PostgreSQL's statistics where there are any, else by counting off the rows."""
+        if self._is_postgres and relation.table is not None and not relation.where:
+            cuts = histogram_cuts(self, relation.table, column.name, partitions)
+            if cuts is not None:
+                return cuts
+        return super().cut_points(relation, column, partitions)
+
+    def as_literal_text(self, expression: str, column: SqlColumn) -> str:
+        """Return the cast to text; the driver's own text where no cast is known."""
+        kind = self._product.text_type
+        return f"CAST({expression} AS {kind})" if kind else expression
+
+    def literal(self, text: Any, column: SqlColumn) -> str:
+        """Return a number as it is, and anything else quoted: the database knows the type."""
+        value = str(text)
+        is_text = column.arrow is None or pa.types.is_string(column.arrow)
+        if not is_text and _NUMBER.fullmatch(value):
+            return value
+        return self.dialect.text(value)
+
+    def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
+        """Cut a table of PostgreSQL by its pages."""
+        if not self._is_postgres or relation.table is None:
+            return None
+        return page_ranges(self, relation.table, partitions)
+
+    def export_snapshot(self) -> str:
+        """Return PostgreSQL's name of the moment."""
+        if not self._product.shares:
+            return ""
+        return str(self.fetch("SELECT pg_export_snapshot()")[0][0])
+
+    def close(self) -> None:
+        """Close the connection."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        jpype = java()
+        # A transaction that only read has nothing to lose, nor has a connection that broke.
+        with contextlib.suppress(jpype.JException):
+            if not self._opened.getAutoCommit():
+                self._opened.rollback()
+        with contextlib.suppress(jpype.JException):
+            self._opened.close()

@@ -1,0 +1,264 @@
+"""Planning a read of a database: columns, partitions and their counts, all of one moment.
+
+Ranges are half open, the first and the last without an outer bound, and rows whose key is null
+get a partition of their own: together they are exactly the table, whatever the bounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.sources.sql.engine import Connection, Relation, SqlColumn
+from beam_tfrecord.sources.sql.sizes import partition_count, row_bytes_of
+
+MAX_PARTITIONS = 1000
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What the user asks of a database.
+
+    Attributes:
+        table: A table or view; None where there is a query.
+        query: A SELECT.
+        where: Condition in SQL.
+        columns: Columns to read, in order; None: all.
+        types: Types to read columns as, by name.
+        partition_column: Column to cut by; None: the key, where there is one.
+        partitions: How many parts to read at the same time; None: by rows and bytes.
+        max_partitions: Never more than these.
+        ordered: Give the rows in order of the key.
+        counts: Count the rows, and compare.
+    """
+
+    table: str | None
+    query: str | None
+    where: str | None = None
+    columns: tuple[str, ...] | None = None
+    types: Mapping[str, pa.DataType] = dataclasses.field(default_factory=dict)
+    partition_column: str | None = None
+    partitions: int | None = None
+    max_partitions: int | None = None
+    ordered: bool = False
+    counts: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Partition:
+    """A part of the rows.
+
+    Attributes:
+        condition: What its rows meet; empty: all rows.
+        rows: How many there are; None where they were not counted.
+    """
+
+    condition: str
+    rows: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class SqlPlan:
+    """How a database is read; small and picklable, and free of secrets.
+
+    Attributes:
+        name: Of the table, or ``query``.
+        relation: What is read.
+        columns: The columns, in order.
+        number: Column whose values number the rows: a key of integers; None: there is none.
+        order_by: Expressions that order the rows of a partition; empty: as the database likes.
+        partitions: The parts.
+        row_bytes: Estimate of the size of a row.
+        is_ordered: True where rows come in an order of their own, and are numbered so.
+        snapshot: Token of the moment that was planned at; empty where none is shared.
+    """
+
+    name: str
+    relation: Relation
+    columns: tuple[SqlColumn, ...]
+    number: SqlColumn | None
+    order_by: str
+    partitions: tuple[Partition, ...]
+    row_bytes: int
+    is_ordered: bool = False
+    snapshot: str = ""
+
+    @property
+    def encoded_row_bytes(self) -> int:
+        """Estimate of the size of a record: framing, names and values."""
+        return 24 + sum(len(column.name) + 8 for column in self.columns) + self.row_bytes
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns as an Arrow schema."""
+        return pa.schema([pa.field(c.name, c.arrow, nullable=c.nullable) for c in self.columns])
+
+
+def make_plan(connection: Connection, question: Question) -> SqlPlan:
+    """Plan a read over a connection whose moment is the job's.
+
+    Raises:
+        UsageError: There is no such table or column, or the statement is wrong.
+        DataError: A column has no exact Arrow type, or rows got lost between the partitions.
+    """
+    relation = _relation(connection, question)
+    found = connection.describe(relation, types=question.types)
+    name = relation.table.name if relation.table else "query"
+    by_name = _by_name(found, name)
+    columns = _chosen(found, by_name, question, name)
+    keys = [by_name[key] for key in (relation.table.key if relation.table else ())]
+    cut_by = _cut_by(question, by_name, keys, name)
+    rows = _count(connection, relation) if question.counts else None
+    row_bytes = row_bytes_of(relation.table, rows, columns)
+    conditions = _conditions(connection, relation, cut_by, question, rows, row_bytes)
+    partitions = _counted(connection, relation, conditions, rows, name)
+    number = keys[0] if len(keys) == 1 and _is_number(keys[0]) else None
+    return SqlPlan(
+        name=name,
+        relation=relation,
+        columns=columns,
+        number=None if question.ordered else number,
+        order_by=_order(connection, keys, cut_by) if question.ordered else "",
+        partitions=partitions,
+        row_bytes=row_bytes,
+        is_ordered=question.ordered,
+    )
+
+
+def _relation(connection: Connection, question: Question) -> Relation:
+    where = question.where or ""
+    if question.query is not None:
+        return Relation(connection.dialect.subquery(question.query), where)
+    assert question.table is not None
+    table = connection.find_table(question.table)
+    return Relation(table.sql, where, table)
+
+
+def _by_name(columns: Sequence[SqlColumn], name: str) -> dict[str, SqlColumn]:
+    counts = Counter(column.name for column in columns)
+    for column, count in counts.items():
+        if count > 1:
+            raise UsageError(
+                f"the {name} has {count} columns named {column!r}: give each a name with AS"
+            )
+    return {column.name: column for column in columns}
+
+
+def _chosen(
+    found: Sequence[SqlColumn], by_name: Mapping[str, SqlColumn], question: Question, name: str
+) -> tuple[SqlColumn, ...]:
+    for option, names in (("--columns", question.columns or ()), ("--types", question.types)):
+        for asked in names:
+            if asked not in by_name:
+                raise UsageError(
+                    f"column {asked!r} is not in the input: "
+                    f"correct {option} to some of {', '.join(sorted(by_name))}"
+                )
+    chosen = found if question.columns is None else [by_name[asked] for asked in question.columns]
+    for column in chosen:
+        if column.arrow is None:
+            raise DataError(
+                f"column {column.name!r} of {name} is {column.declared}: {column.refusal}"
+            )
+    return tuple(chosen)
+
+
+def _cut_by(
+    question: Question, by_name: Mapping[str, SqlColumn], keys: Sequence[SqlColumn], name: str
+) -> SqlColumn | None:
+    asked = question.partition_column
+    if asked is None:
+        return keys[0] if keys else None
+    if asked not in by_name:
+        raise UsageError(
+            f"partition column {asked!r} is not in {name}: "
+            f"correct --partition-column to one of {', '.join(sorted(by_name))}"
+        )
+    return by_name[asked]
+
+
+def _is_number(column: SqlColumn) -> bool:
+    return (
+        column.arrow is not None
+        and pa.types.is_integer(column.arrow)
+        and not column.arrow.equals(pa.uint64())
+    )
+
+
+def _order(connection: Connection, keys: Sequence[SqlColumn], cut_by: SqlColumn | None) -> str:
+    ordered = [cut_by] if cut_by is not None else []
+    ordered += [key for key in keys if key is not cut_by]
+    return ", ".join(connection.dialect.name(column.name) for column in ordered)
+
+
+def _count(connection: Connection, relation: Relation, *conditions: str) -> int:
+    return int(connection.fetch(relation.select("COUNT(*)", *conditions))[0][0])
+
+
+def _conditions(
+    connection: Connection,
+    relation: Relation,
+    cut_by: SqlColumn | None,
+    question: Question,
+    rows: int | None,
+    row_bytes: int,
+) -> list[str]:
+    """Return the conditions of the partitions, in order."""
+    wanted = question.partitions or partition_count(relation.table, rows, row_bytes)
+    wanted = max(1, min(wanted, question.max_partitions or MAX_PARTITIONS, MAX_PARTITIONS))
+    if wanted == 1:
+        return [""]
+    if cut_by is not None:
+        cuts = connection.cut_points(relation, cut_by, wanted)
+        return ranges(connection.dialect.name(cut_by.name), cuts, nullable=cut_by.nullable)
+    by_place = None
+    if relation.table is not None and not question.ordered:
+        by_place = connection.row_ranges(relation, wanted)
+    if by_place is not None:
+        return by_place
+    _LOGGER.warning(
+        "%s is read over one connection: pass --partition-column with a column to cut it by",
+        relation.table.name if relation.table else "the query",
+    )
+    return [""]
+
+
+def ranges(name: str, cuts: Sequence[str], *, nullable: bool) -> list[str]:
+    """Return conditions that cut all values of a column at literals in rising order.
+
+    >>> ranges('"id"', ["10", "20"], nullable=True)
+    ['"id" < 10', '"id" >= 10 AND "id" < 20', '"id" >= 20', '"id" IS NULL']
+    """
+    if not cuts:
+        return [""]
+    inner = [f"{name} >= {a} AND {name} < {b}" for a, b in itertools.pairwise(cuts)]
+    found = [f"{name} < {cuts[0]}", *inner, f"{name} >= {cuts[-1]}"]
+    return [*found, f"{name} IS NULL"] if nullable else found
+
+
+def _counted(
+    connection: Connection,
+    relation: Relation,
+    conditions: Sequence[str],
+    rows: int | None,
+    name: str,
+) -> tuple[Partition, ...]:
+    if rows is None or conditions == [""]:
+        return tuple(Partition(condition, rows) for condition in conditions)
+    counts = [_count(connection, relation, condition) for condition in conditions]
+    if sum(counts) != rows:
+        raise DataError(
+            f"the partitions of {name} hold {sum(counts):,} rows but it has {rows:,}: "
+            "choose another --partition-column, or pass --partitions 1"
+        )
+    return tuple(
+        Partition(condition, count) for condition, count in zip(conditions, counts, strict=True)
+    )

@@ -1,0 +1,296 @@
+"""PostgreSQL through ADBC: results stream in binary form, straight into Arrow.
+
+All partitions of a job join one exported snapshot; the connection that planned keeps it alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+import pyarrow as pa
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.sources.sql.engine import (
+    Connection,
+    Dialect,
+    Engine,
+    Relation,
+    SqlColumn,
+    SqlRows,
+    Table,
+)
+from beam_tfrecord.sources.sql.plan import ranges
+from beam_tfrecord.sources.sql.postgres import catalogue
+from beam_tfrecord.sources.sql.postgres.errors import told
+from beam_tfrecord.sources.sql.postgres.types import INFINITIES, column_of
+from beam_tfrecord.sources.sql.secrets import password_of
+from beam_tfrecord.sources.sql.values import rows_taken
+
+_CONNECT_S = 4
+_BATCH_BYTES = 4 * 2**20
+# Exact quantiles sort the column: of larger tables a sample tells enough.
+_SAMPLE_BYTES = 256 * 2**20
+_SAMPLED_BYTES = 32 * 2**20
+_TID_RANGES_SINCE = 140_000
+
+# Values and orders must not depend on the settings of a user or a server.
+_SESSION = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO, YMD",
+    "IntervalStyle": "iso_8601",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "standard_conforming_strings": "on",
+    "synchronize_seqscans": "off",
+    "idle_in_transaction_session_timeout": "0",
+}
+_BEGIN = "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+@dataclasses.dataclass(frozen=True)
+class Postgres(Engine):
+    """A PostgreSQL database: ``postgresql://user@host:port/database?sslmode=…``."""
+
+    guarantee = "one snapshot"
+
+    @property
+    def place(self) -> str:
+        """Host and database."""
+        parts = urlsplit(self.url)
+        return f"postgresql://{parts.hostname or ''}{parts.path}"
+
+    def load(self) -> None:
+        """Import the driver."""
+        _driver()
+
+    def connect(self, *, snapshot: str = "") -> PostgresConnection:
+        """Open a read-only transaction, at the moment `snapshot` where one is given."""
+        password = password_of(self.url, self.options)
+        with told(self.place, password):
+            database = _driver().connect(_uri(self, password))
+            return PostgresConnection(self, database, password, snapshot)
+
+
+def _driver() -> Any:
+    try:
+        import adbc_driver_postgresql as driver
+    except ImportError as error:
+        raise UsageError(
+            f"cannot read postgresql:// databases ({error}): pip install 'beam-tfrecord[postgres]'"
+        ) from None
+    return driver
+
+
+def _uri(engine: Postgres, password: str | None) -> str:
+    """Return the URI with all parameters, the password among them, for this one call."""
+    parts = urlsplit(engine.url)
+    parameters = {"connect_timeout": str(_CONNECT_S), "application_name": "beam_tfrecord"}
+    parameters |= dict(parse_qsl(parts.query)) | dict(engine.options.properties)
+    if engine.options.username is not None:
+        parameters["user"] = engine.options.username
+    if password is not None:
+        parameters["password"] = password
+    return f"postgresql://{parts.netloc}{parts.path}?{urlencode(parameters, quote_via=quote)}"
+
+
+class PostgresConnection(Connection):
+    """A connection inside a read-only transaction of one snapshot."""
+
+    dialect = Dialect("postgresql")
+
+    def __init__(
+        self, engine: Postgres, database: Any, password: str | None, snapshot: str
+    ) -> None:
+        import adbc_driver_manager
+
+        self._engine = engine
+        self._database = database
+        self._told = functools.partial(told, engine.place, password)
+        self._connection = adbc_driver_manager.AdbcConnection(database)
+        try:
+            self._begin(snapshot)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, snapshot: str) -> None:
+        engine = self._engine
+        options = engine.options
+        session = dict(_SESSION)
+        if options.statement_timeout_s is not None:
+            session["statement_timeout"] = str(int(options.statement_timeout_s * 1000))
+        # All in one statement: each is a round trip, and every partition has its connection.
+        text = self.dialect.text
+        calls = [f"set_config({text(k)}, {text(v)}, false)" for k, v in session.items()]
+        for statement in (f"SELECT {', '.join(calls)}", *options.session_init, _BEGIN):
+            self._run(statement)
+        if snapshot:
+            self._run(f"SET TRANSACTION SNAPSHOT {self.dialect.text(snapshot)}")
+
+    @contextlib.contextmanager
+    def _statement(self, sql: str) -> Iterator[Any]:
+        import adbc_driver_manager
+
+        with self._told():
+            statement = adbc_driver_manager.AdbcStatement(self._connection)
+            try:
+                statement.set_sql_query(sql)
+                yield statement
+            finally:
+                # Of a broken connection it complains once more.
+                with contextlib.suppress(Exception):
+                    statement.close()
+
+    def _run(self, sql: str) -> None:
+        with self._statement(sql) as statement:
+            statement.execute_update()
+
+    def fetch(self, sql: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a small result as Python values."""
+        with self._statement(sql) as statement:
+            table = _reader(statement).read_all()
+        return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+    def find_table(self, table: str) -> Table:
+        """Look a table or view up, as SQL reads its name; else letter for letter."""
+        exact = ".".join(self.dialect.name(part) for part in table.split("."))
+        for written in (table, exact):
+            if found := self._find(written):
+                return found
+        names = [name for (name,) in self.fetch(catalogue.TABLES)]
+        near = difflib.get_close_matches(table, names, n=1, cutoff=0.5)
+        known = f"did you mean {near[0]!r}?" if near else "correct --table"
+        raise UsageError(f"table {table!r} is not in {self._engine.place}: {known}")
+
+    def _find(self, written: str) -> Table | None:
+        # A name that is none, such as one with a blank, would end the transaction.
+        if not re.fullmatch(
+            r'(?:[^\W\d][\w$]*|"[^"]+")(?:\.(?:[^\W\d][\w$]*|"[^"]+")){0,2}', written
+        ):
+            return None
+        found = self.fetch(catalogue.TABLE.format(self.dialect.text(written)))
+        if not found:
+            return None
+        sql, name, oid, rows, size = found[0]
+        keys = self.fetch(catalogue.KEY.format(oid))
+        return Table(
+            sql=sql,
+            name=name,
+            key=tuple(key for (key,) in keys),
+            rows=int(rows) if rows >= 0 else None,
+            bytes=int(size),
+        )
+
+    def describe(
+        self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
+    ) -> tuple[SqlColumn, ...]:
+        """Return the columns, as the server describes the result."""
+        try:
+            with self._statement(relation.select("*")) as statement:
+                schema = pa.schema(statement.execute_schema())
+        except UsageError as error:
+            if relation.table is not None:
+                raise
+            raise UsageError(f"{error}: the query has to be one SELECT") from None
+        sure: set[str] = set()
+        if relation.table is not None:
+            asked = catalogue.NOT_NULL.format(self._regclass(relation))
+            sure = {name for (name,) in self.fetch(asked)}
+        return tuple(
+            column_of(
+                field,
+                self.dialect.name(field.name),
+                nullable=field.name not in sure,
+                arrays=self._engine.options.arrays,
+                wanted=(types or {}).get(field.name),
+            )
+            for field in schema
+        )
+
+    def _regclass(self, relation: Relation) -> str:
+        assert relation.table is not None
+        return f"{self.dialect.text(relation.table.sql)}::regclass"
+
+    def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
+        """Stream a result by COPY in binary form."""
+        with self._statement(sql) as statement:
+            statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
+            for data in _reader(statement):
+                yield rows_taken(data, columns, INFINITIES)
+
+    def cut_points(self, relation: Relation, column: SqlColumn, partitions: int) -> list[str]:
+        """Cut by what the server knows of the column, or by a sample of a large table."""
+        table = relation.table
+        if table is not None and not relation.where:
+            name = self.dialect.text(column.name)
+            asked = catalogue.HISTOGRAM.format(self.dialect.text(table.sql), name)
+            bounds = [text for (text,) in self.fetch(asked)]
+            if len(bounds) > partitions:
+                last = len(bounds) - 1
+                return self._cuts([bounds[last * at // partitions] for at in range(partitions)])
+            if (table.bytes or 0) > _SAMPLE_BYTES and self._is_heap(table):
+                percent = 100 * _SAMPLED_BYTES / (table.bytes or 1)
+                sample = f"{relation.sql} TABLESAMPLE SYSTEM ({percent:.6f}) REPEATABLE (0)"
+                relation = dataclasses.replace(relation, sql=sample)
+        quoted = self.dialect.name(column.name)
+        tiles = relation.select(
+            f"{quoted} AS k, NTILE({partitions}) OVER (ORDER BY {quoted}) AS tile",
+            f"{quoted} IS NOT NULL",
+        )
+        # Not every type has a MIN.
+        found = self.fetch(
+            f"SELECT DISTINCT ON (tile) k::text AS first FROM ({tiles}) AS t ORDER BY tile, k"
+        )
+        return self._cuts([text for (text,) in found])
+
+    def _cuts(self, bounds: Sequence[str]) -> list[str]:
+        """Return the literals of all bounds but the least value."""
+        inner = dict.fromkeys(text for text in bounds if text != bounds[0])
+        return [self.dialect.text(text) for text in inner]
+
+    def literal(self, text: Any, column: SqlColumn) -> str:
+        """Return the literal, which takes the type of the column that it is compared with."""
+        return self.dialect.text(str(text))
+
+    def _is_heap(self, table: Table) -> bool:
+        ((kind,),) = self.fetch(
+            "SELECT relkind::text FROM pg_class "
+            f"WHERE oid = {self.dialect.text(table.sql)}::regclass"
+        )
+        return str(kind) in ("r", "m")
+
+    def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
+        """Cut a table by the numbers of its pages."""
+        ((version,),) = self.fetch("SELECT current_setting('server_version_num')::int")
+        if relation.table is None or version < _TID_RANGES_SINCE:
+            return None
+        if not self._is_heap(relation.table):
+            return None
+        size = f"pg_relation_size({self._regclass(relation)})"
+        ((pages,),) = self.fetch(f"SELECT {size} / current_setting('block_size')::int")
+        cuts = sorted({pages * index // partitions for index in range(1, partitions)} - {0})
+        return ranges("ctid", [f"'({cut},0)'::tid" for cut in cuts], nullable=False)
+
+    def export_snapshot(self) -> str:
+        """Export the snapshot of this transaction."""
+        ((snapshot,),) = self.fetch("SELECT pg_export_snapshot()")
+        return str(snapshot)
+
+    def close(self) -> None:
+        """Close the connection, and with it the snapshot."""
+        # One that the server has closed complains once more.
+        for each in (self._connection, self._database):
+            with contextlib.suppress(Exception):
+                each.close()
+
+
+def _reader(statement: Any) -> pa.RecordBatchReader:
+    handle, _ = statement.execute_query()
+    return pa.RecordBatchReader.from_stream(handle)

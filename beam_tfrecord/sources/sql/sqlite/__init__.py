@@ -1,0 +1,1 @@
+"""The engine of SQLite, by the standard library."""

@@ -1,0 +1,261 @@
+"""SQLite through the standard library: nothing to install.
+
+All connections of a job are opened at one moment, and readers borrow them: a read transaction of
+SQLite cannot be joined later, but may be kept open while others write (in WAL mode; otherwise
+writers wait).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sqlite3
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.sources.sql.engine import (
+    Connection,
+    Dialect,
+    Engine,
+    Relation,
+    SnapshotLost,
+    SqlColumn,
+    SqlRows,
+    Table,
+)
+from beam_tfrecord.sources.sql.plan import ranges
+from beam_tfrecord.sources.sql.sqlite.fast import can_read
+from beam_tfrecord.sources.sql.sqlite.open import Opened, Pool, open_together, told
+from beam_tfrecord.sources.sql.sqlite.types import column_of, convert
+
+# SQLite steps row by row: more at a time only grows the lists of Python values.
+_FETCH_ROWS = 2048
+# Instructions between two looks at the clock.
+_CLOCK_STEPS = 100_000
+
+_lock = threading.Lock()
+_pools: dict[str, Pool] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sqlite(Engine):
+    """A SQLite file: ``sqlite:///relative.db``, ``sqlite:////absolute.db``, or its path."""
+
+    guarantee = "one snapshot"
+
+    @property
+    def path(self) -> str:
+        """The database's file."""
+        url = self.url
+        if url.lower().startswith("sqlite:"):
+            path = unquote(url[len("sqlite:") :].partition("?")[0])
+            return path.removeprefix("///") if path.startswith("///") else path.removeprefix("//")
+        return url
+
+    @property
+    def place(self) -> str:
+        """The file's name."""
+        return os.path.basename(self.path)
+
+    def connect(self, *, snapshot: str = "") -> SqliteConnection:
+        """Open the file for reading, or borrow a connection of the moment `snapshot`."""
+        if snapshot:
+            with _lock:
+                pool = _pools.get(snapshot)
+            if pool is None:
+                raise SnapshotLost(
+                    f"the moment at which {self.place} is read cannot be seen from another "
+                    "process: run on this machine, or pass --partitions 1"
+                )
+            return SqliteConnection(self, pool.take(), pool, is_lent=True)
+        return SqliteConnection(self, *open_together(self.path, self.options.session_init))
+
+
+class SqliteConnection(Connection):
+    """A connection inside a read transaction."""
+
+    dialect = Dialect("sqlite")
+
+    def __init__(
+        self,
+        engine: Sqlite,
+        opened: Opened,
+        pool: Pool,
+        *,
+        is_lent: bool = False,
+    ) -> None:
+        self._engine = engine
+        self._opened = opened
+        self._connection = opened.python
+        self._pool = pool
+        self._is_lent = is_lent
+        self._snapshot = ""
+        self._is_open = True
+        self._limit_statements()
+
+    def _limit_statements(self) -> None:
+        limit_s = self._engine.options.statement_timeout_s
+        if limit_s is not None:
+            self._connection.set_progress_handler(self._is_late, _CLOCK_STEPS)
+            if self._opened.fast is not None:
+                self._opened.fast.watch(self._is_late, _CLOCK_STEPS)
+        self._begin_clock()
+
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._ends_at
+
+    def _execute(self, sql: str) -> sqlite3.Cursor:
+        self._begin_clock()
+        with told(self._engine.place):
+            return self._connection.execute(sql)
+
+    def _begin_clock(self) -> None:
+        self._ends_at = time.monotonic() + (self._engine.options.statement_timeout_s or 0)
+
+    def fetch(self, sql: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a small result as Python values."""
+        cursor = self._execute(sql)
+        with told(self._engine.place):
+            return cursor.fetchall()
+
+    def find_table(self, table: str) -> Table:
+        """Look a table or view up by its name; SQLite's names know no case."""
+        names = {name.lower(): name for (name,) in self.fetch(_TABLES)}
+        plain = table.removeprefix("main.")
+        if len(plain) > 1 and plain[0] == plain[-1] == '"':
+            plain = plain[1:-1].replace('""', '"')
+        if plain.lower() not in names:
+            known = ", ".join(sorted(names.values())) or "none"
+            raise UsageError(
+                f"table {table!r} is not in {self._engine.place}: correct --table to one of {known}"
+            )
+        name = names[plain.lower()]
+        found = self.fetch(f"PRAGMA table_info({self.dialect.name(name)})")
+        keys = sorted((key, column) for _, column, _, _, _, key in found if key)
+        ((pages,),) = self.fetch("PRAGMA page_count")
+        ((page_bytes,),) = self.fetch("PRAGMA page_size")
+        share = max(1, len(names))
+        return Table(
+            sql=self.dialect.name(name),
+            name=name,
+            key=tuple(column for _, column in keys),
+            bytes=pages * page_bytes // share,
+        )
+
+    def describe(
+        self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
+    ) -> tuple[SqlColumn, ...]:
+        """Return the columns by their declared types; the values decide where there is none."""
+        declared = self._declared(relation)
+        return tuple(
+            column_of(self, relation, name, of, not_null, (types or {}).get(name))
+            for name, of, not_null in declared
+        )
+
+    def _declared(self, relation: Relation) -> list[tuple[str, str, bool]]:
+        """Return name, declared type and NOT NULL of every column."""
+        if relation.table is not None:
+            found = self.fetch(f"PRAGMA table_info({relation.table.sql})")
+            alone = sum(bool(row[5]) for row in found) == 1
+            # Only a lone INTEGER PRIMARY KEY, the row's own number, is never null by itself.
+            return [
+                (name, of, bool(not_null) or (bool(key) and alone and of.upper() == "INTEGER"))
+                for _, name, of, not_null, _, key in found
+            ]
+        # A temporary view tells the declared types of a query's columns, and refuses all but one
+        # SELECT; it is no part of the file.
+        view = f"temp.beam_tfrecord_{uuid.uuid4().hex[:8]}"
+        query = relation.sql[1:].rpartition("\n)")[0]
+        try:
+            self._execute(f"CREATE TEMP VIEW {view.removeprefix('temp.')} AS {query}")
+        except UsageError as error:
+            raise UsageError(f"cannot use the query, which has to be one SELECT: {error}") from None
+        found = self.fetch(f"PRAGMA table_info({view.removeprefix('temp.')})")
+        self._execute(f"DROP VIEW {view}")
+        return [(name, of, False) for _, name, of, _, _, _ in found]
+
+    def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
+        """Stream a result."""
+        fast = self._opened.fast
+        if fast is not None and can_read(columns):
+            self._begin_clock()
+            with told(self._engine.place):
+                yield from fast.read(sql, columns, batch_rows=batch_rows)
+            return
+        size = min(self._engine.options.fetch_rows or _FETCH_ROWS, batch_rows)
+        cursor = self._execute(sql)
+        while True:
+            with told(self._engine.place):
+                rows = cursor.fetchmany(size)
+            if not rows:
+                return
+            yield convert(rows, columns)
+
+    def cut_points(self, relation: Relation, column: SqlColumn, partitions: int) -> list[str]:
+        """Cut by position in the index; the ends alone tell it where the numbers are dense."""
+        name = self.dialect.name(column.name)
+        some = f"{name} IS NOT NULL"
+        # Each by itself comes from an index; together they would be looked for in all rows.
+        ends = [relation.select(f"{end}({name})", some) for end in ("MIN", "MAX")]
+        ((count, least, most),) = self.fetch(
+            f"SELECT ({relation.select('COUNT(*)', some)}), ({ends[0]}), ({ends[1]})"
+        )
+        if not count:
+            return []
+        # What lies between two numbers is a number too, whatever else a column may hold.
+        if isinstance(least, int) and isinstance(most, int) and most - least < 2 * count:
+            step = (most - least + 1) / partitions
+            cuts = sorted({least + int(step * index) for index in range(1, partitions)} - {least})
+            return [str(cut) for cut in cuts]
+        offsets = [count * index // partitions for index in range(partitions)]
+        by_key = relation.select(f"QUOTE({name})", some, order_by=name)
+        picked = [self.fetch(f"{by_key} LIMIT 1 OFFSET {offset}")[0][0] for offset in offsets]
+        return list(dict.fromkeys(cut for cut in picked if cut != picked[0]))
+
+    def literal(self, text: Any, column: SqlColumn) -> str:
+        """Return the literal: QUOTE() has written it."""
+        return str(text)
+
+    def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
+        """Cut a table by the number that SQLite gives each row; a view has none."""
+        name = relation.table.name if relation.table else ""
+        ((kind, sql),) = self.fetch(_DEFINITION + self.dialect.text(name))
+        if kind != "table" or "WITHOUT ROWID" in str(sql).upper():
+            return None
+        rowid = SqlColumn("rowid", "INTEGER", pa.int64(), False, "rowid")
+        cuts = self.cut_points(relation, rowid, partitions)
+        return ranges('"rowid"', cuts, nullable=False)
+
+    def export_snapshot(self) -> str:
+        """Lend the connections that were opened at this one's moment."""
+        self._snapshot = uuid.uuid4().hex
+        with _lock:
+            _pools[self._snapshot] = self._pool
+        return self._snapshot
+
+    def close(self) -> None:
+        """Close the connection and those of its readers, or give it back."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        if self._is_lent:
+            self._pool.give_back(self._opened)
+            return
+        with _lock:
+            _pools.pop(self._snapshot, None)
+        self._pool.close()
+        self._opened.close()
+
+
+_DEFINITION = "SELECT type, sql FROM sqlite_master WHERE name = "
+_TABLES = (
+    "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' "
+    "ESCAPE '\\'"
+)

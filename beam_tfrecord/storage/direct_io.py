@@ -1,0 +1,257 @@
+"""Local files past the page cache, written in the background.
+
+A dataset is larger than what a machine wants to keep in memory, and its shards are synced before
+they are published: to copy them into the page cache first costs memory, and time wherever fresh
+memory is dear. Whole blocks of a file go to the disk directly instead (``O_DIRECT``, see
+open(2)), by a thread of their own, while the next block is filled. Files smaller than one block,
+and filesystems that know no direct access, take the ordinary way.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import mmap
+import os
+import threading
+import time
+
+import numpy as np
+
+BLOCK_BYTES = 4 * 2**20
+# The largest sector that disks have in practice; direct access wants sizes and offsets in sectors.
+SECTOR_BYTES = 4096
+# A disk slower than this, for one thread, is better left to the page cache where it may be.
+FAST_BYTES_PER_SECOND = 400 * 10**6
+
+_DIRECT = getattr(os, "O_DIRECT", 0)
+# Blocks are page-aligned, as direct access wants them, and go from one file to the next.
+_FREE_BLOCKS: collections.deque[mmap.mmap] = collections.deque(maxlen=8)
+
+
+class BlockFile:
+    """A new file, written from its start to its end.
+
+    Args:
+        path: Where; an older file there is emptied.
+        will_sync: The file is to be on the disk when it is finished. Where that does not matter,
+            it goes past the page cache only if the disk has turned out to be fast.
+
+    Raises:
+        OSError: The file cannot be made, or (from any method) not be written.
+    """
+
+    def __init__(self, path: str, *, will_sync: bool = True) -> None:
+        self._path = path
+        self._may_be_direct = bool(_DIRECT) and (will_sync or _RATE.is_fast())
+        self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        self._is_direct = False
+        self._block = take_block()
+        self._filled = 0
+        self._written = 0
+        self._writer: concurrent.futures.ThreadPoolExecutor | None = None
+        # At most one write is under way, so writes are in order.
+        self._pending: concurrent.futures.Future[None] | None = None
+
+    def write(self, data: memoryview) -> None:
+        """Append all bytes of a buffer, which may be used again at once."""
+        at = 0
+        while at < len(data):
+            count = min(BLOCK_BYTES - self._filled, len(data) - at)
+            copy(data[at : at + count], memoryview(self._block)[self._filled :])
+            self._filled += count
+            at += count
+            if self._filled == BLOCK_BYTES:
+                self._hand_over(BLOCK_BYTES)
+
+    def finish(self) -> None:
+        """Write what is left, and wait for it."""
+        size = self._written + self._filled
+        if self._is_direct and self._filled:
+            # Whole sectors only: what is too much is cut off again.
+            self._hand_over(-(-self._filled // SECTOR_BYTES) * SECTOR_BYTES)
+        self._wait()
+        if self._filled:
+            _write_at(self._open(), memoryview(self._block)[: self._filled], self._written)
+            self._written, self._filled = size, 0
+        if self._written != size:
+            os.ftruncate(self._open(), size)
+            self._written = size
+
+    def sync(self) -> None:
+        """Write what is left, and wait until all of the file is on the disk."""
+        self.finish()
+        os.fsync(self._open())
+
+    def close(self) -> None:
+        """Close the file, whatever is written of it; a second time nothing happens."""
+        if self._descriptor is None:
+            return
+        if self._writer is not None:
+            # Its block and descriptor are in use until it ends, well or not.
+            self._writer.shutdown()
+        descriptor, self._descriptor = self._descriptor, None
+        give_block(self._block)
+        os.close(descriptor)
+
+    def _open(self) -> int:
+        if self._descriptor is None:
+            raise ValueError(f"write to closed file {self._path!r}")
+        return self._descriptor
+
+    def _hand_over(self, nbytes: int) -> None:
+        """Have the first bytes of the block written, and go on with an empty one."""
+        self._wait()
+        if self._writer is None:
+            self._writer = concurrent.futures.ThreadPoolExecutor(1, "write-blocks")
+            self._is_direct = self._may_be_direct and self._go_direct()
+        block, self._block = self._block, take_block()
+        write = _write_measured if self._is_direct else _write_block
+        self._pending = self._writer.submit(write, self._open(), block, nbytes, self._written)
+        self._written += nbytes
+        self._filled = 0
+
+    def _wait(self) -> None:
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            pending.result()
+
+    def _go_direct(self) -> bool:
+        """Open the file anew for direct writing; False where that cannot be done."""
+        try:
+            descriptor = os.open(self._path, os.O_WRONLY | _DIRECT)
+        except OSError:
+            return False
+        os.close(self._open())
+        self._descriptor = descriptor
+        return True
+
+
+def read_into(path: str, start: int, out: memoryview) -> None:
+    """Fill `out` with the bytes of a file from `start`.
+
+    What is in the page cache comes from there, anything else past it.
+
+    Raises:
+        EOFError: The file ends before.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        done = 0
+        if _DIRECT and len(out) >= SECTOR_BYTES and not _is_cached(descriptor, start):
+            done = _read_directly(path, start, out)
+        while done < len(out):
+            count = os.preadv(descriptor, [out[done:]], start + done)
+            if not count:
+                raise EOFError(f"{path!r} ends {len(out) - done} bytes early")
+            done += count
+    finally:
+        os.close(descriptor)
+
+
+def _is_cached(descriptor: int, start: int) -> bool:
+    """Tell whether a byte of a file is in the page cache."""
+    try:
+        os.preadv(descriptor, [bytearray(1)], start, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        # The filesystem cannot tell, so it is none that gains from direct reading.
+        return True
+    return True
+
+
+def _read_directly(path: str, start: int, out: memoryview) -> int:
+    """Read past the page cache; return how many bytes of `out` could be filled so."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | _DIRECT)
+    except OSError:
+        return 0
+    block = take_block()
+    end = start + len(out)
+    at = start // SECTOR_BYTES * SECTOR_BYTES
+    done = 0
+    try:
+        with memoryview(block) as view:
+            while done < len(out):
+                want = min(BLOCK_BYTES, -(-(end - at) // SECTOR_BYTES) * SECTOR_BYTES)
+                got = os.preadv(descriptor, [view[:want]], at)
+                skip = max(start - at, 0)
+                useful = min(at + got, end) - (at + skip)
+                if useful <= 0:
+                    break
+                copy(view[skip : skip + useful], out[done:])
+                done += useful
+                at += got
+                if got % SECTOR_BYTES:
+                    break  # The end of the file: nothing lies behind it.
+    except OSError:
+        # Whatever it was, the ordinary way either can do it or says what is wrong.
+        pass
+    finally:
+        os.close(descriptor)
+        give_block(block)
+    return done
+
+
+class _Rate:
+    """How fast direct writes of this process have been."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._bytes = 0
+        self._seconds = 0.0
+
+    def add(self, nbytes: int, seconds: float) -> None:
+        """Count one write."""
+        with self._lock:
+            self._bytes += nbytes
+            self._seconds += seconds
+
+    def is_fast(self) -> bool:
+        """Tell whether the disk is fast, as far as is known."""
+        with self._lock:
+            return self._bytes >= FAST_BYTES_PER_SECOND * self._seconds
+
+
+_RATE = _Rate()
+
+
+def take_block() -> mmap.mmap:
+    """Return memory of `BLOCK_BYTES`, page-aligned; what it holds is of no meaning."""
+    try:
+        return _FREE_BLOCKS.pop()
+    except IndexError:
+        return mmap.mmap(-1, BLOCK_BYTES)
+
+
+def give_block(block: mmap.mmap) -> None:
+    """Take memory back that nobody uses any more."""
+    _FREE_BLOCKS.append(block)
+
+
+def _write_block(descriptor: int, block: mmap.mmap, nbytes: int, offset: int) -> None:
+    try:
+        with memoryview(block) as view:
+            _write_at(descriptor, view[:nbytes], offset)
+    finally:
+        give_block(block)
+
+
+def _write_measured(descriptor: int, block: mmap.mmap, nbytes: int, offset: int) -> None:
+    started = time.perf_counter()
+    _write_block(descriptor, block, nbytes, offset)
+    _RATE.add(nbytes, time.perf_counter() - started)
+
+
+def _write_at(descriptor: int, data: memoryview, offset: int) -> None:
+    position = 0
+    while position < len(data):
+        position += os.pwrite(descriptor, data[position:], offset + position)
+
+
+def copy(source: memoryview, target: memoryview) -> None:
+    """Copy all of `source` to the start of `target`; other threads run meanwhile."""
+    np.copyto(
+        np.frombuffer(target, np.uint8, len(source)), np.frombuffer(source, np.uint8, len(source))
+    )

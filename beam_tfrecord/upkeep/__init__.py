@@ -1,0 +1,1 @@
+"""What is done to a dataset that is there: verify, compare, repair."""

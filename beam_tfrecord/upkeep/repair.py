@@ -1,0 +1,258 @@
+"""`repair`: the intact records of a damaged dataset, as a new dataset, and what was lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from beam_tfrecord import native
+from beam_tfrecord._version import __version__
+from beam_tfrecord.contract.tfmd import schema_pbtxt
+from beam_tfrecord.errors import DataError, TargetExists, UsageError
+from beam_tfrecord.exchange.merge import MASK64, Piece, PieceWriter
+from beam_tfrecord.jobs.job_file import JOB_NAME, STORED_HASHES, dump_job
+from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, Shard, Split, manifest_path
+from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash, save_rejects
+from beam_tfrecord.shards import ShardNames, shard_suffix
+from beam_tfrecord.storage import is_remote, put, sync_directory
+from beam_tfrecord.upkeep.repair_shards import IntactRecords, LostBytes, salvage
+from beam_tfrecord.upkeep.verify_files import file_hash, load_rejects
+
+_SCHEMA_FILES = ("schema.json", "schema.pbtxt")
+
+
+@dataclasses.dataclass(frozen=True)
+class Lost:
+    """What one file of the damaged dataset lost.
+
+    Attributes:
+        path: The file.
+        start: First lost byte of its record stream; 0 where the whole file is lost.
+        stop: Byte behind the last.
+        most_records: How many records these bytes can have held.
+        message: Why, in a few words.
+    """
+
+    path: str
+    start: int
+    stop: int
+    most_records: int
+    message: str
+
+    def __str__(self) -> str:
+        if not self.stop:
+            return f"{self.path}: {self.message}"
+        records = f"{self.most_records:,} record{'' if self.most_records == 1 else 's'}"
+        return f"{self.path}: bytes {self.start:,} to {self.stop:,}: at most {records} lost"
+
+
+@dataclasses.dataclass(frozen=True)
+class Repair:
+    """What `repair` did.
+
+    Attributes:
+        manifest: Of the new dataset.
+        lost: What it lacks, in the order of the old manifest.
+        lost_examples: By shard, how many examples fewer than the old manifest says.
+    """
+
+    manifest: Manifest
+    lost: tuple[Lost, ...]
+    lost_examples: Mapping[str, int]
+
+    @property
+    def is_whole(self) -> bool:
+        """True where nothing was lost."""
+        return not self.lost and not self.lost_examples
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object."""
+        return {
+            "examples": self.manifest.examples,
+            "lost": [dataclasses.asdict(one) for one in self.lost],
+            "lost_examples": dict(self.lost_examples),
+        }
+
+
+def repair(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> Repair:
+    """Write the intact records of a dataset as a new one, split by split in the same order.
+
+    Records whose checksums are right are intact. Behind a damaged length the next record is looked
+    for; of a damaged gzip stream nothing behind the damage can be read. The new dataset has the old
+    one's schema and settings; where something was lost it has no fingerprint, so that `write`
+    never takes it for what it would write. ``job.json`` lists what was lost.
+
+    Args:
+        path: The dataset's directory, file prefix, or manifest.
+        output: A directory that does not exist or is empty.
+
+    Raises:
+        UsageError: There is no dataset, the output is inside of it, or either is remote.
+        TargetExists: The output holds something.
+        DataError: The manifest is damaged, so that nothing says what the dataset was.
+    """
+    for place in (path, output):
+        if is_remote(place):
+            raise UsageError(
+                f"{os.fspath(place)!r} is remote: copy the dataset to a local directory, "
+                "repair it there, and copy the result back"
+            )
+    file = manifest_path(path)
+    manifest = Manifest.load(path)
+    source = os.path.dirname(os.path.abspath(file))
+    target = os.path.abspath(os.fspath(output))
+    _check_output(source, target)
+    os.makedirs(target, exist_ok=True)
+    job = _Repairing(manifest, source, target)
+    repaired = job.run(os.path.basename(file).removesuffix(MANIFEST_NAME))
+    sync_directory(target)
+    put(os.path.join(target, MANIFEST_NAME), repaired.manifest.dumps().encode())
+    sync_directory(target)
+    return repaired
+
+
+def _check_output(source: str, target: str) -> None:
+    real_source, real_target = os.path.realpath(source), os.path.realpath(target)
+    if os.path.commonpath([real_source, real_target]) == real_source:
+        raise UsageError(
+            f"output {target!r} is inside the dataset that is to be repaired: "
+            "choose a directory outside of it"
+        )
+    if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
+        raise TargetExists(f"output {target!r} is not empty: choose another directory")
+
+
+class _Repairing:
+    """One repair: what was found so far, and where it goes."""
+
+    def __init__(self, manifest: Manifest, source: str, target: str) -> None:
+        self._old = manifest
+        self._source = source
+        self._target = target
+        self._lost: list[Lost] = []
+        self._fewer: dict[str, int] = {}
+
+    def run(self, prefix: str) -> Repair:
+        """Write all files but the manifest.
+
+        Args:
+            prefix: Of the names of the old dataset's files.
+        """
+        old = self._old
+        pieces = {
+            name: list(self._pieces(name, split.shards)) for name, split in old.splits.items()
+        }
+        splits = {name: Split(tuple(self._named(found))) for name, found in pieces.items()}
+        every = [piece for found in pieces.values() for piece in found]
+        stored = dict(
+            zip((s.path for one in splits.values() for s in one.shards), every, strict=True)
+        )
+        hashes = {path: one.stored_xxh64 for path, one in stored.items() if one.stored_xxh64}
+        rejects, hashes_of_rejects = self._rejects(prefix)
+        sidecars = self._sidecars(prefix)
+        whole = not self._lost and not self._fewer
+        schema = old.schema if whole else old.schema.without_observed()
+        for name, text in (("schema.json", schema.dumps()), ("schema.pbtxt", schema_pbtxt(schema))):
+            sidecars[name] = self._put(name, text.encode())
+        manifest = dataclasses.replace(
+            old,
+            fingerprint=old.fingerprint if whole else "",
+            content=f"{sum(piece.content for piece in every) & MASK64:016x}",
+            schema=schema,
+            rejects=rejects,
+            sidecars=sidecars,
+            splits=splits,
+        )
+        repaired = Repair(manifest, tuple(self._lost), self._fewer)
+        told = {
+            "repaired": repaired.to_json(),
+            "beam_tfrecord": __version__,
+            "stored_bytes": {path: piece.stored_bytes for path, piece in stored.items()},
+            STORED_HASHES: hashes | hashes_of_rejects,
+        }
+        self._put(JOB_NAME, dump_job(told).encode())
+        return repaired
+
+    def _pieces(self, split: str, shards: tuple[Shard, ...]) -> Iterator[Piece]:
+        """Write what is left of each shard; yield those that are not empty."""
+        for number, shard in enumerate(shards):
+            writer = PieceWriter(self._target, split, (number,), self._old.compression)
+            try:
+                found = self._salvage(shard, writer)
+                piece = writer.close()
+            except BaseException:
+                writer.abort()
+                raise
+            if found < shard.examples:
+                self._fewer[shard.path] = shard.examples - found
+            if piece.examples:
+                yield piece
+            else:
+                os.remove(piece.path)
+
+    def _salvage(self, shard: Shard, writer: PieceWriter) -> int:
+        path = os.path.join(self._source, shard.path)
+        found = 0
+        if not os.path.exists(path):
+            self._lost.append(Lost(shard.path, 0, 0, shard.examples, "the file is missing"))
+        for part in salvage(path, compression=self._old.compression, scratch=self._target):
+            if isinstance(part, IntactRecords):
+                writer.write(part.data, part.starts)
+                found += len(part.starts)
+            else:
+                self._lost.append(_lost_of(shard, part))
+        return found
+
+    def _named(self, pieces: list[Piece]) -> Iterator[Shard]:
+        """Give shards their names, without gaps."""
+        names = ShardNames(shard_suffix(self._old.compression))
+        for number, piece in enumerate(pieces):
+            name = names(piece.split, number, len(pieces))
+            os.replace(piece.path, os.path.join(self._target, name))
+            yield Shard(name, piece.examples, piece.bytes, piece.xxh64)
+
+    def _rejects(self, prefix: str) -> tuple[dict[str, Any], dict[str, str]]:
+        """Copy the rejects where they are intact; return what the two manifests say of them."""
+        known = self._old.rejects
+        none = REJECTS_SCHEMA.empty_table()
+        if known.get("rows"):
+            name = prefix + REJECTS_FILE
+            try:
+                table = load_rejects(os.path.join(self._source, name))
+                if rejects_hash(table) == known.get("xxh64"):
+                    path = os.path.join(self._target, REJECTS_FILE)
+                    os.makedirs(os.path.dirname(path))
+                    return dict(known), {REJECTS_FILE: save_rejects(table, path)}
+            except (OSError, DataError):
+                pass
+            self._lost.append(Lost(name, 0, 0, 0, "the file of rejects is damaged"))
+        return {"rows": 0, "xxh64": rejects_hash(none)}, {}
+
+    def _sidecars(self, prefix: str) -> dict[str, str]:
+        """Copy intact sidecars; return their hashes. Those of the schema are written anew."""
+        kept = {}
+        for old_name, digest in self._old.sidecars.items():
+            name = old_name.removeprefix(prefix)
+            if name in _SCHEMA_FILES:
+                continue
+            path = os.path.join(self._source, old_name)
+            # A name from a file is not to be trusted with where something is written.
+            is_inside = not os.path.isabs(name) and ".." not in name.split("/")
+            if is_inside and os.path.exists(path) and file_hash(path) == digest:
+                with open(path, "rb") as file:
+                    kept[name] = self._put(name, file.read())
+            else:
+                self._lost.append(Lost(old_name, 0, 0, 0, "the file is missing or damaged"))
+        return kept
+
+    def _put(self, name: str, data: bytes) -> str:
+        path = os.path.join(self._target, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        put(path, data)
+        return f"{native.xxh64(data, 0):016x}"
+
+
+def _lost_of(shard: Shard, part: LostBytes) -> Lost:
+    return Lost(shard.path, part.start, part.stop, part.most_records, "damaged")

@@ -1,0 +1,158 @@
+"""What `verify` checks beside the shards: sidecars, rejects, ``job.json``, and stray files."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from beam_tfrecord import native
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.jobs.job_file import JOB_NAME, STORED_HASHES, load_job
+from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, directory_of
+from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash
+from beam_tfrecord.storage import exists, list_names, open_read, read_bytes
+from beam_tfrecord.upkeep.verify_faults import Fault
+
+_SHARD_LIKE = re.compile(r"[^._].*-\d+-of-\d+\.tfrecord(\.gz)?")
+_READ_BYTES = 2**20
+
+
+class DatasetFiles:
+    """The files of a dataset beside its shards.
+
+    Args:
+        manifest_file: Path of the manifest, which the names of the others follow.
+        manifest: What it says.
+    """
+
+    def __init__(self, manifest_file: str, manifest: Manifest) -> None:
+        self._directory = directory_of(manifest_file)
+        # Of a dataset with a file prefix, that prefix and a dash.
+        self._prefix = os.path.basename(manifest_file).removesuffix(MANIFEST_NAME)
+        self._manifest = manifest
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield the faults of all of them."""
+        for name, digest in self._manifest.sidecars.items():
+            yield from self._hash_faults(name, digest, "the manifest")
+        of_job = list(self._job_faults())
+        yield from of_job
+        # What is known to be damaged is not worth parsing.
+        if self._prefix + REJECTS_FILE not in {fault.path for fault in of_job}:
+            yield from self._rejects_faults()
+        yield from self._stray_faults()
+
+    def notes(self) -> Iterator[str]:
+        """Yield what could not be checked."""
+        covers_more = self._manifest.compression or self._manifest.rejects.get("rows")
+        if covers_more and not exists(self._path(self._prefix + JOB_NAME)):
+            yield (
+                f"{self._prefix}{JOB_NAME} is missing: gzip headers and the file of rejects are "
+                "checked by their content alone"
+            )
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._directory, name)
+
+    def _hash_faults(self, name: str, digest: str, source: str) -> Iterator[Fault]:
+        try:
+            seen = file_hash(self._path(name))
+        except OSError as error:
+            yield Fault(name, "", f"the file cannot be read: {error.strerror}")
+            return
+        if seen != digest:
+            yield Fault(name, "", f"the hash is {seen}, {source} says {digest}")
+
+    def _job_faults(self) -> Iterator[Fault]:
+        name = self._prefix + JOB_NAME
+        try:
+            job = load_job(read_bytes(self._path(name)).decode())
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            yield Fault(name, "", f"the file cannot be read: {error.strerror}")
+            return
+        except (DataError, UnicodeDecodeError):
+            yield Fault(name, "", "the file was changed after it was written")
+            return
+        stored: Mapping[str, Any] = job.get(STORED_HASHES, {})
+        for path, digest in stored.items():
+            # Files that are gone are told where they are read.
+            if exists(self._path(path)):
+                yield from self._hash_faults(path, digest, name)
+
+    def _rejects_faults(self) -> Iterator[Fault]:
+        known = self._manifest.rejects
+        name = self._prefix + REJECTS_FILE
+        if not known.get("rows"):
+            return
+        try:
+            table = load_rejects(self._path(name))
+        except FileNotFoundError:
+            yield Fault(name, "", "the file is missing")
+            return
+        except (OSError, DataError) as error:
+            yield Fault(name, "", f"the file cannot be read: {str(error).splitlines()[0]}")
+            return
+        seen = rejects_hash(table)
+        if table.num_rows != known["rows"]:
+            yield Fault(name, "", f"{table.num_rows:,} rows, the manifest says {known['rows']:,}")
+        elif seen != known.get("xxh64"):
+            yield Fault(name, "", f"the hash is {seen}, the manifest says {known.get('xxh64')}")
+
+    def _stray_faults(self) -> Iterator[Fault]:
+        """Yield the files that readers who go by names would take for shards."""
+        known = {shard.path for shard in self._manifest.shards}
+        alike = _shard_names(known)
+        for name in list_names(self._directory):
+            if name in known or name.startswith((".", "_")):
+                continue
+            if alike.fullmatch(name):
+                yield Fault(
+                    name,
+                    "",
+                    "named like a shard of this dataset but not in its manifest: remove it",
+                )
+
+
+def load_rejects(path: str) -> pa.Table:
+    """Read a file of rejects.
+
+    Raises:
+        OSError: It cannot be read.
+        DataError: It is no file of rejects.
+    """
+    try:
+        table = pq.read_table(pa.BufferReader(read_bytes(path)))
+    except (ValueError, pa.ArrowException) as error:
+        raise DataError(str(error)) from error
+    if not table.schema.equals(REJECTS_SCHEMA):
+        raise DataError("it has other columns than a file of rejects")
+    return table
+
+
+def file_hash(path: str) -> str:
+    """Return the XXH64 of a file's bytes as 16 hex digits."""
+    digest = native.XXH64(0)
+    buffer = bytearray(_READ_BYTES)
+    with open_read(path) as file:
+        while count := file.readinto(buffer):  # type: ignore[attr-defined]
+            digest.update(memoryview(buffer)[:count])
+    return f"{digest.intdigest():016x}"
+
+
+def _shard_names(known: set[str]) -> re.Pattern[str]:
+    """Return what shards are named like: those of the manifest, but for their numbers.
+
+    A dataset without shards, or one of several splits, may have lost a split: so every usual name
+    counts, unless the manifest's own names are of another form.
+    """
+    if all(_SHARD_LIKE.fullmatch(name) for name in known):
+        return _SHARD_LIKE
+    forms = {re.sub(r"\d+", "0", name) for name in known}
+    return re.compile("|".join(re.escape(form).replace("0", r"\d+") for form in sorted(forms)))
