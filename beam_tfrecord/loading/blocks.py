@@ -116,7 +116,8 @@ def read_blocks(
         block_bytes: Size of a block.
         on_fault: Called with every fault instead of raising. A record whose payload is damaged
             is left out and reading goes on; after any other fault the file ends.
-        is_once: Nobody will read the file again soon: keep it out of the page cache.
+        is_once: Nobody will read the file again soon: keep it out of the page cache. Blocks are
+            for now only, too: the next one takes the memory of the last.
 
     Raises:
         DataError: The file is missing, cut off or damaged.
@@ -133,7 +134,7 @@ def read_blocks(
         with (open_once if is_once else open_read)(name) as file:
             known = _sniff(file) if compression is None else compression
             stream = _open_stream(file, known)
-            yield from _Scanner(stream, on_fault or fail).blocks(block_bytes)
+            yield from _Scanner(stream, on_fault or fail, reuse=is_once).blocks(block_bytes)
     except FileNotFoundError:
         raise DataError(f"{name!r} is missing: restore it or write the dataset again") from None
 
@@ -173,11 +174,14 @@ def _open_stream(file: BinaryIO, compression: str) -> BinaryIO:
 
 
 class _Scanner:
-    """Cuts a stream of bytes into blocks of whole records."""
+    """Cuts a stream of bytes into blocks of whole records; fresh memory a block, or `reuse` it."""
 
-    def __init__(self, stream: BinaryIO, on_fault: Callable[[RecordFault], None]) -> None:
+    def __init__(
+        self, stream: BinaryIO, on_fault: Callable[[RecordFault], None], *, reuse: bool
+    ) -> None:
         self._stream = stream
         self._on_fault = on_fault
+        self._reuse = reuse
         self._position = 0
         self._record = 0
         self._ended = False
@@ -185,12 +189,13 @@ class _Scanner:
 
     def blocks(self, block_bytes: int) -> Iterator[RecordBlock]:
         """Yield the blocks; memory is one block, or one record where that is larger."""
-        rest = np.empty(0, dtype=np.uint8)
+        memory = rest = np.empty(0, dtype=np.uint8)
         wanted = block_bytes
         while not self._ended:
-            data = np.empty(max(wanted, len(rest) + 1), dtype=np.uint8)
-            data[: len(rest)] = rest
-            data = data[: self._fill(data, len(rest))]
+            if not self._reuse or len(memory) < wanted:
+                memory = np.empty(max(wanted, len(rest) + 1), dtype=np.uint8)
+            memory[: len(rest)] = rest
+            data = memory[: self._fill(memory, len(rest))]
             starts, records, consumed = self._scan(data)
             if consumed:
                 yield RecordBlock(data[:consumed], starts, self._position, self._record)

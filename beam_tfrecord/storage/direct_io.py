@@ -46,7 +46,7 @@ class BlockFile:
         self._may_be_direct = bool(_DIRECT) and (will_sync or _RATE.is_fast())
         self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         self._is_direct = False
-        self._block = take_block()
+        self._block = _take_block()
         self._filled = 0
         self._written = 0
         self._writer: concurrent.futures.ThreadPoolExecutor | None = None
@@ -58,7 +58,7 @@ class BlockFile:
         at = 0
         while at < len(data):
             count = min(BLOCK_BYTES - self._filled, len(data) - at)
-            copy(data[at : at + count], memoryview(self._block)[self._filled :])
+            _copy(data[at : at + count], memoryview(self._block)[self._filled :])
             self._filled += count
             at += count
             if self._filled == BLOCK_BYTES:
@@ -91,7 +91,7 @@ class BlockFile:
             # Its block and descriptor are in use until it ends, well or not.
             self._writer.shutdown()
         descriptor, self._descriptor = self._descriptor, None
-        give_block(self._block)
+        _FREE_BLOCKS.append(self._block)
         os.close(descriptor)
 
     def _open(self) -> int:
@@ -105,7 +105,7 @@ class BlockFile:
         if self._writer is None:
             self._writer = concurrent.futures.ThreadPoolExecutor(1, "write-blocks")
             self._is_direct = self._may_be_direct and self._go_direct()
-        block, self._block = self._block, take_block()
+        block, self._block = self._block, _take_block()
         write = _write_measured if self._is_direct else _write_block
         self._pending = self._writer.submit(write, self._open(), block, nbytes, self._written)
         self._written += nbytes
@@ -138,7 +138,7 @@ def read_into(path: str, start: int, out: memoryview) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         done = 0
-        if _DIRECT and len(out) >= SECTOR_BYTES and not _is_cached(descriptor, start):
+        if _DIRECT and len(out) >= SECTOR_BYTES and not is_cached(descriptor, start):
             done = _read_directly(path, start, out)
         while done < len(out):
             count = os.preadv(descriptor, [out[done:]], start + done)
@@ -149,7 +149,7 @@ def read_into(path: str, start: int, out: memoryview) -> None:
         os.close(descriptor)
 
 
-def _is_cached(descriptor: int, start: int) -> bool:
+def is_cached(descriptor: int, start: int) -> bool:
     """Tell whether a byte of a file is in the page cache."""
     try:
         os.preadv(descriptor, [bytearray(1)], start, os.RWF_NOWAIT)
@@ -167,7 +167,7 @@ def _read_directly(path: str, start: int, out: memoryview) -> int:
         descriptor = os.open(path, os.O_RDONLY | _DIRECT)
     except OSError:
         return 0
-    block = take_block()
+    block = _take_block()
     end = start + len(out)
     at = start // SECTOR_BYTES * SECTOR_BYTES
     done = 0
@@ -180,7 +180,7 @@ def _read_directly(path: str, start: int, out: memoryview) -> int:
                 useful = min(at + got, end) - (at + skip)
                 if useful <= 0:
                     break
-                copy(view[skip : skip + useful], out[done:])
+                _copy(view[skip : skip + useful], out[done:])
                 done += useful
                 at += got
                 if got % SECTOR_BYTES:
@@ -190,7 +190,7 @@ def _read_directly(path: str, start: int, out: memoryview) -> int:
         pass
     finally:
         os.close(descriptor)
-        give_block(block)
+        _FREE_BLOCKS.append(block)
     return done
 
 
@@ -217,17 +217,11 @@ class _Rate:
 _RATE = _Rate()
 
 
-def take_block() -> mmap.mmap:
-    """Return memory of `BLOCK_BYTES`, page-aligned; what it holds is of no meaning."""
+def _take_block() -> mmap.mmap:
     try:
         return _FREE_BLOCKS.pop()
     except IndexError:
         return mmap.mmap(-1, BLOCK_BYTES)
-
-
-def give_block(block: mmap.mmap) -> None:
-    """Take memory back that nobody uses any more."""
-    _FREE_BLOCKS.append(block)
 
 
 def _write_block(descriptor: int, block: mmap.mmap, nbytes: int, offset: int) -> None:
@@ -235,7 +229,7 @@ def _write_block(descriptor: int, block: mmap.mmap, nbytes: int, offset: int) ->
         with memoryview(block) as view:
             _write_at(descriptor, view[:nbytes], offset)
     finally:
-        give_block(block)
+        _FREE_BLOCKS.append(block)
 
 
 def _write_measured(descriptor: int, block: mmap.mmap, nbytes: int, offset: int) -> None:
@@ -250,7 +244,7 @@ def _write_at(descriptor: int, data: memoryview, offset: int) -> None:
         position += os.pwrite(descriptor, data[position:], offset + position)
 
 
-def copy(source: memoryview, target: memoryview) -> None:
+def _copy(source: memoryview, target: memoryview) -> None:
     """Copy all of `source` to the start of `target`; other threads run meanwhile."""
     np.copyto(
         np.frombuffer(target, np.uint8, len(source)), np.frombuffer(source, np.uint8, len(source))

@@ -22,6 +22,7 @@ from beam_tfrecord.storage import (
     put_if_absent,
     remove_tree,
 )
+from beam_tfrecord.storage.direct_io import is_cached
 
 
 def names(directory: Path) -> list[str]:
@@ -260,12 +261,23 @@ def test_a_file_read_once_has_all_bytes_from_anywhere(tmp_path: Path, size: int)
         assert once.read() == content[size // 2 :]
 
 
-def test_a_file_that_is_cut_while_it_is_read_once_ends_there(tmp_path: Path) -> None:
+def test_a_file_read_once_leaves_the_page_cache_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    path.write_bytes(bytes(2 * 2**20))
-    with storage.open_once(str(path)) as once:
-        os.truncate(path, 4096)
-        assert once.read(2**20) == b""
+    path.write_bytes(bytes(3 * 2**20 + 1))
+    for was_cached in (True, False):
+        with path.open("rb") as file:
+            if was_cached:
+                file.read()
+            else:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            # A memory filesystem has its files nowhere else.
+            cached = is_cached(file.fileno(), 0)
+            with storage.open_once(str(path)) as once:
+                while once.read(1_000_001):
+                    pass
+            places = (0, 1_000_001, 2_000_002, 3 * 2**20)
+            assert [is_cached(file.fileno(), at) for at in places] == [cached] * 4
 
 
 def test_a_missing_file_cannot_be_read_once(tmp_path: Path) -> None:
