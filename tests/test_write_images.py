@@ -14,7 +14,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import RejectedRows, UsageError
 from beam_tfrecord.inputs import detect_kind
-from beam_tfrecord.jobs.job import make_settings
+from beam_tfrecord.jobs.settings import make_settings
 from beam_tfrecord.sources.images import pack as images_pack
 from beam_tfrecord.sources.images import read as images_read
 from beam_tfrecord.sources.images.source import Images

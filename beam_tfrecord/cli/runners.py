@@ -32,7 +32,7 @@ def beam_words(given: Mapping[str, Any], after: Sequence[str]) -> tuple[str, ...
 def give_dry_run(inputs: list[str], output: str, **arguments: Any) -> None:
     """Print what a job would do and how."""
     from beam_tfrecord.cli.summary import render
-    from beam_tfrecord.jobs.job import make_settings
+    from beam_tfrecord.jobs.settings import make_settings
     from beam_tfrecord.jobs.submitting import describe
 
     with Notes():
@@ -48,7 +48,7 @@ def start_only(inputs: list[str], output: str, template: str | None, **arguments
         template: Where a template goes; None: the job is started.
         **arguments: Of `write`.
     """
-    from beam_tfrecord.jobs.job import make_settings
+    from beam_tfrecord.jobs.settings import make_settings
     from beam_tfrecord.jobs.submitting import make_template, submit
 
     with Notes():

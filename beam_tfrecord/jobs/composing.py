@@ -22,7 +22,7 @@ from beam_tfrecord.sources.parquet.source import settled_by
 from beam_tfrecord.storage import Lease, read_bytes
 
 if TYPE_CHECKING:
-    from beam_tfrecord.jobs.job import Settings
+    from beam_tfrecord.jobs.settings import Settings
 
 _LOGGER = logging.getLogger(__name__)
 

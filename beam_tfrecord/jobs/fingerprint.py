@@ -13,7 +13,7 @@ from beam_tfrecord.manifest import FORMAT
 from beam_tfrecord.sources.base import InputFile, Source
 
 if TYPE_CHECKING:
-    from beam_tfrecord.jobs.job import Settings
+    from beam_tfrecord.jobs.settings import Settings
 
 
 def identity(settings: Settings, files: Sequence[InputFile]) -> Identity:

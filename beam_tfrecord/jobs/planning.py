@@ -14,7 +14,7 @@ from beam_tfrecord.sources.base import Unit
 from beam_tfrecord.storage import is_remote
 
 if TYPE_CHECKING:
-    from beam_tfrecord.jobs.job import Settings
+    from beam_tfrecord.jobs.settings import Settings
 
 _FIRST_PASSES = {
     "csv": "scan for row ends",

@@ -44,8 +44,8 @@ from beam_tfrecord.storage import (
 )
 
 if TYPE_CHECKING:
-    from beam_tfrecord.jobs.job import Settings
     from beam_tfrecord.jobs.progress import Progress
+    from beam_tfrecord.jobs.settings import Settings
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ from beam_tfrecord.runners.waiting import Launch, RemoteJob, launching
 from beam_tfrecord.storage import lease, make_directory
 
 if TYPE_CHECKING:
-    from beam_tfrecord.jobs.job import Settings
+    from beam_tfrecord.jobs.settings import Settings
 
 
 def submit(settings: Settings) -> RemoteJob | None:

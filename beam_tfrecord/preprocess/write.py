@@ -23,7 +23,7 @@ from beam_tfrecord.runners import pipeline
 from beam_tfrecord.storage import exists, is_remote, put, read_bytes
 
 if TYPE_CHECKING:
-    from beam_tfrecord.jobs.job import Settings
+    from beam_tfrecord.jobs.settings import Settings
 
 _SCHEMA_NAME = "raw-schema"
 

@@ -16,8 +16,8 @@ from beam_tfrecord.runners.portable import portable_presets, prism_presets
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from beam_tfrecord.jobs.job import Settings
     from beam_tfrecord.jobs.job_kind import JobSettings
+    from beam_tfrecord.jobs.settings import Settings
     from beam_tfrecord.runners.pipelines import Way
     from beam_tfrecord.runners.waiting import Launch
 

@@ -22,7 +22,7 @@ from beam_tfrecord.runners.describing import graph_of
 from beam_tfrecord.runners.waiting import Launch
 
 if TYPE_CHECKING:
-    from beam_tfrecord.jobs.job import Settings
+    from beam_tfrecord.jobs.settings import Settings
 
 
 def describe(settings: Settings, launch: Launch) -> dict[str, Any]:

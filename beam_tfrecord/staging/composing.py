@@ -15,7 +15,7 @@ from beam_tfrecord.staging.writer import FILE_BYTES
 from beam_tfrecord.storage import Lease
 
 if TYPE_CHECKING:
-    from beam_tfrecord.staging.job import ExtractSettings
+    from beam_tfrecord.staging.settings import ExtractSettings
 
 
 def run_extract(

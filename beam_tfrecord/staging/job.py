@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -15,46 +14,18 @@ from beam_tfrecord.jobs.job_kind import Kind
 from beam_tfrecord.jobs.listing import Listing
 from beam_tfrecord.jobs.publish import Identity
 from beam_tfrecord.jobs.running import run_job
-from beam_tfrecord.jobs.target import Target, directory_target
-from beam_tfrecord.rejects import RejectBudget, parse_budget
-from beam_tfrecord.sources.base import InputFile, Source
+from beam_tfrecord.jobs.settings import Inputs
+from beam_tfrecord.jobs.target import directory_target
+from beam_tfrecord.rejects import parse_budget
+from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.staging.manifest import STAGE_FORMAT, StageManifest
+from beam_tfrecord.staging.settings import ExtractSettings
 from beam_tfrecord.storage import Lease
 
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.progress import Progress
 
-Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-
 _LOGGER = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True)
-class ExtractSettings:
-    """The arguments of `extract`, checked and as values.
-
-    Attributes:
-        source: What to read.
-        target: Where to write.
-        limit: Rows to read; None: all.
-        budget: Rows that may be rejected.
-        overwrite: Replace what is at the target.
-        runner: Name of the Beam runner.
-        pipeline_options: Further Beam options, as on a command line.
-    """
-
-    source: Source
-    target: Target
-    limit: int | None
-    budget: RejectBudget
-    overwrite: bool
-    runner: str
-    pipeline_options: tuple[str, ...]
-
-    @property
-    def is_mapped(self) -> bool:
-        """False: rows stay as they are."""
-        return False
 
 
 def extract(

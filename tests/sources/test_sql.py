@@ -493,7 +493,7 @@ def test_a_job_fails_with_the_same_line(trips: Path, tmp_path: Path) -> None:
 
 
 def test_no_shuffle_asks_the_source_for_an_order(trips: Path, tmp_path: Path) -> None:
-    from beam_tfrecord.jobs.job import make_settings
+    from beam_tfrecord.jobs.settings import make_settings
 
     for shuffle in (True, False):
         made = make_settings(trips, tmp_path / "o", shuffle=shuffle, source_options={"table": "t"})
