@@ -73,8 +73,10 @@ def _interrupts() -> Iterator[list[int]]:
         # Once more, and there is no word and no wait.
         signal.signal(number, signal.SIG_DFL)
         seen.append(number)
-        if (kept := _what_is_kept()) is not None:
-            told = "; ".join([*_cancelled(), kept])
+        if _what_is_kept() is not None:
+            cancelled = _cancelled()
+            # Only now: a job elsewhere may have published before it heard.
+            told = "; ".join([*cancelled, _what_is_kept() or "nothing was published"])
             Failure(f"interrupted: {told}", 128 + number).show()
             sys.stderr.flush()
             os._exit(128 + number)

@@ -42,6 +42,8 @@ _LOOK_EVERY_S = 0.2
 _DEFAULT_GRACE_S = 5.0
 _HELD_LINES = 1000
 _PREFIX = "beam-tfrecord-worker-"
+# A worker whose job is over this long is one that its runner has forgotten.
+_FORGOTTEN_S, _LOOK_FOR_JOB_S = 15.0, 3.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -101,6 +103,7 @@ class Supervisor:
         self._task = task
         self._runner = os.getppid()
         self._signals: list[int] = []
+        self._job = Job(boot_checks.expected_here().get("probe"))
 
     def run(self) -> int:
         """Run the worker; return its exit code, 128 more than the signal that ended it."""
@@ -134,11 +137,42 @@ class Supervisor:
             if os.getppid() != self._runner:
                 # Nobody waits for a result any more, and files are whole or of no account.
                 worker.kill()
-            elif self._signals and deadline_s is None:
-                worker.send_signal(self._signals[0])
+            elif (self._signals or self._job.is_over) and deadline_s is None:
+                worker.send_signal(self._signals[0] if self._signals else signal.SIGTERM)
                 deadline_s = time.monotonic() + _grace_s()
             elif deadline_s is not None and time.monotonic() > deadline_s:
                 worker.kill()
+
+
+class Job:
+    """Looks whether the job of a worker still is: while it is, so is a file of it.
+
+    Runners may lose a worker that was being started when its step was cancelled, and never end it.
+
+    Args:
+        probe: That file; None: nobody knows.
+    """
+
+    def __init__(self, probe: str | None) -> None:
+        self.is_over = False
+        if probe is not None:
+            # A shared directory may not answer; that must hold up nothing else.
+            threading.Thread(target=self._look, args=(probe,), daemon=True).start()
+
+    def _look(self, probe: str) -> None:
+        seen_s = time.monotonic()
+        while time.monotonic() - seen_s < _FORGOTTEN_S:
+            try:
+                os.stat(probe)
+            except FileNotFoundError:
+                pass
+            except OSError:
+                # A file system that fails tells nothing of the job.
+                seen_s = time.monotonic()
+            else:
+                seen_s = time.monotonic()
+            time.sleep(_LOOK_FOR_JOB_S)
+        self.is_over = True
 
 
 class Output:

@@ -40,14 +40,21 @@ FAULTS: Mapping[int, str] = {
 }
 
 
-def expectation(probe: str | None) -> dict[str, str]:
-    """Return what a launcher expects of its workers.
+def expectation(probe: str | None, directory: str = "") -> dict[str, str]:
+    """Return what a launcher expects of its workers, and where they tell of what they cannot do.
 
     Args:
         probe: A file that workers must be able to see; None: there is none.
+        directory: Temporary directory of the job; empty where there is none.
     """
     expected = {key: str(value) for key, value in found().items() if key in ("python", "beam")}
-    return expected if probe is None else {**expected, "probe": probe}
+    told = {"probe": probe, "directory": directory}
+    return expected | {key: value for key, value in told.items() if value}
+
+
+def expected_here() -> dict[str, str]:
+    """Return what a launcher has said that it expects; empty where none has."""
+    return dict(json.loads(os.environ.get(EXPECT) or "{}"))
 
 
 def found() -> dict[str, Any]:
@@ -82,7 +89,7 @@ def fault_of(expected: Mapping[str, str], here: Mapping[str, Any]) -> int:
 
 def check_here() -> int:
     """Compare this machine with what is expected; return an exit code, 0 where all is well."""
-    expected = json.loads(os.environ.get(EXPECT) or "{}")
+    expected = expected_here()
     if code := fault_of(expected, found()):
         print(f"boot: {fault_text(code, expected)}", file=sys.stderr, flush=True)  # noqa: T201
         return code

@@ -20,7 +20,8 @@ from typing import Any, NoReturn
 
 from beam_tfrecord.runners import boot_packages
 from beam_tfrecord.runners.boot import TASK, Task
-from beam_tfrecord.runners.boot_checks import PACKAGE_FAILS
+from beam_tfrecord.runners.boot_checks import PACKAGE_FAILS, expected_here
+from beam_tfrecord.runners.boot_loading import tell_of_unloadable
 
 _PROVISION_S = 120
 _ARTIFACT_S = 600
@@ -41,6 +42,8 @@ def main() -> None:
         site = boot_packages.installed(staged)
     if site is not None:
         _prefer(site)
+    if directory := expected_here().get("directory"):
+        tell_of_unloadable(directory)
     from apache_beam.runners.worker import sdk_worker_main
 
     sdk_worker_main.main([sys.argv[0]])

@@ -27,7 +27,7 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.runners.runner import PipelineResult
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.runners import boot_checks, flink_checks
+from beam_tfrecord.runners import boot_checks, flink_checks, flink_tries
 from beam_tfrecord.runners.flink_job import WatchedJob, cancel, wait_for_end
 from beam_tfrecord.runners.flink_rest import ENDED, Cluster, NoAnswer
 from beam_tfrecord.runners.job_server import job_server
@@ -39,9 +39,6 @@ from beam_tfrecord.storage import exists, is_remote, put, read_bytes
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.job_kind import JobSettings
 
-# For so long workers wait for another step. It must be shorter than the delay of the cluster's
-# restart strategy: a try that comes earlier is given the workers that have died.
-_CACHE_MS = 3_000
 # In the temporary directory of a job: which job of Flink is at work there.
 _NOTE = "flink-job"
 
@@ -73,7 +70,7 @@ def presets(options: Sequence[str], *, is_small: bool) -> list[str]:
     words = [
         # Beam would ask pip for all that is installed here, to be logged.
         "--experiments=disable_logging_submission_environment",
-        f"--environment_cache_millis={_CACHE_MS}",
+        f"--environment_cache_millis={flink_tries.cache_ms(room)}",
         f"--sdk_worker_parallelism={1 if is_small else room.slots_each}",
     ]
     # A step waits for slots in vain if it wants more than there are.
@@ -82,11 +79,6 @@ def presets(options: Sequence[str], *, is_small: bool) -> list[str]:
     if not has_option(options, "--job_name"):
         now = datetime.datetime.now(datetime.timezone.utc)
         words.append(f"--job_name=beam-tfrecord-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}")
-    if not room.restarts and not has_option(options, "--number_of_execution_retries"):
-        words += [
-            f"--number_of_execution_retries={flink_checks.RETRIES}",
-            f"--execution_retry_delay={flink_checks.RETRY_DELAY_MS}",
-        ]
     return words
 
 
@@ -103,6 +95,7 @@ def check(settings: JobSettings) -> None:
     # A former attempt that still runs has its slots until this one ends it, under the lease.
     is_taken = any(exists(os.path.join(at, _NOTE)) for at in settings.target.leftovers())
     room = flink_checks.room_of(cluster, needs_slot=not is_taken)
+    flink_tries.warn_of_tries(settings.pipeline_options, room)
     flink_checks.check_job_server(portable.job_endpoint, flink.flink_job_server_jar, room.version)
     if portable.environment_type in (None, "PROCESS") and not portable.environment_config:
         command = flink_checks.boot_command(options.view_as(FlinkOptions).worker_command)
@@ -123,7 +116,7 @@ def start(pipeline: beam.Pipeline, run: Callable[[], PipelineResult]) -> Pipelin
     flink = options.view_as(FlinkRunnerOptions)
     cluster = flink_checks.cluster_of(flink.flink_master)
     flink.flink_master = cluster.address
-    expected = boot_checks.expectation(_write_probe(launch.directory))
+    expected = boot_checks.expectation(_write_probe(launch.directory), launch.directory)
     _set_environment(options, expected)
     _stage(options, launch.modules)
     with contextlib.ExitStack() as stack:

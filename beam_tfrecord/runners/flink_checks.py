@@ -17,13 +17,14 @@ from collections.abc import Mapping, Sequence
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.runners import boot_checks
-from beam_tfrecord.runners.flink_rest import Cluster, NoAnswer, parse_address
+from beam_tfrecord.runners.flink_rest import Cluster, NoAnswer, parse_address, parse_duration_ms
 from beam_tfrecord.runners.job_server import answers
 
 BOOT = "beam-tfrecord-boot"
-# Where Flink has no strategy of its own: for longer than it takes to miss and replace a machine.
-RETRIES, RETRY_DELAY_MS = 10, 10_000
-
+_DELAYS = {
+    "fixeddelay": "restart-strategy.fixed-delay.delay",
+    "failurerate": "restart-strategy.failure-rate.delay",
+}
 _START_S = 30
 # A job that has just ended gives its slots back within that.
 _SLOT_S = 5.0
@@ -44,12 +45,15 @@ class Room:
         free_slots: Slots that no job has.
         slots_each: Slots of the smallest TaskManager.
         restarts: The cluster starts jobs anew by itself.
+        restart_delay_ms: Milliseconds before it does, always the same; None: they grow, or it does
+            not tell.
     """
 
     version: str
     free_slots: int
     slots_each: int
     restarts: bool
+    restart_delay_ms: int | None = None
 
 
 def cluster_of(flink_master: str | None) -> Cluster:
@@ -103,7 +107,14 @@ def _room_now(cluster: Cluster) -> Room:
         raise UsageError(f"no TaskManager is registered at {cluster.address}: start some")
     each = min(int(one["slotsNumber"]) for one in managers)
     kind = configured.get("restart-strategy.type", configured.get("restart-strategy", "none"))
-    return Room(version, free, max(1, each), kind.lower() not in ("none", "off", "disable"))
+    restarts = kind.lower() not in ("none", "off", "disable")
+    return Room(version, free, max(1, each), restarts, _restart_delay_ms(kind.lower(), configured))
+
+
+def _restart_delay_ms(kind: str, configured: Mapping[str, str]) -> int | None:
+    key = _DELAYS.get(kind.replace("-", ""))
+    # One second is what Flink takes where nothing is set.
+    return None if key is None else parse_duration_ms(configured.get(key, "1 s"))
 
 
 def check_job_server(endpoint: str | None, jar: str | None, flink_version: str) -> None:

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
-from beam_tfrecord.errors import BeamTFRecordError, JobFailed, UsageError
+from beam_tfrecord.errors import BeamTFRecordError, JobFailed, StorageError, UsageError
+from beam_tfrecord.jobs.faults import recorded_fault
+from beam_tfrecord.runners.boot_loading import UNLOADABLE, unloadable_line
 from beam_tfrecord.runners.failures import error_of, start_fault
 from beam_tfrecord.runners.flink_rest import ENDED, Cluster, NoAnswer
 from beam_tfrecord.runners.waiting import Launch, RemoteJob, cancelled_with_us
+from beam_tfrecord.storage import exists
 
 _LOOK_S = 0.5
 _FAULTS_LOOK_S = 2.0
 # The job server may hand a job to Flink so long after it was asked to.
 _MAY_COME_S = 20.0
+# Where Beam's workers load what they are to do; and errors there that may not come again.
+_LOADING = "pickler.loads("
+_PASSING = re.compile(
+    r"(OS|IO|BlockingIO|FileNotFound|Permission|Timeout|Memory|EOF|Conn\w+)Error\b"
+)
 
 
 def cancel(cluster: Cluster, name: str, result: Any) -> None:
@@ -143,17 +153,26 @@ class WatchedJob(PipelineResult):
             time.sleep(_LOOK_S)
 
     def _check_workers(self) -> None:
-        """End a job whose workers do not start: Flink would try for minutes."""
+        """End a job whose workers do not start, or cannot load it: Flink would try for minutes."""
+        directory = self._launch.directory
+        with contextlib.suppress(StorageError):
+            if directory and exists(os.path.join(directory, UNLOADABLE)):
+                self._end_with(recorded_fault(directory))
         with contextlib.suppress(NoAnswer):
             job = self._cluster.find_job(self._job.name)
             if job is None:
                 return
             # Flink forgets the number with the end of the job.
             self._restarts = max(self._restarts, self._cluster.restarts(job.id) or 0)
-            if fault := start_fault(self._cluster.job_faults(job.id), self._expected):
-                with contextlib.suppress(TimeoutError, NoAnswer):
-                    self._job.cancel()
-                raise UsageError(fault)
+            traces = self._cluster.job_faults(job.id)
+            fault = start_fault(traces, self._expected) or load_fault(traces)
+            self._end_with(None if fault is None else UsageError(fault))
+
+    def _end_with(self, fault: BeamTFRecordError | None) -> None:
+        if fault is not None:
+            with contextlib.suppress(TimeoutError, NoAnswer):
+                self._job.cancel()
+            raise fault
 
     def _failure(self, state: str) -> JobFailed | UsageError:
         if state == PipelineState.CANCELLED:
@@ -169,7 +188,7 @@ class WatchedJob(PipelineResult):
             traces = [] if job is None else self._cluster.job_faults(job.id)
             if job is not None and job.state == "CANCELED":
                 return JobFailed(f"{self._job} was cancelled")
-        if fault := start_fault([*traces, text], self._expected):
+        if fault := start_fault([*traces, text], self._expected) or load_fault([*traces, text]):
             return UsageError(fault)
         told = text.partition("failed in state FAILED:")[2] or text
         return JobFailed(f"{self._job} failed: {error_of(told or ''.join(traces[:1]))}")
@@ -194,6 +213,18 @@ class WatchedJob(PipelineResult):
                 if self._cluster.find_job(self._job.name) is not None:
                     return
             time.sleep(_LOOK_S)
+
+
+def load_fault(traces: Sequence[str]) -> str | None:
+    """Return why workers cannot load a job's code, in one line; None where they can.
+
+    Args:
+        traces: What failed in a job.
+    """
+    for trace in traces:
+        if _LOADING in trace and not _PASSING.match(said := error_of(trace)):
+            return unloadable_line(said)
+    return None
 
 
 def counters(result: Any) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import http.client
 import json
+import re
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -112,6 +113,28 @@ class Cluster:
             reason = getattr(error, "reason", error)
             text = getattr(reason, "strerror", None) or str(reason)
             raise NoAnswer(text.lower()) from error
+
+
+# The units of Flink's TimeUtils; a number without a unit is of milliseconds.
+_UNITS_MS = {
+    **dict.fromkeys(("", "ms", "milli", "millis", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1000),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+}
+
+
+def parse_duration_ms(text: str) -> int | None:
+    """Return the milliseconds of a duration of Flink's configuration; None where it is unclear.
+
+    Args:
+        text: Such as ``5 s``, ``1min``, or ``PT5S``.
+    """
+    found = re.fullmatch(r"(?:pt)?([0-9]+) *([a-z]*)", text.strip().lower())
+    if found is None:
+        return None
+    unit_ms = _UNITS_MS.get(found[2])
+    return None if unit_ms is None else int(found[1]) * unit_ms
 
 
 # A proxy for the internet knows nothing of clusters.

@@ -10,24 +10,26 @@ from beam_tfrecord.ptransforms.mapping import MapFunction
 
 
 def modules_of(settings: Any) -> tuple[str, ...]:
-    """Return the names of the user's top-level modules that a job's function needs.
+    """Return the names of the user's top-level modules that a job's functions need.
 
-    These are its own module, unless its text travels with it, and what was imported from the same
-    directory: a map file may import its neighbours.
+    These are the modules of the map and of the preprocessing function, unless their text travels
+    with them, and what was imported from the same directory: such a file may import its neighbours.
 
     Args:
         settings: Of the job.
     """
-    function = getattr(settings, "map", None)
-    if not isinstance(function, MapFunction):
-        return ()
+    preprocessing = getattr(getattr(settings, "transform", None), "function", None)
+    functions = (getattr(settings, "map", None), preprocessing)
+    needed = [_needed_by(one) for one in functions if isinstance(one, MapFunction)]
+    return tuple(sorted(set().union(*needed)))
+
+
+def _needed_by(function: MapFunction) -> set[str]:
     if function.file is not None:
-        return tuple(sorted(_loaded_from(os.path.dirname(function.file[0]))))
+        return _loaded_from(os.path.dirname(function.file[0]))
     name = getattr(function.function, "__module__", None) or type(function.function).__module__
     top = name.partition(".")[0]
-    if top == "__main__":
-        return ()
-    return tuple(sorted({top, *_loaded_from(_place_of(top))}))
+    return set() if top == "__main__" else {top, *_loaded_from(_place_of(top))}
 
 
 def _place_of(top: str) -> str:

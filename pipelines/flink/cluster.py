@@ -53,7 +53,7 @@ io: {{tmp: {{dirs: {state}/tmp}}}}
 heartbeat: {{interval: 2000, timeout: 10000}}
 restart-strategy:
   type: fixed-delay
-  fixed-delay: {{attempts: 10, delay: 5 s}}
+  fixed-delay: {{attempts: 10, delay: 12 s}}
 """
 
 

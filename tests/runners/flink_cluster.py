@@ -16,9 +16,26 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import beam_tfrecord as bt
+
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "pipelines" / "flink"
-WRITE_S = 240
+# Far beyond what a loaded machine takes: no test is to fail for that.
+WRITE_S = 480
+SPLIT = ("--split", "train=0.9,test=0.1", "--shards", "6")
+
+# A function that stands still at one row while the gate is shut, and says in which process.
+_GATED = """
+import os, time
+def gated(row):
+    if row["id"] == 100_000 and not os.path.exists({open!r}):
+        with open({met!r} + ".part", "w") as file:
+            file.write(str(os.getpid()))
+        os.replace({met!r} + ".part", {met!r})
+        while not os.path.exists({open!r}):
+            time.sleep(0.02)
+    return row
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +70,10 @@ class Cluster:
         """Return all jobs, the last one last."""
         return sorted(self.get("/v1/jobs/overview")["jobs"], key=lambda job: job["start-time"])
 
+    def state_of(self, job: str) -> str:
+        """Return the state of a job."""
+        return str(self.get(f"/v1/jobs/{job}")["state"])
+
     def task_managers(self) -> list[int]:
         """Return the process ids of TaskManagers that run."""
         text = next((self.state / "pid").glob("*taskexecutor*")).read_text()
@@ -64,9 +85,48 @@ class Cluster:
         command = [sys.executable, "-c", code, str(self.state)]
         subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(SCRIPTS)})
 
-    def workers(self) -> list[int]:
-        """Return the process ids of Python workers of this cluster."""
-        return [pid for boot in children(self.task_managers()) for pid in children([boot])]
+    def workers(self, task_managers: Sequence[int] | None = None) -> list[int]:
+        """Return the process ids of Python workers of this cluster, or of some TaskManagers."""
+        managers = self.task_managers() if task_managers is None else task_managers
+        return children(children(managers))
+
+    def task_manager_of(self, worker: int) -> int:
+        """Return the process id of the TaskManager that a worker belongs to."""
+        return parent(parent(worker))
+
+    def kill(self, task_manager: int, workers: Sequence[int]) -> None:
+        """Kill a TaskManager with workers that are known already, as the loss of a host does."""
+        for pid in (*workers, task_manager):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def await_rest(self) -> None:
+        """Wait until no job runs, all TaskManagers are there, and no worker of a job is left."""
+        wait_for(lambda: self.get("/v1/overview")["slots-available"] == 4, what="slots are free")
+        wait_for(lambda: not self.workers(), what="workers are gone")
+
+
+class Gate:
+    """A map function that stops at a row until it is let go on.
+
+    Args:
+        directory: Where its file is written.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._open, self._met = directory / "open", directory / "met"
+        text = _GATED.format(open=str(self._open), met=str(self._met))
+        (directory / "gated.py").write_text(text)
+        self.words = ("--map", f"{directory}/gated.py:gated")
+
+    def met(self) -> int:
+        """Wait until a worker stands at the row; return its process id."""
+        wait_for(self._met.exists, what="the map function is called")
+        return int(self._met.read_text())
+
+    def open(self) -> None:
+        """Let all go on, for good."""
+        self._open.touch()
 
 
 @contextlib.contextmanager
@@ -82,17 +142,31 @@ def running_cluster(state: Path) -> Iterator[Cluster]:
         subprocess.run([sys.executable, str(SCRIPTS / "down"), str(state)], check=True)
 
 
+def data_of(output: Path) -> dict[str, bytes]:
+    """Return the shards of a dataset by name."""
+    shards = [shard.path for shard in bt.Manifest.load(str(output / "manifest.json")).shards]
+    return {name: (output / name).read_bytes() for name in shards}
+
+
+def leftovers(output: Path) -> list[str]:
+    """Return what is hidden in a directory, where jobs keep what is not done."""
+    return [name for name in os.listdir(output) if name.startswith(".")]
+
+
 def children(parents: Sequence[int]) -> list[int]:
     """Return the ids of the child processes of some."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, IndexError, ValueError):
-            if entry.name.isdecimal():
-                # The name in brackets may hold anything.
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                if int(fields[1]) in parents:
-                    found.append(int(entry.name))
+            if entry.name.isdecimal() and parent(int(entry.name)) in parents:
+                found.append(int(entry.name))
     return found
+
+
+def parent(pid: int) -> int:
+    """Return the id of the process that a process is a child of."""
+    # The name in brackets may hold anything.
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def is_running(pid: int) -> bool:
@@ -103,12 +177,19 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def start_writing(*words: str, cwd: Path) -> subprocess.Popen[str]:
-    """Start ``beam-tfrecord write`` as a user does, with a SIGINT that it hears."""
+def start_writing(*words: str, cwd: Path, path: Path | None = None) -> subprocess.Popen[str]:
+    """Start ``beam-tfrecord write`` as a user does, with a SIGINT that it hears.
+
+    Args:
+        *words: Its arguments.
+        cwd: Where.
+        path: A further directory of modules that it finds, and workers do not.
+    """
+    places = os.pathsep.join(str(place) for place in (ROOT, path) if place is not None)
     return subprocess.Popen(
         [sys.executable, "-m", "beam_tfrecord", "write", *words],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": places},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -127,7 +208,7 @@ def finish(process: subprocess.Popen[str], timeout_s: float = WRITE_S) -> tuple[
     return process.returncode, said
 
 
-def wait_for(condition: Callable[[], Any], timeout_s: float = 90, what: str = "") -> Any:
+def wait_for(condition: Callable[[], Any], timeout_s: float = 180, what: str = "") -> Any:
     """Wait until something is true, and return it."""
     until_s = time.monotonic() + timeout_s
     while time.monotonic() < until_s:

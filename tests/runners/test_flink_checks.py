@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.runners import boot_checks, flink_checks
-from beam_tfrecord.runners.flink_rest import Cluster, parse_address
+from beam_tfrecord.runners import boot_checks, flink_checks, flink_tries
+from beam_tfrecord.runners.flink_rest import Cluster, parse_address, parse_duration_ms
 
 # As Flink 1.19.3 answers, shortened to what is asked for.
 ANSWERS: dict[str, Any] = {
@@ -62,7 +62,9 @@ def flink(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, dict[str, 
 
 
 def test_the_room_of_a_cluster(flink: tuple[Cluster, dict[str, Any]]) -> None:
-    assert flink_checks.room_of(flink[0]) == flink_checks.Room("1.19.3", 3, 2, restarts=True)
+    assert flink_checks.room_of(flink[0]) == flink_checks.Room(
+        "1.19.3", 3, 2, restarts=True, restart_delay_ms=1000
+    )
 
 
 @pytest.mark.parametrize("told", [[], [{"key": "restart-strategy.type", "value": "none"}]])
@@ -170,3 +172,56 @@ def test_the_worker_command_is_not_tried_where_task_managers_are_elsewhere(
         {"path": "pekko.tcp://flink@192.0.2.7:37/user/rpc/taskmanager_0", "slotsNumber": 2}
     ]
     flink_checks.check_boot("/no/boot", flink[0], {})
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("5 s", 5_000),
+        ("10s", 10_000),
+        ("1 min", 60_000),
+        ("PT7S", 7_000),
+        ("250", 250),
+        ("x", None),
+    ],
+)
+def test_durations_are_read_as_flink_writes_them(text: str, ms: int | None) -> None:
+    assert parse_duration_ms(text) == ms
+
+
+@pytest.mark.parametrize(
+    ("restarts", "delay_ms", "kept_ms"),
+    [
+        (True, 1_000, 3_000),
+        (True, 12_000, 10_000),
+        (True, 3_600_000, 60_000),
+        (True, None, 10_000),
+        (False, None, 60_000),
+    ],
+)
+def test_workers_are_kept_for_less_than_the_delay_of_tries(
+    restarts: bool, delay_ms: int | None, kept_ms: int
+) -> None:
+    room = flink_checks.Room("1.19.3", 3, 2, restarts, delay_ms)
+    assert flink_tries.cache_ms(room) == kept_ms
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "options", "told"),
+    [
+        (12_000, (), None),
+        (None, (), None),
+        (1_000, (), "again after 1 s, and workers are kept for 3 s"),
+        (12_000, ("--environment_cache_millis", "60000"), "workers are kept for 60 s"),
+        (12_000, ("--environment_cache_millis=500",), None),
+    ],
+)
+def test_tries_that_come_too_soon_are_told(
+    delay_ms: int | None,
+    options: tuple[str, ...],
+    told: str | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    flink_tries.warn_of_tries(options, flink_checks.Room("1.19.3", 3, 2, True, delay_ms))
+    assert (told is None) == (caplog.messages == [])
+    assert told is None or told in caplog.messages[0]

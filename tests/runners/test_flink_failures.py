@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from beam_tfrecord.runners.failures import error_of, start_fault
+from beam_tfrecord.runners.flink_job import load_fault
 
 # As Flink 1.19 with Beam's runner tells of an error in a Python worker, shortened.
 WORKER_ERROR = """\
@@ -74,3 +75,20 @@ def test_workers_that_do_not_start_say_why(trace: str, expected: str) -> None:
 
 def test_workers_that_start_have_no_such_fault() -> None:
     assert start_fault([WORKER_ERROR, "Process died with exit code 137"], {}) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("ModuleNotFoundError: No module named 'mine'", True),
+        ("OSError: [Errno 5] Input/output error", False),
+    ],
+)
+def test_code_that_cannot_be_loaded_is_told_but_not_a_fault_of_the_machine(
+    error: str, told: bool
+) -> None:
+    trace = f"Traceback (most recent call last):\n  x = pickler.loads(serialized_fn)\n{error}\n"
+    line = load_fault([trace])
+    assert (line is not None) == told
+    assert line is None or line.startswith(f"a worker cannot load your code ({error}): install")
+    assert load_fault([trace.replace("pickler.loads", "other")]) is None

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -124,6 +125,7 @@ def test_what_a_map_function_needs(here: Path) -> None:
 
     class Settings:
         map = load_map("map_rows_one.py:keep")
+        transform = None
 
     # The text of a file travels by itself; its neighbours do not.
     assert modules_of(Settings()) == ("near_one",)
@@ -131,6 +133,8 @@ def test_what_a_map_function_needs(here: Path) -> None:
     assert modules_of(Settings()) == ("map_rows_two", "near_one", "near_two")
     Settings.map = None
     assert modules_of(Settings()) == ()
+    Settings.transform = SimpleNamespace(function=load_map("map_rows_two:keep"))
+    assert modules_of(Settings()) == ("map_rows_two", "near_one", "near_two")
 
 
 def test_a_wheel_of_ones_own(tmp_path: Path) -> None:

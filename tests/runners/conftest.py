@@ -1,0 +1,52 @@
+"""One Flink cluster for all tests that need a real one, and what its jobs read and must write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import beam_tfrecord as bt
+from tests.runners.flink_cluster import Cluster, Gate, data_of, running_cluster
+
+# A little more than is taken for small, which would run in one worker.
+ROWS = 250_000
+_WIDTH = 60
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the tests of the cluster name their group where nothing runs tests side by side."""
+    config.addinivalue_line("markers", "xdist_group(name): tests that share what takes long")
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Run a cluster for the whole session."""
+    with running_cluster(tmp_path_factory.mktemp("flink")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def trips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a CSV file of several units."""
+    path = tmp_path_factory.mktemp("input") / "trips.csv"
+    with open(path, "w") as file:
+        file.write("id,fare,city\n")
+        for i in range(ROWS):
+            file.write(f"{i},{i * 7919 % 100_003 / 100},town-{i % 97:0{_WIDTH}}\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def expected(trips: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Return the files of the same dataset written by threads of one process, without a map."""
+    output = tmp_path_factory.mktemp("local") / "out"
+    bt.write(trips, output, splits="train=0.9,test=0.1", shards=6)
+    return data_of(output)
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    """Return a map function that stops at a row until it is let go on."""
+    return Gate(tmp_path)
