@@ -7,7 +7,6 @@ the bars of `cases.BARS`. A case that cannot run is told as such and stops no ot
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import sys
 import tempfile
@@ -16,10 +15,9 @@ from pathlib import Path
 
 from cases import CASES
 from measure import Outcome, run_case, run_here
-from report import as_json, as_markdown, describe_machine
+from report import as_json, as_markdown
+from saving import RESULTS, describe_machine, save
 from tables import make_inputs
-
-RESULTS = Path(__file__).with_name("results")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -87,10 +85,7 @@ def main() -> None:
         # Not on a memory filesystem, which the usual place for temporary files may be.
         with tempfile.TemporaryDirectory(prefix="beam-tfrecord-bench-", dir="/var/tmp") as work:
             found = measure(options, names, Path(work))
-    options.results_dir.mkdir(parents=True, exist_ok=True)
-    stamp = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d-%H%M%S}"
-    target = options.results_dir / f"{stamp}-{options.rows}x{options.tables}.json"
-    target.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    save(f"{options.rows}x{options.tables}", found, directory=options.results_dir)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from saving import describe_machine, save
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
@@ -169,3 +171,6 @@ def main(about: str, cases: Cases, bars: Bars, script: str) -> None:
     rows, rounds = (20_000, 1) if arguments.quick else (arguments.rows, arguments.rounds)
     runs = measure(rows, rounds, arguments.cases.split(","), cases, script=script)
     print(report(runs, bars))
+    if not arguments.quick:
+        machine = describe_machine(Path(tempfile.gettempdir()), None)
+        save(Path(script).stem, {"rows": rows, "machine": machine, "runs": runs})

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import datetime
 import importlib
 import json
 import os
@@ -15,6 +14,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from saving import save
 
 ROOT = Path(__file__).parents[2]
 RUNS = 5
@@ -41,12 +42,10 @@ def measure() -> dict[str, Any]:
 
 def main() -> None:
     """Measure and print."""
-    text = json.dumps(measure(), indent=1)
-    print(text)
+    found = measure()
+    print(json.dumps(found, indent=1))
     if "--save" in sys.argv[1:]:
-        now = datetime.datetime.now(datetime.timezone.utc)
-        results = Path(__file__).parent / "results"
-        (results / f"{now:%Y-%m-%d-%H%M%S}-dataflow.json").write_text(f"{text}\n")
+        save("dataflow", found)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import functools
 import json
 import shlex
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from saving import save
 from tables import ROW_GROUP_ROWS, make_table
 
 import beam_tfrecord as bt
@@ -201,9 +201,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.work) as directory:
         told = measure(Path(directory), arguments.rows, arguments.stock_rows)
-    now = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
-    path = Path(__file__).parent / "results" / f"{now}-flink-{arguments.rows}.json"
-    path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    save(f"flink-{arguments.rows}", told)
     print(json.dumps(told, indent=1))
 
 

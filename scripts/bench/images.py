@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from saving import save
 
 CLASSES = 20
 BASES = 20
@@ -182,7 +183,6 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="share of the files")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--place", type=Path, help="directory to work in")
-    parser.add_argument("--output", type=Path, help="file for the results, as JSON")
     arguments = parser.parse_args()
     results = []
     with tempfile.TemporaryDirectory(dir=arguments.place) as folder:
@@ -200,11 +200,7 @@ def main() -> None:
         "scale": arguments.scale,
         "cases": results,
     }
-    text = json.dumps(told, indent=1)
-    if arguments.output is None:
-        print(text)
-    else:
-        arguments.output.write_text(text + "\n")
+    print(save("images", told))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from saving import describe_machine, save
 from tables import make_table
 
 import beam_tfrecord as bt
@@ -118,6 +119,8 @@ def main() -> None:
                 runs[name].append((found["rows"] / found["seconds"], found["rows"] / found["cpu"]))
     rates = {name: statistics.median(rate for rate, _ in of) for name, of in runs.items()}
     cores = {name: statistics.median(rate for _, rate in of) for name, of in runs.items()}
+    machine = describe_machine(Path(tempfile.gettempdir()), None)
+    save("load", {"rows": options.rows, "machine": machine, "rows_per_s_and_core": runs})
     for name in CASES:
         print(f"{name:11} {rates[name]:12,.0f} rows/s {cores[name]:12,.0f} rows/s of a core")
     print(f"tf() to by hand: {rates['load_tf'] / rates['by_hand']:.2f} (at least 0.9)")

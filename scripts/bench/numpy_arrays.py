@@ -10,7 +10,6 @@ among the results.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import statistics
@@ -20,9 +19,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from report import describe_machine
+from saving import describe_machine, save
 
-RESULTS = Path(__file__).with_name("results")
 # Float32 pictures of 112 x 112 x 3: 150,528 bytes a row.
 ROW_SHAPE = (112, 112, 3)
 
@@ -115,17 +113,13 @@ def main() -> None:
         rate = input_bytes / seconds[case] / 1e6
         ratio = seconds["copy"] / seconds[case]
         print(f"{case:14} {rate:7,.0f} MB/s  {ratio:5.2f} of the copy  {peak:7,.0f} MB at most")
-    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d-%H%M%S")
     result = {
         "machine": machine,
         "rows": arguments.rows,
         "input_bytes": input_bytes,
         "runs": runs,
     }
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{now}-numpy.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(path)
+    print(save("numpy", result))
 
 
 if __name__ == "__main__":

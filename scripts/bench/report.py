@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
-import os
-import platform
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from cases import BARS, CASES, Bar, Metric
 from measure import Outcome
 
-VERSIONS_OF = ("beam-tfrecord", "apache-beam", "pyarrow", "numpy", "tensorflow", "tfx-bsl", "isal")
 MEGA = 1e6
 GIGA = 1e9
 
@@ -73,42 +68,6 @@ def judge(results: Mapping[str, Sequence[Outcome]], bars: Sequence[Bar] = BARS) 
             measured = measured / below if below else None
         judged.append(Judged(bar, measured))
     return judged
-
-
-def _filesystem_type(folder: Path) -> str:
-    """Return the type of the filesystem a folder lies on, from the longest mount point above."""
-    try:
-        mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
-    except OSError:
-        return "unknown"
-    above = {str(parent) for parent in (folder.resolve(), *folder.resolve().parents)}
-    fitting = [(len(point), kind) for point, kind in mounts if point in above]
-    return max(fitting)[1] if fitting else "unknown"
-
-
-def describe_machine(work: Path, fast: Path | None) -> dict[str, Any]:
-    """Return what a reader needs to judge the figures; no names and no paths of this machine."""
-    model = platform.processor()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
-        model = names[0].partition(":")[2].strip() if names else model
-    versions = {}
-    for name in VERSIONS_OF:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = "not installed"
-    return {
-        "cores": os.cpu_count(),
-        "cpu": model,
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "system": f"{platform.system()} {platform.release().split('-')[0]} {platform.machine()}",
-        "python": platform.python_version(),
-        "filesystem": _filesystem_type(work),
-        "fast_filesystem": _filesystem_type(fast) if fast else None,
-        "versions": versions,
-    }
 
 
 def _case_line(name: str, outcomes: Sequence[Outcome]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import datetime
 import heapq
 import json
 import random
@@ -17,13 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from saving import RESULTS, save
+
 from beam_tfrecord.exchange.merge import READERS
 from beam_tfrecord.exchange.sizes import MOST_RUN_BYTES, REMOTE_REQUEST_BYTES, most_fan_in
 from beam_tfrecord.jobs.planning_cluster import MOST_LIST, MOST_MEMORY_BYTES, Step, Work, steps_of
 from beam_tfrecord.jobs.planning_rates import MACHINES, Machine, Rates, machine_of
 from beam_tfrecord.sources.base import MOST_UNITS, UNIT_BYTES
 
-RESULTS = Path(__file__).with_name("results")
 # What the bench's own disk gives is part of the measured speeds.
 HERE = dataclasses.replace(MACHINES[0], name="here", cores=2, network_bytes_s=1e12, usd_hour=0.0)
 SHARD_BYTES = 128 * 10**6
@@ -248,16 +248,13 @@ def main() -> None:
             f"{job['memory_of_a_core_bytes'] / 1e9:.2f} GB a core, lists of "
             f"{job['longest_list']:,}: {'kept' if all(job['kept'].values()) else job['kept']}"
         )
-    stamp = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d-%H%M%S}"
-    options.results_dir.mkdir(parents=True, exist_ok=True)
     told = {
         "rates": dataclasses.asdict(Rates()),
         "reproduced": compared,
         "most_bytes_of_one_round": MOST_RUN_BYTES * most_fan_in(REMOTE_REQUEST_BYTES),
         "jobs": jobs,
     }
-    target = options.results_dir / f"{stamp}-scale.json"
-    target.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    save("scale", told, directory=options.results_dir)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from saving import describe_machine, save
 from tables import make_table
 
 STEPS = [
@@ -169,8 +170,8 @@ def _run_here(name: str, place: Path) -> None:
     print(json.dumps({"rows": rows, "seconds": seconds}))
 
 
-def _measured(place: Path, repeat: int) -> dict[str, tuple[float, float]]:
-    """Return the median seconds, and rows a second, of every case."""
+def _measured(place: Path, repeat: int) -> dict[str, list[tuple[float, float]]]:
+    """Return the seconds, and rows a second, of every run of every case."""
     runs: dict[str, list[tuple[float, float]]] = {name: [] for name in CASES}
     for _ in range(repeat):
         for name in CASES:
@@ -181,10 +182,7 @@ def _measured(place: Path, repeat: int) -> dict[str, tuple[float, float]]:
             found = json.loads(done.stdout.splitlines()[-1])
             runs[name].append((found["seconds"], found["rows"] / found["seconds"]))
             print(f"{name}: {found['seconds']:.1f} s", file=sys.stderr)
-    return {
-        name: (statistics.median(s for s, _ in of), statistics.median(r for _, r in of))
-        for name, of in runs.items()
-    }
+    return runs
 
 
 def main() -> None:
@@ -200,7 +198,13 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="beam-tfrecord-bench-", dir="/var/tmp") as place:
         make_input(Path(place), options.rows)
-        found = _measured(Path(place), options.repeat)
+        runs = _measured(Path(place), options.repeat)
+    machine = describe_machine(Path(tempfile.gettempdir()), None)
+    save("tft", {"rows": options.rows, "machine": machine, "seconds_and_rows_per_s": runs})
+    found = {
+        name: (statistics.median(s for s, _ in of), statistics.median(r for _, r in of))
+        for name, of in runs.items()
+    }
     for name, (seconds, rate) in found.items():
         print(f"{name:10} {seconds:8.1f} s {rate:12,.0f} rows/s")
     print(f"rows/s of ours to stock: {found['ours'][1] / found['stock'][1]:.1f} (at least 5)")

@@ -7,7 +7,6 @@ it was told to forget (cold). The result is a JSON file among the results.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import statistics
@@ -19,10 +18,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from report import describe_machine
+from saving import describe_machine, save
 from tables import load_inputs, make_inputs
 
-RESULTS = Path(__file__).with_name("results")
 READ_BYTES = 2**20
 
 WRITE = """
@@ -121,9 +119,7 @@ def main() -> None:
         "machine": machine,
         "load_average": os.getloadavg(),
     }
-    stamp = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d-%H%M%S}"
-    target = RESULTS / f"{stamp}-verify.json"
-    target.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    save("verify", found)
 
 
 if __name__ == "__main__":
