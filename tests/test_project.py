@@ -217,7 +217,7 @@ def test_without_a_compiler_the_wheel_still_builds_and_warns_once(tmp_path):
         "with warnings.catch_warnings(record=True) as caught:\n"
         "    warnings.simplefilter('always')\n"
         "    from beam_tfrecord import native\n"
-        "    import beam_tfrecord.encoding\n"
+        "    import beam_tfrecord.records.encoding\n"
         "told = [str(it.message) for it in caught if 'beam_tfrecord' in str(it.message)]\n"
         "print(native.__file__, native.IS_NATIVE, native.masked_crc32c(b'123456789'), len(told))"
     )

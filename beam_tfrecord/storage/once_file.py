@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import mmap
 import os
 from typing import Any
 
@@ -50,10 +49,9 @@ class OnceFile(io.RawIOBase):
         """Fill a buffer as far as the file goes."""
         count = os.preadv(self._descriptor, [out], self._at)
         if self._forgets:
-            # From the start of the page that the last call left half read.
-            start = self._at // mmap.PAGESIZE * mmap.PAGESIZE
-            end = self._at + count
-            os.posix_fadvise(self._descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
+            # From the very start: pages are kept in folios, of up to megabytes, and one that only
+            # reaches into a range is not forgotten with it.
+            os.posix_fadvise(self._descriptor, 0, self._at + count, os.POSIX_FADV_DONTNEED)
         self._at += count
         return count
 
