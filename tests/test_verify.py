@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
@@ -20,6 +22,7 @@ from tests.made_datasets import encoded, framed, make_dataset, write_examples
 TABLE = pa.table({"id": list(range(8)), "name": [f"n{row}" for row in range(8)]})
 SCHEMA = Schema((Feature("id", "int64", nullable=False), Feature("name", "text")))
 SHARD = "data-00001-of-00002.tfrecord"
+SPLIT_SIZES = {"train": 900, "dev": 500, "test": 400}
 
 
 @pytest.fixture
@@ -187,6 +190,19 @@ def test_examples_in_two_splits_are_noted(tmp_path: Path) -> None:
     grouped = {"train": [examples[0]], "test": [examples[1]]}
     write_examples(tmp_path / "grouped", grouped, SCHEMA, group=("id",))
     assert verify(tmp_path / "grouped").notes == ()
+
+
+def test_examples_of_any_two_splits_are_found_however_shards_come(tmp_path: Path) -> None:
+    chosen = np.random.default_rng(5)
+    table = pa.table({"id": list(range(5000)), "name": ["a"] * 5000})
+    rows = {name: chosen.choice(5000, size).tolist() for name, size in SPLIT_SIZES.items()}
+    make_dataset(tmp_path, table, splits=rows)
+    in_splits = collections.Counter(row for of_split in rows.values() for row in set(of_split))
+    shared = sum(count > 1 for count in in_splits.values())
+    assert 0 < shared < 1000
+    for threads in (1, 4):
+        notes = verify(tmp_path, threads=threads).notes
+        assert notes == (f"{shared:,} distinct examples are in more than one split",)
 
 
 def test_above_the_limit_a_part_of_the_hashes_is_kept(
