@@ -31,9 +31,9 @@ def test_one_pass_in_source_order_is_one_step() -> None:
 def test_little_goes_in_one_round_of_small_runs() -> None:
     spill, merge = steps_of(work(2**30), Rates())
     assert spill.tasks == 16
-    # Eight windows of 144 MiB read from sixteen runs each.
-    assert merge.reads == 8 * 16
-    assert merge.request_bytes == 8 * MIB
+    # 29 windows of 36 MiB read from sixteen runs each.
+    assert merge.reads == 29 * 16
+    assert merge.request_bytes == 2**30 // (29 * 16)
 
 
 def test_much_goes_in_two_rounds() -> None:

@@ -23,7 +23,7 @@ from beam_tfrecord.places import (
     places_in_source_order,
     purpose_seed,
 )
-from beam_tfrecord.records.arena import Arena
+from beam_tfrecord.records.arena import RUN_ROOM_BYTES, Arena
 from beam_tfrecord.records.encoding import Encoder
 from beam_tfrecord.splits import is_split_name
 
@@ -55,7 +55,7 @@ class Block:
         self._split_numbers = {name: i for i, name in enumerate(layout.splits.names)}
         self._places: list[UInt64Array] = []
         self._splits: list[npt.NDArray[np.uint16]] = []
-        self.arena = Arena()
+        self.arena = Arena(capacity_bytes=RUN_ROOM_BYTES)
         self.tally = Tally()
         self.rejects: list[Reject] = []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import concurrent.futures
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -16,16 +16,16 @@ from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.lots import Slice, lots_of
 from beam_tfrecord.exchange.plan import WINDOW_BYTES, Window
+from beam_tfrecord.exchange.reading import SliceReader, WindowGroup, groups_of
 from beam_tfrecord.exchange.runs import PLACE_BYTES, RunIndex
+from beam_tfrecord.exchange.sizes import reads_ahead
 from beam_tfrecord.exchange.spill import byte_pieces
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import purpose_seed
 from beam_tfrecord.records.tfrecord import ShardStream
-from beam_tfrecord.storage import WRITE_BYTES, file_size, read_into
+from beam_tfrecord.storage import WRITE_BYTES, file_size
 
 MASK64 = 2**64 - 1
-# A disk gives more when it is asked for several things at once.
-READERS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Merger:
         self._layout = layout
         self._directory = directory
         self.window_bytes = WINDOW_BYTES if window_bytes is None else window_bytes
-        self._in = np.empty(0, np.uint8)
+        self._reader = SliceReader()
         self._out = np.empty(0, np.uint8)
 
     def merge(
@@ -185,17 +185,14 @@ class Merger:
     def _sorted(
         self, windows: Sequence[Window], slices: Sequence[Sequence[Slice]]
     ) -> Iterator[tuple[Window, npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
-        for low, high in _read_together(windows, self.window_bytes):
-            together = windows[low:high]
-            joined = [_joined(run[low:high]) for run in slices]
-            whole = _spanning(together)
-            for lot in self.lots(whole, [piece for piece in joined if piece is not None]):
-                places, sizes = lot.places[lot.order], lot.sizes
-                for window in together:
-                    first = int(np.searchsorted(places, np.uint64(window.first_place)))
-                    end = int(np.searchsorted(places, np.uint64(window.last_place), side="right"))
-                    for data, starts in self._records(lot, sizes, first, end):
-                        yield window, data, starts
+        groups = list(groups_of(windows, slices, self.window_bytes))
+        for group, lot in self._lots(groups):
+            places, sizes = lot.places[lot.order], lot.sizes
+            for window in group.windows:
+                first = int(np.searchsorted(places, np.uint64(window.first_place)))
+                end = int(np.searchsorted(places, np.uint64(window.last_place), side="right"))
+                for data, starts in self._records(lot, sizes, first, end):
+                    yield window, data, starts
 
     def _records(
         self, lot: Lot, sizes: npt.NDArray[np.int64], first: int, end: int
@@ -210,36 +207,41 @@ class Merger:
         self, window: Window, slices: Sequence[Slice]
     ) -> Iterator[tuple[memoryview, npt.NDArray[np.uint64], npt.NDArray[np.int64]]]:
         """Yield run entries of a window in order, and the place and record size of each."""
-        for lot in self.lots(window, slices):
+        for _, lot in self._lots([WindowGroup([window], window, slices)]):
             sizes = lot.sizes
             for low, high, nbytes in byte_pieces(sizes + PLACE_BYTES, WRITE_BYTES):
                 order, out = lot.order[low:high], self._room(nbytes)
                 native.gather_run(lot.data, lot.starts, lot.places, order, out, 0)
                 yield out[:nbytes].data, lot.places[order], sizes[low:high]
 
-    def lots(self, window: Window, slices: Sequence[Slice]) -> Iterator[Lot]:
-        """Yield what slices hold of a window: all of it, or where that is too much some at a time.
+    def _lots(self, groups: Sequence[WindowGroup]) -> Iterator[tuple[WindowGroup, Lot]]:
+        """Yield what each group holds: all of it, or where that is too much some at a time.
 
         Raises:
             DataError: A run does not hold what its footer says.
         """
-        total = sum(piece.stop - piece.start for piece in slices)
+        are_small = [self._is_small(group) for group in groups]
+        wanted = (group.slices for group, small in zip(groups, are_small, strict=True) if small)
+        read = self._reader.read(wanted, ahead=reads_ahead(self.window_bytes))
+        with contextlib.closing(read):
+            for group, small in zip(groups, are_small, strict=True):
+                found = 0
+                for data in itertools.islice(read, 1) if small else self._streamed(group):
+                    lot = self._lot(group.whole, data)
+                    found += len(lot.starts)
+                    yield group, lot
+                if group.whole.records is not None and found != group.whole.records:
+                    raise DataError(
+                        f"runs of split {group.whole.split!r} hold {found} records where "
+                        f"{group.whole.records} were written"
+                    )
+
+    def _is_small(self, group: WindowGroup) -> bool:
+        return group.bytes <= 2 * self.window_bytes or group.whole.records == 1
+
+    def _streamed(self, group: WindowGroup) -> Iterator[npt.NDArray[np.uint8]]:
         most_bytes = 2 * self.window_bytes
-        if total > most_bytes and window.records != 1:
-            shuffled = self._layout.shuffle
-            lots = lots_of(slices, most_bytes=most_bytes, by_bytes=shuffled)
-        else:
-            lots = iter([self._read(slices, total)])
-        found = 0
-        for data in lots:
-            lot = self._lot(window, data)
-            found += len(lot.starts)
-            yield lot
-        if window.records is not None and found != window.records:
-            raise DataError(
-                f"runs of split {window.split!r} hold {found} records where {window.records} were "
-                "written"
-            )
+        return lots_of(group.slices, most_bytes=most_bytes, by_bytes=self._layout.shuffle)
 
     def _lot(self, window: Window, data: npt.NDArray[np.uint8]) -> Lot:
         try:
@@ -253,44 +255,3 @@ class Merger:
         if nbytes > len(self._out):
             self._out = np.empty(max(nbytes, WRITE_BYTES), np.uint8)
         return self._out
-
-    def _read(self, slices: Sequence[Slice], total: int) -> npt.NDArray[np.uint8]:
-        if total > len(self._in):
-            self._in = np.empty(total + total // 16, np.uint8)
-        view = self._in.data
-        ends = list(itertools.accumulate(piece.stop - piece.start for piece in slices))
-        reads = (
-            (piece.path, piece.start, view[end - (piece.stop - piece.start) : end])
-            for piece, end in zip(slices, ends, strict=True)
-        )
-        with concurrent.futures.ThreadPoolExecutor(READERS, "read-runs") as pool:
-            list(pool.map(lambda read: read_into(*read), reads))
-        return self._in[:total]
-
-
-def _read_together(windows: Sequence[Window], most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of neighbouring windows of one split that are read at once."""
-    low, size = 0, 0
-    for number, window in enumerate(windows):
-        if number > low and (
-            window.split != windows[low].split or size + window.bytes > most_bytes
-        ):
-            yield low, number
-            low, size = number, 0
-        size += window.bytes
-    if windows:
-        yield low, len(windows)
-
-
-def _spanning(windows: Sequence[Window]) -> Window:
-    first, last = windows[0], windows[-1]
-    counts = [window.records for window in windows if window.records is not None]
-    records = sum(counts) if len(counts) == len(windows) else None
-    nbytes = sum(window.bytes for window in windows)
-    return Window(first.split, first.shard, first.first_place, last.last_place, nbytes, records)
-
-
-def _joined(slices: Sequence[Slice]) -> Slice | None:
-    """Return what one run holds of neighbouring windows; None where that is nothing."""
-    held = [piece for piece in slices if piece.stop > piece.start]
-    return Slice(held[0].path, held[0].start, held[-1].stop) if held else None

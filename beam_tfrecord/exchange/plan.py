@@ -11,8 +11,8 @@ from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import bin_shift
 from beam_tfrecord.shards import cut_bins
 
-# What one worker holds at a time while it merges.
-WINDOW_BYTES = 144 * 2**20
+# What one worker merges at a time; it reads as much ahead.
+WINDOW_BYTES = 36 * 2**20
 # Small shards share a task, so that a task is worth scheduling.
 TASK_BYTES = 128 * 2**20
 # Of the 2^64 places.

@@ -41,13 +41,18 @@ def run_bytes_for(total_bytes: int | None, request: int) -> int:
     if total_bytes is None:
         return RUN_BYTES
     # A window is at most `w` and there are `total / run` runs: request <= w * run / total, and
-    # windows of twice the size of runs take about the same memory.
+    # windows of twice the size of runs, as two that are half of it, take about the same memory.
     return min(max(RUN_BYTES, math.isqrt(total_bytes * request // 2)), MOST_RUN_BYTES)
 
 
 def window_bytes_for(runs: int, request: int) -> int:
     """Return the size of windows that read from so many runs."""
     return min(max(WINDOW_BYTES, runs * request), MOST_WINDOW_BYTES)
+
+
+def reads_ahead(window_bytes: int) -> bool:
+    """Tell whether the next window is read while one is merged; two take at most a large one."""
+    return 2 * window_bytes <= MOST_WINDOW_BYTES
 
 
 def most_fan_in(request: int) -> int:

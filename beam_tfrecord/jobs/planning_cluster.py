@@ -10,14 +10,15 @@ import dataclasses
 import math
 from typing import Any
 
-from beam_tfrecord.exchange.merge import READERS
 from beam_tfrecord.exchange.plan import TASK_BYTES
+from beam_tfrecord.exchange.reading import READERS
 from beam_tfrecord.exchange.rounds import LAST_TASK_BYTES, PART_BYTES
 from beam_tfrecord.exchange.sizes import (
     LOCAL_REQUEST_BYTES,
     MOST_WINDOW_BYTES,
     REMOTE_REQUEST_BYTES,
     most_fan_in,
+    reads_ahead,
     run_bytes_for,
     window_bytes_for,
 )
@@ -131,7 +132,8 @@ def _exchange_steps(work: Work, rates: Rates) -> list[Step]:
     ]  # fmt: skip
 
     def merging(name: str, tasks: int, window: int, fan_in: int, indexes: int) -> Step:
-        memory = rates.process_bytes + int(rates.merge_factor * min(window, total))
+        held = min(2 * window if reads_ahead(window) else window, total)
+        memory = rates.process_bytes + int(rates.merge_factor * held)
         reads = max(1, math.ceil(total / window)) * fan_in
         return Step(name, tasks, total, rates.merge_bytes_s, 2 * total, total, reads, tasks,
                     memory, wait_s, tasks * fan_in * indexes)  # fmt: skip

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+# Mostly more than a run takes: memory that is not touched costs nothing, to grow costs a copy.
+RUN_ROOM_BYTES = 128 * 2**20
+
 
 class Arena:
     """Framed records one after another, with the position of each.

@@ -43,7 +43,7 @@ def test_runs_that_can_be_merged_at_once_need_no_round() -> None:
     counts = {"a": even(8, 2**30)}
     assert list(plan_round(RunSet(wide(512), counts), Layout(), MIB)) == []
     assert list(plan_round(RunSet(wide(513), counts), Layout(shuffle=False), MIB)) == []
-    assert window_bytes_of(RunSet(wide(10), counts), Layout(), MIB) == 144 * MIB
+    assert window_bytes_of(RunSet(wide(10), counts), Layout(), MIB) == 36 * MIB
     assert window_bytes_of(RunSet(wide(300), counts), Layout(), MIB) == 300 * MIB
     # Narrow runs are looked into by few windows, however many they are.
     narrow = tuple(RunName(f"/t/run-{number}", (0, 9)) for number in range(600))

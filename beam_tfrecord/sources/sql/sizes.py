@@ -15,7 +15,9 @@ _VARIABLE_BYTES = 32
 
 
 def partition_count(table: Table | None, rows: int | None, row_bytes: int) -> int:
-    """Return how many partitions to make: a function of the data alone.
+    """Return how many partitions to make: a function of the data alone, and a power of two.
+
+    Few partitions are dealt out evenly so, whether there are two workers or eight.
 
     Args:
         table: What is read, where it is a table.
@@ -23,7 +25,8 @@ def partition_count(table: Table | None, rows: int | None, row_bytes: int) -> in
         row_bytes: Size of one.
     """
     known = (table.rows if rows is None and table else rows) or 0
-    return max(known * row_bytes // PARTITION_BYTES, known // PARTITION_ROWS, 1)
+    least = max(known * row_bytes // PARTITION_BYTES, known // PARTITION_ROWS, 1)
+    return 1 << (least - 1).bit_length()
 
 
 def row_bytes_of(table: Table | None, rows: int | None, columns: Sequence[SqlColumn]) -> int:
