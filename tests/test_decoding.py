@@ -1,3 +1,5 @@
+import concurrent.futures
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -176,3 +178,25 @@ def test_records_that_do_not_fit_the_schema(written, read, message):
     Encoder(Schema((Feature("c", written.type),))).encode(Batch(data), arena)
     with pytest.raises(DataError, match=message):
         Decoder(Schema((Feature("c", read),))).decode(arena.used_data(), arena.used_starts())
+
+
+def test_one_decoder_serves_all_threads() -> None:
+    arrow = pa.map_(pa.string(), pa.list_(pa.int64()))
+    schema = Schema((Feature("c", arrow),))
+    decoder = Decoder(schema)
+
+    def one(rows: int) -> tuple[pa.RecordBatch, Arena]:
+        values = [[("key", [row] * (row % 3))] * (row % 2) for row in range(rows)]
+        batch = pa.RecordBatch.from_arrays([pa.array(values, arrow)], names=["c"])
+        arena = Arena()
+        Encoder(schema).encode(Batch(batch), arena)
+        return batch, arena
+
+    blocks = [one(20), one(30)]
+
+    def comes_back(turn: int) -> bool:
+        batch, arena = blocks[turn % 2]
+        return bool(decoder.decode(arena.used_data(), arena.used_starts()).equals(batch))
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(comes_back, range(2000)))

@@ -6,7 +6,7 @@ from those as a whole, following the walk through their types that encoding took
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ from beam_tfrecord.errors import DataError
 
 
 class Decoder:
-    """Decodes records under one schema.
+    """Decodes records under one schema; one object serves all threads.
 
     Null and empty lists, zero and missing values come back as they were. Three things do not: a
     struct whose fields are all null is a null struct, float64 and decimals stored as float_list
@@ -48,9 +48,11 @@ class Decoder:
 
     def __init__(self, schema: Schema, columns: Iterable[str] | None = None) -> None:
         self.schema = schema if columns is None else schema.select(columns)
-        separator = schema.separator
-        self._builders = [_Builder(feature, separator) for feature in self.schema.features]
-        every = [leaf for builder in self._builders for leaf in builder.leaves.values()]
+        self._leaves = [
+            {leaf.name: leaf for leaf in leaves(feature, separator=schema.separator)}
+            for feature in self.schema.features
+        ]
+        every = [leaf for of_feature in self._leaves for leaf in of_feature.values()]
         self._features = [(leaf.name.encode(), leaf.kind) for leaf in every]
         self._names = [leaf.name for leaf in every]
         self.arrow_schema = pa.schema(
@@ -71,7 +73,11 @@ class Decoder:
         except ValueError as error:
             raise DataError(str(error)) from error
         columns = dict(zip(self._names, found, strict=True))
-        arrays = [builder.build(columns, len(starts)) for builder in self._builders]
+        separator = self.schema.separator
+        arrays = [
+            _Builder(feature, separator, of_feature, columns, len(starts)).build()
+            for feature, of_feature in zip(self.schema.features, self._leaves, strict=True)
+        ]
         fields = [
             # Foreign records may lack what the schema requires.
             field.with_nullable(True) if array.null_count else field
@@ -113,18 +119,32 @@ class _Built(NamedTuple):
 
 
 class _Builder:
-    """Builds one column from its leaves."""
+    """Builds one column of one block from its leaves.
 
-    def __init__(self, feature: Feature, separator: str) -> None:
+    Args:
+        feature: The column.
+        separator: Of the names of its leaves.
+        leaves: By name.
+        columns: What the kernel decoded, by the name of the leaf.
+        rows: Records of the block.
+    """
+
+    def __init__(
+        self,
+        feature: Feature,
+        separator: str,
+        leaves: Mapping[str, Leaf],
+        columns: Mapping[str, Any],
+        rows: int,
+    ) -> None:
         self._feature = feature
         self._separator = separator
-        self.leaves = {leaf.name: leaf for leaf in leaves(feature, separator=separator)}
-        self._columns: dict[str, Any] = {}
-        self._rows = 0
+        self._leaves = leaves
+        self._columns = columns
+        self._rows = rows
 
-    def build(self, columns: dict[str, Any], rows: int) -> pa.Array:
-        """Return the column as an array of `rows` values."""
-        self._columns, self._rows = columns, rows
+    def build(self) -> pa.Array:
+        """Return the column as an array of one value a row."""
         feature = self._feature
         try:
             return self._built(feature.type, feature.name, 0, feature.nullable).values
@@ -132,8 +152,6 @@ class _Builder:
             raise DataError(
                 f"column {feature.name!r} cannot be read as {feature.type}: {error}"
             ) from error
-        finally:
-            self._columns = {}
 
     def _built(self, arrow: pa.DataType, name: str, depth: int, nullable: bool) -> _Built:
         """Return the values of `arrow` that lie in `depth` lists."""
@@ -142,7 +160,7 @@ class _Builder:
             return _Built(self._tensor(arrow, name), ())
         if is_numpy_tensor(arrow):
             parts = (name, f"{name}{self._separator}shape", f"{name}{self._separator}dtype")
-            own = {part: self.leaves[part] for part in parts if part in self.leaves}
+            own = {part: self._leaves[part] for part in parts if part in self._leaves}
             return _Built(raise_tensors(arrow, own, self._columns, self._rows), ())
         if is_extension(arrow) and not is_uuid(arrow):
             storage, layers = self._built(arrow.storage_type, name, depth, nullable)
@@ -157,7 +175,7 @@ class _Builder:
             return _Built(list_of(decoded_type(arrow), layer, inner.values), inner.layers[:depth])
         if pa.types.is_null(arrow):
             return _Built(pa.nulls(self._rows), ())
-        return self._values(self.leaves[name], arrow)
+        return self._values(self._leaves[name], arrow)
 
     def _struct(self, arrow: pa.DataType, name: str, depth: int, nullable: bool) -> _Built:
         built = [
@@ -246,7 +264,7 @@ class _Builder:
 
     def _tensor(self, arrow: pa.DataType, name: str) -> pa.Array:
         shape = tensor_shape(arrow, self._feature.name)
-        leaf = self.leaves[name]
+        leaf = self._leaves[name]
         column = self._columns[name]
         missing = _missing(column)
         if leaf.shape:
