@@ -100,7 +100,9 @@ class GroupMarks:
 
     def add(self, done: Done) -> None:
         """Take note of what the parts so far became, since the last call."""
-        self._done.append(done)
+        # What is never to be marked is not kept: a bundle may have any number of runs.
+        if self._key:
+            self._done.append(done)
 
     def end(self) -> None:
         """Mark the group, if it was all there."""
