@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import pickle
 import re
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import beam_tfrecord as bt
@@ -114,6 +115,7 @@ def test_partitions_follow_from_rows_and_bytes_alone(tmp_path: Path) -> None:
     ),
     partitions=st.integers(1, 9),
 )
+@example(keys=[-math.inf, 0.5, math.inf, math.inf, "Inf"], partitions=5)
 def test_every_row_is_in_one_partition_whatever_the_keys(
     tmp_path_factory: pytest.TempPathFactory, keys: list[Any], partitions: int
 ) -> None:

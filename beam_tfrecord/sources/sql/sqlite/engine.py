@@ -39,6 +39,8 @@ from beam_tfrecord.sources.sql.sqlite.types import column_of, convert
 _FETCH_ROWS = 2048
 # Instructions between two looks at the clock.
 _CLOCK_STEPS = 100_000
+# What QUOTE() writes for infinity is no literal in every version; what is beyond all numbers is.
+_INFINITIES = {"Inf": "9e999", "-Inf": "-9e999"}
 
 _lock = threading.Lock()
 _pools: dict[str, Pool] = {}
@@ -217,7 +219,8 @@ class SqliteConnection(Connection):
         offsets = [count * index // partitions for index in range(partitions)]
         by_key = relation.select(f"QUOTE({name})", some, order_by=name)
         picked = [self.fetch(f"{by_key} LIMIT 1 OFFSET {offset}")[0][0] for offset in offsets]
-        return list(dict.fromkeys(cut for cut in picked if cut != picked[0]))
+        inner = dict.fromkeys(text for text in picked if text != picked[0])
+        return [_INFINITIES.get(text, text) for text in inner]
 
     def literal(self, text: Any, column: SqlColumn) -> str:
         """Return the literal: QUOTE() has written it."""
