@@ -18,7 +18,7 @@ from beam_tfrecord.exchange.lots import Slice, lots_of
 from beam_tfrecord.exchange.plan import WINDOW_BYTES, Window
 from beam_tfrecord.exchange.reading import SliceReader, WindowGroup, groups_of
 from beam_tfrecord.exchange.runs import PLACE_BYTES, RunIndex
-from beam_tfrecord.exchange.sizes import reads_ahead
+from beam_tfrecord.exchange.sizes import windows_held
 from beam_tfrecord.exchange.spill import byte_pieces
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import purpose_seed
@@ -222,7 +222,7 @@ class Merger:
         """
         are_small = [self._is_small(group) for group in groups]
         wanted = (group.slices for group, small in zip(groups, are_small, strict=True) if small)
-        read = self._reader.read(wanted, ahead=reads_ahead(self.window_bytes))
+        read = self._reader.read(wanted, held=windows_held(self.window_bytes))
         with contextlib.closing(read):
             for group, small in zip(groups, are_small, strict=True):
                 found = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import dataclasses
 import itertools
@@ -108,42 +109,39 @@ class SliceReader:
     def __init__(self) -> None:
         self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
 
-    def read(self, groups: Iterable[Sequence[Slice]], *, ahead: bool) -> Generator[Bytes]:
+    def read(self, groups: Iterable[Sequence[Slice]], *, held: int) -> Generator[Bytes]:
         """Yield the bytes of the slices of each group, end to end.
 
         They are good until the next are asked for.
 
         Args:
             groups: Slices, group by group.
-            ahead: Read each group while the one before is worked on. It takes the second buffer.
+            held: Groups in memory, 1 or 2: with 2 each is read while the one before is worked on.
 
         Raises:
             OSError: A run cannot be read.
             EOFError: A run ends before its slice.
         """
+        begun: collections.deque[_Begun] = collections.deque()
         with concurrent.futures.ThreadPoolExecutor(READERS, "read-runs") as pool:
-            last: _Begun | None = None
             for number, slices in enumerate(groups):
-                if not ahead:
-                    yield self._begin(pool, slices, 0).wait()
-                    continue
-                begun = self._begin(pool, slices, number % 2)
-                if last is not None:
-                    yield last.wait()
-                last = begun
-            if last is not None:
-                yield last.wait()
+                begun.append(self._begin(pool, slices, number % held))
+                if len(begun) == held:
+                    yield begun.popleft().wait()
+            for rest in begun:
+                yield rest.wait()
 
     def _begin(
         self, pool: concurrent.futures.Executor, slices: Sequence[Slice], buffer: int
     ) -> _Begun:
-        ends = list(itertools.accumulate(piece.stop - piece.start for piece in slices))
-        total = ends[-1] if ends else 0
+        sizes = (piece.stop - piece.start for piece in slices)
+        edges = list(itertools.accumulate(sizes, initial=0))
+        total = edges[-1]
         if total > len(self._buffers[buffer]):
             self._buffers[buffer] = np.empty(total + total // 16, np.uint8)
         data = self._buffers[buffer][:total]
         reads = [
             pool.submit(read_into, piece.path, piece.start, data[begin:end].data)
-            for piece, begin, end in zip(slices, [0, *ends], ends, strict=False)
+            for piece, (begin, end) in zip(slices, itertools.pairwise(edges), strict=True)
         ]
         return _Begun(data, reads)

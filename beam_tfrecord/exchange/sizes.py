@@ -41,7 +41,7 @@ def run_bytes_for(total_bytes: int | None, request: int) -> int:
     if total_bytes is None:
         return RUN_BYTES
     # A window is at most `w` and there are `total / run` runs: request <= w * run / total, and
-    # windows of twice the size of runs, as two that are half of it, take about the same memory.
+    # windows of twice the size of runs, or two of their size, take about the same memory.
     return min(max(RUN_BYTES, math.isqrt(total_bytes * request // 2)), MOST_RUN_BYTES)
 
 
@@ -50,9 +50,9 @@ def window_bytes_for(runs: int, request: int) -> int:
     return min(max(WINDOW_BYTES, runs * request), MOST_WINDOW_BYTES)
 
 
-def reads_ahead(window_bytes: int) -> bool:
-    """Tell whether the next window is read while one is merged; two take at most a large one."""
-    return 2 * window_bytes <= MOST_WINDOW_BYTES
+def windows_held(window_bytes: int) -> int:
+    """Return how many windows a merge holds: 2, one of them read ahead, unless they are large."""
+    return 2 if 2 * window_bytes <= MOST_WINDOW_BYTES else 1
 
 
 def most_fan_in(request: int) -> int:

@@ -18,9 +18,9 @@ from beam_tfrecord.exchange.sizes import (
     MOST_WINDOW_BYTES,
     REMOTE_REQUEST_BYTES,
     most_fan_in,
-    reads_ahead,
     run_bytes_for,
     window_bytes_for,
+    windows_held,
 )
 from beam_tfrecord.jobs.planning_rates import Machine, Rates
 from beam_tfrecord.ptransforms.grouping import grown_bytes
@@ -132,7 +132,7 @@ def _exchange_steps(work: Work, rates: Rates) -> list[Step]:
     ]  # fmt: skip
 
     def merging(name: str, tasks: int, window: int, fan_in: int, indexes: int) -> Step:
-        held = min(2 * window if reads_ahead(window) else window, total)
+        held = min(windows_held(window) * window, total)
         memory = rates.process_bytes + int(rates.merge_factor * held)
         reads = max(1, math.ceil(total / window)) * fan_in
         return Step(name, tasks, total, rates.merge_bytes_s, 2 * total, total, reads, tasks,

@@ -1,7 +1,7 @@
 """Which examples are in more than one split, without keeping the hashes of all of them.
 
-Only the hashes of the smaller splits are kept. Those of the largest one pass a sieve made of the
-kept ones as they come by, and only the few that it lets through are looked up.
+Only the hashes of the smaller splits are kept. Those of the largest one are looked up among them as
+they come by, and only what is found there stays.
 """
 
 from __future__ import annotations
@@ -19,23 +19,33 @@ UInt64Array = npt.NDArray[np.uint64]
 MAX_HASHES = 2**26
 
 
-class _Sieve:
-    """Lets all of the given hashes pass and about two in a hundred others: a Bloom filter.
+class _HashSet:
+    """Hashes that many others, mostly not among them, are looked up in.
 
-    Both bits of a hash are in one word (Putze, Sanders, Singler: Cache-, Hash- and Space-Efficient
-    Bloom Filters, 2007), so that one memory access decides. It takes 2 to 4 bytes a hash.
+    About two in a hundred others pass the sieve that comes first, a Bloom filter with both bits of
+    a hash in one word (Putze, Sanders, Singler: Cache-, Hash- and Space-Efficient Bloom Filters,
+    2007), so that one memory access decides. It takes 2 to 4 bytes a hash.
     """
 
     def __init__(self, hashes: UInt64Array) -> None:
+        self._sorted = np.sort(hashes)
         bits = max(len(hashes) // 4, 2).bit_length()
         self._shift = np.uint64(64 - bits)
-        self._words = np.zeros(2**bits, np.uint64)
-        np.bitwise_or.at(self._words, hashes >> self._shift, _two_bits(hashes))
+        self._sieve = np.zeros(2**bits, np.uint64)
+        np.bitwise_or.at(self._sieve, hashes >> self._shift, _two_bits(hashes))
 
-    def passing(self, hashes: UInt64Array) -> UInt64Array:
+    def twice(self) -> UInt64Array:
+        """Return the distinct hashes that were given more than once."""
+        return np.unique(self._sorted[1:][self._sorted[1:] == self._sorted[:-1]])
+
+    def common(self, hashes: UInt64Array) -> UInt64Array:
+        """Return those of `hashes` that are in the set."""
         bits = _two_bits(hashes)
-        passes: npt.NDArray[np.bool_] = self._words[hashes >> self._shift] & bits == bits
-        return hashes[passes]
+        likely = hashes[self._sieve[hashes >> self._shift] & bits == bits]
+        places = np.searchsorted(self._sorted, likely)
+        places[places == len(self._sorted)] = 0
+        found: UInt64Array = likely[self._sorted[places] == likely]
+        return found
 
 
 def _two_bits(hashes: UInt64Array) -> UInt64Array:
@@ -67,8 +77,8 @@ class DuplicateFinder:
         self._awaited = sum(len(split.shards) for split in smaller)
         self._lock = threading.Lock()
         self._of_split: dict[str, list[UInt64Array]] = {name: [] for name in filled}
-        self._kept = self._of_smaller = _no_hashes()
-        self._sieve: _Sieve | None = None
+        self._of_smaller = _no_hashes()
+        self._kept: _HashSet | None = None
 
     @property
     def parts(self) -> int:
@@ -79,9 +89,9 @@ class DuplicateFinder:
         """Return those of a shard's `hashes` that have to be kept until the shard's end."""
         if self._mask:
             hashes = hashes[hashes & self._mask == 0]
-        if self._sieve is None or self._split_of[path] != self.largest:
+        if self._kept is None or self._split_of[path] != self.largest:
             return hashes
-        return self._kept_ones(self._sieve.passing(hashes))
+        return self._kept.common(hashes)
 
     def end_shard(self, path: str, candidates: list[UInt64Array]) -> None:
         """Take what `candidates` gave for all of a shard."""
@@ -91,33 +101,25 @@ class DuplicateFinder:
             if split != self.largest:
                 self._awaited -= 1
                 if not self._awaited:
-                    self._make_sieve()
+                    self._keep_smaller()
 
     def shared(self) -> UInt64Array:
         """Return the distinct hashes that are in several splits; to be called once, at the end."""
-        if self._sieve is None:
+        if self._kept is None:
             return _no_hashes()
-        # Some came before the sieve was there.
-        of_largest = self._kept_ones(self._sieve.passing(_joined(self._of_split[self.largest])))
-        return np.unique(np.concatenate([self._of_smaller, of_largest]))
+        # Some came before the others were kept.
+        of_largest = self._kept.common(_joined(self._of_split[self.largest]))
+        return np.unique(_joined([self._of_smaller, of_largest]))
 
-    def _make_sieve(self) -> None:
+    def _keep_smaller(self) -> None:
         smaller = [name for name in self._of_split if name != self.largest]
-        parts = {name: _joined(self._of_split.pop(name)) for name in smaller}
-        self._kept = np.sort(_joined(list(parts.values())))
-        twice = np.unique(self._kept[1:][self._kept[1:] == self._kept[:-1]])
+        parts = [_joined(self._of_split.pop(name)) for name in smaller]
+        kept = _HashSet(_joined(parts))
+        twice = kept.twice()
         if len(twice):  # In one split, or in several.
-            splits = sum(np.isin(twice, hashes).astype(int) for hashes in parts.values())
+            splits = sum(np.isin(twice, hashes).astype(int) for hashes in parts)
             self._of_smaller = twice[splits > 1]
-        self._sieve = _Sieve(self._kept)
-
-    def _kept_ones(self, hashes: UInt64Array) -> UInt64Array:
-        if not len(self._kept):
-            return hashes[:0]
-        places = np.searchsorted(self._kept, hashes)
-        places[places == len(self._kept)] = 0
-        found: UInt64Array = hashes[self._kept[places] == hashes]
-        return found
+        self._kept = kept
 
 
 def _part_mask(examples: int) -> np.uint64:

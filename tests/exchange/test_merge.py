@@ -39,7 +39,7 @@ entry = st.tuples(st.sampled_from(NAMES), places, st.binary(max_size=3))
 many_runs = st.lists(st.lists(entry, min_size=1, max_size=12), min_size=1, max_size=5)
 
 
-@pytest.mark.parametrize("is_ahead", [True, False])
+@pytest.mark.parametrize("held", [1, 2])
 @pytest.mark.parametrize("window_bytes", [2**20, 60, 1])
 @settings(
     deadline=None,
@@ -49,7 +49,7 @@ many_runs = st.lists(st.lists(entry, min_size=1, max_size=12), min_size=1, max_s
 @given(runs=many_runs, shards=st.integers(2, 6))
 def test_merged_runs_are_all_records_sorted(
     window_bytes: int,
-    is_ahead: bool,
+    held: int,
     tmp_path_factory: pytest.TempPathFactory,
     runs: list[list[Entry]],
     shards: int,
@@ -63,7 +63,7 @@ def test_merged_runs_are_all_records_sorted(
     with pytest.MonkeyPatch.context() as patch:
         for module in (merge, plan):
             patch.setattr(module, "WINDOW_BYTES", window_bytes)
-        patch.setattr(merge, "reads_ahead", lambda _: is_ahead)
+        patch.setattr(merge, "windows_held", lambda _: held)
         pieces = merged(directory, written, layout)
     together = [one for entries in runs for one in entries]
     for name in NAMES:

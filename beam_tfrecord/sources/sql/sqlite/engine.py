@@ -220,11 +220,11 @@ class SqliteConnection(Connection):
         by_key = relation.select(f"QUOTE({name})", some, order_by=name)
         picked = [self.fetch(f"{by_key} LIMIT 1 OFFSET {offset}")[0][0] for offset in offsets]
         inner = dict.fromkeys(text for text in picked if text != picked[0])
-        return [_INFINITIES.get(text, text) for text in inner]
+        return [self.literal(text, column) for text in inner]
 
     def literal(self, text: Any, column: SqlColumn) -> str:
-        """Return the literal: QUOTE() has written it."""
-        return str(text)
+        """Return the literal: QUOTE() has written it, but for infinities."""
+        return _INFINITIES.get(text, str(text))
 
     def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
         """Cut a table by the number that SQLite gives each row; a view has none."""
