@@ -220,12 +220,12 @@ def test_a_stopped_job_goes_on(
 def test_killed_while_it_was_published_nothing_is_lost(
     parquet: str, tmp_path: Path, small_groups: None
 ) -> None:
-    def stop(directory: str) -> None:
+    def stop(target: Any) -> None:
         raise Stop("Stop")
 
     stage = tmp_path / "stage"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_tfrecord.jobs.finishing.remove_tree", stop)
+        patch.setattr("beam_tfrecord.jobs.running.remove_leavings", stop)
         with pytest.raises(Exception, match="Stop"):
             bt.extract(parquet, stage)
     # The manifest is there: what is left is only to be cleared away.

@@ -1,6 +1,7 @@
 """Progress: lines where there is no terminal, a bar where there is one."""
 
 import io
+import itertools
 import threading
 
 import pytest
@@ -51,6 +52,27 @@ def test_the_rate_is_that_of_the_phase():
     assert stream.getvalue().splitlines() == ["merging: 0 B", "merging: 20.0 MB, 2.0 MB/s"]
 
 
+def test_what_a_phase_begins_with_is_not_of_its_rate():
+    stream, clock = io.StringIO(), Clock()
+    progress = Progress(stream=stream, line_every_s=10, clock=clock)
+    clock.now_s += 10
+    progress.update("encoding", 34_000_000, 100_000_000)
+    clock.now_s += 10
+    progress.update("encoding", 54_000_000, 100_000_000)
+    assert stream.getvalue().splitlines() == [
+        "encoding: 34.0 MB of 100.0 MB (34%)",
+        "encoding: 54.0 MB of 100.0 MB (54%), 2.0 MB/s, 23.0 s left",
+    ]
+
+
+def test_a_line_in_the_moment_when_a_phase_begins_has_no_rate():
+    # A real clock goes on between any two looks.
+    stream, ticks = io.StringIO(), itertools.count()
+    progress = Progress(stream=stream, line_every_s=0, clock=lambda: next(ticks) / 1e5)
+    progress.update("encoding", 34_000_000)
+    assert stream.getvalue() == "encoding: 34.0 MB\n"
+
+
 def test_nothing_at_all_where_it_is_not_enabled():
     for stream in (io.StringIO(), Terminal()):
         with Progress(False, stream=stream, line_every_s=0) as progress:
@@ -65,8 +87,8 @@ def test_a_bar_on_a_terminal():
         progress.update("reading", 1_000_000, 1_000_000, 4321)
         progress.update("merging", 10, None)
     text = stream.getvalue()
-    assert "reading:   0%" in text
-    assert "0.00/1.00M" in text
+    assert "reading:  50%" in text
+    assert "500k/1.00M" in text
     assert "merging:" in text
     # The bar goes away when it is done: what follows begins on an empty line.
     assert text.endswith("\r")
@@ -90,12 +112,10 @@ def test_updates_from_several_threads():
 
 
 def test_a_line_without_what_is_not_known():
-    assert progress_line("x", 0, None, None, elapsed_s=0) == "x: 0 B"
-    assert progress_line("x", 10, 0, None, elapsed_s=2) == "x: 10 B, 5 B/s"
+    assert progress_line("x", 0, None, None, 0) == "x: 0 B"
+    assert progress_line("x", 10, 0, None, 5) == "x: 10 B, 5 B/s"
     # More was done than was expected: nothing is left, not less than nothing.
-    assert progress_line("x", 20, 10, None, elapsed_s=2) == (
-        "x: 20 B of 10 B (200%), 10 B/s, 0.0 s left"
-    )
+    assert progress_line("x", 20, 10, None, 10) == "x: 20 B of 10 B (200%), 10 B/s, 0.0 s left"
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.jobs.faults import recorded, recorded_fault
+from beam_tfrecord.jobs.leavings import clear_leavings, remove_leavings
 from beam_tfrecord.jobs.target import Target, check_free
-from beam_tfrecord.storage import Lease, lease, make_directory, remove_tree
+from beam_tfrecord.storage import Lease, exists, lease, make_directory
 
 
 class FileJob(Protocol):
@@ -56,10 +57,13 @@ class Publisher:
     Attributes:
         publish: Publishes pieces under a lease, given the job, its tally and what ``job.json``
             tells; returns the names of the files.
+        present: Returns the names of the files at the target where they are these pieces of this
+            job, and none else; None where they are not.
         counted: The words for files, for what they hold, and for what became of that before.
     """
 
     publish: Callable[[Any, Tally, Sequence[Piece], Lease, Mapping[str, Any]], Iterable[str]]
+    present: Callable[[Any, Sequence[Piece]], Iterable[str] | None]
     counted: tuple[str, str, str]
 
 
@@ -102,7 +106,6 @@ def _published(task: tuple[FileJob, Publisher, Tally, Sequence[Piece]]) -> Itera
         # Other processes are looked at about once a second: a step here may have gone on after a
         # fault there. Whatever comes before this one has told its faults by now.
         return
-    check_free(job.target, overwrite=job.overwrite)
     written = sum(piece.examples for piece in pieces)
     if written != tally.records:
         files, contents, done = publisher.counted
@@ -112,12 +115,28 @@ def _published(task: tuple[FileJob, Publisher, Tally, Sequence[Piece]]) -> Itera
         )
     make_directory(job.target.directory)
     with contextlib.nullcontext(job.lease) if job.lease else lease(job.target.directory) as held:
-        names = publisher.publish(job, tally, pieces, held, _told(job, tally))
-        # With the output in place, nothing that a failed job left here is of use any more.
-        for directory in {job.directory, *job.target.leftovers()}:
-            remove_tree(directory)
+        names = publisher.present(job, pieces)
+        if names is not None and _is_done(job, pieces):
+            # It may have died before the files of the dataset that it replaced were gone.
+            clear_leavings(job.target, keep=job.directory)
+        else:
+            check_free(job.target, overwrite=job.overwrite)
+            names = publisher.publish(job, tally, pieces, held, _told(job, tally))
+        if job.lease is None:
+            # Else whoever waits does so, once the job is over: to its end a runner may begin it
+            # anew, where it has lost what came before this step.
+            remove_leavings(job.target)
     for name in names:
         yield os.path.join(job.target.directory, name)
+
+
+def _is_done(job: FileJob, pieces: Sequence[Piece]) -> bool:
+    """Tell whether pieces that are at the target have been put there by an earlier try.
+
+    A runner tries a step again whose worker has died, and it may have died after the last thing
+    that it had to do. Who wants the very same files written over gets that, while they are there.
+    """
+    return not (job.overwrite and all(exists(piece.path) for piece in pieces))
 
 
 def _told(job: FileJob, tally: Tally) -> dict[str, Any]:

@@ -47,6 +47,25 @@ def note_publishing(
     put(os.path.join(directory, NOTE_NAME), note.encode())
 
 
+def noted_old(directory: str) -> set[str] | None:
+    """Return the names of what is being replaced, as a try at the last step has noted them.
+
+    Args:
+        directory: The job's temporary directory.
+
+    Returns:
+        None where no try has begun to publish.
+    """
+    note = _read_note(os.path.join(directory, NOTE_NAME))
+    return set(note.get("old", ())) if note else None
+
+
+def remove_leavings(target: Target) -> None:
+    """Remove what jobs have left at a target where the last of them has published."""
+    for directory in target.leftovers():
+        remove_tree(directory)
+
+
 def clear_leavings(target: Target, keep: str | None = None) -> None:
     """Remove what jobs that ended early have left at a target; the caller holds its lease.
 

@@ -42,7 +42,8 @@ class Progress:
         self._lock = threading.Lock()
         self._phase = ""
         self._bar: Any = None
-        self._phase_began_s = self._last_line_s = clock()
+        self._began_s = self._last_line_s = clock()
+        self._began_bytes = 0
 
     def update(
         self,
@@ -55,23 +56,26 @@ class Progress:
 
         Args:
             phase: What is being done, such as ``reading``; another one begins anew.
-            done_bytes: Bytes done so far in this phase.
+            done_bytes: Bytes done so far in this phase. What a phase begins with, as what a job
+                that goes on has done before, does not count for its rate.
             total_bytes: Bytes in all; None where unknown, and then no remaining time is shown.
             rows: Rows done so far.
         """
         if not self._enabled:
             return
         with self._lock:
+            now_s = self._clock()
             if phase != self._phase:
                 self._close_bar()
-                self._phase, self._phase_began_s = phase, self._clock()
+                self._phase, self._began_s, self._began_bytes = phase, now_s, done_bytes
             if self._stream.isatty():
                 self._draw(done_bytes, total_bytes, rows)
-            elif self._clock() - self._last_line_s >= self._line_every_s:
-                self._last_line_s = self._clock()
-                elapsed_s = self._last_line_s - self._phase_began_s
-                line = progress_line(phase, done_bytes, total_bytes, rows, elapsed_s=elapsed_s)
-                self._stream.write(f"{line}\n")
+            elif now_s - self._last_line_s >= self._line_every_s:
+                self._last_line_s = now_s
+                rate = 0.0
+                if now_s > self._began_s:
+                    rate = (done_bytes - self._began_bytes) / (now_s - self._began_s)
+                self._stream.write(f"{progress_line(phase, done_bytes, total_bytes, rows, rate)}\n")
                 self._stream.flush()
 
     def _draw(self, done_bytes: int, total_bytes: int | None, rows: int | None) -> None:
@@ -81,6 +85,7 @@ class Progress:
             self._bar = tqdm(
                 desc=self._phase,
                 total=total_bytes,
+                initial=self._began_bytes,
                 unit="B",
                 unit_scale=True,
                 leave=False,
@@ -111,21 +116,23 @@ class Progress:
 
 
 def progress_line(
-    phase: str,
-    done_bytes: int,
-    total_bytes: int | None,
-    rows: int | None,
-    *,
-    elapsed_s: float,
+    phase: str, done_bytes: int, total_bytes: int | None, rows: int | None, rate: float
 ) -> str:
-    """Return one line such as ``reading: 1.2 GB of 4.0 GB (30%), 5,000 rows, 150.0 MB/s, …``."""
+    """Return one line such as ``reading: 1.2 GB of 4.0 GB (30%), 5,000 rows, 150.0 MB/s, …``.
+
+    Args:
+        phase: What is being done.
+        done_bytes: Bytes done so far.
+        total_bytes: Bytes in all; None where unknown.
+        rows: Rows done so far; None where unknown.
+        rate: Bytes a second; 0 where unknown.
+    """
     parts = [format_size(done_bytes)]
     if total_bytes:
         parts[0] += f" of {format_size(total_bytes)} ({100 * done_bytes // total_bytes}%)"
     if rows is not None:
         parts.append(f"{rows:,} rows")
-    if elapsed_s > 0 and done_bytes > 0:
-        rate = done_bytes / elapsed_s
+    if rate > 0:
         parts.append(f"{format_size(rate)}/s")
         if total_bytes:
             parts.append(f"{format_seconds(max(0, total_bytes - done_bytes) / rate)} left")

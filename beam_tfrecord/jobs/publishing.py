@@ -14,16 +14,18 @@ from typing import Any
 
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.jobs.job_file import JOB_NAME, STORED_HASHES, dump_job
-from beam_tfrecord.jobs.leavings import names_at, note_publishing, remove_unnamed
+from beam_tfrecord.jobs.leavings import names_at, note_publishing, noted_old, remove_unnamed
 from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.rejects import REJECTS_FILE, SAVED_FILE, SavedRejects
 from beam_tfrecord.storage import (
     Lease,
     WholeFile,
+    exists,
     make_directory,
     publish_files,
     remove,
     remove_directory,
+    status,
     sync_directory,
 )
 
@@ -41,6 +43,9 @@ def put_in_place(
 ) -> None:
     """Give files their names, and write the manifest that speaks of them.
 
+    Where a try before has begun with that, this one goes on: it never takes a step back, for that
+    worker may only be thought dead.
+
     Args:
         target: Where to.
         pieces: The final name of each file, and where it is now.
@@ -57,13 +62,16 @@ def put_in_place(
     """
     check = _no_check if lease is None else lease.check
     check()
-    old = sorted(names_at(target.manifest))
+    before = noted_old(directory)
+    old = sorted(names_at(target.manifest) | (before or set()))
+    unnamed = pieces if before is None else _unnamed(target, pieces)
     note_publishing(
         directory, {piece.path: (name, piece.stored_bytes) for name, piece in pieces}, old
     )
     _take_away_old_manifest(target)
     publish_files(
-        [(piece.path, os.path.join(target.directory, name)) for name, piece in pieces], check=check
+        [(piece.path, os.path.join(target.directory, name)) for name, piece in unnamed],
+        check=check,
     )
     check()
     for name, data in sidecars.items():
@@ -80,6 +88,20 @@ def put_in_place(
     sync_directory(target.directory)
     named = {name for name, _ in pieces} | {target.name(name) for name in sidecars}
     remove_unnamed(target.directory, old, named)
+
+
+def _unnamed(target: Target, pieces: Sequence[tuple[str, Piece]]) -> list[tuple[str, Piece]]:
+    """Return the pieces that have not got their names yet."""
+    return [
+        (name, piece)
+        for name, piece in pieces
+        if exists(piece.path) or not _has(os.path.join(target.directory, name), piece)
+    ]
+
+
+def _has(path: str, piece: Piece) -> bool:
+    entry = status(path)
+    return entry is not None and entry.bytes == piece.stored_bytes
 
 
 def _put(path: str, data: bytes, directory: str) -> None:

@@ -22,7 +22,7 @@ from beam_tfrecord.jobs import fingerprint
 from beam_tfrecord.jobs.faults import forget_faults, machine_error, machine_fault, recorded_fault
 from beam_tfrecord.jobs.job_file import JOB_NAME, add_to_job, load_job
 from beam_tfrecord.jobs.job_kind import Kind, M, S
-from beam_tfrecord.jobs.leavings import clear_leavings
+from beam_tfrecord.jobs.leavings import clear_leavings, remove_leavings
 from beam_tfrecord.jobs.listing import Listing, list_input
 from beam_tfrecord.jobs.resume import begin, progress_of, remove_all_but, remove_unmarked
 from beam_tfrecord.jobs.target import check_free
@@ -137,7 +137,9 @@ def run_job(kind: Kind[S, M], settings: S, progress: Progress | None) -> M:
         if present is not None:
             return present
         with _noticed(job):
-            return _attempt(job, listing, held, progress)
+            manifest = _attempt(job, listing, held, progress)
+        remove_leavings(target)
+        return manifest
 
 
 def _same_output(

@@ -95,7 +95,6 @@ class WatchedJob(PipelineResult):
         self._cluster = cluster
         self._expected = expected
         self._resources = resources
-        self._restarts = 0
 
     @property
     def state(self) -> Any:
@@ -162,8 +161,6 @@ class WatchedJob(PipelineResult):
             job = self._cluster.find_job(self._job.name)
             if job is None:
                 return
-            # Flink forgets the number with the end of the job.
-            self._restarts = max(self._restarts, self._cluster.restarts(job.id) or 0)
             traces = self._cluster.job_faults(job.id)
             fault = start_fault(traces, self._expected) or load_fault(traces)
             self._end_with(None if fault is None else UsageError(fault))
@@ -199,7 +196,10 @@ class WatchedJob(PipelineResult):
         with contextlib.suppress(NoAnswer):
             job = self._cluster.find_job(self._job.name)
             if job is not None:
-                told |= {"id": job.id, "seconds": job.duration_s, "restarts": self._restarts}
+                # It has ended well, so it went on after each. The metric of the same name lags ten
+                # seconds behind, and is gone with the job.
+                restarts = len(self._cluster.job_faults(job.id))
+                told |= {"id": job.id, "seconds": job.duration_s, "restarts": restarts}
         with contextlib.suppress(Exception):
             self._launch.told["metrics"] = counters(self._result)
 

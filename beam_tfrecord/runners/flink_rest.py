@@ -15,6 +15,8 @@ from typing import Any
 from beam_tfrecord.errors import UsageError
 
 _ANSWER_S = 5.0
+# What Flink itself keeps of a job (web.exception-history-size).
+_KEPT_FAULTS = 16
 # A job in one of these is over.
 ENDED = ("FINISHED", "FAILED", "CANCELED")
 
@@ -88,15 +90,9 @@ class Cluster:
         return None
 
     def job_faults(self, id_: str) -> list[str]:
-        """Return the traces of what has failed in a job, the last first."""
-        told = self.get(f"/v1/jobs/{id_}/exceptions?maxExceptions=5")
+        """Return the traces of what has failed in a job, the last first; Flink keeps 16."""
+        told = self.get(f"/v1/jobs/{id_}/exceptions?maxExceptions={_KEPT_FAULTS}")
         return [str(one["stacktrace"]) for one in told["exceptionHistory"]["entries"]]
-
-    def restarts(self, id_: str) -> int | None:
-        """Return how often Flink has started a job anew; None where it does not tell."""
-        for one in self.get(f"/v1/jobs/{id_}/metrics?get=numRestarts"):
-            return int(float(one["value"]))
-        return None
 
     def cancel_job(self, id_: str) -> None:
         """Ask for the end of a job."""

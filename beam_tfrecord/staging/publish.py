@@ -43,21 +43,17 @@ def publish_stage(
         LeaseLost: The directory is another job's by now; nothing of that job was touched.
     """
     rejects = join_rejects(tally.reject_files, os.path.join(directory, SAVED_FILE))
-    # Rows that came through other Beam code may have no groups to be ordered by.
-    ordered = sorted(pieces, key=lambda piece: (piece.order, piece.xxh64))
-    named = [(f"part-{number:05d}.parquet", piece) for number, piece in enumerate(ordered)]
+    named = named_files(pieces)
     manifest = StageManifest(
         fingerprint=identity.fingerprint,
         schema=schema_of(tally),
         source=identity.source,
         rejects={"rows": rejects.rows, "xxh64": rejects.xxh64},
-        files=tuple(
-            StageFile(name, piece.examples, piece.bytes, piece.xxh64) for name, piece in named
-        ),
+        files=tuple(file for file, _ in named),
     )
     put_in_place(
         target,
-        named,
+        [(file.path, piece) for file, piece in named],
         manifest.dumps(),
         sidecars={},
         rejects=rejects,
@@ -66,6 +62,19 @@ def publish_stage(
         lease=lease,
     )
     return manifest
+
+
+def named_files(pieces: Sequence[Piece]) -> list[tuple[StageFile, Piece]]:
+    """Number the files of a stage in the order of the source, and name them."""
+    # Rows that came through other Beam code may have no groups to be ordered by.
+    ordered = sorted(pieces, key=lambda piece: (piece.order, piece.xxh64))
+    return [
+        (
+            StageFile(f"part-{number:05d}.parquet", piece.examples, piece.bytes, piece.xxh64),
+            piece,
+        )
+        for number, piece in enumerate(ordered)
+    ]
 
 
 def schema_of(tally: Tally) -> pa.Schema:

@@ -79,7 +79,7 @@ def up(state: Path, task_managers: int = TASK_MANAGERS, slots: int = SLOTS) -> s
         for _ in range(task_managers):
             start_task_manager(state)
         _start_job_server(state, jars, rest_port=ports[0], job_port=ports[3])
-        _await(state, ports, task_managers)
+        _await(state, ports, task_managers * slots)
     except BaseException:
         down(state)
         raise
@@ -214,11 +214,12 @@ def _start_job_server(state: Path, jars: Path, *, rest_port: int, job_port: int)
     (state / "pid" / "job-server.pid").write_text(f"{server.pid}\n", encoding="utf-8")
 
 
-def _await(state: Path, ports: list[int], task_managers: int) -> None:
+def _await(state: Path, ports: list[int], slots: int) -> None:
     until_s = time.monotonic() + _READY_S
     while time.monotonic() < until_s:
         overview = get(f"http://localhost:{ports[0]}/v1/overview") or {}
-        if overview.get("taskmanagers", 0) >= task_managers and _answers(ports[3]):
+        # A TaskManager is counted before it has told of its slots.
+        if overview.get("slots-total", 0) >= slots and _answers(ports[3]):
             return
         time.sleep(0.3)
     raise packages.Missing(f"the cluster is not ready after {_READY_S} seconds: see {state}/log")

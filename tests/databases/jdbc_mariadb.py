@@ -89,6 +89,8 @@ class MariaDbServer(Server):
         return [
             *(f"{usr}/sbin/mariadbd", "--no-defaults", f"--basedir={usr}"),
             *(f"--lc-messages-dir={usr}/share/mysql", f"--datadir={self._directory}/data"),
+            # A server that starts takes away all temporary tables where it keeps its own.
+            f"--tmpdir={self._directory}/tmp",
             *("--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0"),
             *("--skip-name-resolve", "--character-set-server=utf8mb4", *arguments),
         ]
@@ -99,11 +101,12 @@ class MariaDbServer(Server):
         return {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": ":".join(found)}
 
     def create(self) -> None:
-        """Make the data directory, the system tables and the user."""
-        data = self._directory / "data"
-        data.mkdir()
+        """Make the directories, the system tables and the user."""
+        made = self._directory / "data", self._directory / "tmp"
+        for path in made:
+            path.mkdir()
         who = unprivileged()
-        for path in (self._directory, data) if who else ():
+        for path in (self._directory, *made) if who else ():
             os.chown(path, who["user"], who["group"])
         share = self._root / "usr/share/mysql"
         tables = "".join((share / name).read_text(encoding="utf-8") for name in _TABLES)
