@@ -38,7 +38,7 @@ C_SOURCES: dict[str, list[str]] = {
         "canonical.c",
     ],
     "_csv": ["utf8.c", "csv_*.c"],
-    "_files": ["files.c"],
+    "_files": ["files.c", "jpeg.c", "stubs.c", "crc32c.c"],
     "_sqlite": ["utf8.c", "sqlite_rows.c"],
 }
 

@@ -92,6 +92,27 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class FileColumn:
+    """A column whose values are files, each from its first byte to its last.
+
+    Attributes:
+        name: Of the column.
+        paths: What opens the file on this machine; null where a value is none; one a row.
+    """
+
+    name: str
+    paths: pa.BinaryArray
+
+    def take(self, indices: Int64Array) -> FileColumn:
+        """Return what belongs to the rows `indices`."""
+        return dataclasses.replace(self, paths=self.paths.take(pa.array(indices, pa.int64())))
+
+    def slice(self, start: int, stop: int) -> FileColumn:
+        """Return what belongs to the rows `start` to `stop`."""
+        return dataclasses.replace(self, paths=self.paths.slice(start, stop - start))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Batch:
     """Rows in columns, with their origin.
 
@@ -106,6 +127,7 @@ class Batch:
         rows_read: Rows of the source that became this batch, however many are left of them; None
             where each row is one.
         part: Which part of its group this is; None where nothing is resumed.
+        files: Which values are whole files; None where that is not known.
     """
 
     data: pa.RecordBatch
@@ -116,6 +138,7 @@ class Batch:
     encoded: bool = False
     rows_read: int | None = None
     part: Part | None = None
+    files: FileColumn | None = None
 
     def __post_init__(self) -> None:
         if self.origin is None:
@@ -141,7 +164,9 @@ class Batch:
         yield from self.data.to_pylist()
 
     def replace(self, **changes: Any) -> Batch:
-        """Return a copy with `changes`."""
+        """Return a copy with `changes`; of new data it is not known which values are files."""
+        if "data" in changes:
+            changes = {"files": None, **changes}
         return dataclasses.replace(self, **changes)
 
     def take(self, indices: Int64Array) -> Batch:
@@ -149,7 +174,8 @@ class Batch:
         origin = None if self.origin is None else self.origin.take(indices, self.num_rows)
         data = self.data.take(pa.array(indices, pa.int64()))
         read = None if self.rows_read is None else 0
-        return self.replace(data=data, origin=origin, rejects=(), rows_read=read)
+        files = None if self.files is None else self.files.take(indices)
+        return self.replace(data=data, origin=origin, rejects=(), rows_read=read, files=files)
 
     def slice(self, start: int, stop: int) -> Batch:
         """Return the rows `start` to `stop`; rejects and counts stay with the first slice."""
@@ -157,7 +183,8 @@ class Batch:
         rejects = self.rejects if start == 0 else ()
         read = self.rows_read if start == 0 or self.rows_read is None else 0
         data = self.data.slice(start, stop - start)
-        return self.replace(data=data, origin=origin, rejects=rejects, rows_read=read)
+        files = None if self.files is None else self.files.slice(start, stop)
+        return self.replace(data=data, origin=origin, rejects=rejects, rows_read=read, files=files)
 
 
 def batch_from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, **fields: Any) -> Batch:

@@ -78,14 +78,14 @@ def make_splits(
     splits: Mapping[str, float] | str | None,
     *,
     column: str | None = None,
-    group: Sequence[str] = (),
+    group: Sequence[str] | str | None = (),
 ) -> Splits:
     """Build `Splits` from what a user gives.
 
     Args:
         splits: ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.
         column: Name of the column that names the split of each row.
-        group: Columns whose equal values share a split.
+        group: Columns whose equal values share a split, or one of them.
 
     Raises:
         UsageError: The shares do not sum to 1, a name cannot be a file name, or both are given.
@@ -97,10 +97,16 @@ def make_splits(
             )
         return Splits(fractions=(), column=column)
     if not splits:
-        return Splits(group=tuple(group))
+        return Splits(group=as_columns(group))
     if isinstance(splits, str):
         splits = parse_shares(splits)
-    return Splits(tuple((name, float(share)) for name, share in splits.items()), None, tuple(group))
+    shares = tuple((name, float(share)) for name, share in splits.items())
+    return Splits(shares, None, as_columns(group))
+
+
+def as_columns(columns: Sequence[str] | str | None) -> tuple[str, ...]:
+    """Return names of columns as a tuple; a lone text is one name, not its letters."""
+    return (columns,) if isinstance(columns, str) else tuple(columns or ())
 
 
 def parse_shares(text: str) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
@@ -393,6 +394,9 @@ def test_only_plain_data_is_read_back(tmp_path: Path) -> None:
     sealed.save(path, [Trap()])
     assert sealed.load(path) is None
     assert not (tmp_path / "trapped").exists()
+    program = b"cbeam_tfrecord.__main__\nsys\n."
+    with pytest.raises(pickle.UnpicklingError):
+        sealed._Reader(io.BytesIO(program)).load()
     value = [pa.schema([("a", pa.list_(pa.int8(), 3))]), np.arange(3), {"x": {1.5}}]
     sealed.save(path, value)
     found = sealed.load(path)

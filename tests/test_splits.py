@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.splits import Splits, is_split_name, make_splits, parse_shares
+from beam_tfrecord.splits import Splits, as_columns, is_split_name, make_splits, parse_shares
 
 THREE = Splits((("train", 0.5), ("val", 0.25), ("test", 0.25)))
 
@@ -108,3 +108,9 @@ def test_names_that_can_begin_a_file_name(name: str) -> None:
 @pytest.mark.parametrize("name", ["", ".hidden", "_x", "-x", "a b", "a/b", "é", "a\n", "A" * 101])
 def test_names_that_cannot_begin_a_file_name(name: str) -> None:
     assert not is_split_name(name)
+
+
+def test_a_lone_name_is_one_column() -> None:
+    assert make_splits({"a": 0.5, "b": 0.5}, group="customer").group == ("customer",)
+    assert make_splits(None, group=["a", "b"]).group == ("a", "b")
+    assert as_columns(None) == ()

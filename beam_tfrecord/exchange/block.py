@@ -7,14 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from beam_tfrecord import native
-from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.batch import Batch, FileColumn, Reject
 from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.copies import copies_in
-from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.column_hashes import ColumnHashes, check_columns
+from beam_tfrecord.exchange.split_names import SplitNames
+from beam_tfrecord.exchange.stubs import stubs_of
 from beam_tfrecord.exchange.tally import Discovered, Tally
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import (
@@ -25,14 +26,12 @@ from beam_tfrecord.places import (
 )
 from beam_tfrecord.records.arena import RUN_ROOM_BYTES, Arena
 from beam_tfrecord.records.encoding import Encoder
-from beam_tfrecord.splits import is_split_name
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
 
 # Encoded at once: bounds memory where rows are large, such as images.
 PIECE_BYTES = 16 * 2**20
-MAX_SPLITS = 1_000
 
 
 class Block:
@@ -52,9 +51,10 @@ class Block:
         self._place_seed = purpose_seed(layout.seed, "place")
         self._split_seed = purpose_seed(layout.seed, "split")
         self._is_single = layout.splits.is_single
-        self._split_numbers = {name: i for i, name in enumerate(layout.splits.names)}
+        self._names = SplitNames(layout.splits)
         self._places: list[UInt64Array] = []
         self._splits: list[npt.NDArray[np.uint16]] = []
+        self._whole_sizes: list[Int64Array] = []
         self.arena = Arena(capacity_bytes=RUN_ROOM_BYTES)
         self.tally = Tally()
         self.rejects: list[Reject] = []
@@ -89,15 +89,36 @@ class Block:
     @property
     def split_names(self) -> tuple[str, ...]:
         """Name of every split number."""
-        return tuple(self._split_numbers)
+        return self._names.all
 
     def sizes(self) -> Int64Array:
         """Return the bytes of each framed record, shape `[records]`."""
         return np.diff(self.starts, append=self.arena.size)
 
+    def whole_sizes(self) -> Int64Array | None:
+        """Return the bytes of the record that each stub stands for, shape `[records]`.
+
+        None where the records were never made stubs.
+        """
+        return np.concatenate(self._whole_sizes) if self._whole_sizes else None
+
+    def make_stubs(self, first: int, files: FileColumn | None) -> None:
+        """Take the files out of the last records.
+
+        Args:
+            first: Number of the first of them.
+            files: Which of their values are files, a row for each of them; None: none.
+        """
+        starts = self.starts[first:]
+        if not len(starts):
+            return
+        self._whole_sizes.append(np.diff(starts, append=self.size))
+        self.arena.replace(first, *stubs_of(self.arena.used_data(), starts, files))
+
     def clear_records(self) -> None:
         """Forget the records; keep the memory."""
         self.arena.reset()
+        self._whole_sizes.clear()
         self._places.clear()
         self._splits.clear()
 
@@ -127,7 +148,7 @@ class Block:
             self.rejects += rejects
             self.tally = self.tally.merge(Tally(rows=rows, rejects=len(rejects)))
             return np.zeros(0, np.int64)
-        batch, kept, unsplit = self._known_splits(batch)
+        batch, kept, unsplit = self._names.known(batch)
         rejects += unsplit
         first = self.arena.records
         if batch.encoded:
@@ -215,9 +236,9 @@ class Block:
     ) -> npt.NDArray[np.uint16]:
         splits = self._layout.splits
         if batch.split is not None:
-            return np.full(len(written), self._number_of(batch.split), np.uint16)
+            return np.full(len(written), self._names.number_of(batch.split), np.uint16)
         if splits.column is not None:
-            return self._numbers_of(self._split_names_of(batch))[written]
+            return self._names.numbers_of(batch)[written]
         if group := self._layout.group:
             return splits.assign(self._columns.hashes(batch, group, written, self._split_seed))
         if batch.encoded:
@@ -225,67 +246,6 @@ class Block:
         else:
             hashes = native.hash_records(self.arena.data, starts, self._split_seed)
         return splits.assign(hashes)
-
-    def _known_splits(self, batch: Batch) -> tuple[Batch, Int64Array, list[Reject]]:
-        """Leave out rows whose split column has no value."""
-        everything = np.arange(batch.num_rows)
-        name = self._layout.splits.column
-        if name is None or batch.num_rows == 0 or batch.split is not None:
-            return batch, everything, []
-        missing = self._split_names_of(batch).is_null().to_numpy(zero_copy_only=False)
-        if not missing.any():
-            return batch, everything, []
-        origin = batch.origin
-        numbers = None if origin is None else origin.row_numbers(batch.num_rows)
-        rejects = [
-            Reject(
-                unit=origin.unit if origin else "",
-                row=-1 if numbers is None else int(numbers[row]),
-                column=name,
-                code="no-split",
-                message=f"split column {name!r} has no value",
-            )
-            for row in np.flatnonzero(missing)
-        ]
-        kept = np.flatnonzero(~missing)
-        return batch.take(kept), kept, rejects
-
-    def _split_names_of(self, batch: Batch) -> pa.Array:
-        """Return the name of each row's split as text.
-
-        Raises:
-            DataError: The column's values cannot be names.
-            UsageError: The column does not exist.
-        """
-        name = self._layout.splits.column
-        if batch.encoded:
-            raise UsageError(f"column {name!r} does not exist: the elements are examples, not rows")
-        check_columns((name,) if name else (), batch.data.schema.names)
-        column = batch.data.column(name)
-        try:
-            return column.cast(pa.string())
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-            raise DataError(
-                f"column {name!r} is {column.type} and cannot name splits: choose a column of text"
-            ) from error
-
-    def _numbers_of(self, names: pa.Array) -> npt.NDArray[np.uint16]:
-        encoded = pc.dictionary_encode(names)
-        numbers = [self._number_of(name) for name in encoded.dictionary.to_pylist()]
-        of_rows: npt.NDArray[np.int32] = encoded.indices.to_numpy(zero_copy_only=False)
-        return np.array(numbers, np.uint16).take(of_rows)
-
-    def _number_of(self, name: str) -> int:
-        if name in self._split_numbers:
-            return self._split_numbers[name]
-        if not is_split_name(name):
-            raise DataError(f"split {name!r} cannot be part of a file name: rename it in the data")
-        if len(self._split_numbers) >= MAX_SPLITS:
-            raise DataError(
-                f"column {self._layout.splits.column!r} names more than {MAX_SPLITS} splits: "
-                "choose one with few values"
-            )
-        return self._split_numbers.setdefault(name, len(self._split_numbers))
 
 
 def pieces_of(batch: Batch, piece_bytes: int) -> Iterator[Batch]:

@@ -178,7 +178,12 @@ class _Merge(beam.DoFn):
         window_bytes = window_bytes_for(runs, self._exchange.request_bytes)
         if self._merger is None or self._merger.window_bytes < window_bytes:
             exchange = self._exchange
-            self._merger = Merger(exchange.layout, exchange.directory, window_bytes=window_bytes)
+            self._merger = Merger(
+                exchange.layout,
+                exchange.directory,
+                window_bytes=window_bytes,
+                is_of_stubs=exchange.keeps_files,
+            )
         return self._merger
 
     def _index(self, path: str) -> RunIndex:

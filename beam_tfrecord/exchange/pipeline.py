@@ -60,6 +60,7 @@ class Exchange:
         kind: ``files`` or ``runner``.
         is_resumable: What is done is marked as such for another attempt at the same job.
         total_bytes: Estimate of all records together; None: not known.
+        keeps_files: Runs hold stubs (see `stubs`).
     """
 
     layout: Layout
@@ -68,6 +69,7 @@ class Exchange:
     kind: str = "files"
     is_resumable: bool = False
     total_bytes: int | None = None
+    keeps_files: bool = False
 
     @property
     def request_bytes(self) -> int:
@@ -117,6 +119,7 @@ class _Spill(beam.DoFn):
             exchange.directory,
             schema=exchange.schema,
             run_bytes=run_bytes_for(exchange.total_bytes, exchange.request_bytes),
+            keeps_files=exchange.keeps_files,
         )
         self._marks = GroupMarks(exchange.directory)
         self._group = None

@@ -6,7 +6,8 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 
-from beam_tfrecord.exchange.runs import BinCounts, Run
+from beam_tfrecord.exchange.bin_counts import BinCounts
+from beam_tfrecord.exchange.runs import Run
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import bin_shift
 from beam_tfrecord.shards import cut_bins

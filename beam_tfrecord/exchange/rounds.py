@@ -17,11 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from beam_tfrecord.exchange.bin_counts import BinCounts
 from beam_tfrecord.exchange.lots import Slice
 from beam_tfrecord.exchange.merge import Merger
 from beam_tfrecord.exchange.plan import RunName, RunSet, Window
 from beam_tfrecord.exchange.runs import (
-    BinCounts,
     Run,
     RunIndex,
     SortedIndex,

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.exchange.bin_counts import BinCounts
 from beam_tfrecord.storage import file_size, is_remote, read_into
 
 UInt64Array = npt.NDArray[np.uint64]
@@ -36,49 +37,6 @@ MAGIC = b"BTFRUN\x00\x01"
 _TRAILER = struct.Struct("<QQ8s")
 PLACE_BYTES = 8
 _TAIL_BYTES = 2**18
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class BinCounts:
-    """What a set of runs holds of one split, bin by bin.
-
-    Attributes:
-        bins: Numbers of the bins that hold records, ascending, shape `[n]`.
-        rows: Records in each, shape `[n]`.
-        bytes: Size of their framed records, shape `[n]`.
-        shift: Low bits of a place that its bin leaves out.
-    """
-
-    bins: UInt64Array
-    rows: Int64Array
-    bytes: Int64Array
-    shift: int
-
-    def merge(self, other: BinCounts) -> BinCounts:
-        """Return the sums over both, in the coarser bins of the two."""
-        shift = max(self.shift, other.shift)
-        both = [counts.bins >> np.uint64(shift - counts.shift) for counts in (self, other)]
-        return _summed(
-            np.concatenate(both),
-            np.concatenate([self.rows, other.rows]),
-            np.concatenate([self.bytes, other.bytes]),
-            shift,
-        )
-
-    def coarsened(self, shift: int) -> BinCounts:
-        """Return the same in bins of `shift`, which are these bins or coarser ones."""
-        if shift == self.shift:
-            return self
-        return _summed(self.bins >> np.uint64(shift - self.shift), self.rows, self.bytes, shift)
-
-
-def _summed(bins: UInt64Array, rows: Int64Array, nbytes: Int64Array, shift: int) -> BinCounts:
-    """Add up what stands under the same bin."""
-    distinct, where = np.unique(bins, return_inverse=True)
-    sums = np.zeros((2, len(distinct)), np.int64)
-    np.add.at(sums[0], where, rows)
-    np.add.at(sums[1], where, nbytes)
-    return BinCounts(distinct, sums[0], sums[1], shift)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -125,6 +83,7 @@ class SortedIndex:
         rows: Records in each, shape `[n]`.
         bytes: Size of their framed records, shape `[n]`.
         shift: Low bits of a place that its bin leaves out.
+        whole: Size of the framed records that these stand for, where they are stubs; else `bytes`.
     """
 
     names: tuple[str, ...]
@@ -133,12 +92,13 @@ class SortedIndex:
     rows: Int64Array
     bytes: Int64Array
     shift: int
+    whole: Int64Array
 
     def counts(self) -> dict[str, BinCounts]:
-        """Return the content by split."""
+        """Return by split what shards will hold."""
         return {
             name: BinCounts(
-                self.bins[low:high], self.rows[low:high], self.bytes[low:high], self.shift
+                self.bins[low:high], self.rows[low:high], self.whole[low:high], self.shift
             )
             for name, low, high in zip(self.names, self.bounds, self.bounds[1:], strict=False)
         }
@@ -168,6 +128,7 @@ def index_sorted(
     places: UInt64Array,
     sizes: Int64Array,
     bin_shift: int,
+    whole_sizes: Int64Array | None = None,
 ) -> SortedIndex:
     """Index records that are sorted by (split, place).
 
@@ -177,6 +138,8 @@ def index_sorted(
         places: Shape `[n]`.
         sizes: Bytes of each framed record, shape `[n]`.
         bin_shift: Low bits of a place that its bin leaves out.
+        whole_sizes: Bytes of the framed record that each stub stands for, shape `[n]`; None: they
+            are no stubs.
     """
     bins = places >> np.uint64(bin_shift)
     changes = bins[1:] != bins[:-1]
@@ -184,7 +147,7 @@ def index_sorted(
         changes |= splits[1:] != splits[:-1]
     starts = np.concatenate([[0], np.flatnonzero(changes) + 1]) if len(bins) else np.zeros(0, int)
     rows = np.diff(np.append(starts, len(bins)))
-    nbytes = np.add.reduceat(sizes, starts) if len(bins) else np.zeros(0, np.int64)
+    nbytes = _sums(sizes, starts)
     of_bin = np.zeros(len(starts), np.uint16) if splits is None else splits[starts]
     numbers = np.unique(of_bin)
     bounds = np.append(np.searchsorted(of_bin, numbers), len(of_bin))
@@ -193,9 +156,15 @@ def index_sorted(
         tuple(bounds.tolist()),
         bins[starts],
         rows.astype(np.int64),
-        nbytes.astype(np.int64),
+        nbytes,
         bin_shift,
+        nbytes if whole_sizes is None else _sums(whole_sizes, starts),
     )
+
+
+def _sums(sizes: Int64Array, starts: Int64Array) -> Int64Array:
+    """Return the sum of sizes from each start to the next one."""
+    return np.add.reduceat(sizes, starts).astype(np.int64) if len(starts) else np.zeros(0, np.int64)
 
 
 def join_indexes(indexes: Sequence[SortedIndex]) -> SortedIndex:
@@ -211,7 +180,8 @@ def join_indexes(indexes: Sequence[SortedIndex]) -> SortedIndex:
         )
     )
     first = indexes[0]
-    return SortedIndex(first.names, (0, len(starts)), bins[starts], rows, nbytes, first.shift)
+    bounds = (0, len(starts))
+    return SortedIndex(first.names, bounds, bins[starts], rows, nbytes, first.shift, nbytes)
 
 
 def read_index(path: str, *, is_checked: bool = False) -> RunIndex:

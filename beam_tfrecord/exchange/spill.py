@@ -51,6 +51,7 @@ class SortedRecords:
             places[order],
             block.sizes()[order],
             bin_shift(self._layout.shuffle, block.records),
+            None if (whole := block.whole_sizes()) is None else whole[order],
         )
         return order, places, index
 
@@ -90,6 +91,7 @@ class Spiller:
         directory: Where runs and rejects are written.
         schema: Given schema; None: that of the batches.
         run_bytes: Encoded bytes of a run.
+        keeps_files: Write stubs: values that are files stay where they are.
     """
 
     def __init__(
@@ -99,7 +101,9 @@ class Spiller:
         *,
         schema: Schema | None = None,
         run_bytes: int = RUN_BYTES,
+        keeps_files: bool = False,
     ) -> None:
+        self._keeps_files = keeps_files
         self._directory = directory
         self._run_bytes = run_bytes
         self._block = Block(layout, schema)
@@ -112,7 +116,13 @@ class Spiller:
         """Take a batch; yield what a full block became."""
         self._group = "rows" if batch.part is None else batch.part.key[:12]
         for piece in self._block.pieces(batch):
-            self._block.add(piece)
+            first = self._block.records
+            written = self._block.add(piece)
+            if self._keeps_files:
+                files = piece.files
+                if files is not None and len(written) < piece.num_rows:
+                    files = files.take(written)
+                self._block.make_stubs(first, files)
             spill_rejects(self._block, self._directory, least=MAX_REJECTS)
             if self._block.size >= self._run_bytes:
                 yield self.flush()

@@ -8,18 +8,20 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from beam_tfrecord.jobs.keeping import keeps_files
 from beam_tfrecord.jobs.listing import Listing
 from beam_tfrecord.jobs.publish import Identity
 from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.jobs.write_job import WriteJob, write_batches
 from beam_tfrecord.preprocess.write import write_transformed
+from beam_tfrecord.ptransforms.grouping import GROUP_BYTES
 from beam_tfrecord.ptransforms.reading import ReadBatches, done_of
 from beam_tfrecord.ptransforms.transforms import MapBatches, MapRows
-from beam_tfrecord.runners import exchange_of, pipeline
+from beam_tfrecord.runners import exchange_of, pipeline, runs_here
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.parquet.source import settled_by
-from beam_tfrecord.storage import Lease, read_bytes
+from beam_tfrecord.storage import Lease, is_remote, read_bytes
 
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.settings import Settings
@@ -53,6 +55,7 @@ def run_write(
         lease: The right to write to the target; None where nobody waits for the end of the job.
     """
     settings = dataclasses.replace(settings, source=settings.source.sized(listing.bytes))
+    is_resumable = bool(identity.fingerprint and lease) and settings.transform is None
     write_job = WriteJob(
         target=settings.target,
         layout=settings.layout,
@@ -65,13 +68,20 @@ def run_write(
         direct=settings.is_direct,
         job={**job, "runner": settings.runner},
         lease=lease,
-        is_resumable=bool(identity.fingerprint and lease) and settings.transform is None,
+        is_resumable=is_resumable,
         raises=lease is None,
         total_bytes=listing.bytes * RECORD_BYTES_FOR_INPUT or None,
+        keeps_files=keeps_files(
+            settings,
+            directory,
+            listing,
+            attempt=job.get("attempts", 1),
+            is_resumable=is_resumable,
+        ),
     )
     resume = directory if write_job.is_resumable and write_job.exchange == "files" else None
     small = is_small(settings.source, listing.bytes)
-    if settings.runner == "direct":
+    if runs_here(settings.runner):
         # Beam, too, takes its time until it asks for the first row.
         settings.source.prepare()
     if settings.transform is not None:
@@ -107,11 +117,22 @@ def _reader(settings: Settings, job: WriteJob, resume: str | None, listing: List
         settled_by(settings.source, None if given is None or settings.map else given.to_arrow()),
         schema=given.to_arrow() if given is not None and is_typed else None,
         files=listing.sent,
+        # In one pass every group becomes shards of its own, so it has to hold enough for one.
+        group_bytes=GROUP_BYTES if job.direct else settings.source.group_bytes,
         most_group_bytes=None if job.direct else job.run_bytes,
         limit=settings.limit,
         faults=job.directory,
         resume=resume,
+        makes_stubs=job.keeps_files,
+        plans_here=runs_here(settings.runner) and _is_quickly_seen(settings.source, listing),
     )
+
+
+def _is_quickly_seen(source: Source, listing: Listing) -> bool:
+    files = listing.sent
+    if files is None or len(files) > source.quick_scans:
+        return False
+    return not any(is_remote(file.path) for file in files)
 
 
 def _mapping(settings: Settings, directory: str, resume: str | None) -> MapRows | MapBatches:

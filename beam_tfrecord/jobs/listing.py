@@ -19,11 +19,13 @@ class Listing:
         outlines: Its files, without what only reading needs.
         bytes: Size of all.
         sent: The same files in full; None where workers had better list millions on their own.
+        first: The first file in full.
     """
 
     outlines: tuple[InputFile, ...] = ()
     bytes: int = 0
     sent: tuple[InputFile, ...] | None = None
+    first: InputFile | None = None
 
 
 def list_input(source: Source) -> Listing:
@@ -32,10 +34,12 @@ def list_input(source: Source) -> Listing:
     Raises:
         UsageError: There is nothing to read.
     """
+    first: InputFile | None = None
     outlines: list[InputFile] = []
     sent: list[InputFile] = []
     left_bytes = MOST_SENT_BYTES
     for file in source.files():
+        first = first or file
         outlines.append(file.outline())
         if left_bytes >= 0:
             sent.append(file)
@@ -45,4 +49,4 @@ def list_input(source: Source) -> Listing:
     # What is no file is looked at where it is read: a path would not do to find it.
     is_sent = left_bytes >= 0 and source.is_stable
     size = sum(file.bytes for file in outlines)
-    return Listing(tuple(outlines), size, tuple(sent) if is_sent else None)
+    return Listing(tuple(outlines), size, tuple(sent) if is_sent else None, first)

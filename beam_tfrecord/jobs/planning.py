@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.contract.hints import returned_schema
+from beam_tfrecord.jobs.keeping import can_keep, is_cached
 from beam_tfrecord.jobs.planning_cluster import Work, on_cluster
 from beam_tfrecord.jobs.planning_rates import Rates, machine_of
 from beam_tfrecord.shards import DEFAULT_SHARD_BYTES
@@ -53,20 +54,24 @@ def plan_of(settings: Settings, cluster: Cluster | None = None) -> dict[str, Any
     Raises:
         UsageError: Nothing is known of such machines.
     """
-    from beam_tfrecord.ptransforms.grouping import group_units, one_group
+    from beam_tfrecord.ptransforms.grouping import GROUP_BYTES, group_units, one_group
 
     source = settings.source.sized(sum(file.bytes for file in settings.source.files()))
     scans = source.all_scans()
     units = source.all_units(scans)
     settings.source.release()
-    groups = one_group(units) if settings.limit else group_units(units)
+    group_bytes = GROUP_BYTES if settings.is_direct else source.group_bytes
+    groups = one_group(units) if settings.limit else group_units(units, group_bytes)
     encoded = sum(unit.encoded_bytes for unit in units)
+    input_bytes = sum(unit.input_bytes for unit in units)
+    # Files that are read again are in no run.
+    is_once = settings.is_direct or (can_keep(settings) and is_cached(input_bytes))
     passes = _passes(settings)
     planned: dict[str, Any] = {
         "input": {
             "kind": settings.source.kind,
             "files": sum({unit.file.name: unit.file.inside for unit in units}.values()),
-            "bytes": sum(unit.input_bytes for unit in units),
+            "bytes": input_bytes,
             "rows": _rows(units, settings.limit),
         },
         "units": len(units),
@@ -76,7 +81,7 @@ def plan_of(settings: Settings, cluster: Cluster | None = None) -> dict[str, Any
         "place": _place(settings, units),
         "exchange": "none: one pass" if settings.is_direct else "files",
         "estimated_record_bytes": encoded,
-        "estimated_temporary_bytes": encoded * (1 if settings.is_direct else _EXCHANGE_WRITES),
+        "estimated_temporary_bytes": encoded * (1 if is_once else _EXCHANGE_WRITES),
         "splits": _splits(settings, encoded),
         "output": settings.target.directory,
     }
@@ -84,7 +89,7 @@ def plan_of(settings: Settings, cluster: Cluster | None = None) -> dict[str, Any
         return planned
     is_read_often = settings.source.kind == "csv" or settings.map is not None
     work = Work(
-        input_bytes=planned["input"]["bytes"],
+        input_bytes=input_bytes,
         record_bytes=encoded,
         units=len(units),
         is_shuffled=not settings.is_direct,

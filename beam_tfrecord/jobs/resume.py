@@ -102,9 +102,18 @@ def begin(directory: str, fingerprint: str, files: Sequence[InputFile], *, is_ma
 
 def progress_of(directory: str) -> State:
     """Return how far the job in a directory is."""
+    return State(count_groups(directory), count_done(directory))
+
+
+def count_groups(directory: str) -> int | None:
+    """Return the number of groups in the plan; None where it is not known yet."""
     groups = kept(directory, GROUPS)
-    done = sum(name.startswith(GROUP_PREFIX) for name in list_names(directory))
-    return State(None if groups is None else len(groups), done)
+    return None if groups is None else len(groups)
+
+
+def count_done(directory: str) -> int:
+    """Return how many groups are done, as far as marks tell."""
+    return sum(name.startswith(GROUP_PREFIX) for name in list_names(directory))
 
 
 def remove_unmarked(directory: str) -> None:
@@ -132,14 +141,22 @@ def _read_plan(directory: str) -> dict[str, Any]:
     return plan if isinstance(plan, dict) else {}
 
 
-def group_key(group: Group, schema: pa.Schema) -> str:
-    """Return what tells the work on a group from any other work of the same job."""
+def group_key(group: Group, schema: pa.Schema, *, makes_stubs: bool = False) -> str:
+    """Return what tells the work on a group from any other work of the same job.
+
+    Args:
+        group: What is read.
+        schema: Types of its rows.
+        makes_stubs: The work is of stubs, which name their files by path.
+    """
     units = [
         (unit.name, unit.file.name, unit.file.bytes, unit.file.version, unit.start, unit.stop)
         for unit in group.units
     ]
     digest = hashlib.sha256(repr((group.number, group.first_unit, units)).encode())
     digest.update(schema.serialize())
+    if makes_stubs:
+        digest.update(repr([unit.file.path for unit in group.units]).encode())
     return digest.hexdigest()[:32]
 
 

@@ -1,7 +1,8 @@
 """Values that a job keeps for its next attempt: pickled, sealed with a hash, and read with care.
 
 A file of them may lie in a directory that others write to as well, and a plain unpickler would run
-whatever it is told to. Only the package's own dataclasses and the plain data in them are made.
+whatever it is told to. Only the package's own dataclasses and named tuples are made, and the plain
+data in them.
 """
 
 from __future__ import annotations
@@ -73,8 +74,15 @@ class _Reader(pickle.Unpickler):
         """
         if name in _PLAIN.get(module, ()):
             return super().find_class(module, name)
-        if module.startswith("beam_tfrecord."):
+        # To import a program would run it.
+        if module.startswith("beam_tfrecord.") and not module.endswith(".__main__"):
             found = getattr(importlib.import_module(module), name, None)
-            if isinstance(found, type) and dataclasses.is_dataclass(found):
+            if isinstance(found, type) and _is_plain(found):
                 return found
         raise pickle.UnpicklingError(f"{module}.{name} is not plain data")
+
+
+def _is_plain(kind: type) -> bool:
+    """Tell whether a class of ours holds values and nothing else."""
+    is_named_tuple = issubclass(kind, tuple) and hasattr(kind, "_fields")
+    return dataclasses.is_dataclass(kind) or is_named_tuple

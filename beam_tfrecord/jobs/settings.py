@@ -17,7 +17,7 @@ from beam_tfrecord.ptransforms.mapping import MapFunction, load_map
 from beam_tfrecord.rejects import RejectBudget, parse_budget
 from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
 from beam_tfrecord.sources.base import Source
-from beam_tfrecord.splits import make_splits
+from beam_tfrecord.splits import as_columns, make_splits
 from beam_tfrecord.storage import read_bytes
 
 Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -73,8 +73,8 @@ def make_settings(
     from_: str | None = None,
     splits: Mapping[str, float] | str | None = None,
     split_column: str | None = None,
-    group: Sequence[str] | None = None,
-    key: Sequence[str] | None = None,
+    group: Sequence[str] | str | None = None,
+    key: Sequence[str] | str | None = None,
     shards: int | str | Mapping[str, int] | None = None,
     shard_size: int | str | None = None,
     shuffle: bool = True,
@@ -116,10 +116,10 @@ def make_settings(
         source=source if shuffle else source.in_order(),
         target=directory_target(output),
         layout=Layout(
-            splits=make_splits(splits, column=split_column, group=tuple(group or ())),
+            splits=make_splits(splits, column=split_column, group=group),
             shards=make_shard_spec(shards, shard_size),
             shuffle=shuffle,
-            key=tuple(key or ()),
+            key=as_columns(key),
             seed=seed,
             compression=codec,
             names=ShardNames(shard_suffix(codec)),

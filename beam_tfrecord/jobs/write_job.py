@@ -49,6 +49,8 @@ class WriteJob:
         raises: Faults of the data are raised at the end of the pipeline; else whoever started it
             finds them in the temporary directory.
         total_bytes: Estimate of all records together; None: not known.
+        keeps_files: Files of the input that records hold are read again for the shards, rather
+            than written to runs in between.
         fitted: Directory of the fitted function that the rows went through, to be published.
     """
 
@@ -66,6 +68,7 @@ class WriteJob:
     is_resumable: bool = False
     raises: bool = True
     total_bytes: int | None = None
+    keeps_files: bool = False
     fitted: str | None = None
 
     @property
@@ -88,7 +91,13 @@ def write_batches(
     """
     kind = job.exchange if job.layout.shuffle else "files"
     exchange = Exchange(
-        job.layout, job.directory, job.schema, kind, job.is_resumable, job.total_bytes
+        job.layout,
+        job.directory,
+        job.schema,
+        kind,
+        job.is_resumable,
+        job.total_bytes,
+        job.keeps_files,
     )
     if job.direct:
         pieces, tally = write_directly(batches[0], exchange, job.budget, done)

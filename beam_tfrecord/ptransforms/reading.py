@@ -15,7 +15,7 @@ import beam_tfrecord.ptransforms.coders  # noqa: F401 - registers the coder of B
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Part
 from beam_tfrecord.exchange.marks import Done, find_group
 from beam_tfrecord.jobs.faults import is_stopped, recorded
-from beam_tfrecord.jobs.resume import group_key, progress_of
+from beam_tfrecord.jobs.resume import count_done, group_key
 from beam_tfrecord.ptransforms.flow import Spread
 from beam_tfrecord.ptransforms.grouping import GROUP_BYTES, Group
 from beam_tfrecord.ptransforms.metrics import count
@@ -46,6 +46,10 @@ class ReadBatches(beam.PTransform):
         resume: Directory of a job that may be resumed: what it has of the plan is taken from
             there, the rest is kept there, and groups that are done are not read.
         reads_all: Read those too, for another purpose.
+        makes_stubs: Work is resumed only where it is of stubs, made from files of the same paths;
+            else only where it is not.
+        plans_here: Look at the files, which are listed, where the pipeline is built: some steps
+            less to wait for, where a look takes no time.
     """
 
     source: Source
@@ -58,6 +62,8 @@ class ReadBatches(beam.PTransform):
     faults: str | None = None
     resume: str | None = None
     reads_all: bool = False
+    makes_stubs: bool = False
+    plans_here: bool = False
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -72,9 +78,17 @@ class ReadBatches(beam.PTransform):
         groups, schema = plan_reading(begin.pipeline, self)
         marks = None if self.reads_all else self.resume
         # A second output costs: what follows can then not be summed up where it is made.
-        may_skip = marks is not None and progress_of(marks).done > 0
+        may_skip = marks is not None and count_done(marks) > 0
         read = beam.ParDo(
-            _ReadGroup(self.source, self.batch_rows, self.limit, self.faults, marks, may_skip),
+            _ReadGroup(
+                self.source,
+                self.batch_rows,
+                self.limit,
+                self.faults,
+                marks,
+                may_skip,
+                self.makes_stubs,
+            ),
             schema,
         ).with_output_types(Batch)
         spread = groups | "SpreadGroups" >> Spread()
@@ -120,6 +134,7 @@ class _ReadGroup(beam.DoFn):
         faults: str | None,
         resume: str | None,
         may_skip: bool,
+        makes_stubs: bool,
     ) -> None:
         self._source = source
         self._batch_rows = batch_rows
@@ -127,6 +142,7 @@ class _ReadGroup(beam.DoFn):
         self._faults = faults
         self._resume = resume
         self._may_skip = may_skip
+        self._makes_stubs = makes_stubs
         self._read = recorded(self._outputs, faults)
 
     def process(self, group: Group, schema: pa.Schema) -> Iterator[Any]:
@@ -136,7 +152,7 @@ class _ReadGroup(beam.DoFn):
         group, schema = task
         key = ""
         if self._resume is not None:
-            key = group_key(group, schema)
+            key = group_key(group, schema, makes_stubs=self._makes_stubs)
             if self._may_skip and (done := find_group(self._resume, key)) is not None:
                 count(type(self), "resumed-groups", 1)
                 yield beam.pvalue.TaggedOutput(DONE, done)

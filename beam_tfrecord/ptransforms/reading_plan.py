@@ -25,9 +25,11 @@ NO_SCHEMA = pa.schema([])
 def plan_reading(pipeline: beam.Pipeline, reader: ReadBatches) -> tuple[Any, Any]:
     """Return the groups to read, and the schema of the rows, or a side input that will have it."""
     source, faults, resume = reader.source, reader.faults, reader.resume
+    given = kept(resume, GROUPS)
     known = kept_schema(resume, SCHEMA) if reader.schema is None else reader.schema
-    is_planned = kept(resume, GROUPS) is not None
-    if not is_planned or (known is None and source.infers_from_scans):
+    if reader.plans_here and reader.files is not None:
+        given, known = _plan_here(reader, reader.files, given, known)
+    if given is None or (known is None and source.infers_from_scans):
         scans = (
             pipeline
             | "ListFiles" >> Start(_Listing(source, reader.files, faults))  # InputFile
@@ -35,15 +37,13 @@ def plan_reading(pipeline: beam.Pipeline, reader: ReadBatches) -> tuple[Any, Any
             | "SpreadChunks" >> Spread()
             | "ScanChunks" >> beam.ParDo(recorded(_One(source.scan), faults))  # Scan
         )
-    if is_planned:
-        groups = pipeline | "LoadGroups" >> Start(_Loading(resume, faults))
+    if given is None:
+        groups = scans | "GroupUnits" >> Gather(recorded(_group_plan(reader), faults))  # Group
     else:
-        plan = Keep(
-            _GroupPlan(source, reader.group_bytes, reader.most_group_bytes, reader.limit),
-            resume,
-            GROUPS,
-        )
-        groups = scans | "GroupUnits" >> Gather(recorded(plan, faults))  # Group
+        # What is kept need not travel with the pipeline.
+        is_kept = kept(resume, GROUPS) is not None
+        begin = _Loading(resume, faults) if is_kept else _Given(given)
+        groups = pipeline | "LoadGroups" >> Start(begin)
     if known is not None:
         return groups, known
     if source.infers_from_scans:
@@ -54,9 +54,37 @@ def plan_reading(pipeline: beam.Pipeline, reader: ReadBatches) -> tuple[Any, Any
             | "SpreadInference" >> Spread()
             | "InferUnits" >> beam.ParDo(recorded(_InferGroup(source), faults))
         )
-    merge = Keep(_One(source.merge), resume, SCHEMA)
+    merge = _schema_merge(reader)
     merged = inferred | "MergeTypes" >> Gather(recorded(merge, faults, instead=[NO_SCHEMA]))
     return groups, beam.pvalue.AsSingleton(merged)
+
+
+def _plan_here(
+    reader: ReadBatches,
+    files: Sequence[InputFile],
+    groups: list[Group] | None,
+    schema: pa.Schema | None,
+) -> tuple[list[Group], pa.Schema | None]:
+    """Do at once what is not given: the groups, and the schema where scans tell it."""
+    source = reader.source
+    infers = schema is None and source.infers_from_scans
+    if groups is not None and not infers:
+        return groups, schema
+    scans = [source.scan(chunk) for file in files for chunk in source.chunks(file)]
+    if groups is None:
+        groups = list(_group_plan(reader)(scans))
+    if infers:
+        (schema,) = _schema_merge(reader)([source.infer(scan) for scan in scans])
+    return groups, schema
+
+
+def _group_plan(reader: ReadBatches) -> Keep:
+    plan = _GroupPlan(reader.source, reader.group_bytes, reader.most_group_bytes, reader.limit)
+    return Keep(plan, reader.resume, GROUPS)
+
+
+def _schema_merge(reader: ReadBatches) -> Keep:
+    return Keep(_One(reader.source.merge), reader.resume, SCHEMA)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +115,16 @@ class _Loading:
 
     def __call__(self) -> Iterator[Group]:
         yield from recorded(load_groups, self.faults)(self.directory)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Given:
+    """Yield the groups that were planned before."""
+
+    groups: Sequence[Group]
+
+    def __call__(self) -> Iterator[Group]:
+        yield from self.groups
 
 
 @dataclasses.dataclass(frozen=True)

@@ -154,7 +154,7 @@ class AssignSplits(beam.PTransform):
         splits: Mapping[str, float] | str | None = None,
         *,
         split_column: str | None = None,
-        group: Sequence[str] = (),
+        group: Sequence[str] | str = (),
         seed: int = 0,
     ) -> None:
         super().__init__()

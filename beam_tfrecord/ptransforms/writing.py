@@ -19,7 +19,7 @@ from beam_tfrecord.preprocess.request import fitted_of
 from beam_tfrecord.ptransforms.elements import batches_of
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
-from beam_tfrecord.splits import make_splits
+from beam_tfrecord.splits import as_columns, make_splits
 
 
 class WriteToTFRecord(beam.PTransform):
@@ -68,8 +68,8 @@ class WriteToTFRecord(beam.PTransform):
         schema: Schema | None = None,
         splits: Mapping[str, float] | str | None = None,
         split_column: str | None = None,
-        group: Sequence[str] = (),
-        key: Sequence[str] = (),
+        group: Sequence[str] | str = (),
+        key: Sequence[str] | str = (),
         shards: int | str | Mapping[str, int] | None = None,
         shard_size: int | str | None = None,
         shuffle: bool = True,
@@ -104,7 +104,7 @@ class WriteToTFRecord(beam.PTransform):
                 splits=make_splits(splits, column=split_column, group=group),
                 shards=make_shard_spec(num_shards or shards, shard_size),
                 shuffle=shuffle,
-                key=tuple(key),
+                key=as_columns(key),
                 seed=seed,
                 compression=compression,
                 names=names,

@@ -39,6 +39,22 @@ class Arena:
         self.size = 0
         self.records = 0
 
+    def replace(
+        self, first: int, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]
+    ) -> None:
+        """Put others in the place of the last records.
+
+        Args:
+            first: Number of the first of them; there is one.
+            data: As many records, one after another.
+            starts: Position of each in `data`.
+        """
+        self.size = int(self.starts[first])
+        self.reserve(len(data), 0)
+        self.data[self.size : self.size + len(data)] = data
+        self.starts[first : self.records] = self.size + starts
+        self.size += len(data)
+
     def used_data(self) -> npt.NDArray[np.uint8]:
         """Return a view of the bytes in use."""
         return self.data[: self.size]

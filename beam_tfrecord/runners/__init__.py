@@ -46,6 +46,11 @@ def runner_name(runner: str) -> str:
     return _RUNNERS.get(runner.lower(), runner)
 
 
+def runs_here(runner: str) -> bool:
+    """Tell whether a runner's workers are threads of this process."""
+    return runner_name(runner) == "FnApiRunner"
+
+
 def exchange_of(runner: str) -> str:
     """Return how records travel to their shards on a runner: ``files`` or ``runner``."""
     # Its shuffle is a service of its own, built for more than any file system takes.

@@ -114,7 +114,11 @@ class Source(abc.ABC):
 
     kind: ClassVar[str]
     infers_from_scans: ClassVar[bool] = False
+    # So many local files are looked at in less time than workers take to be asked to.
+    quick_scans: ClassVar[int] = 0
     unit_bytes: ClassVar[int] = UNIT_BYTES
+    # What is read, encoded and spilled together, at least.
+    group_bytes: ClassVar[int] = UNIT_BYTES
 
     def sized(self, total_bytes: int) -> Source:
         """Return this source, set to cut input of so many bytes into no more units than one holds.
@@ -134,6 +138,15 @@ class Source(abc.ABC):
     def is_stable(self) -> bool:
         """Whether names and sizes of the files tell that the input is still the same."""
         return True
+
+    @property
+    def holds_files(self) -> bool:
+        """Whether rows hold whole files of this machine, of the size that the listing tells."""
+        return False
+
+    def held_files(self, file: InputFile) -> list[str]:
+        """Return the paths of all that rows hold of a file of the listing, where they hold such."""
+        return []
 
     @property
     def facts(self) -> Mapping[str, Any]:

@@ -5,9 +5,10 @@
 Each case is run in turn with its loop, and the medians are compared with the bars:
 
 * 50,000 files of 20 kB, and 2,000 of 150 kB, shuffled and split with the header check: at least
-  0.7 of reading the files and writing their bytes to one file, synced as shards are.
+  0.7 of reading the files and writing their bytes to one file, synced as shards are. Once with the
+  files in the page cache, as whoever has just made them finds them, and once without.
 * The decode check, and resizing to 256: at least 0.8 x cores x one thread that does the same with
-  Pillow.
+  Pillow. What a pool of threads makes of that loop on this machine is told beside it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -46,17 +48,21 @@ class Case:
         name: Of the case.
         files: How many.
         kilobytes: Size of each, about.
-        loop: The plain loop over a directory, to a directory.
+        work: What the plain loop does with a file; gives what is to be written.
         options: Of the source.
         bar: Share of the loop's speed that is wanted, cores counted in.
+        is_cold: The files are not in the page cache.
+        has_pool: The loop is measured in a pool of threads, too.
     """
 
     name: str
     files: int
     kilobytes: int
-    loop: Callable[[Path, Path], None]
+    work: Callable[[str], bytes]
     options: dict[str, Any]
     bar: float
+    is_cold: bool = False
+    has_pool: bool = False
 
 
 def picture(side: int, seed: int) -> bytes:
@@ -87,54 +93,61 @@ def files_of(root: Path) -> Iterator[str]:
             yield f"{root}/{folder}/{name}"
 
 
-def copy_bytes(root: Path, out: Path) -> None:
-    """Read every file, and write its bytes to one."""
-    with (out / "all").open("wb", buffering=0) as target:
-        for path in files_of(root):
-            with open(path, "rb") as source:
-                target.write(source.read())
-        os.fsync(target.fileno())
+def read(path: str) -> bytes:
+    """Return the bytes of a file."""
+    with open(path, "rb") as source:
+        return source.read()
 
 
-def decode_and_copy(root: Path, out: Path) -> None:
-    """Do the same, and decode every picture."""
-    with (out / "all").open("wb", buffering=0) as target:
-        for path in files_of(root):
-            with open(path, "rb") as source:
-                data = source.read()
-            Image.open(io.BytesIO(data)).load()
+def decoded(path: str) -> bytes:
+    """Return the bytes of a file, and decode it."""
+    data = read(path)
+    Image.open(io.BytesIO(data)).load()
+    return data
+
+
+def resized(path: str) -> bytes:
+    """Decode a file at a reduced scale, and return it resized as JPEG."""
+    image = Image.open(path)
+    width, height = (round(side * RESIZED / min(image.size)) for side in image.size)
+    image.draft(None, (2 * width, 2 * height))
+    small = io.BytesIO()
+    smaller = image.resize((width, height), Image.Resampling.BICUBIC, reducing_gap=2)
+    smaller.save(small, "JPEG", quality=90)
+    return small.getvalue()
+
+
+def loop(work: Callable[[str], bytes], root: Path, out: Path, threads: int = 1) -> None:
+    """Write what becomes of every file of a directory to one file."""
+    with (out / "all").open("wb", buffering=0) as target, ThreadPoolExecutor(threads) as pool:
+        run = map if threads == 1 else pool.map
+        for data in run(work, files_of(root)):
             target.write(data)
-        os.fsync(target.fileno())
-
-
-def resize_and_write(root: Path, out: Path) -> None:
-    """Decode every picture at a reduced scale, resize it, and write it as JPEG."""
-    with (out / "all").open("wb", buffering=0) as target:
-        for path in files_of(root):
-            image = Image.open(path)
-            size = (
-                round(image.width * RESIZED / min(image.size)),
-                round(image.height * RESIZED / min(image.size)),
-            )
-            image.draft(None, (2 * size[0], 2 * size[1]))
-            small = io.BytesIO()
-            image.resize(size, Image.Resampling.BICUBIC, reducing_gap=2).save(
-                small, "JPEG", quality=90
-            )
-            target.write(small.getvalue())
         os.fsync(target.fileno())
 
 
 def cases(scale: float) -> list[Case]:
     """Return what is measured, `scale` times as large as the bars ask for."""
-    small, large = max(20, int(50_000 * scale)), max(20, int(2_000 * scale))
+    small, large, many = (max(20, int(count * scale)) for count in (50_000, 2_000, 5_000))
     spread = DECODE_BAR * (os.cpu_count() or 1)
-    return [
-        Case("20 kB, header check", small, 20, copy_bytes, {}, COPY_BAR),
-        Case("150 kB, header check", large, 150, copy_bytes, {}, COPY_BAR),
-        Case("150 kB, decode check", large, 150, decode_and_copy, {"check": "decode"}, spread),
-        Case("150 kB, resized", large, 150, resize_and_write, {"resize": RESIZED}, spread),
+    copied = [
+        Case(f"{size} kB{', cold' if cold else ''}", files, size, read, {}, COPY_BAR, is_cold=cold)
+        for cold in (False, True)
+        for size, files in ((20, small), (150, large))
     ]
+    resize = {"resize": RESIZED}
+    return [
+        *copied,
+        Case("decode check", many, 150, decoded, {"check": "decode"}, spread, has_pool=True),
+        Case("resized", many, 150, resized, resize, spread, has_pool=True),
+    ]
+
+
+def forget(root: Path) -> None:
+    """Have no file of a directory in the page cache."""
+    for path in files_of(root):
+        with open(path, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def seconds_of(work: Callable[[Path], None], place: Path) -> float:
@@ -159,17 +172,27 @@ def measure(case: Case, root: Path, place: Path, repeats: int) -> dict[str, Any]
         splits = {"train": 0.9, "test": 0.1}
         bt.write(root, out / "data", splits=splits, source_options=case.options)
 
-    loops, ours = [], []
+    cores = os.cpu_count() or 1
+    ways: dict[str, Callable[[Path], None]] = {
+        "loop_seconds": lambda out: loop(case.work, root, out),
+        "seconds": write,
+    }
+    if case.has_pool:
+        ways["pool_seconds"] = lambda out: loop(case.work, root, out, cores)
+    taken: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(repeats):
-        loops.append(seconds_of(lambda out: case.loop(root, out), place))
-        ours.append(seconds_of(write, place))
-    loop_seconds, our_seconds = statistics.median(loops), statistics.median(ours)
+        for name, way in ways.items():
+            if case.is_cold:
+                os.sync()
+                forget(root)
+            taken[name].append(seconds_of(way, place))
+    medians = {name: round(statistics.median(seconds), 3) for name, seconds in taken.items()}
+    loop_seconds, our_seconds = medians["loop_seconds"], medians["seconds"]
     ratio = loop_seconds / our_seconds
     return {
         "case": case.name,
         "files": case.files,
-        "loop_seconds": round(loop_seconds, 3),
-        "seconds": round(our_seconds, 3),
+        **medians,
         "files_per_second": round(case.files / our_seconds),
         "ratio": round(ratio, 2),
         "bar": case.bar,
@@ -188,7 +211,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=arguments.place) as folder:
         place = Path(folder)
         for case in cases(arguments.scale):
-            root = place / f"{case.kilobytes}kB"
+            root = place / f"{case.files}x{case.kilobytes}kB"
             if not root.exists():
                 make_pictures(root, case.files, case.kilobytes)
             results.append(measure(case, root, place, arguments.repeats))

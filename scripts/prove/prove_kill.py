@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -19,39 +20,50 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from PIL import Image
 
 import beam_tfrecord as bt
+from beam_tfrecord.exchange.stubs import LEAST_FILE_BYTES
 from beam_tfrecord.jobs import composing
+from beam_tfrecord.sources.images import pack
 
 ROWS = 60_000
 FILES = 6
 # So small that a small input has many groups, each with a mark of its own.
 GROUP_BYTES = 100_000
 
+PICTURES = 1_500
+PACK_FILES = 40
+
+SHUFFLED = {"splits": "train=0.8,test=0.2", "shards": 8}
 JOBS: dict[str, dict[str, Any]] = {
-    "shuffle": {"splits": "train=0.8,test=0.2", "shards": 8},
+    "shuffle": SHUFFLED,
     "source": {"shuffle": False, "shard_size": "300kB", "compression": "gzip"},
+    # These stay where they are until their shards are written.
+    "pictures": SHUFFLED,
 }
 
 
 def prove(kills: int = 50, seed: int = 0) -> dict[str, Any]:
-    """Kill jobs of both orders; return what was found.
+    """Kill jobs of both orders, and of pictures; return what was found.
 
     Raises:
         AssertionError: Something did not hold.
     """
     _use_small_groups()
     found = {}
-    for order, options in JOBS.items():
+    for name, options in JOBS.items():
         with tempfile.TemporaryDirectory() as directory:
-            found[order] = _prove(Path(directory), options, kills, random.Random(f"{seed} {order}"))
+            source = Path(directory) / "input"
+            (_make_pictures if name == "pictures" else _make_tables)(source)
+            found[name] = _prove(source, options, kills, random.Random(f"{seed} {name}"))
     return {"kills": kills, "seed": seed, **found}
 
 
 def _prove(
-    directory: Path, options: dict[str, Any], kills: int, chance: random.Random
+    source: Path, options: dict[str, Any], kills: int, chance: random.Random
 ) -> dict[str, int]:
-    source, out = _make_input(directory / "input"), directory / "out"
+    directory, out = source.parent, source.parent / "out"
     _run(lambda: bt.write(source, directory / "old", seed=1, **options))
     began = time.monotonic()
     most = [0]
@@ -102,7 +114,7 @@ def _while_publishing(out: Path, seconds: float) -> Callable[[], bool]:
     began: list[float] = []
 
     def is_now() -> bool:
-        if not began and any(out.glob(".tmp-*/publishing")):
+        if not began and _temporary_files(out, "publishing"):
             began.append(time.monotonic())
         return bool(began) and time.monotonic() >= began[0] + seconds
 
@@ -114,8 +126,9 @@ def _see_most(out: Path, most: list[int]) -> bool:
     return False
 
 
-def _temporary_files(out: Path) -> int:
-    return sum(1 for _ in out.glob(".tmp-*/*"))
+def _temporary_files(out: Path, pattern: str = "*") -> int:
+    # Unlike Path.glob, this passes over a directory that goes away while it is looked into.
+    return len(glob.glob(f".tmp-*/{pattern}", root_dir=out))
 
 
 def _use_small_groups() -> None:
@@ -129,9 +142,21 @@ def _use_small_groups() -> None:
     composing._reader = small
     # Several workers, however small the input is.
     composing.SMALL_BYTES = 0
+    pack.PACK_FILES = PACK_FILES
 
 
-def _make_input(directory: Path) -> Path:
+def _make_pictures(directory: Path) -> None:
+    random_numbers = np.random.default_rng(0)
+    for number in range(PICTURES):
+        path = directory / f"class{number % 5}" / f"{number:05d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Noise cannot be compressed to less than what is left where it is.
+        pixels = random_numbers.integers(0, 256, (40, 50, 3), np.uint8)
+        Image.fromarray(pixels).save(path, compress_level=1)
+    assert path.stat().st_size >= LEAST_FILE_BYTES
+
+
+def _make_tables(directory: Path) -> None:
     directory.mkdir()
     random_numbers = np.random.default_rng(0)
     for number in range(FILES):
@@ -140,7 +165,6 @@ def _make_input(directory: Path) -> Path:
         texts = [f"row {i} of {number}" for i in range(rows)]
         table = pa.table({"id": ids, "x": random_numbers.standard_normal(rows), "text": texts})
         pq.write_table(table, directory / f"{number}.parquet", row_group_size=2_000)
-    return directory
 
 
 def _run(work: Callable[[], object], is_time_to_kill: Callable[[], bool] | None = None) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from beam_tfrecord.exchange import rounds
+from beam_tfrecord.exchange.bin_counts import BinCounts
 from beam_tfrecord.exchange.lots import Slice, lots_of
 from beam_tfrecord.exchange.marks import find_run, mark_run
 from beam_tfrecord.exchange.plan import RunName, RunSet, Window, name_of
@@ -19,7 +20,7 @@ from beam_tfrecord.exchange.rounds import (
     plan_round,
     window_bytes_of,
 )
-from beam_tfrecord.exchange.runs import BinCounts, read_index
+from beam_tfrecord.exchange.runs import read_index
 from beam_tfrecord.exchange.sizes import range_bits_for, run_bytes_for
 from beam_tfrecord.layout import Layout
 from tests.exchange.making import write_entries

@@ -10,12 +10,15 @@
 #include "decode.h"
 #include "fit.h"
 #include "frames.h"
+#include "jpeg.h"
+#include "stubs.h"
 #include "xxh64.h"
 
 enum { MOST_RECORDS = 8, COLUMNS = 4, MOST_INPUT = 1024 };
 
 static long accepted; /* payloads that were Examples */
 static long fitted;   /* those of them that the rules vouch for */
+static long pictures; /* inputs that were plain JPEGs */
 
 /* A copy that ends where its memory ends, so that a read behind it is caught. */
 static uint8_t *copy_of(const uint8_t *bytes, size_t size) {
@@ -97,6 +100,50 @@ static uint8_t *framed(const uint8_t *payload, size_t bytes) {
     return record;
 }
 
+static Vec stub_of(const uint8_t *record, size_t bytes, const char *path) {
+    static const StubInput key = {.key = NAME("s")};
+    StubInput input = key;
+    Vec stub = {0};
+    must(frame_payload(record, bytes + BT_FRAME_BYTES, 0, &input.payload), "no record");
+    input.path = path;
+    must(bt_push_stub(&input, 0, &stub) == BT_OK, "a record has no stub");
+    return stub;
+}
+
+static Span payload_in(const Vec *stub) {
+    Span payload;
+    must(frame_payload(stub->data, stub->size, 0, &payload), "a stub is no record");
+    return payload;
+}
+
+/* A stub tells the size of its record, and is made whole to it; any other bytes do no harm. */
+static void check_stub(const uint8_t *record, const uint8_t *payload, size_t bytes) {
+    Span given = {payload, payload + bytes};
+    Vec of_file = stub_of(record, bytes, "no such file"), plain = stub_of(record, bytes, NULL);
+    size_t whole = bytes + BT_FRAME_BYTES;
+    must(bt_whole_bytes(payload_in(&of_file)) == whole, "a stub tells another size");
+    must(bt_whole_bytes(payload_in(&plain)) == whole, "a stub without a file tells another size");
+    uint8_t *out = malloc(whole);
+    if (!out) abort();
+    StubList list = {plain.data, plain.size, &(int64_t){0}, &(int64_t){0}, 1};
+    int64_t bad;
+    must(bt_make_whole(&list, out, &bad) == STUB_GOOD, "a stub is not made whole");
+    must(!memcmp(out, record, whole), "a stub is made to another record");
+    free(out);
+    size_t claimed = bt_whole_bytes(given);
+    /* Names of files in it are not opened: they may be anything. */
+    if (claimed && !load32(payload + 16)) {
+        out = malloc(claimed);
+        if (!out) abort();
+        list.data = record;
+        list.bytes = whole;
+        bt_make_whole(&list, out, &bad);
+        free(out);
+    }
+    vec_free(&of_file);
+    vec_free(&plain);
+}
+
 /* A payload hashes and decodes as its canonical form does, whichever way either is read. */
 static void check_payload(const uint8_t *payload, size_t bytes) {
     uint8_t *record = framed(payload, bytes), *exact = copy_of(payload, bytes);
@@ -126,6 +173,7 @@ static void check_payload(const uint8_t *payload, size_t bytes) {
         free_decoded(&again);
         free(form);
     }
+    check_stub(record, exact, bytes);
     free_decoded(&given);
     vec_free(&canonical);
     free(record);
@@ -168,6 +216,15 @@ static void read_stream(const uint8_t *data, size_t bytes) {
     vec_free(&run_places);
 }
 
+/* Whatever is asked of a JPEG, more is not there than where less is asked. */
+static void read_jpeg(const uint8_t *data, size_t bytes) {
+    int32_t whole[JPEG_NUMBERS], part[JPEG_NUMBERS];
+    bool is_part = jpeg_is_plain(data, (int64_t)bytes, false, INT64_MAX, part);
+    if (!jpeg_is_plain(data, (int64_t)bytes, true, 1000, whole)) return;
+    must(is_part && !memcmp(whole, part, sizeof part), "a whole JPEG is another in part");
+    pictures++;
+}
+
 /* Once: the tables take longer to make than an input to read. */
 static void begin(void) {
     static bool begun;
@@ -182,6 +239,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     begin();
     uint8_t *exact = copy_of(data, bytes);
     read_stream(exact, bytes);
+    read_jpeg(exact, bytes);
     check_payload(exact, bytes);
     free(exact);
     return 0;
@@ -223,11 +281,15 @@ static const struct {
     SEED("\x0a\x8d\x00\x0a\x0b\x0a\x01i\x12\x85\x00\x1a\x03\x0a\x01\x05"),
     SEED("\x0a\x0b\x0a\x09\x0a\x01i\x12\x04\x1a\x02\x0a\x00"),
     SEED("\x3b\x08\x01\x3c\x0a\x00"),
+    /* Neither: the segments of a JPEG. */
+    SEED("\xff\xd8\xff\xe0\x00\x04\x01\x02\xff\xff\xff\xc2\x00\x0b\x08\x00\x10\x00\x20\x01\x01"
+         "\x11\x00\xff\x01\xff\xe1\x00\x0aHttp:/\x00\x00\xff\xda\x00\x02\x00\xff\xd9"),
 };
 enum { SEED_COUNT = sizeof SEEDS / sizeof SEEDS[0] };
 
-/* Bytes that mean something in an Example or at the edge of a varint. */
-static const uint8_t TELLING[] = {0, 1, 2, 4, 8, 10, 11, 12, 13, 18, 26, 127, 128, 255, 'i', 's'};
+/* Bytes that mean something in an Example, at the edge of a varint, or in a JPEG. */
+static const uint8_t TELLING[] = {0, 1, 2, 4, 8, 10, 11, 12, 13, 18, 26, 127, 128, 255, 'i', 's',
+                                  0xC0, 0xC4, 0xD9, 0xDA, 0xE1};
 
 static void mutate(uint8_t *bytes, size_t *size, size_t room) {
     size_t at = *size ? draw(*size) : 0;
@@ -323,7 +385,8 @@ int main(int count, char **arguments) {
     state = count > 2 ? strtoull(arguments[2], NULL, 10) : 1;
     if (!state) state = 1; /* xorshift never leaves 0 */
     for (long run = 0; run < runs; run++) LLVMFuzzerTestOneInput(input, make_input(input));
-    printf("%ld inputs, %ld of them Examples, %ld as the rules say\n", runs, accepted, fitted);
+    printf("%ld inputs, %ld of them Examples, %ld as the rules say, %ld plain JPEGs\n", runs,
+           accepted, fitted, pictures);
     return 0;
 }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import hashlib
 import os
 from pathlib import Path
 
@@ -72,3 +74,71 @@ def test_files_as_expected_become_arrow_without_a_copy(tmp_path: Path) -> None:
     start = np.frombuffer(found.content(0), np.uint8).ctypes.data
     assert array.buffers()[2].address == start
     assert found.array([1], {}).to_pylist() == [b"three"]
+
+
+def test_files_are_hashed_as_hashlib_hashes_them(tmp_path: Path) -> None:
+    contents = [os.urandom(size) for size in (0, 1, 55, 56, 64, 20_000)]
+    for number, content in enumerate(contents):
+        (tmp_path / str(number)).write_bytes(content)
+    names = [str(tmp_path / str(number)) for number in range(6)] + [str(tmp_path / "missing")]
+    found = read_local(names, [*map(len, contents), 3], most=10**6)
+    expected = [hashlib.sha256(content).hexdigest() for content in contents]
+    assert found.sha256(range(6)) == expected
+    assert found.sha256([5, 1]) == [expected[5], expected[1]]
+    assert found.sha256([]) == []
+
+
+def test_without_the_library_of_hashlib_its_functions_are_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_bytes(b"content")
+    found = read_local([str(tmp_path / "a")], [7], most=10**6)
+    direct = found.sha256([0])
+    monkeypatch.setattr("beam_tfrecord.sources.images.files._sha256_address", lambda: 0)
+    assert found.sha256([0]) == direct == [hashlib.sha256(b"content").hexdigest()]
+
+
+def test_a_file_read_apart_is_hashed_too(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).write_bytes(name.encode() * 9)
+    # The size is not what it was when the directory was listed.
+    found = read_local([str(tmp_path / name) for name in "ab"], [9, 5], most=10**6)
+    assert found.sha256([0, 1]) == [hashlib.sha256(name * 9).hexdigest() for name in (b"a", b"b")]
+
+
+def test_ranges_outside_of_the_data_are_not_hashed() -> None:
+    data = np.zeros(4, np.uint8)
+    for start, size in ((-1, 1), (0, 5), (5, 0), (2, -1), (2**62, 2**62)):
+        with pytest.raises(ValueError, match="outside of the data"):
+            files.hash_files(0, data, np.array([start]), np.array([size]))
+    with pytest.raises(ValueError, match="1 starts, but 2 sizes"):
+        files.hash_files(0, data, np.array([0]), np.array([0, 1]))
+
+
+def test_files_that_are_not_in_the_page_cache_are_the_same(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number:03d}" for number in range(100)]
+    for number, path in enumerate(paths):
+        path.write_bytes(os.urandom(5000 + number))
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    sizes = [path.stat().st_size for path in paths]
+    paths[50].unlink()
+    status, out = read(paths, sizes, sum(sizes) + 1)
+    assert [number for number, failed in enumerate(status) if failed] == [50]
+    kept = paths[:50] + paths[51:]
+    assert out.startswith(b"".join(path.read_bytes() for path in kept))
+
+
+def test_a_function_that_fails_hashes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pointer = ctypes.c_void_p
+    failing = ctypes.CFUNCTYPE(pointer, pointer, ctypes.c_size_t, pointer)(lambda *_: None)
+    address = ctypes.cast(failing, pointer).value
+    data = np.zeros(4, np.uint8)
+    assert files.hash_files(address, data, np.array([0]), np.array([4])) is None
+    (tmp_path / "a").write_bytes(b"content")
+    found = read_local([str(tmp_path / "a")], [7], most=10**6)
+    monkeypatch.setattr("beam_tfrecord.sources.images.files._sha256_address", lambda: address)
+    assert found.sha256([0]) == [hashlib.sha256(b"content").hexdigest()]

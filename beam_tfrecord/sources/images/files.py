@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,11 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from beam_tfrecord.images import Header
+
 try:
-    from beam_tfrecord.native._files import read_files
+    from beam_tfrecord.native._files import describe_jpegs, hash_files, read_files
 except ImportError:
     # A loop in Python is no slower than the disk.
-    read_files = None
+    describe_jpegs = hash_files = read_files = None
+
+_DIGEST_CHARACTERS = 64
 
 
 class Files:
@@ -50,6 +56,35 @@ class Files:
             return memoryview(content)
         return self._view[self._ends[index] : self._ends[index + 1]]
 
+    def plain_jpegs(self, *, whole: bool, max_pixels: int) -> list[Header | None]:
+        """Return the headers of those JPEGs of which `describe` would say nothing further.
+
+        Args:
+            whole: As there.
+            max_pixels: As there.
+
+        Returns:
+            One of each file; None where it is no such JPEG.
+        """
+        starts, sizes = self._ends[:-1], np.diff(self._ends)
+        if describe_jpegs is None:
+            return [None] * len(sizes)
+        told = describe_jpegs(self._data, starts, sizes, whole, max_pixels).tolist()
+        return [Header("jpeg", *numbers) if numbers[0] else None for numbers in told]
+
+    def sha256(self, kept: Sequence[int]) -> list[str]:
+        """Return the hexadecimal hash of files that could be read."""
+        function = 0 if hash_files is None else _sha256_address()
+        digests = None
+        if function and kept and self._apart.keys().isdisjoint(kept):
+            starts, sizes = self._ends[:-1][kept], np.diff(self._ends)[kept]
+            digests = hash_files(function, self._data, starts, sizes)
+        if digests is None:
+            return [hashlib.sha256(self.content(index)).hexdigest() for index in kept]
+        text = digests.tobytes().hex()
+        edges = range(0, len(text), _DIGEST_CHARACTERS)
+        return [text[at : at + _DIGEST_CHARACTERS] for at in edges]
+
     def array(self, kept: Sequence[int], changed: Mapping[int, bytes]) -> pa.Array:
         """Return files as Arrow binary, without a copy where all of them are kept as they were.
 
@@ -63,6 +98,29 @@ class Files:
             )
         buffers = [None, pa.py_buffer(self._ends.astype(np.int32)), pa.py_buffer(self._data)]
         return pa.Array.from_buffers(pa.binary(), len(kept), buffers)
+
+
+@functools.cache
+def _sha256_address() -> int:
+    """Return the address of the SHA256 of the library that `hashlib` itself calls; 0 without one.
+
+    Nor is it called where the library is set up to have no such function, or to have another.
+
+    To call it from `hashlib` costs a small file more in taking turns than in hashing, where
+    several threads do so.
+    """
+    try:
+        import _hashlib
+
+        # A name is looked for in what a module was linked to, too.
+        function = ctypes.CDLL(_hashlib.__file__).SHA256
+    except (ImportError, OSError, AttributeError):
+        return 0
+    address = ctypes.cast(function, ctypes.c_void_p).value or 0
+    probe = np.frombuffer(b"abc", np.uint8)
+    found = hash_files(address, probe, np.zeros(1, np.int64), np.array([3]))
+    is_right = found is not None and found.tobytes() == hashlib.sha256(b"abc").digest()
+    return address if is_right else 0
 
 
 def read_local(paths: Sequence[str], sizes: Sequence[int], *, most: int) -> Files:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.batch import Batch, Origin, Reject
+from beam_tfrecord.batch import Batch, FileColumn, Origin, Reject
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.images import Fault
 from beam_tfrecord.sources.base import Scan, Unit
@@ -137,11 +137,9 @@ def _batch(unit: Unit, schema: pa.Schema, how: Reading, task: _Task) -> Batch:
             rows.reject(index, fault)
         else:
             wanted.append(index)
-    pictures = read_pictures(
-        [os.path.join(pack.path, task.names[index]) for index in wanted],
-        taken(task.sizes, wanted),
-        how,
-    )
+    base = os.path.join(pack.path, "")
+    paths = [base + task.names[index] for index in wanted]
+    pictures = read_pictures(paths, taken(task.sizes, wanted), how)
     for index, fault in pictures.faults:
         rows.reject(wanted[index], fault)
     kept = taken(wanted, pictures.kept)
@@ -152,7 +150,11 @@ def _batch(unit: Unit, schema: pa.Schema, how: Reading, task: _Task) -> Batch:
     columns["label_name"] = pa.array(labels, pa.string())
     if "label" in schema.names and numbers is not None:
         columns["label"] = pa.array([numbers[label] for label in labels], pa.int64())
-    return rows.batch(columns, schema, kept)
+    batch = rows.batch(columns, schema, kept)
+    if "image" not in schema.names or not how.keeps_files:
+        return batch
+    opened = pa.array(map(os.fsencode, taken(paths, pictures.kept)), pa.binary())
+    return batch.replace(files=FileColumn("image", opened))
 
 
 def _named(pack: Pack, name: str) -> tuple[str | None, str | None]:

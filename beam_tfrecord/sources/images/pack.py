@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_tfrecord.sources.base import UNIT_BYTES, InputFile
+from beam_tfrecord.sources.base import InputFile
 
-PACK_BYTES = UNIT_BYTES
+PACK_BYTES = 16 * 2**20
 PACK_FILES = 4096
 
 # Names are the bulk of a pack; the fastest level already takes away what they repeat.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,6 +23,8 @@ PICTURE_FIELDS = {
     "format": pa.string(),
     "orientation": pa.int64(),
 }
+
+_UNKNOWN = (None,) * len(Header._fields)
 
 # A batch: little enough that one in every thread and some in waiting are no burden.
 BATCH_BYTES = 8 * 2**20
@@ -51,6 +52,7 @@ class Reading:
         read: Reads files, given paths and expected sizes.
         batch_files: Most files of a batch.
         threads: Batches that are read at a time.
+        is_remote: The files are not on this machine.
     """
 
     check: str
@@ -61,6 +63,17 @@ class Reading:
     read: Callable[[Sequence[str], Sequence[int]], Files]
     batch_files: int = BATCH_FILES
     threads: int = THREADS
+    is_remote: bool = False
+
+    @property
+    def describes_only(self) -> bool:
+        """True where no more is wanted of a picture than its bytes and its header."""
+        return self.check != "decode" and self.transform.is_none
+
+    @property
+    def keeps_files(self) -> bool:
+        """True where what is stored is what lies in files of this machine."""
+        return self.transform.is_none and not self.is_remote
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,9 +96,10 @@ class Pictures:
 
     def columns(self) -> dict[str, pa.Array]:
         """Return the columns that come from the pictures alone."""
+        known = [_UNKNOWN if header is None else header for header in self.headers]
+        fields = dict(zip(Header._fields, zip(*known, strict=True), strict=True)) if known else {}
         columns = {
-            name: pa.array([getattr(header, name, None) for header in self.headers], kind)
-            for name, kind in PICTURE_FIELDS.items()
+            name: pa.array(fields.get(name, ()), kind) for name, kind in PICTURE_FIELDS.items()
         }
         columns["image"] = self.contents
         if self.sha256 or not self.kept:
@@ -107,25 +121,26 @@ def read_pictures(paths: Sequence[str], sizes: Sequence[int], how: Reading) -> P
     at: list[int] = []
     kept: list[int] = []
     headers: list[Header | None] = []
-    hashes: list[str] = []
     changed: dict[int, bytes] = {}
     faults = [
         (index, _too_large(sizes[index], how)) for index, is_so in enumerate(is_small) if not is_so
     ]
-    for place, index in enumerate(wanted):
-        try:
-            view = _content(files, place, how)
-            header, instead = _checked(view, how)
-        except Fault as fault:
-            faults.append((index, fault))
-            continue
-        if how.needs_sha256:
-            hashes.append(hashlib.sha256(view).hexdigest())
-        if instead is not None:
-            changed[place] = instead
+    plain: Sequence[Header | None] = [None] * len(wanted)
+    if how.describes_only:
+        plain = files.plain_jpegs(whole=how.check == "header", max_pixels=how.max_pixels)
+    for place, (index, header) in enumerate(zip(wanted, plain, strict=True)):
+        if header is None:
+            try:
+                header, instead = _checked(_content(files, place, how), how)
+            except Fault as fault:
+                faults.append((index, fault))
+                continue
+            if instead is not None:
+                changed[place] = instead
         at.append(place)
         kept.append(index)
         headers.append(header)
+    hashes = files.sha256(at) if how.needs_sha256 else []
     return Pictures(kept, files.array(at, changed), headers, hashes, faults)
 
 

@@ -29,11 +29,11 @@ from beam_tfrecord.copies import mark_content
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images.decode import check_pillow, make_transform
 from beam_tfrecord.images.describe import MAX_PIXELS
-from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
+from beam_tfrecord.sources.base import MOST_UNITS, Chunk, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.images import folders, table
 from beam_tfrecord.sources.images.files import read_local
-from beam_tfrecord.sources.images.pack import Pack, Skipped
+from beam_tfrecord.sources.images.pack import PACK_BYTES, Pack, Skipped
 from beam_tfrecord.sources.images.read import (
     BATCH_FILES,
     CHECKS,
@@ -45,10 +45,11 @@ from beam_tfrecord.sources.images.read import (
 )
 from beam_tfrecord.sources.images.remote import read_remote
 from beam_tfrecord.sources.images.tree import LAYOUTS
-from beam_tfrecord.storage import absolute_path
+from beam_tfrecord.storage import absolute_path, is_remote
 
 # An example holds 2 GiB at most.
 MAX_BYTES = 2**30
+_ENOUGH_GROUPS = 24
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +113,16 @@ class Images(Source):
         make_transform(self.resize, self.format, self.quality, self.orient)
         # Folders are known when they are listed; the classes in a table only when it is read.
         object.__setattr__(self, "infers_from_scans", not self.is_table)
+        # The listing has told all of a pack.
+        object.__setattr__(self, "quick_scans", 0 if self.is_table else MOST_UNITS)
+
+    def sized(self, total_bytes: int) -> Source:
+        """Return this source, set to be read in groups of packs that are not too few."""
+        sized = super().sized(total_bytes)
+        # To decode a picture takes long for its bytes: no worker is to be left with the last group.
+        least = min(max(PACK_BYTES, total_bytes // _ENOUGH_GROUPS), Source.group_bytes)
+        object.__setattr__(sized, "group_bytes", least)
+        return sized
 
     @property
     def is_table(self) -> bool:
@@ -130,6 +141,20 @@ class Images(Source):
     def is_stable(self) -> bool:
         """False for a table: it says nothing of the files that it names."""
         return not self.is_table
+
+    @property
+    def holds_files(self) -> bool:
+        """True for folders of this machine whose pictures are stored as they are."""
+        if self.is_table or (self.columns is not None and "image" not in self.columns):
+            return False
+        are_remote = any(is_remote(path) for path in as_paths(self.paths))
+        return self.reading(is_remote=are_remote).keeps_files
+
+    def held_files(self, file: InputFile) -> list[str]:
+        """Return the paths of the pictures of a pack."""
+        if not isinstance(file, Pack):
+            return []
+        return [os.path.join(file.path, name) for name, _ in file.files()]
 
     def default_split_column(self) -> str | None:
         """Return ``split`` where the first folders are splits.
@@ -163,6 +188,7 @@ class Images(Source):
             read=read_remote if is_remote else functools.partial(read_local, most=self.max_bytes),
             batch_files=REMOTE_BATCH_FILES if is_remote else BATCH_FILES,
             threads=REMOTE_THREADS if is_remote else THREADS,
+            is_remote=is_remote,
         )
 
     def to_send(self) -> tuple[Source, tuple[str, ...]]:

@@ -184,8 +184,10 @@ def _list_remote(root: str) -> Iterator[Found | Skipped]:
 def _walk(
     directory: str, prefix: bytes, above: tuple[tuple[int, int], ...]
 ) -> Iterator[Found | Skipped]:
+    # Put together by hand: there may be millions, and a join takes as long as a look at the file.
+    base = os.path.join(directory, "")
     for name in _sorted_names(directory):
-        path = os.path.join(directory, name)
+        path = base + name
         if _is_hidden(name.rstrip("/")):
             yield _HIDDEN
         elif name.endswith("/"):

@@ -76,6 +76,7 @@ class Numpy(Source):
 
     kind: ClassVar[str] = "numpy"
     infers_from_scans: ClassVar[bool] = True
+    quick_scans: ClassVar[int] = 16
 
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
     _: dataclasses.KW_ONLY

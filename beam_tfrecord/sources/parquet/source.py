@@ -41,6 +41,7 @@ class Parquet(Source):
 
     kind: ClassVar[str] = "parquet"
     infers_from_scans: ClassVar[bool] = True
+    quick_scans: ClassVar[int] = 16
 
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
     _: dataclasses.KW_ONLY
