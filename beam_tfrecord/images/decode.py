@@ -25,6 +25,8 @@ _CHANNELS = {"LA": 2, "RGB": 3, "RGBA": 4, "P": 3, "CMYK": 4, "YCbCr": 3, "LAB":
 _SIZE = re.compile(r"(\d+)(?:x(\d+))?")
 # A JPEG is decoded at the smallest scale that leaves this much for the smooth last step.
 _DRAFT_GAP = 2
+# Asks for a JPEG at the smallest scale that its decoder has.
+_LEAST_SIZE = (1, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,12 +116,20 @@ def check_pillow() -> None:
 def check_decode(data: memoryview, *, max_pixels: int) -> Header:
     """Decode a picture, its first frame where there are several, and describe it.
 
+    All that is coded is decoded, and judged as at full size; but a JPEG becomes pixels at an eighth
+    of its size, which takes 0.6 of the time: what is left out is arithmetic that cannot fail.
+
     Raises:
         Fault: Pillow cannot.
     """
     image = _opened(data, max_pixels)
+    full_size = image.size
+    is_reduced = image.draft(None, _LEAST_SIZE) is not None
     _load(image)
-    return _header_of(image)
+    header = _header_of(image)
+    if is_reduced:
+        header = header._replace(width=full_size[0], height=full_size[1])
+    return header
 
 
 def transformed(

@@ -96,6 +96,47 @@ def test_damaged_photographs_are_judged_as_pillow_judges_them(
     assert taken[0] == f"000{path.suffix}"
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+@pytest.mark.parametrize("progressive", [False, True])
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
+def test_any_jpeg_is_judged_as_at_its_full_size(
+    mode: str, progressive: bool, subsampling: str
+) -> None:
+    chance = random.Random(f"{mode} {progressive} {subsampling}")
+    noise = np.random.default_rng(0)
+    channels = {"L": (), "RGB": (3,), "CMYK": (4,)}[mode]
+    judged = set()
+    for width, height in ((1, 1), (7, 9), (33, 50), (131, 70)):
+        pixels = noise.integers(0, 256, (height, width, *channels), np.uint8)
+        out = io.BytesIO()
+        Image.fromarray(pixels).convert(mode).save(
+            out,
+            "JPEG",
+            progressive=progressive,
+            subsampling=subsampling,
+            restart_marker_blocks=chance.choice([0, 3]),
+        )
+        whole = out.getvalue()
+        header = check_decode(memoryview(whole), max_pixels=PIXELS)
+        assert (header.width, header.height) == (width, height)
+        for damage in (cut, flipped):
+            for _ in range(DAMAGES // 2):
+                data = damage(whole, chance)
+                is_taken = pillow_takes(data)
+                assert is_taken == is_decoded(data)
+                judged.add(is_taken)
+    assert judged == {True, False}
+
+
+def is_decoded(data: bytes) -> bool:
+    try:
+        check_decode(memoryview(data), max_pixels=PIXELS)
+    except Fault:
+        return False
+    return True
+
+
 def test_photographs_are_there() -> None:
     assert len(photographs()) >= 4
 
