@@ -34,6 +34,7 @@ UPPER_LAYERS = {
     "beam_tfrecord.preprocess.write",
     "beam_tfrecord.ptransforms.reading",
     "beam_tfrecord.ptransforms.reading_plan",
+    "beam_tfrecord.ptransforms.step",
     "beam_tfrecord.staging.composing",
     "beam_tfrecord.staging.transform",
     "beam_tfrecord.ptransforms.transforms",

@@ -15,6 +15,7 @@ from beam_tfrecord.exchange.pipeline import TALLIES, Exchange
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.jobs.faults import is_stopped, noted, recorded
 from beam_tfrecord.ptransforms.flow import Combine
+from beam_tfrecord.ptransforms.step import Step, flat_map, map_each
 from beam_tfrecord.ptransforms.windows import in_global_window
 from beam_tfrecord.rejects import RejectBudget
 from beam_tfrecord.shards import DEFAULT_SHARD_BYTES
@@ -45,14 +46,14 @@ def write_directly(
     ).with_outputs(TALLIES, main="pieces")
     pieces, tallies = written.pieces, written[TALLIES]
     if done is not None:
-        before = done | "DonePieces" >> beam.FlatMap(lambda of_group: of_group.pieces)
-        told = done | "DoneTallies" >> beam.Map(lambda of_group: of_group.tally)
+        before = done | "DonePieces" >> flat_map(lambda of_group: of_group.pieces)
+        told = done | "DoneTallies" >> map_each(lambda of_group: of_group.tally)
         pieces = [pieces, before] | "AllPieces" >> beam.Flatten()
         tallies = [tallies, told] | "AllTallies" >> beam.Flatten()
     tally = (
         tallies
         | "GatherTallies" >> Combine(MergeTallies(exchange.directory))
-        | "CheckRejects" >> beam.ParDo(CheckRejects(budget, exchange.directory))
+        | "CheckRejects" >> flat_map(CheckRejects(budget, exchange.directory))
     )
     return pieces, tally
 
@@ -66,7 +67,7 @@ def _direct_writer(exchange: Exchange) -> GroupWriter:
     )
 
 
-class _WriteShards(beam.DoFn):
+class _WriteShards(Step):
     """Write each group of units straight to shards of its own."""
 
     def __init__(self, exchange: Exchange, make_writer: Callable[[Exchange], GroupWriter]) -> None:

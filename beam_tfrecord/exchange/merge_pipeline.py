@@ -33,6 +33,7 @@ from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.jobs.faults import recorded
 from beam_tfrecord.ptransforms.flow import Combine, Spread
 from beam_tfrecord.ptransforms.metrics import count
+from beam_tfrecord.ptransforms.step import Step, flat_map, map_each
 from beam_tfrecord.rejects import RejectBudget
 
 
@@ -45,10 +46,10 @@ def merge(spilled: Spilled, exchange: Exchange, budget: RejectBudget) -> tuple[A
     tally = (
         spilled.tally
         | "GatherTallies" >> Combine(MergeTallies(exchange.directory))
-        | "CheckRejects" >> beam.ParDo(CheckRejects(budget, exchange.directory))
+        | "CheckRejects" >> flat_map(CheckRejects(budget, exchange.directory))
     )
     runs = spilled.runs | "GatherRuns" >> Combine(GatherRuns())  # RunSet
-    names = runs | "RunNames" >> beam.Map(lambda gathered: names_in_order(gathered.names))
+    names = runs | "RunNames" >> map_each(lambda gathered: names_in_order(gathered.names))
     if exchange.may_need_rounds:
         merged = (
             runs
@@ -56,7 +57,7 @@ def merge(spilled: Spilled, exchange: Exchange, budget: RejectBudget) -> tuple[A
             | "SpreadRound" >> Spread()  # RunTask
             | "MergeRuns" >> beam.ParDo(_MergeRuns(exchange), beam.pvalue.AsSingleton(names))
         )  # RunName
-        names = names | "AfterRound" >> beam.Map(
+        names = names | "AfterRound" >> map_each(
             _after_round, beam.pvalue.AsList(merged)
         ).with_output_types(Any)
     pieces = (
@@ -74,7 +75,7 @@ def _after_round(names: tuple[RunName, ...], merged: Sequence[RunName]) -> tuple
     return after_round(names, merged)
 
 
-class _PlanRound(beam.DoFn):
+class _PlanRound(Step):
     """Give the tasks of a round before the last one, where one is needed."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -89,7 +90,7 @@ class _PlanRound(beam.DoFn):
         yield from plan(runs)
 
 
-class _MergeRuns(beam.DoFn):
+class _MergeRuns(Step):
     """Merge what some runs hold of a range of places into a new run."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -114,7 +115,7 @@ class _MergeRuns(beam.DoFn):
         yield RunName(run.path, (task.first_place, task.last_place))
 
 
-class _PlanMerges(beam.DoFn):
+class _PlanMerges(Step):
     """Give the windows of every task."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -137,7 +138,7 @@ class _PlanMerges(beam.DoFn):
         yield from planned.tasks
 
 
-class _Merge(beam.DoFn):
+class _Merge(Step):
     """Merge what all runs hold of the windows of a task into shards."""
 
     def __init__(self, exchange: Exchange) -> None:

@@ -29,6 +29,7 @@ from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.jobs.faults import is_stopped, noted, recorded
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.ptransforms.metrics import count
+from beam_tfrecord.ptransforms.step import Step
 from beam_tfrecord.ptransforms.windows import in_global_window
 from beam_tfrecord.storage import make_directory
 
@@ -102,7 +103,7 @@ def spill(batches: beam.PCollection[Batch], exchange: Exchange, label: str) -> S
     return Spilled(runs, cut[TALLIES])
 
 
-class _Spill(beam.DoFn):
+class _Spill(Step):
     """Encode batches into sorted runs; each holds records of one group of units."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -157,7 +158,7 @@ class _Spill(beam.DoFn):
                 yield in_global_window(output)
 
 
-class _CutBlocks(beam.DoFn):
+class _CutBlocks(Step):
     """Encode batches and cut the sorted records into ranges of places."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -194,7 +195,7 @@ def _tagged_tally(output: Any) -> Any:
     return beam.pvalue.TaggedOutput(TALLIES, output) if isinstance(output, Tally) else output
 
 
-class _SortRange(beam.DoFn):
+class _SortRange(Step):
     """Sort the blocks of one range of places into runs."""
 
     def __init__(self, exchange: Exchange) -> None:

@@ -19,6 +19,7 @@ from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.jobs.faults import recorded, recorded_fault
 from beam_tfrecord.jobs.leavings import clear_leavings, remove_leavings
 from beam_tfrecord.jobs.target import Target, check_free
+from beam_tfrecord.ptransforms.step import flat_map
 from beam_tfrecord.storage import Lease, exists, lease, make_directory
 
 
@@ -86,7 +87,7 @@ def finish(
         root
         | "Once" >> beam.Impulse()
         | "Publish"
-        >> beam.FlatMap(
+        >> flat_map(
             _publish, job, publisher, beam.pvalue.AsSingleton(tally), beam.pvalue.AsList(pieces)
         ).with_output_types(str)
     )

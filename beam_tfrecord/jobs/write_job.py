@@ -24,6 +24,7 @@ from beam_tfrecord.jobs.publish import Identity, named_shards, publish
 from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.manifest import Manifest
+from beam_tfrecord.ptransforms.step import flat_map, map_each
 from beam_tfrecord.rejects import RejectBudget
 from beam_tfrecord.storage import Lease
 
@@ -106,8 +107,8 @@ def write_batches(
         if done is not None:
             spilled.append(
                 Spilled(
-                    done | "DoneRuns" >> beam.FlatMap(lambda of_group: of_group.runs),
-                    done | "DoneTallies" >> beam.Map(lambda of_group: of_group.tally),
+                    done | "DoneRuns" >> flat_map(lambda of_group: of_group.runs),
+                    done | "DoneTallies" >> map_each(lambda of_group: of_group.tally),
                 )
             )
         together = spilled[0] if len(spilled) == 1 else _flatten(spilled)

@@ -34,6 +34,7 @@ from beam_tfrecord.preprocess.request import TRAIN, Request, Transform, make_req
 from beam_tfrecord.preprocess.saved_model import copy_repeatable
 from beam_tfrecord.ptransforms.map_rows import Chain, MapRows, as_arrow_schema, remember_reader
 from beam_tfrecord.ptransforms.reading import ReadBatches, reader_of
+from beam_tfrecord.ptransforms.step import Step, map_each
 from beam_tfrecord.ptransforms.transforms import AssignSplits
 
 _COUNTS = "counts"
@@ -132,7 +133,7 @@ class Preprocess(beam.PTransform):
         ).with_outputs(_COUNTS, main="batches")
         counts = selected[_COUNTS] | "CountFitRows" >> beam.CombineGlobally(_sums)
         temporary = os.path.join(directory, "tft")
-        analysed = selected.batches | "AsRecordBatches" >> beam.Map(
+        analysed = selected.batches | "AsRecordBatches" >> map_each(
             lambda one: one
         ).with_output_types(pa.RecordBatch)
         with tft_beam.Context(temp_dir=temporary, use_deep_copy_optimization=reader is not None):
@@ -152,7 +153,7 @@ class Preprocess(beam.PTransform):
         return (
             pipeline
             | "FittedBefore" >> beam.Create([plan.fitted])
-            | "CopyFitted" >> beam.Map(_copy_fitted, fitted_directory(directory))
+            | "CopyFitted" >> map_each(_copy_fitted, fitted_directory(directory))
         )
 
 
@@ -183,7 +184,7 @@ def fitted_directory(directory: str) -> str:
     return os.path.join(directory, "fitted")
 
 
-class _SelectFitRows(beam.DoFn):
+class _SelectFitRows(Step):
     """Give the rows that statistics are made of as TFT takes them, and count them and all."""
 
     def __init__(self, plan: Plan, faults: str | None) -> None:
@@ -207,7 +208,7 @@ def _sums(counts: Sequence[tuple[int, int]]) -> tuple[int, int]:
     return sum(fit for fit, _ in pairs), sum(rows for _, rows in pairs)
 
 
-class _WithFaults(beam.DoFn):
+class _WithFaults(Step):
     """Call a function on a side input once the element is there."""
 
     def __init__(self, function: Any, faults: str | None) -> None:
@@ -266,7 +267,7 @@ def _put_in_place(temporary: str, finished: str) -> None:
         shutil.rmtree(temporary)
 
 
-class _Transform(beam.DoFn):
+class _Transform(Step):
     """Apply the fitted function to every batch."""
 
     def __init__(self, plan: Plan, faults: str | None) -> None:

@@ -18,6 +18,7 @@ from beam_tfrecord.jobs.write_job import WriteJob, write_batches
 from beam_tfrecord.preprocess.stage import Preprocess
 from beam_tfrecord.ptransforms.map_rows import MapBatches, MapRows
 from beam_tfrecord.ptransforms.reading import ReadBatches, schema_of
+from beam_tfrecord.ptransforms.step import map_each
 from beam_tfrecord.ptransforms.transforms import AssignSplits
 from beam_tfrecord.runners import pipeline
 from beam_tfrecord.storage import exists, is_remote, put, read_bytes
@@ -141,11 +142,11 @@ def _raw_schema(
             rows = root | "Read" >> reader
             mapped = rows | "Map" >> MapBatches(function, keeps_rows=False, faults=directory)
             # A batch function tells its types by what it returns.
-            types = mapped | "Schemas" >> beam.Map(lambda batch: batch.data.schema)
+            types = mapped | "Schemas" >> map_each(lambda batch: batch.data.schema)
         else:
             rows = root | "Read" >> reader
             types = MapRows(function, faults=directory).types(rows).pvalue
-        _ = types | "KeepSchema" >> beam.Map(_keep_schema, path)
+        _ = types | "KeepSchema" >> map_each(_keep_schema, path)
 
     run(build)
     return pa.ipc.read_schema(pa.py_buffer(read_bytes(path))) if exists(path) else None

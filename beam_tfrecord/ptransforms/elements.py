@@ -13,6 +13,7 @@ from beam_tfrecord.contract.row_types import RowTypes, types_of
 from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.ptransforms.gather_rows import BatchRows, as_dict
+from beam_tfrecord.ptransforms.step import Step, map_each
 from beam_tfrecord.ptransforms.windows import in_global_window
 from beam_tfrecord.records.rows import canonical_example
 
@@ -28,7 +29,7 @@ def batches_of(
         UsageError: The type of the elements is known, and cannot be written.
     """
     if coder is not None:
-        encoded = elements | "EncodeElements" >> beam.Map(coder.encode).with_output_types(bytes)
+        encoded = elements | "EncodeElements" >> map_each(coder.encode).with_output_types(bytes)
         return batches_of(encoded, None, schema)
     kind = element_kind(elements.element_type)
     if kind == "batches":
@@ -39,7 +40,7 @@ def batches_of(
         )
         return (gathered.batches,)
     if kind == "rows":
-        return (_batch_rows(elements | "AsDicts" >> beam.Map(as_dict), schema),)
+        return (_batch_rows(elements | "AsDicts" >> map_each(as_dict), schema),)
     gathered = elements | "SortElements" >> beam.ParDo(_Sort()).with_outputs(ROWS, main="batches")
     return gathered.batches, _batch_rows(gathered[ROWS], schema)
 
@@ -66,7 +67,7 @@ def element_kind(hint: Any) -> str:
     )
 
 
-class _Sort(beam.DoFn):
+class _Sort(Step):
     """Gather examples into batches, let batches pass, and send rows aside."""
 
     def start_bundle(self) -> None:
@@ -107,9 +108,9 @@ def _batch_rows(rows: beam.PCollection, schema: Schema | None) -> beam.PCollecti
     types = (
         rows
         | "GatherToInfer" >> beam.BatchElements(min_batch_size=1_000, max_batch_size=10_000)
-        | "InferTypes" >> beam.Map(types_of)
+        | "InferTypes" >> map_each(types_of)
         | "MergeTypes" >> beam.CombineGlobally(_merge_types)
-        | "SchemaOfTypes" >> beam.Map(lambda found: found.to_arrow(Schema(()).to_arrow()))
+        | "SchemaOfTypes" >> map_each(lambda found: found.to_arrow(Schema(()).to_arrow()))
     )
     return rows | "BatchRows" >> BatchRows(beam.pvalue.AsSingleton(types))
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import apache_beam as beam
 
+from beam_tfrecord.ptransforms.step import flat_map, map_each
+
 # More than workers, so that each gets some; one key must not hold up another element.
 _KEYS = 2**31
 
@@ -29,9 +31,9 @@ class Spread(beam.Reshuffle):
         """Build the chain."""
         return (
             elements
-            | "Key" >> beam.Map(_keyed).with_output_types(tuple[int, Any])
+            | "Key" >> map_each(_keyed).with_output_types(tuple[int, Any])
             | "Group" >> beam.GroupByKey()
-            | "Values" >> beam.FlatMap(_values).with_output_types(Any)
+            | "Values" >> flat_map(_values).with_output_types(Any)
         )
 
 
@@ -59,7 +61,7 @@ class Start(beam.PTransform):
         return (
             begin.pipeline
             | "Begin" >> beam.Impulse()
-            | "Call" >> beam.FlatMap(_call, self._function).with_output_types(Any)
+            | "Call" >> flat_map(_call, self._function).with_output_types(Any)
         )
 
 
@@ -84,9 +86,9 @@ class Gather(beam.PTransform):
             elements.pipeline
             | "Begin" >> beam.Impulse()
             | "Call"
-            >> beam.FlatMap(
-                _call_with, self._function, beam.pvalue.AsList(elements)
-            ).with_output_types(Any)
+            >> flat_map(_call_with, self._function, beam.pvalue.AsList(elements)).with_output_types(
+                Any
+            )
         )
 
 
@@ -111,7 +113,7 @@ class Combine(beam.PTransform):
         """Build the chain."""
         combined = (
             elements
-            | "Key" >> beam.Map(_one_key).with_output_types(tuple[None, Any])
+            | "Key" >> map_each(_one_key).with_output_types(tuple[None, Any])
             | "Combine" >> beam.CombinePerKey(self._function)
         )
         return combined | "Value" >> Gather(_ValueOr(self._function))

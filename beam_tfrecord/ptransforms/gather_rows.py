@@ -14,6 +14,7 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.ptransforms.map_rows import as_arrow_schema
+from beam_tfrecord.ptransforms.step import Step
 from beam_tfrecord.ptransforms.windows import in_global_window
 from beam_tfrecord.records.rows import Mapped, mapped_batch
 
@@ -46,7 +47,7 @@ class BatchRows(beam.PTransform):
         ).with_output_types(Batch)
 
 
-class _BatchRows(beam.DoFn):
+class _BatchRows(Step):
     def __init__(self, batch_rows: int) -> None:
         self._batch_rows = batch_rows
         self._schema: pa.Schema | None = None

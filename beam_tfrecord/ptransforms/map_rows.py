@@ -21,6 +21,7 @@ from beam_tfrecord.jobs.resume import TYPES, Keep, kept_schema
 from beam_tfrecord.ptransforms.flow import Gather
 from beam_tfrecord.ptransforms.reading import NOTHING, reader_of
 from beam_tfrecord.ptransforms.reading_plan import NO_SCHEMA
+from beam_tfrecord.ptransforms.step import Step, flat_map
 from beam_tfrecord.records.rows import call_on_rows, line_of, mapped_batch
 
 RowFunction = Callable[[dict[str, Any]], Any]
@@ -115,7 +116,7 @@ def as_arrow_schema(schema: Schema | pa.Schema | None) -> pa.Schema | None:
     return schema.to_arrow() if isinstance(schema, Schema) else schema
 
 
-class _RowDoFn(beam.DoFn):
+class _RowDoFn(Step):
     """Calls a function, or the process method of a user's DoFn, on rows."""
 
     def __init__(self, function: RowFunction | beam.DoFn, faults: str | None) -> None:
@@ -198,7 +199,7 @@ class MapBatches(beam.PTransform):
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Map every batch."""
         call = functools.partial(map_batch, self.function, self.keeps_rows)
-        mapped = batches | "MapBatch" >> beam.ParDo(recorded(call, self.faults)).with_output_types(
+        mapped = batches | "MapBatch" >> flat_map(recorded(call, self.faults)).with_output_types(
             Batch
         )
         remember_reader(batches, mapped, self)

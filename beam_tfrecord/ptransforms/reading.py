@@ -20,6 +20,7 @@ from beam_tfrecord.ptransforms.flow import Spread
 from beam_tfrecord.ptransforms.grouping import GROUP_BYTES, Group
 from beam_tfrecord.ptransforms.metrics import count
 from beam_tfrecord.ptransforms.reading_plan import NO_SCHEMA, plan_reading
+from beam_tfrecord.ptransforms.step import Step
 from beam_tfrecord.sources.base import InputFile, Source
 
 DONE = "done"
@@ -123,7 +124,7 @@ def schema_of(pipeline: beam.Pipeline, reader: ReadBatches) -> Any:
     return plan_reading(pipeline, reader)[1]
 
 
-class _ReadGroup(beam.DoFn):
+class _ReadGroup(Step):
     """Read the units of a group in order."""
 
     def __init__(

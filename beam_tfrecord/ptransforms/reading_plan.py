@@ -13,6 +13,7 @@ from beam_tfrecord.jobs.faults import recorded
 from beam_tfrecord.jobs.resume import GROUPS, SCHEMA, Keep, kept, kept_schema, load_groups
 from beam_tfrecord.ptransforms.flow import Gather, Spread, Start
 from beam_tfrecord.ptransforms.grouping import Group, group_units, grown, one_group
+from beam_tfrecord.ptransforms.step import flat_map
 from beam_tfrecord.sources.base import InputFile, Scan, Source
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ def plan_reading(pipeline: beam.Pipeline, reader: ReadBatches) -> tuple[Any, Any
         scans = (
             pipeline
             | "ListFiles" >> Start(_Listing(source, reader.files, faults))  # InputFile
-            | "CutFiles" >> beam.ParDo(recorded(source.chunks, faults))  # Chunk
+            | "CutFiles" >> flat_map(recorded(source.chunks, faults))  # Chunk
             | "SpreadChunks" >> Spread()
-            | "ScanChunks" >> beam.ParDo(recorded(_One(source.scan), faults))  # Scan
+            | "ScanChunks" >> flat_map(recorded(_One(source.scan), faults))  # Scan
         )
     if given is None:
         groups = scans | "GroupUnits" >> Gather(recorded(_group_plan(reader), faults))  # Group
@@ -47,12 +48,12 @@ def plan_reading(pipeline: beam.Pipeline, reader: ReadBatches) -> tuple[Any, Any
     if known is not None:
         return groups, known
     if source.infers_from_scans:
-        inferred = scans | "InferScans" >> beam.ParDo(recorded(_One(source.infer), faults))
+        inferred = scans | "InferScans" >> flat_map(recorded(_One(source.infer), faults))
     else:
         inferred = (
             groups
             | "SpreadInference" >> Spread()
-            | "InferUnits" >> beam.ParDo(recorded(_InferGroup(source), faults))
+            | "InferUnits" >> flat_map(recorded(_InferGroup(source), faults))
         )
     merge = _schema_merge(reader)
     merged = inferred | "MergeTypes" >> Gather(recorded(merge, faults, instead=[NO_SCHEMA]))

@@ -23,6 +23,7 @@ from beam_tfrecord.ptransforms.map_rows import MapBatches as MapBatches
 from beam_tfrecord.ptransforms.map_rows import MapRows as MapRows
 from beam_tfrecord.ptransforms.map_rows import remember_reader
 from beam_tfrecord.ptransforms.reading import ReadBatches
+from beam_tfrecord.ptransforms.step import flat_map
 from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.encoding import Encoder
 from beam_tfrecord.records.rows import to_rows
@@ -127,7 +128,7 @@ class ToRows(beam.PTransform):
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[dict[str, Any]]:
         """Give every row."""
-        return batches | "ToRows" >> beam.FlatMap(_rows_of).with_output_types(dict[str, Any])
+        return batches | "ToRows" >> flat_map(_rows_of).with_output_types(dict[str, Any])
 
 
 def _rows_of(batch: Batch) -> list[dict[str, Any]]:
@@ -212,9 +213,9 @@ class EncodeExamples(beam.PTransform):
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[bytes]:
         """Encode every batch."""
-        return batches | "EncodeExamples" >> beam.FlatMap(
-            examples_of, self.schema
-        ).with_output_types(bytes)
+        return batches | "EncodeExamples" >> flat_map(examples_of, self.schema).with_output_types(
+            bytes
+        )
 
 
 def examples_of(batch: Batch, schema: Schema | None = None) -> Iterator[bytes]:
