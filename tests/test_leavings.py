@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from beam_tfrecord.jobs.leavings import clear_leavings, note_publishing
+from beam_tfrecord import native
+from beam_tfrecord.errors import LeaseLost
+from beam_tfrecord.jobs.leavings import Note, clear_leavings
 from beam_tfrecord.jobs.target import Target
 from tests.datasets import visible_names
 
@@ -22,9 +24,10 @@ def killed(tmp_path: Path) -> Path:
     directory.mkdir()
     for number in range(2):
         (directory / f"shard-{number}").write_text(f"shard {number}")
-    shards = {str(directory / f"shard-{n}"): (NEW[n], len(f"shard {n}")) for n in range(2)}
+    shards = tuple((f"shard-{n}", NEW[n], len(f"shard {n}")) for n in range(2))
     (tmp_path / OLD).write_text("old")
-    note_publishing(str(directory), shards, [OLD, "../precious", "/precious"])
+    sidecars = {"labels.txt": f"{native.xxh64(b'cat', 0):016x}"}
+    Note(shards, sidecars, frozenset([OLD, "../precious", "/precious"])).save(str(directory))
     os.replace(directory / "shard-0", tmp_path / NEW[0])
     (tmp_path / "notes.txt").write_text("mine")
     return tmp_path
@@ -67,3 +70,43 @@ def test_a_note_that_is_not_whole_is_no_obstacle(killed: Path) -> None:
     clear_leavings(Target(str(killed)))
     assert visible_names(killed) == [OLD, NEW[0], "notes.txt"]
     assert not (killed / ".tmp-0a").exists()
+
+
+def test_what_was_written_beside_the_shards_goes_too(killed: Path) -> None:
+    (killed / "labels.txt").write_text("cat")
+    clear_leavings(Target(str(killed)))
+    assert os.listdir(killed) == ["notes.txt"]
+
+
+def test_a_file_of_that_name_that_says_something_else_stays(killed: Path) -> None:
+    (killed / "labels.txt").write_text("dog")
+    clear_leavings(Target(str(killed)))
+    assert visible_names(killed) == ["labels.txt", "notes.txt"]
+
+
+def test_shards_of_every_try_go(killed: Path) -> None:
+    directory = killed / ".tmp-0a"
+    again = tuple((f"again-{n}", NEW[n], len(f"shard {n}")) for n in range(2))
+    for temporary, _, nbytes in again:
+        (directory / temporary).write_text("s" * nbytes)
+    Note(again, {}, frozenset()).after(Note.load(str(directory))).save(str(directory))
+    clear_leavings(Target(str(killed)), keep=str(directory))
+    assert visible_names(killed) == ["notes.txt"]
+    assert (directory / "shard-0").read_text() == "shard 0"
+    assert (directory / "again-0").read_text() == "sssssss"
+
+
+def test_a_job_that_is_publishing_is_spared(killed: Path) -> None:
+    clear_leavings(Target(str(killed)), spare=str(killed / ".tmp-0a"))
+    assert visible_names(killed) == [OLD, NEW[0], "notes.txt"]
+    assert Note.load(str(killed / ".tmp-0a")) is not None
+
+
+def test_whoever_has_lost_the_lease_removes_nothing(killed: Path) -> None:
+    def check() -> None:
+        raise LeaseLost("another job has it")
+
+    with pytest.raises(LeaseLost):
+        clear_leavings(Target(str(killed)), check=check)
+    assert visible_names(killed) == [OLD, NEW[0], "notes.txt"]
+    assert (killed / ".tmp-0a" / "shard-1").exists()

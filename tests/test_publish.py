@@ -31,8 +31,9 @@ SIDECARS = ["job.json", "manifest.json", "schema.json", "schema.pbtxt"]
 
 def piece(directory: Path, split: str, order: int, examples: int = 1) -> Piece:
     path = directory / f"shard-{split}-{order}"
-    path.write_text(f"{split} {order}")
-    return Piece(split, (order,), str(path), examples, 10 * examples, f"{order:016x}", 2**63, 7)
+    nbytes = path.write_text(f"{split} {order}")
+    stream = 10 * examples, f"{order:016x}", 2**63
+    return Piece(split, (order,), str(path), examples, *stream, nbytes)
 
 
 def put(out: Path, pieces: list[tuple[str, int]], layout: Layout = TWO, **more: Any) -> Manifest:
@@ -74,7 +75,7 @@ def test_shards_get_their_names_and_the_manifest_lists_them(tmp_path: Path) -> N
     )
     job = json.loads((tmp_path / "job.json").read_text())
     assert job["runner"] == "test"
-    assert job["stored_bytes"]["a-00000-of-00001.tfrecord"] == 7
+    assert job["stored_bytes"]["a-00000-of-00001.tfrecord"] == 3
 
 
 def test_shards_without_examples_leave_no_gap(tmp_path: Path) -> None:

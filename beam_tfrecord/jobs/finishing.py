@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import hashlib
+import json
 import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,10 +19,12 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.jobs.faults import recorded, recorded_fault
-from beam_tfrecord.jobs.leavings import clear_leavings, remove_leavings
+from beam_tfrecord.jobs.job_file import PUBLICATION
+from beam_tfrecord.jobs.leavings import clear_leavings
+from beam_tfrecord.jobs.publishing import finish_publishing, published_names
 from beam_tfrecord.jobs.target import Target, check_free
 from beam_tfrecord.ptransforms.step import flat_map
-from beam_tfrecord.storage import Lease, exists, lease, make_directory
+from beam_tfrecord.storage import Lease, lease, make_directory, remove_tree
 
 
 class FileJob(Protocol):
@@ -58,13 +62,10 @@ class Publisher:
     Attributes:
         publish: Publishes pieces under a lease, given the job, its tally and what ``job.json``
             tells; returns the names of the files.
-        present: Returns the names of the files at the target where they are these pieces of this
-            job, and none else; None where they are not.
         counted: The words for files, for what they hold, and for what became of that before.
     """
 
     publish: Callable[[Any, Tally, Sequence[Piece], Lease, Mapping[str, Any]], Iterable[str]]
-    present: Callable[[Any, Sequence[Piece]], Iterable[str] | None]
     counted: tuple[str, str, str]
 
 
@@ -114,30 +115,36 @@ def _published(task: tuple[FileJob, Publisher, Tally, Sequence[Piece]]) -> Itera
             f"{files} hold {written:,} {contents} where {tally.records:,} were {done}: "
             "run the job again"
         )
-    make_directory(job.target.directory)
-    with contextlib.nullcontext(job.lease) if job.lease else lease(job.target.directory) as held:
-        names = publisher.present(job, pieces)
-        if names is not None and _is_done(job, pieces):
-            # It may have died before the files of the dataset that it replaced were gone.
-            clear_leavings(job.target, keep=job.directory)
+    target, publication = job.target, _publication(job, tally, pieces)
+    make_directory(target.directory)
+    with contextlib.nullcontext(job.lease) if job.lease else lease(target.directory) as held:
+        if job.lease is None:
+            # Else whoever waits for the job has done so before it began.
+            clear_leavings(target, spare=job.directory, check=held.check)
+        names: Iterable[str] | None = published_names(target, publication)
+        if names is not None:
+            # A runner tries a step again whose worker died, be it after all that it had to do.
+            finish_publishing(target, job.directory, held.check)
         else:
-            check_free(job.target, overwrite=job.overwrite)
-            names = publisher.publish(job, tally, pieces, held, _told(job, tally))
+            check_free(target, overwrite=job.overwrite)
+            told = {**_told(job, tally), PUBLICATION: publication}
+            names = publisher.publish(job, tally, pieces, held, told)
         if job.lease is None:
             # Else whoever waits does so, once the job is over: to its end a runner may begin it
             # anew, where it has lost what came before this step.
-            remove_leavings(job.target)
+            remove_tree(job.directory)
     for name in names:
-        yield os.path.join(job.target.directory, name)
+        yield os.path.join(target.directory, name)
 
 
-def _is_done(job: FileJob, pieces: Sequence[Piece]) -> bool:
-    """Tell whether pieces that are at the target have been put there by an earlier try.
+def _publication(job: FileJob, tally: Tally, pieces: Sequence[Piece]) -> str:
+    """Return what tells these files of this run of a job from all others, however often tried.
 
-    A runner tries a step again whose worker has died, and it may have died after the last thing
-    that it had to do. Who wants the very same files written over gets that, while they are there.
+    The files count, too: all runs of a template are one to it.
     """
-    return not (job.overwrite and all(exists(piece.path) for piece in pieces))
+    files = sorted((piece.split, piece.order, piece.bytes, piece.xxh64) for piece in pieces)
+    run = [job.directory, dict(job.job), tally.rows, tally.rejects, files]
+    return hashlib.sha256(json.dumps(run).encode()).hexdigest()[:32]
 
 
 def _told(job: FileJob, tally: Tally) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from beam_tfrecord.storage import put, read_bytes
 
 JOB_NAME = "job.json"
 STORED_HASHES = "stored_xxh64"
+STORED_BYTES = "stored_bytes"
+PUBLICATION = "publication"
 _SEAL = "xxh64"
 
 

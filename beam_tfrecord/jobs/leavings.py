@@ -7,12 +7,13 @@ So the names are noted first: by the note the next job tells files of ours from 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 from beam_tfrecord.errors import BeamTFRecordError
+from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.preprocess.fitted import TRANSFORM_FN, TRANSFORMED_METADATA
@@ -29,35 +30,46 @@ from beam_tfrecord.storage import (
     status,
 )
 
-NOTE_NAME = "publishing"
+_NOTE_NAME = "publishing"
 
 
-def note_publishing(
-    directory: str, shards: Mapping[str, tuple[str, int]], old: Iterable[str]
-) -> None:
-    """Note what is about to be published.
+@dataclasses.dataclass(frozen=True)
+class Note:
+    """What a job is about to publish.
 
-    Args:
-        directory: The job's temporary directory.
-        shards: By the temporary path of each shard, its final name and its size in bytes.
-        old: Names of the files of the dataset that is replaced.
+    Attributes:
+        shards: The name of each shard in the temporary directory, its final one, and its bytes.
+            Where the last step was tried again, those of the tries before follow the latest.
+        sidecars: The XXH64 of further files, 16 hex digits, by name.
+        old: Names of the files that are to go once the new ones are there.
     """
-    named = [[os.path.basename(path), name, nbytes] for path, (name, nbytes) in shards.items()]
-    note = json.dumps({"shards": named, "old": sorted(old)})
-    put(os.path.join(directory, NOTE_NAME), note.encode())
 
+    shards: tuple[tuple[str, str, int], ...]
+    sidecars: Mapping[str, str]
+    old: frozenset[str]
 
-def noted_old(directory: str) -> set[str] | None:
-    """Return the names of what is being replaced, as a try at the last step has noted them.
+    @classmethod
+    def load(cls, directory: str) -> Note | None:
+        """Read the note in a temporary directory; None where none is there, or no whole one."""
+        try:
+            told = json.loads(read_bytes(os.path.join(directory, _NOTE_NAME)))
+            shards = tuple((temporary, name, nbytes) for temporary, name, nbytes in told["shards"])
+            return cls(shards, told["sidecars"], frozenset(told["old"]))
+        except (FileNotFoundError, KeyError, TypeError, ValueError):
+            return None
 
-    Args:
-        directory: The job's temporary directory.
+    def save(self, directory: str) -> None:
+        """Write the note to a temporary directory."""
+        told = {"shards": self.shards, "sidecars": self.sidecars, "old": sorted(self.old)}
+        put(os.path.join(directory, _NOTE_NAME), json.dumps(told).encode())
 
-    Returns:
-        None where no try has begun to publish.
-    """
-    note = _read_note(os.path.join(directory, NOTE_NAME))
-    return set(note.get("old", ())) if note else None
+    def after(self, before: Note | None) -> Note:
+        """Return this note with what a try before has noted."""
+        if before is None:
+            return self
+        shards = dict.fromkeys((*self.shards, *before.shards))
+        old = self.old | before.old | {name for _, name, _ in before.shards}
+        return Note(tuple(shards), {**before.sidecars, **self.sidecars}, old)
 
 
 def remove_leavings(target: Target) -> None:
@@ -66,18 +78,28 @@ def remove_leavings(target: Target) -> None:
         remove_tree(directory)
 
 
-def clear_leavings(target: Target, keep: str | None = None) -> None:
+def clear_leavings(
+    target: Target,
+    *,
+    keep: str | None = None,
+    spare: str | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> None:
     """Remove what jobs that ended early have left at a target; the caller holds its lease.
 
     Args:
         target: The target.
         keep: Temporary directory of the job that goes on: shards that it had begun to publish go
             back there.
+        spare: Temporary directory of a job that is publishing: all of that stays as it is.
+        check: Called before anything is changed, such as `Lease.check`.
     """
-    if not (leftovers := target.leftovers()):
+    leftovers = [directory for directory in target.leftovers() if directory != spare]
+    if not leftovers:
         return
     named = names_at(target.manifest)
     for directory in leftovers:
+        check()
         _undo_publishing(target, directory, named)
         if directory != keep:
             remove_tree(directory)
@@ -92,11 +114,24 @@ def names_at(manifest_file: str) -> set[str]:
     return {shard.path for shard in manifest.shards} | set(manifest.sidecars)
 
 
-def remove_unnamed(directory: str, names: Iterable[str], named: set[str]) -> None:
-    """Remove files of a former dataset, but for those that the present one has too."""
+def remove_unnamed(
+    directory: str,
+    names: Iterable[str],
+    named: set[str],
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Remove files of a former dataset, but for those that the present one has too.
+
+    Args:
+        directory: Where they are.
+        names: Of the former dataset.
+        named: By the present one.
+        check: Called before each is removed, such as `Lease.check`.
+    """
     for name in names:
         if name in named or not _is_ours(name):
             continue
+        check()
         with contextlib.suppress(FileNotFoundError):
             remove(os.path.join(directory, name))
         while (name := os.path.dirname(name)) != "":
@@ -111,9 +146,11 @@ def _is_ours(name: str) -> bool:
 
 
 def _undo_publishing(target: Target, directory: str, named: set[str]) -> None:
-    path = os.path.join(directory, NOTE_NAME)
-    note = _read_note(path)
-    for temporary, name, nbytes in note.get("shards", ()):
+    note = Note.load(directory)
+    if note is None:
+        return
+    # The latest try comes first: what it has named is no longer that of the one before.
+    for temporary, name, nbytes in note.shards:
         final = os.path.join(target.directory, name)
         back = os.path.join(directory, temporary)
         # A rename that was not reached yet has left the temporary file: what is there under the
@@ -126,14 +163,14 @@ def _undo_publishing(target: Target, directory: str, named: set[str]) -> None:
             remove(final)
         else:
             publish_files([(final, back)])
-    remove_unnamed(target.directory, note.get("old", ()), named)
+    written = [name for name, digest in note.sidecars.items() if _has_hash(target, name, digest)]
+    remove_unnamed(target.directory, sorted({*note.old, *written}), named)
     with contextlib.suppress(FileNotFoundError):
-        remove(path)
+        remove(os.path.join(directory, _NOTE_NAME))
 
 
-def _read_note(path: str) -> dict[str, Any]:
+def _has_hash(target: Target, name: str, digest: str) -> bool:
     try:
-        note = json.loads(read_bytes(path))
-    except (FileNotFoundError, ValueError):
-        return {}
-    return note if isinstance(note, dict) else {}
+        return file_hash(os.path.join(target.directory, name)) == digest
+    except OSError:
+        return False

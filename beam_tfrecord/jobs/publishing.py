@@ -9,20 +9,32 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from beam_tfrecord import native
+from beam_tfrecord.errors import DataError, StorageError
 from beam_tfrecord.exchange.merge import Piece
-from beam_tfrecord.jobs.job_file import JOB_NAME, STORED_HASHES, dump_job
-from beam_tfrecord.jobs.leavings import names_at, note_publishing, noted_old, remove_unnamed
+from beam_tfrecord.hashes import file_hash
+from beam_tfrecord.jobs.job_file import (
+    JOB_NAME,
+    PUBLICATION,
+    STORED_BYTES,
+    STORED_HASHES,
+    dump_job,
+    load_job,
+)
+from beam_tfrecord.jobs.leavings import Note, names_at, remove_unnamed
 from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.rejects import REJECTS_FILE, SAVED_FILE, SavedRejects
 from beam_tfrecord.storage import (
     Lease,
     WholeFile,
     exists,
+    list_files,
     make_directory,
     publish_files,
+    read_bytes,
     remove,
     remove_directory,
     status,
@@ -53,21 +65,28 @@ def put_in_place(
         sidecars: Further files by name, which the manifest names with the target's prefix.
         rejects: Saved in the temporary directory.
         directory: The job's temporary directory.
-        job: What varies from run to run, for ``job.json``.
+        job: What varies from run to run, for ``job.json``; its `PUBLICATION` tells what is
+            published here from all else, whoever tries it.
         lease: The right to write there, which is checked before every step; None: nobody else
             writes.
 
     Raises:
         LeaseLost: The directory is another job's by now; nothing of that job was touched.
+        StorageError: Files of the job are gone; nothing was touched.
     """
     check = _no_check if lease is None else lease.check
     check()
-    before = noted_old(directory)
-    old = sorted(names_at(target.manifest) | (before or set()))
-    unnamed = pieces if before is None else _unnamed(target, pieces)
-    note_publishing(
-        directory, {piece.path: (name, piece.stored_bytes) for name, piece in pieces}, old
-    )
+    before = Note.load(directory)
+    unnamed = _unnamed(target, pieces, directory, is_first=before is None)
+    note = Note(
+        tuple((os.path.basename(piece.path), name, piece.stored_bytes) for name, piece in pieces),
+        {target.name(name): f"{native.xxh64(data, 0):016x}" for name, data in sidecars.items()},
+        frozenset(names_at(target.manifest)),
+    ).after(before)
+    note.save(directory)
+    check()
+    if published_names(target, job.get(PUBLICATION)) is not None:
+        return  # A worker that was thought dead has done all of it meanwhile.
     _take_away_old_manifest(target)
     publish_files(
         [(piece.path, os.path.join(target.directory, name)) for name, piece in unnamed],
@@ -80,28 +99,86 @@ def put_in_place(
     hashes = _publish_rejects(target, rejects, os.path.join(directory, SAVED_FILE))
     hashes |= {name: piece.stored_xxh64 for name, piece in pieces if piece.stored_xxh64}
     stored = {name: piece.stored_bytes for name, piece in pieces}
-    told = {**job, "stored_bytes": stored, STORED_HASHES: hashes}
+    told = {**job, STORED_BYTES: stored, STORED_HASHES: hashes}
     _put(target.path(JOB_NAME), dump_job(told).encode(), directory)
     sync_directory(target.directory)
     check()
     _put(target.manifest, manifest_text.encode(), directory)
     sync_directory(target.directory)
     named = {name for name, _ in pieces} | {target.name(name) for name in sidecars}
-    remove_unnamed(target.directory, old, named)
+    remove_unnamed(target.directory, sorted(note.old), named, check)
 
 
-def _unnamed(target: Target, pieces: Sequence[tuple[str, Piece]]) -> list[tuple[str, Piece]]:
-    """Return the pieces that have not got their names yet."""
-    return [
-        (name, piece)
-        for name, piece in pieces
-        if exists(piece.path) or not _has(os.path.join(target.directory, name), piece)
-    ]
+def published_names(target: Target, publication: str | None) -> list[str] | None:
+    """Return the names of the files at a target, if what is there is a certain publication.
+
+    Its ``job.json`` is written before its manifest, and while that of another one is there none is.
+
+    Returns:
+        None where it is not there, or not whole.
+    """
+    if publication is None or not exists(target.manifest):
+        return None
+    try:
+        job = load_job(read_bytes(target.path(JOB_NAME)).decode())
+    except (FileNotFoundError, DataError, UnicodeDecodeError):
+        return None
+    if job.get(PUBLICATION) != publication:
+        return None
+    stored: dict[str, int] = job[STORED_BYTES]
+    is_whole = all(_has_size(target, name, nbytes) for name, nbytes in stored.items())
+    return list(stored) if is_whole else None
 
 
-def _has(path: str, piece: Piece) -> bool:
-    entry = status(path)
-    return entry is not None and entry.bytes == piece.stored_bytes
+def finish_publishing(target: Target, directory: str, check: Callable[[], None]) -> None:
+    """Remove what was replaced, where the worker died that had published before it came to that.
+
+    Args:
+        target: What was published.
+        directory: The job's temporary directory; it may be gone.
+        check: Called before anything is changed, such as `Lease.check`.
+    """
+    if (note := Note.load(directory)) is not None:
+        remove_unnamed(target.directory, sorted(note.old), names_at(target.manifest), check)
+
+
+def _unnamed(
+    target: Target, pieces: Sequence[tuple[str, Piece]], directory: str, *, is_first: bool
+) -> list[tuple[str, Piece]]:
+    """Return the pieces that have not got their names yet; each must be somewhere.
+
+    Args:
+        target: Where to.
+        pieces: The final name of each, and where it was written.
+        directory: The job's temporary directory.
+        is_first: No try before can have given any of them its name.
+
+    Raises:
+        StorageError: One is neither here nor there.
+    """
+    there = {os.path.basename(entry.path): entry.bytes for entry in list_files(directory)}
+    unnamed = []
+    for name, piece in pieces:
+        if there.get(os.path.basename(piece.path)) == piece.stored_bytes:
+            unnamed.append((name, piece))
+        elif is_first or not _is_named(target, name, piece):
+            raise StorageError(
+                f"{piece.path!r} is gone: another job has cleared away what this one has written, "
+                "and this one stops before it changes anything: run it again"
+            )
+    return unnamed
+
+
+def _is_named(target: Target, name: str, piece: Piece) -> bool:
+    if not _has_size(target, name, piece.stored_bytes):
+        return False
+    path = os.path.join(target.directory, name)
+    return file_hash(path) == (piece.stored_xxh64 or piece.xxh64)
+
+
+def _has_size(target: Target, name: str, nbytes: int) -> bool:
+    entry = status(os.path.join(target.directory, name))
+    return entry is not None and entry.bytes == nbytes
 
 
 def _put(path: str, data: bytes, directory: str) -> None:

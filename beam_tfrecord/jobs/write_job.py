@@ -11,7 +11,6 @@ import apache_beam as beam
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.copies import copies_told
-from beam_tfrecord.errors import BeamTFRecordError
 from beam_tfrecord.exchange.direct_pipeline import write_directly
 from beam_tfrecord.exchange.marks import Done
 from beam_tfrecord.exchange.merge import Piece
@@ -20,10 +19,9 @@ from beam_tfrecord.exchange.pipeline import Exchange, Spilled, spill
 from beam_tfrecord.exchange.sizes import request_bytes, run_bytes_for
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.jobs.finishing import Publisher, finish
-from beam_tfrecord.jobs.publish import Identity, named_shards, publish
+from beam_tfrecord.jobs.publish import Identity, publish
 from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.layout import Layout
-from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.ptransforms.step import flat_map, map_each
 from beam_tfrecord.rejects import RejectBudget
 from beam_tfrecord.storage import Lease
@@ -148,17 +146,4 @@ def _publish(
     return [shard.path for shard in manifest.shards]
 
 
-def _present(job: WriteJob, pieces: Sequence[Piece]) -> list[str] | None:
-    """Return the names of the shards at the target where they are these, byte for byte."""
-    try:
-        manifest = Manifest.load(job.target.manifest)
-    except (BeamTFRecordError, FileNotFoundError):
-        return None
-    named = named_shards(pieces, job.layout)
-    shards = {name: tuple(shard for shard, _ in of_split) for name, of_split in named.items()}
-    there = {name: split.shards for name, split in manifest.splits.items()}
-    is_this = manifest.fingerprint == job.identity.fingerprint and there == shards
-    return [shard.path for shard in manifest.shards] if is_this else None
-
-
-_DATASET = Publisher(_publish, _present, ("shards", "records", "encoded"))
+_DATASET = Publisher(_publish, ("shards", "records", "encoded"))

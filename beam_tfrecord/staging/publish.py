@@ -43,17 +43,21 @@ def publish_stage(
         LeaseLost: The directory is another job's by now; nothing of that job was touched.
     """
     rejects = join_rejects(tally.reject_files, os.path.join(directory, SAVED_FILE))
-    named = named_files(pieces)
+    # Rows that came through other Beam code may have no groups to be ordered by.
+    ordered = sorted(pieces, key=lambda piece: (piece.order, piece.xxh64))
+    named = [(f"part-{number:05d}.parquet", piece) for number, piece in enumerate(ordered)]
     manifest = StageManifest(
         fingerprint=identity.fingerprint,
         schema=schema_of(tally),
         source=identity.source,
         rejects={"rows": rejects.rows, "xxh64": rejects.xxh64},
-        files=tuple(file for file, _ in named),
+        files=tuple(
+            StageFile(name, piece.examples, piece.bytes, piece.xxh64) for name, piece in named
+        ),
     )
     put_in_place(
         target,
-        [(file.path, piece) for file, piece in named],
+        named,
         manifest.dumps(),
         sidecars={},
         rejects=rejects,
@@ -62,19 +66,6 @@ def publish_stage(
         lease=lease,
     )
     return manifest
-
-
-def named_files(pieces: Sequence[Piece]) -> list[tuple[StageFile, Piece]]:
-    """Number the files of a stage in the order of the source, and name them."""
-    # Rows that came through other Beam code may have no groups to be ordered by.
-    ordered = sorted(pieces, key=lambda piece: (piece.order, piece.xxh64))
-    return [
-        (
-            StageFile(f"part-{number:05d}.parquet", piece.examples, piece.bytes, piece.xxh64),
-            piece,
-        )
-        for number, piece in enumerate(ordered)
-    ]
 
 
 def schema_of(tally: Tally) -> pa.Schema:

@@ -11,7 +11,7 @@ from typing import Any
 import apache_beam as beam
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.errors import BeamTFRecordError, UsageError
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.direct import GroupWriter
 from beam_tfrecord.exchange.direct_pipeline import write_directly
 from beam_tfrecord.exchange.marks import Done
@@ -24,8 +24,7 @@ from beam_tfrecord.jobs.target import Target, check_free, directory_target
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.ptransforms.elements import batches_of
 from beam_tfrecord.rejects import RejectBudget, parse_budget
-from beam_tfrecord.staging.manifest import StageManifest
-from beam_tfrecord.staging.publish import named_files, publish_stage
+from beam_tfrecord.staging.publish import publish_stage
 from beam_tfrecord.staging.writer import StageWriter
 from beam_tfrecord.storage import Lease
 
@@ -133,15 +132,4 @@ def _publish(
     return [file.path for file in manifest.files]
 
 
-def _present(job: StageJob, pieces: Sequence[Piece]) -> list[str] | None:
-    """Return the names of the files at the target where they are these, byte for byte."""
-    try:
-        manifest = StageManifest.load(job.target.manifest)
-    except (BeamTFRecordError, FileNotFoundError):
-        return None
-    files = tuple(file for file, _ in named_files(pieces))
-    is_this = manifest.fingerprint == job.identity.fingerprint and manifest.files == files
-    return [file.path for file in files] if is_this else None
-
-
-_STAGE = Publisher(_publish, _present, ("files", "rows", "read"))
+_STAGE = Publisher(_publish, ("files", "rows", "read"))

@@ -8,14 +8,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.manifest import MANIFEST_NAME
 from beam_tfrecord.staging.manifest import StageFile, StageManifest
-from beam_tfrecord.storage import absolute_path, list_names, open_read
+from beam_tfrecord.storage import absolute_path, file_size, list_names, open_read
 from beam_tfrecord.upkeep.verify_faults import Fault, Verification
-
-_READ_BYTES = 8 * 2**20
 
 
 def verify_stage(path: str | os.PathLike[str]) -> Verification:
@@ -51,7 +49,7 @@ def verify_stage(path: str | os.PathLike[str]) -> Verification:
 def _faults_of(directory: str, file: StageFile) -> Iterator[Fault]:
     path = os.path.join(directory, file.path)
     try:
-        nbytes, xxh64 = _size_and_hash(path)
+        nbytes, xxh64 = file_size(path), file_hash(path)
     except FileNotFoundError:
         yield Fault(file.path, "", "is missing")
         return
@@ -61,15 +59,6 @@ def _faults_of(directory: str, file: StageFile) -> Iterator[Fault]:
         yield Fault(file.path, "", f"has hash {xxh64}, the manifest says {file.xxh64}")
     elif (rows := _rows_in(path)) != file.rows:
         yield Fault(file.path, "", f"has {rows:,} rows, the manifest says {file.rows:,}")
-
-
-def _size_and_hash(path: str) -> tuple[int, str]:
-    total, hashed = 0, native.XXH64(0)
-    with open_read(path, buffer_bytes=0) as file:
-        while data := file.read(_READ_BYTES):
-            total += len(data)
-            hashed.update(data)
-    return total, f"{hashed.intdigest():016x}"
 
 
 def _rows_in(path: str) -> int:

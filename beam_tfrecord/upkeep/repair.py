@@ -12,13 +12,14 @@ from beam_tfrecord._version import __version__
 from beam_tfrecord.contract.tfmd import schema_pbtxt
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
 from beam_tfrecord.exchange.merge import MASK64, Piece, PieceWriter
-from beam_tfrecord.jobs.job_file import JOB_NAME, STORED_HASHES, dump_job
+from beam_tfrecord.hashes import file_hash
+from beam_tfrecord.jobs.job_file import JOB_NAME, STORED_BYTES, STORED_HASHES, dump_job
 from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, Shard, Split, manifest_path
 from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash, save_rejects
 from beam_tfrecord.shards import ShardNames, shard_suffix
 from beam_tfrecord.storage import is_remote, put, sync_directory
 from beam_tfrecord.upkeep.repair_shards import IntactRecords, LostBytes, salvage
-from beam_tfrecord.upkeep.verify_files import file_hash, load_rejects
+from beam_tfrecord.upkeep.verify_files import load_rejects
 
 _SCHEMA_FILES = ("schema.json", "schema.pbtxt")
 
@@ -169,7 +170,7 @@ class _Repairing:
         told = {
             "repaired": repaired.to_json(),
             "beam_tfrecord": __version__,
-            "stored_bytes": {path: piece.stored_bytes for path, piece in stored.items()},
+            STORED_BYTES: {path: piece.stored_bytes for path, piece in stored.items()},
             STORED_HASHES: hashes | hashes_of_rejects,
         }
         self._put(JOB_NAME, dump_job(told).encode())

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.jobs.job_file import JOB_NAME, STORED_HASHES, load_job
 from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, directory_of
 from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash
-from beam_tfrecord.storage import exists, list_names, open_read, read_bytes
+from beam_tfrecord.storage import exists, list_names, read_bytes
 from beam_tfrecord.upkeep.verify_faults import Fault
 
 _SHARD_LIKE = re.compile(r"[^._].*-\d+-of-\d+\.tfrecord(\.gz)?")
@@ -134,16 +134,6 @@ def load_rejects(path: str) -> pa.Table:
     if not table.schema.equals(REJECTS_SCHEMA):
         raise DataError("it has other columns than a file of rejects")
     return table
-
-
-def file_hash(path: str) -> str:
-    """Return the XXH64 of a file's bytes as 16 hex digits."""
-    digest = native.XXH64(0)
-    buffer = bytearray(_READ_BYTES)
-    with open_read(path) as file:
-        while count := file.readinto(buffer):  # type: ignore[attr-defined]
-            digest.update(memoryview(buffer)[:count])
-    return f"{digest.intdigest():016x}"
 
 
 def _shard_names(known: set[str]) -> re.Pattern[str]:

@@ -1,0 +1,22 @@
+"""Hashes of files."""
+
+from __future__ import annotations
+
+from beam_tfrecord import native
+from beam_tfrecord.storage import open_read
+
+_READ_BYTES = 8 * 2**20
+
+
+def file_hash(path: str) -> str:
+    """Return the XXH64 of a file's bytes as 16 hex digits.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    digest = native.XXH64(0)
+    buffer = bytearray(_READ_BYTES)
+    with open_read(path) as file:
+        while count := file.readinto(buffer):  # type: ignore[attr-defined]
+            digest.update(memoryview(buffer)[:count])
+    return f"{digest.intdigest():016x}"

@@ -1,0 +1,199 @@
+"""Workers that were thought dead, and jobs that died: what others have published stays whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import LeaseLost, StorageError, TargetExists
+from beam_tfrecord.jobs import finishing, publishing
+from beam_tfrecord.jobs.leavings import Note
+from beam_tfrecord.storage import lease
+from tests.last_steps import Killed, Step, files, killed_before, step_of
+
+ROWS = 300
+
+
+@pytest.fixture
+def trips(tmp_path: Path) -> str:
+    """Return a CSV file."""
+    path = tmp_path / "trips.csv"
+    path.write_text("\n".join(["id,fare", *(f"{i},{i * 7919 % 1000}" for i in range(ROWS))]))
+    return str(path)
+
+
+@pytest.fixture
+def step(trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Step:
+    """Return the last step of a job with four shards, before it begins."""
+    made = step_of(lambda output: bt.write(trips, output, shards=4), tmp_path / "out", monkeypatch)
+    made.begin()
+    return made
+
+
+def once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, act: Callable[[], Any]) -> None:
+    """Do something before the first call of a function, and then call it."""
+    function = getattr(owner, name)
+
+    def called(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(owner, name, function)
+        act()
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, called)
+
+
+def test_a_worker_that_stood_still_leaves_what_the_next_try_has_published(
+    step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published: dict[str, bytes] = {}
+
+    def next_try() -> None:
+        step.try_once(clears=False)
+        published.update(files(step.output))
+
+    once(monkeypatch, Note, "save", next_try)
+    step.try_once(clears=False)
+    assert published
+    assert {name: files(step.output)[name] for name in published} == published
+    assert bt.verify(step.output).faults == ()
+
+
+def test_files_of_a_job_that_took_the_output_over_are_not_removed(
+    trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    bt.write(trips, output, shards=9, seed=1)
+    step = step_of(
+        lambda output: bt.write(trips, output, shards=4, overwrite=True), output, monkeypatch
+    )
+    step.begin()
+    with lease(str(output)) as held:
+        task = (dataclasses.replace(step.task[0], lease=held), *step.task[1:])
+
+        def take_over() -> None:
+            (output / ".lock").unlink()
+            # Its shards are named like those that the step is about to remove.
+            bt.write(trips, output, shards=9, seed=3, overwrite=True)
+
+        once(monkeypatch, publishing, "remove_unnamed", take_over)
+        with pytest.raises(LeaseLost):
+            list(finishing._published(task))
+    assert bt.verify(output).faults == ()
+    assert len(bt.Manifest.load(output).shards) == 9
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_step_whose_files_were_cleared_away_changes_nothing(
+    noted: bool, trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(seed: int) -> Callable[[Path], object]:
+        # One shard of the same rows has the same size, whatever the seed.
+        return lambda output: bt.write(trips, output, shards=1, seed=seed, overwrite=True)
+
+    output = tmp_path / "out"
+    step = step_of(made(1), output, monkeypatch)
+    step.begin()
+    if noted:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(publishing, "_take_away_old_manifest", _die)
+            with pytest.raises(Killed):
+                step.try_once()
+    kept = tmp_path / "kept"
+    (directory,) = output.glob(".tmp-*")
+    shutil.copytree(directory, kept)
+    shutil.rmtree(directory)
+    made(2)(output)
+    there = files(output)
+    # The other job was killed while it cleared up.
+    shutil.copytree(kept, directory, ignore=shutil.ignore_patterns("shard-*"))
+    with pytest.raises(StorageError, match="is gone: another job has cleared away"):
+        step.try_once()
+    assert {name: files(output)[name] for name in there} == there
+    assert bt.verify(output).faults == ()
+
+
+def _die(*_: object) -> None:
+    raise Killed
+
+
+def test_a_late_try_of_a_job_that_has_published_leaves_the_work_of_the_next(step: Step) -> None:
+    step.try_once()
+    work = step.output / ".tmp-cccccccccccc" / "run-0"
+    work.parent.mkdir()
+    work.write_text("of a job that holds the lease")
+    assert len(step.try_once(clears=False)) == 4
+    assert work.exists()
+
+
+def test_equal_shards_of_another_job_are_not_this_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = tmp_path / "good.csv"
+    lines = ["id,fare", *(f"{i},{i}" for i in range(ROWS))]
+    good.write_text("\n".join(lines))
+    step = step_of(lambda output: write_rows(good, output), tmp_path / "out", monkeypatch)
+    step.begin()
+    kept = tmp_path / "kept"
+    shutil.copytree(step.output, kept)
+    write_rows(good, step.output)
+    there = files(step.output)
+    shutil.copytree(kept, step.output, dirs_exist_ok=True)
+    with pytest.raises(TargetExists):
+        step.try_once(clears=False)
+    assert {name: files(step.output)[name] for name in there} == there
+
+
+def write_rows(source: Path, output: Path, **options: Any) -> None:
+    with beam.Pipeline() as pipeline:
+        _ = (
+            pipeline
+            | bt.ReadFromCsv(str(source))
+            | bt.WriteToTFRecord(f"{output}/", **{"shards": 2, **options})
+        )
+
+
+def test_a_sink_clears_what_a_dead_one_has_left(
+    trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    write_rows(Path(trips), output, shards=5)
+    step = step_of(
+        lambda output: write_rows(Path(trips), output, shards=3, overwrite=True),
+        output,
+        monkeypatch,
+    )
+    step.begin()
+    with killed_before(output / "data-00001-of-00003.tfrecord"):
+        step.try_once()
+    assert len(list(output.glob("*.tfrecord"))) == 6
+    write_rows(Path(trips), output, shards=3, overwrite=True)
+    assert len(list(output.glob("*.tfrecord"))) == 3
+    assert bt.verify(output).faults == ()
+
+
+def test_shards_of_every_try_are_cleared_away(
+    step: Step, trips: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with killed_before(step.output / "manifest.json"):
+        step.try_once()
+    # A runner that begins a job anew makes its shards again, with other temporary names.
+    job, publisher, tally, pieces = step.task
+    again = []
+    for piece in pieces:
+        copy = dataclasses.replace(piece, path=f"{piece.path}-again")
+        shutil.copy(step.before / os.path.relpath(piece.path, step.output), copy.path)
+        again.append(copy)
+    second = dataclasses.replace(step, task=(job, publisher, tally, again))
+    with killed_before(step.output / "data-00001-of-00004.tfrecord"):
+        second.try_once()
+    bt.write(trips, step.output, shards=3, seed=7)
+    assert len(list(step.output.glob("*.tfrecord"))) == 3
+    assert bt.verify(step.output).faults == ()
