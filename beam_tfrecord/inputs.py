@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.options.table import flag_of
+from beam_tfrecord.storage import is_hidden
 
 if TYPE_CHECKING:
     from beam_tfrecord.sources.base import Source
@@ -181,8 +182,12 @@ def _kind_of_files(where: str, files: Iterable[str]) -> str:
 
 def _visible_files(directory: str) -> Iterator[str]:
     for parent, children, names in os.walk(directory, followlinks=True):
-        children[:] = sorted(child for child in children if not child.startswith((".", "_")))
-        yield from (os.path.join(parent, n) for n in sorted(names) if not n.startswith((".", "_")))
+        children[:] = sorted(filter(_is_visible, children))
+        yield from (os.path.join(parent, name) for name in sorted(names) if _is_visible(name))
+
+
+def _is_visible(name: str) -> bool:
+    return not (name.startswith("_") or is_hidden(name))
 
 
 def _suffix(path: str) -> str:

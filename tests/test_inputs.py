@@ -82,6 +82,11 @@ def test_directory_of_pictures(tmp_path):
     assert detect_kind(touch(tmp_path, "cat/1.jpg", "dog/2.png")) == "images"
 
 
+def test_what_systems_leave_is_not_looked_at(tmp_path):
+    names = ("cat/1.jpg", "cat/Thumbs.db", "cat/@eaDir/1.jpg.npy", "__MACOSX/a.csv", ".x/a.csv")
+    assert detect_kind(touch(tmp_path, *names)) == "images"
+
+
 def test_glob_of_directories_and_of_files_without_suffix(tmp_path):
     touch(tmp_path, "day=1/a.parquet", "day=2/b.parquet")
     assert detect_kind(str(tmp_path / "day=*")) == "parquet"

@@ -138,6 +138,12 @@ def test_a_size_of_no_picture_is_refused(
         bt.load(same_size).tf(image_size=(4, 4), **options)
 
 
+@pytest.mark.parametrize("size", [5, (5,), (0, 5), (4, 4, 3), ("a", 4), (4.5, 4)])
+def test_what_is_no_size_is_refused(same_size: Path, size: Any) -> None:
+    with pytest.raises(UsageError, match=r"is no size: pass \(height, width\) in pixels"):
+        bt.load(same_size).tf(image_size=size)
+
+
 def test_shuffled_pictures_are_the_same(same_size: Path) -> None:
     plain = bt.load(same_size).tf(batch_size=2, label="label")
     mixed = bt.load(same_size).tf(batch_size=2, label="label", shuffle=True, seed=3)

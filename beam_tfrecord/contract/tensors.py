@@ -143,7 +143,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
     """
     try:
         return np.dtype(name)
-    except TypeError:
+    except (TypeError, ValueError):
         pass
     try:
         import ml_dtypes

@@ -22,6 +22,8 @@ FORMATS = ("jpeg", "png", "webp")
 _PILLOW_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF")
 _ORIENTATION_TAG = 274
 _CHANNELS = {"LA": 2, "RGB": 3, "RGBA": 4, "P": 3, "CMYK": 4, "YCbCr": 3, "LAB": 3, "PA": 4}
+# What their values mean is known to whoever made them: there is no black and white to scale by.
+_WIDE_MODES = {"I": "integers of 32 bits", "F": "floating-point numbers"}
 _SIZE = re.compile(r"(\d+)(?:x(\d+))?")
 # A JPEG is decoded at the smallest scale that leaves this much for the smooth last step.
 _DRAFT_GAP = 2
@@ -138,7 +140,7 @@ def transformed(
     """Return a picture as `how` wants it, and its new header; of several frames, the first.
 
     Raises:
-        Fault: It cannot be decoded.
+        Fault: It cannot be decoded, or its pixels do not fit into the new format.
     """
     from PIL import ImageOps
     from PIL.Image import Resampling
@@ -149,6 +151,7 @@ def transformed(
     swaps = turns and header.orientation > 4  # these four exchange width and height
     upright = (header.height, header.width) if swaps else (header.width, header.height)
     size = how.target(*upright)
+    _check_size(size, max_pixels)
     drafted = size[::-1] if swaps else size
     image.draft(None, (drafted[0] * _DRAFT_GAP, drafted[1] * _DRAFT_GAP))
     _load(image)
@@ -157,7 +160,7 @@ def transformed(
     orientation = header.orientation
     if turns:
         image, orientation = ImageOps.exif_transpose(image), UPRIGHT
-    image = _converted(image, format)
+    image = _converted(image, format, of=header.format)
     if image.size != size:
         image = image.resize(size, Resampling.BICUBIC, reducing_gap=_DRAFT_GAP)
     options: dict[str, Any] = {"quality": how.quality} if format != "png" else {}
@@ -170,6 +173,15 @@ def transformed(
     stored = out.getvalue()
     # An encoder may leave out transparency that is nowhere, or add colours to grey.
     return stored, describe(stored, whole=False, max_pixels=max_pixels)
+
+
+def _check_size(size: tuple[int, int], max_pixels: int) -> None:
+    if size[0] * size[1] > max_pixels:
+        raise Fault(
+            "too-large",
+            f"would be {size[0]}x{size[1]}, more than {max_pixels:,} pixels: choose a smaller "
+            "--resize, or pass --max-pixels to allow it",
+        )
 
 
 def _opened(data: memoryview, max_pixels: int) -> Image:
@@ -219,15 +231,25 @@ def _header_of(image: Image) -> Header:
     return Header(format, *image.size, channels, orientation if known else UPRIGHT)
 
 
-def _converted(image: Image, format: str) -> Image:
-    """Return the pixels in a mode that resizes smoothly and that `format` holds."""
+def _converted(image: Image, format: str, *, of: str) -> Image:
+    """Return the pixels in a mode that resizes smoothly and that `format` holds.
+
+    Raises:
+        Fault: There is none.
+    """
     from PIL import Image as Images
 
-    if image.mode.startswith(("I", "F")):
+    # Older versions of Pillow widen the 16 bits of a PNG.
+    if image.mode.startswith("I;16") or (image.mode == "I" and of == "png"):
         if format == "png" and image.mode == "I;16":
             return image
-        scale = 1 / 256 if image.mode.startswith("I") else 1
-        return image.convert("F").point(lambda value: value * scale).convert("L")
+        return image.convert("F").point(lambda value: value / 256).convert("L")
+    if image.mode in _WIDE_MODES:
+        raise Fault(
+            "unsupported",
+            f"has pixels that are {_WIDE_MODES[image.mode]}, for which {format} has no room: "
+            "store it as it is, or convert it beforehand",
+        )
     if image.mode in ("1", "L") and "transparency" not in image.info:
         return image.convert("L" if format != "webp" else "RGB")
     if not image.has_transparency_data:

@@ -30,7 +30,8 @@ class Fault(Exception):
     """A picture that is none, or not a whole one.
 
     Attributes:
-        code: ``empty``, ``not-an-image``, ``truncated``, ``too-large`` or ``damaged``.
+        code: ``empty``, ``not-an-image``, ``truncated``, ``too-large``, ``damaged``, or
+            ``unsupported`` where the format asked for cannot hold it.
         reason: What is wrong, to stand behind the name of the picture.
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -77,8 +78,7 @@ def pictures_of(
         return None
     are_alone = columns is None
     if image_size is not None:
-        height, width = image_size
-        return Pictures((height, width), True, are_alone)
+        return Pictures(_checked(image_size), True, are_alone)
     ranges = [described[name].observed for name in ("height", "width")]
     lows = [seen.min if seen else None for seen in ranges]
     highs = [seen.max if seen else None for seen in ranges]
@@ -88,3 +88,13 @@ def pictures_of(
             "pass image_size=(height, width), or decode=False for their bytes"
         )
     return Pictures((int(lows[0] or 0), int(lows[1] or 0)), False, are_alone)
+
+
+def _checked(image_size: Any) -> tuple[int, int]:
+    try:
+        height, width = (operator.index(side) for side in image_size)
+    except (TypeError, ValueError):
+        height = width = 0
+    if height < 1 or width < 1:
+        raise UsageError(f"image_size {image_size!r} is no size: pass (height, width) in pixels")
+    return height, width

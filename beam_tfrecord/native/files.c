@@ -21,10 +21,17 @@ static int64_t nanoseconds(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+static int opened(const char *path) {
+    int file;
+    do file = open(path, HOW);
+    while (file < 0 && errno == EINTR);
+    return file;
+}
+
 void files_want(const char *path) {
 #ifdef POSIX_FADV_WILLNEED
     /* Closed at once: many threads do this, and files that may be open are few. */
-    int file = open(path, HOW);
+    int file = opened(path);
     if (file < 0) return;
     posix_fadvise(file, 0, 0, POSIX_FADV_WILLNEED);
     close(file);
@@ -33,15 +40,19 @@ void files_want(const char *path) {
 #endif
 }
 
-/* One byte more than expected is asked for: less than that is the end of a regular file. */
+/* One byte more than expected is asked for, which shows that a file has grown. Fewer bytes may be
+ * its end, or all that comes before a fault: what is there of a file in front of a bad sector is
+ * given first, and the fault when asked again. */
 int32_t files_read_one(const char *path, int64_t size, uint8_t *out, bool *was_slow) {
-    int file = open(path, HOW);
+    int file = opened(path);
     if (file < 0) return errno;
+    int64_t have = 0, begun = nanoseconds();
     ssize_t got;
-    int64_t begun = nanoseconds();
-    do got = read(file, out, (size_t)size + 1);
-    while (got < 0 && errno == EINTR);
-    int32_t status = got == size ? FILES_READ : got < 0 ? errno : FILES_OTHER_SIZE;
+    do {
+        got = read(file, out + have, (size_t)(size + 1 - have));
+        if (got > 0) have += got;
+    } while ((got > 0 && have < size) || (got < 0 && errno == EINTR));
+    int32_t status = got < 0 ? errno : have == size ? FILES_READ : FILES_OTHER_SIZE;
     *was_slow = nanoseconds() - begun > SLOW_NANOSECONDS + size;
     close(file);
     return status;

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.contract.schema import Schema
-from beam_tfrecord.errors import DataError
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.jobs.faults import recorded
 from beam_tfrecord.layout import Layout
@@ -73,6 +73,9 @@ class ReadFromNumpy(_ReadFrom):
         temp_dir: Where that file is written; every worker must see it. None: on this machine.
         batch_rows: Rows of a batch; has no influence on the dataset.
         **options: Those of `beam_tfrecord.sources.numpy.arrays.Numpy`.
+
+    Raises:
+        UsageError: An option makes no sense; arrays in memory take no `types`, they have dtypes.
     """
 
     source_class = Numpy
@@ -86,6 +89,8 @@ class ReadFromNumpy(_ReadFrom):
         **options: Any,
     ) -> None:
         is_in_memory = isinstance(paths, Mapping | np.ndarray)
+        if is_in_memory and options.get("types"):
+            raise UsageError("arrays in memory have dtypes of their own: leave out types")
         super().__init__("" if is_in_memory else paths, batch_rows=batch_rows, **options)
         self._arrays = named_arrays(paths) if is_in_memory else None
         self._temp_dir = temp_dir

@@ -51,7 +51,8 @@ def kernel_message(code: int, name: str = "", value: str = "") -> str:
     """Say why the kernel rejected a row, by `native.REJECT_CODES`."""
     if code == native.INTEGER_OVERFLOW:
         return (
-            f"value {value} of column {name!r} does not fit int64: store it as text in the schema"
+            f"value {value} of column {name!r} does not fit int64: store it as text in the schema, "
+            "or, of an array, as bytes"
         )
     if code == native.FLOAT_OVERFLOW:
         return (
@@ -86,7 +87,8 @@ def value_text(value: pa.Scalar) -> str:
         return str(value)[:MAX_VALUE_CHARS]
     if isinstance(python, bytes):
         return _decoded(python)
-    return str(python)[:MAX_VALUE_CHARS]
+    # An array is shown on several lines.
+    return " ".join(str(python).split())[:MAX_VALUE_CHARS]
 
 
 def _decoded(raw: bytes) -> str:

@@ -25,12 +25,30 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.errors import DataError
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.storage import absolute_path
 
 UNIT_BYTES = 64 * 2**20
 # Whoever plans a job holds all of its units: they grow once there would be more than so many.
 MOST_UNITS = 2**18
+
+
+def wanted_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the names of the columns to read; None: all.
+
+    Raises:
+        UsageError: They are a lone text or none, or one is there twice.
+    """
+    if columns is None:
+        return None
+    if isinstance(columns, str):
+        raise UsageError(f"columns {columns!r} is one text: pass a list of them")
+    names = tuple(columns)
+    if not names:
+        raise UsageError("columns is empty: name some, or leave it out to read all")
+    if doubled := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"column {doubled[0]!r} is asked for twice: correct --columns")
+    return names
 
 
 @dataclasses.dataclass(frozen=True)

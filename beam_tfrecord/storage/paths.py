@@ -7,6 +7,12 @@ import os
 from beam_tfrecord.errors import UsageError
 
 _OUTPUT_SCHEMES = ("gs", "s3")
+_SYSTEM_NAMES = frozenset(("thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "@eadir"))
+
+
+def is_hidden(name: str) -> bool:
+    """Tell whether a file or directory is one that people do not see, or did not put there."""
+    return name.startswith(".") or name.lower() in _SYSTEM_NAMES
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:

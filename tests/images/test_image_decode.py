@@ -175,6 +175,26 @@ def test_resizing_keeps_what_is_seen() -> None:
     assert np.abs(np.asarray(Image.open(io.BytesIO(small)), np.int16) - expected).max() < 8
 
 
+@pytest.mark.parametrize("kind", ["f4", "i4"])
+@pytest.mark.parametrize("wanted", [(None, "png"), (8, None), ("4x4", "jpeg")])
+def test_pixels_that_no_format_holds_are_not_made_to_fit(
+    kind: str, wanted: tuple[str | int | None, str | None]
+) -> None:
+    data = encoded(Image.fromarray(np.arange(192, dtype=kind).reshape(12, 16) * 1000), "TIFF")
+    how = make_transform(*wanted, 90, orient=False)
+    with pytest.raises(Fault, match=r"pixels that are .*store it as it is"):
+        transformed(memoryview(data), describe(data), how, max_pixels=PIXELS)
+
+
+@pytest.mark.parametrize("resize", ["20000x20000", "99999999999", 10**6])
+def test_a_size_beyond_the_limit_is_refused_before_it_is_made(resize: str | int) -> None:
+    data = encoded(picture(), "PNG")
+    how = make_transform(resize, None, 90, orient=False)
+    with pytest.raises(Fault, match=r"would be .* choose a smaller --resize") as raised:
+        transformed(memoryview(data), describe(data), how, max_pixels=PIXELS)
+    assert raised.value.code == "too-large"
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("resize", [None, "30x20", 8])
 def test_pictures_are_turned_upright(orientation: int, resize: str | int | None) -> None:

@@ -6,6 +6,8 @@ import ctypes
 import errno
 import hashlib
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +41,24 @@ def test_a_file_that_was_cut_meanwhile_has_another_size(tmp_path: Path) -> None:
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert read([tmp_path / "pipe"], [3], 4)[0] == [files.OTHER_SIZE]
+
+
+def test_a_file_that_is_given_in_parts_is_read_to_its_end() -> None:
+    # The system tells of another process by the page.
+    code = "import ssl; print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        maps = Path(f"/proc/{process.pid}/maps")
+        whole = maps.read_bytes()
+        status, out = read([maps], [len(whole)], len(whole) + 1)
+        process.communicate(b"\n")
+    with_one_read = 4096
+    assert len(whole) > with_one_read
+    assert status == [0]
+    assert out[:-1] == whole
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,10 @@ def rows_of(source: Images, **options: Any) -> list[dict[str, Any]]:
     return [row for batch in batches_of(source, **options) for row in batch.rows()]
 
 
+def rejects_of(source: Images) -> list[str]:
+    return [reject.message for batch in batches_of(source) for reject in batch.rejects]
+
+
 def test_rows_have_the_pictures_and_the_further_columns(table: Path) -> None:
     source = Images(write_table(table, ROWS))
     rows = rows_of(source)
@@ -159,3 +163,69 @@ def test_columns_that_cannot_be(table: Path) -> None:
     rows = [{**row, "label": 0.5} for row in ROWS]
     with pytest.raises(SchemaConflict, match="column 'label' is double, which is no class"):
         Images(write_table(table, rows)).schema()
+
+
+def test_a_row_with_an_empty_path_has_none(tmp_path: Path) -> None:
+    table = write_table(tmp_path / "t.parquet", [{"path": "", "label": "cat"}])
+    assert rejects_of(Images(table)) == ["a row has no path"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"path_column": "no"}, "correct --path-column to one of age, label, path"),
+        ({"label_column": "no"}, "correct --label-column to one of age, label, path"),
+        (
+            {"label_column": "no", "columns": ["image", "label"]},
+            "correct --label-column to one of age, label, path",
+        ),
+    ],
+)
+def test_columns_that_are_not_there_are_told_by_their_option(
+    table: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=f"column 'no' is not in the input: {message}"):
+        Images(write_table(table, ROWS), **options).schema()
+
+
+def test_labels_need_a_column_of_classes(table: Path) -> None:
+    path = write_table(table, [{"path": row["path"]} for row in ROWS])
+    with pytest.raises(UsageError, match="'label' is not in the input: correct --label-column to"):
+        Images(path, labels=["cat", "dog"]).schema()
+
+
+def test_a_column_that_is_not_wanted_may_be_missing(table: Path) -> None:
+    path = write_table(table, ROWS)
+    assert rows_of(Images(path, label_column="no", columns=["age"]))[0] == {"age": 3}
+
+
+def test_a_file_may_lack_the_columns_of_another(table: Path) -> None:
+    first = write_table(table, ROWS)
+    second = write_table(table.with_stem("u"), [{"age": 1}])
+    source = Images([first, second], union=True, columns=["path", "label_name", "label"])
+    assert [row["label_name"] for row in rows_of(source)] == ["dog", "cat", "dog"]
+    (message,) = rejects_of(source)
+    assert message == "a row has no path"
+
+
+def test_a_table_without_a_header_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").touch()
+    with pytest.raises(UsageError, match="the tables are empty: give them a header"):
+        Images(tmp_path / "t.csv").schema()
+
+
+def test_a_table_without_rows_is_none_the_worse(table: Path) -> None:
+    if table.suffix == ".parquet":
+        empty = pa.schema([("path", pa.string()), ("label", pa.int64())]).empty_table()
+        pq.write_table(empty, table)
+    else:
+        table.write_text("path\n")
+    assert rows_of(Images(table)) == []
+    assert "path" in Images(table).schema().names
+
+
+def test_one_column_cannot_be_path_and_label(table: Path) -> None:
+    source = Images(write_table(table, ROWS), label_column="path")
+    message = "column 'path' cannot hold both paths and classes: correct --path-column or"
+    with pytest.raises(UsageError, match=message):
+        source.schema()

@@ -210,6 +210,22 @@ def test_a_column_that_is_not_there_is_refused(case: Case, tmp_path: Path) -> No
         case.open(tmp_path, columns=["id", "gone"]).schema()
 
 
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ([], "columns is empty: name some, or leave it out"),
+        ("id", "columns 'id' is one text: pass a list"),
+        (["id", "name", "id"], "column 'id' is asked for twice"),
+    ],
+)
+def test_columns_that_make_no_sense_are_refused(
+    case: Case, columns: Any, message: str, tmp_path: Path
+) -> None:
+    _write(case, tmp_path, x=some_rows(3))
+    with pytest.raises(UsageError, match=message):
+        case.open(tmp_path, columns=columns)
+
+
 def test_directories_become_columns(case: Case, tmp_path: Path) -> None:
     first = _write(case, tmp_path / "t/day=1/city=a%20b", x=some_rows(50))
     second = _write(case, tmp_path / "t/day=2/city=__HIVE_DEFAULT_PARTITION__", x=some_rows(5))

@@ -28,7 +28,15 @@ import pyarrow as pa
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.contract.arrow_types import type_from_json
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Scan, Source, Unit
+from beam_tfrecord.sources.base import (
+    UNIT_BYTES,
+    Chunk,
+    InputFile,
+    Scan,
+    Source,
+    Unit,
+    wanted_columns,
+)
 from beam_tfrecord.sources.csv.cut import ChunkScan, cut, join_scans, scan_chunk
 from beam_tfrecord.sources.csv.dialect import NULL_WORDS, Dialect, codec_name, is_cuttable
 from beam_tfrecord.sources.csv.header import Header, read_header
@@ -90,15 +98,15 @@ class Csv(Source):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "paths", as_paths(self.paths))
-        for option in ("names", "columns", "null_words"):
+        object.__setattr__(self, "columns", wanted_columns(self.columns))
+        for option in ("names", "null_words"):
             given = getattr(self, option)
             if isinstance(given, str):
                 raise UsageError(f"{option} {given!r} is one text: pass a list of them")
             object.__setattr__(self, option, None if given is None else tuple(given))
-        for option in ("names", "columns"):
-            given = getattr(self, option) or ()
-            if doubled := [name for name in given if given.count(name) > 1 or not name]:
-                raise UsageError(f"{option} has {doubled[0]!r} empty or twice: pass distinct names")
+        names = self.names or ()
+        if doubled := [name for name in names if names.count(name) > 1 or not name]:
+            raise UsageError(f"names has {doubled[0]!r} empty or twice: pass distinct names")
         typed = {
             name: arrow if isinstance(arrow, pa.DataType) else type_from_json(arrow)
             for name, arrow in self.types.items()

@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.batch import Batch, FileColumn, Origin, Reject
+from beam_tfrecord.contract.labels import LABELS_FILE
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.images import Fault
 from beam_tfrecord.sources.base import Scan, Unit
 from beam_tfrecord.sources.files import as_paths
-from beam_tfrecord.sources.images.labels import class_numbers, given_classes
+from beam_tfrecord.sources.images.labels import class_numbers, given_classes, is_line
 from beam_tfrecord.sources.images.pack import Pack, pack_files
 from beam_tfrecord.sources.images.read import Reading, cut_by_bytes, in_order, read_pictures, taken
 from beam_tfrecord.sources.images.tree import Tree, find_tree, is_utf8, list_tree
@@ -58,15 +59,16 @@ def files(source: Images) -> Iterator[Pack]:
     """Yield packs in order of the paths in them.
 
     Raises:
+        DataError: A folder has a name that cannot be that of a class.
         UsageError: There is no picture.
     """
     tree = tree_of(source)
     classes = given_classes(source.labels)
     if classes is not None and not tree.has_labels:
         raise UsageError("labels are given, but no folder names a class: leave out --labels")
-    packs = pack_files(
-        list_tree(tree), root=tree.root, classes=tree.classes() if classes is None else classes
-    )
+    if classes is None:
+        classes = _classes_of(tree)
+    packs = pack_files(list_tree(tree), root=tree.root, classes=classes)
     has_any = False
     for pack in packs:
         has_any = True
@@ -74,6 +76,15 @@ def files(source: Images) -> Iterator[Pack]:
     if not has_any:
         named = " ".join(repr(path) for path in as_paths(source.paths))
         raise UsageError(f"no picture in {named}: check the path, or pass --from")
+
+
+def _classes_of(tree: Tree) -> tuple[str, ...]:
+    classes = tree.classes()
+    if broken := [name for name in classes if not is_line(name)]:
+        raise DataError(
+            f"class {broken[0]!r} cannot be one line of {LABELS_FILE}: rename the folder"
+        )
+    return classes
 
 
 def units(scans: Sequence[Scan]) -> list[Unit]:

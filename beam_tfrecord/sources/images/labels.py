@@ -1,17 +1,26 @@
-"""The classes of pictures: their names, in order, and what class a row of a table is of."""
+"""The classes of pictures: their names, in order, and what tells them of each."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from beam_tfrecord.contract.labels import labels_of
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.contract import arrow_types
+from beam_tfrecord.contract.labels import LABELS_FILE, labels_of
+from beam_tfrecord.errors import SchemaConflict, UsageError
 from beam_tfrecord.images import Fault
 from beam_tfrecord.sources.images.read import taken
+
+_KIND_KEY = b"beam_tfrecord.label_kind"
+_KINDS = {str(kind).encode(): kind for kind in (pa.string(), pa.bool_(), pa.int64())}
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_TRUTH = {"false": 0, "true": 1}
 
 
 def given_classes(
@@ -20,7 +29,7 @@ def given_classes(
     """Return the names of the classes where the user gives them.
 
     Raises:
-        UsageError: The file cannot be read, or a name is there twice.
+        UsageError: The file cannot be read, names no class or one twice, or a name is no line.
     """
     if labels is None:
         return None
@@ -28,14 +37,25 @@ def given_classes(
     if isinstance(labels, str | os.PathLike):
         where = repr(os.fspath(labels))
         try:
-            with open(labels, encoding="utf-8") as file:
+            with open(labels, encoding="utf-8-sig") as file:
                 labels = [line.rstrip("\r\n") for line in file]
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"cannot read labels {where}: {error}") from error
     names = tuple(name for name in labels if name)
+    if not any(map(str.strip, names)):
+        raise UsageError(f"no class is named in {where}: write one a line, or leave out --labels")
+    if broken := [name for name in names if not is_line(name)]:
+        raise UsageError(
+            f"{broken[0]!r} in {where} cannot be one line of {LABELS_FILE}: correct it"
+        )
     if len(set(names)) < len(names):
         raise UsageError(f"{max(names, key=names.count)!r} is twice in {where}: take one away")
     return names
+
+
+def is_line(name: str) -> bool:
+    """Tell whether a name comes back as it is from a line of a file of labels."""
+    return bool(name) and "\n" not in name and "\r" not in name and name[0] != "\ufeff"
 
 
 def class_numbers(schema: pa.Schema) -> dict[str | None, int] | None:
@@ -46,11 +66,64 @@ def class_numbers(schema: pa.Schema) -> dict[str | None, int] | None:
     return {name: number for number, name in enumerate(classes)}
 
 
+def classes_in(columns: Iterable[pa.Array]) -> frozenset[str]:
+    """Return the names of classes in columns of text that a file of labels can hold."""
+    names: set[str] = set()
+    for column in columns:
+        names.update(pc.unique(column).drop_null().to_pylist())
+    return frozenset(filter(is_line, names))
+
+
 def is_text(kind: pa.DataType) -> bool:
-    """Tell whether a type is text, dictionary-encoded or not."""
+    """Tell whether a type is text in any layout, dictionary-encoded or not."""
     if pa.types.is_dictionary(kind):
         return is_text(kind.value_type)
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    return arrow_types.is_text(kind)
+
+
+def read_as(column: pa.Field) -> pa.DataType:
+    """Return the type to read a column of classes as.
+
+    Raises:
+        SchemaConflict: It holds neither names nor whole numbers.
+    """
+    if is_text(column.type):
+        return pa.string()
+    if pa.types.is_boolean(column.type):
+        return pa.bool_()
+    if pa.types.is_integer(column.type):
+        return pa.int64()
+    raise SchemaConflict(
+        f"column {column.name!r} is {column.type}, which is no class: name one of text or of "
+        "whole numbers with --label-column"
+    )
+
+
+def label_field(kind: pa.DataType) -> pa.Field:
+    """Return the column of labels, which tells all readers what the table's is to be read as."""
+    return pa.field("label", pa.int64(), metadata={_KIND_KEY: str(kind)})
+
+
+def kind_of(label: pa.Field) -> pa.DataType | None:
+    """Return what the table's column is to be read as, where the column of labels tells it."""
+    return _KINDS.get((label.metadata or {}).get(_KIND_KEY, b""))
+
+
+def _numbers_by_value(names: Sequence[str], kind: pa.DataType) -> dict[Any, int]:
+    """Return the number of every class by what a table that is read as `kind` holds for it.
+
+    Numbers in a table are names where all names are such, and else the numbers of the classes.
+    """
+    if kind == pa.string():
+        return {name: number for number, name in enumerate(names)}
+    if pa.types.is_boolean(kind) and all(name.lower() in _TRUTH for name in names):
+        return {_TRUTH[name.lower()]: number for number, name in enumerate(names)}
+    if not all(map(_WHOLE_NUMBER.fullmatch, names)):
+        return {number: number for number in range(len(names))}
+    alike = {int(name): number for number, name in enumerate(names)}
+    # Where `1` and `01` are two classes, 1 is the first.
+    exact = {int(name): i for i, name in enumerate(names) if str(int(name)) == name}
+    return alike | exact
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,31 +145,35 @@ class Labels:
         """Return the classes in `column` of a piece of a table, numbered as `schema` says."""
         if column not in data.schema.names:
             return cls([], [], False)
-        values = data.column(column).to_pylist()
+        values, kind = data.column(column), data.schema.field(column).type
+        if pa.types.is_boolean(kind):
+            values = values.cast(pa.int64())
+        values = values.to_pylist()
         known = labels_of(schema.field("label")) if "label" in schema.names else ()
-        if data.schema.field(column).type == pa.string():
-            by_name: dict[str | None, int] = {name: i for i, name in enumerate(known)}
-            return cls(values, [by_name.get(value) if known else 0 for value in values], True)
         if not known:
-            return cls(values, values, True)
-        inside = [value is not None and 0 <= value < len(known) for value in values]
-        pairs = list(zip(values, inside, strict=True))
-        return cls(
-            [known[value] if is_in else str(value) for value, is_in in pairs],
-            [value if is_in else None for value, is_in in pairs],
-            True,
-        )
+            return cls(values, [0] * len(values) if kind == pa.string() else values, True)
+        by_value = _numbers_by_value(known, kind)
+        numbers = [by_value.get(value) for value in values]
+        names = [
+            value if number is None else known[number]
+            for value, number in zip(values, numbers, strict=True)
+        ]
+        return cls([None if name is None else str(name) for name in names], numbers, True)
 
     def fault(self, index: int) -> Fault | None:
         """Return what is wrong with the class of a row."""
         if not self.is_labelled:
             return None
-        if self.names[index] is None:
+        name = self.names[index]
+        if name in (None, ""):
             return Fault("no-label", "has no class")
-        if self.numbers[index] is None:
+        if isinstance(name, str) and not is_line(name):
             return Fault(
-                "unknown-label", f"is of class {self.names[index]!r}, which is not among the labels"
+                "bad-label",
+                f"is of class {name!r}, which cannot be one line of {LABELS_FILE}: rename it",
             )
+        if self.numbers[index] is None:
+            return Fault("unknown-label", f"is of class {name!r}, which is not among the labels")
         return None
 
     def columns(self, kept: list[int]) -> dict[str, pa.Array]:

@@ -29,7 +29,15 @@ from beam_tfrecord.copies import mark_content
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images.decode import check_pillow, make_transform
 from beam_tfrecord.images.describe import MAX_PIXELS
-from beam_tfrecord.sources.base import MOST_UNITS, Chunk, InputFile, Scan, Source, Unit
+from beam_tfrecord.sources.base import (
+    MOST_UNITS,
+    Chunk,
+    InputFile,
+    Scan,
+    Source,
+    Unit,
+    wanted_columns,
+)
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.images import folders, table
 from beam_tfrecord.sources.images.files import read_local
@@ -98,12 +106,9 @@ class Images(Source):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "paths", as_paths(self.paths))
-        for option in ("columns", "labels"):
-            given = getattr(self, option)
-            if option == "columns" and isinstance(given, str):
-                raise UsageError(f"columns {given!r} is one text: pass a list of them")
-            if given is not None and not isinstance(given, str | os.PathLike):
-                object.__setattr__(self, option, tuple(given))
+        object.__setattr__(self, "columns", wanted_columns(self.columns))
+        if self.labels is not None and not isinstance(self.labels, str | os.PathLike):
+            object.__setattr__(self, "labels", tuple(self.labels))
         if self.layout not in (None, *LAYOUTS):
             raise UsageError(f"layout {self.layout!r} is not known: use {', '.join(LAYOUTS)}")
         if self.check not in CHECKS:

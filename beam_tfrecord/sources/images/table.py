@@ -10,25 +10,40 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from beam_tfrecord.batch import Batch, Reject
-from beam_tfrecord.contract.labels import labels_of
-from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.errors import DataError
 from beam_tfrecord.images import Fault
 from beam_tfrecord.sources.base import UNIT_BYTES, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.csv import source as csv
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import as_paths, has_suffix
 from beam_tfrecord.sources.images.folders import Found
-from beam_tfrecord.sources.images.labels import Labels, given_classes, is_text
+from beam_tfrecord.sources.images.labels import (
+    Labels,
+    classes_in,
+    given_classes,
+    is_text,
+    kind_of,
+    label_field,
+    read_as,
+)
 from beam_tfrecord.sources.images.read import (
-    PICTURE_FIELDS,
     Reading,
     cut_by_bytes,
     in_order,
     read_pictures,
     taken,
+)
+from beam_tfrecord.sources.images.table_columns import (
+    MADE_COLUMNS,
+    check_columns,
+    check_named,
+    named_columns,
+    names_in,
+    needs_labels,
+    needs_paths,
+    path_column,
 )
 from beam_tfrecord.sources.parquet import source as parquet
 from beam_tfrecord.sources.parquet.source import Parquet
@@ -39,8 +54,6 @@ if TYPE_CHECKING:
 
 # Little text names many bytes of pictures: this is some thousand paths.
 TABLE_CHUNK_BYTES = 2**17
-
-_OF_PICTURES = frozenset({"image", "label_name", "sha256", *PICTURE_FIELDS})
 
 
 class TableUnit(NamedTuple):
@@ -67,17 +80,13 @@ def table_of(source: Images) -> Source:
     paths = as_paths(source.paths)
     columns = None
     if source.columns is not None:
-        further = [name for name in source.columns if name not in _OF_PICTURES]
-        labels = {"label", "label_name"}.intersection(source.columns)
-        wanted = [path_column(source)] if _needs_paths(source) else []
-        wanted += [source.label_column] if labels else []
-        wanted += [name for name in further if name not in ("label", "path")]
-        columns = tuple(dict.fromkeys(wanted))
+        further = [name for name in source.columns if name not in MADE_COLUMNS]
+        columns = tuple(dict.fromkeys([*named_columns(source).values(), *further]))
     if not _is_csv(paths):
         return Parquet(paths, columns=columns, union=source.union)
     delimiter = "\t" if all(has_suffix(path, (".tsv",)) for path in paths) else ","
     # A path is text, even where all of them look like numbers.
-    types = {path_column(source): pa.string()} if _needs_paths(source) else {}
+    types = {path_column(source): pa.string()} if needs_paths(source) else {}
     return Csv(
         paths,
         delimiter=delimiter,
@@ -86,11 +95,6 @@ def table_of(source: Images) -> Source:
         types=types,
         chunk_bytes=TABLE_CHUNK_BYTES,
     )
-
-
-def path_column(source: Images) -> str:
-    """Return the name of the column that holds the paths."""
-    return source.path_column or "path"
 
 
 def _is_csv(paths: Sequence[str]) -> bool:
@@ -102,13 +106,9 @@ def _is_csv(paths: Sequence[str]) -> bool:
     return detect_kind(paths) == Csv.kind
 
 
-def _needs_paths(source: Images) -> bool:
-    named = {*_OF_PICTURES - {"label_name"}, "path"}
-    return source.columns is None or not named.isdisjoint(source.columns)
-
-
 def files(source: Images) -> Iterator[InputFile]:
     """Yield the tables; the names of the classes, where they are given, are part of them."""
+    check_named(source)
     classes = given_classes(source.labels)
     for file in table_of(source).files():
         digest = "" if classes is None else "\n".join(classes)
@@ -134,22 +134,17 @@ def infer(source: Images, unit: Unit) -> TableFound:
     inner: TableUnit = unit.detail
     piece = inner.scan if table.infers_from_scans else inner.unit
     inference = table.infer(piece)
-    schema = table.merge([inference])
     name = source.label_column
-    if source.labels is not None or name not in schema.names:
+    if source.labels is not None or not needs_labels(source) or name not in names_in(inference):
         return TableFound(inference, frozenset())
-    if table.infers_from_scans and not is_text(schema.field(name).type):
-        return TableFound(inference, frozenset())
+    if isinstance(table, Parquet):
+        own = dataclasses.replace(table, columns=(name,)).merge([inference])
+        if not is_text(own.field(name).type):
+            return TableFound(inference, frozenset())
     # Whole numbers in this piece of a CSV file may be among names in the next.
     only = pa.schema([pa.field(name, pa.string())])
-    names: set[str] = set()
-    for batch in table.read(inner.unit, only):
-        names.update(pc.unique(batch.data.column(0)).drop_null().to_pylist())
-    return TableFound(inference, frozenset(names))
-
-
-def _names_classes(source: Images, schema: pa.Schema) -> bool:
-    return source.label_column in schema.names and source.labels is None
+    columns = (batch.data.column(0) for batch in table.read(inner.unit, only))
+    return TableFound(inference, classes_in(columns))
 
 
 def merge(source: Images, found: Iterable[TableFound]) -> Found:
@@ -157,25 +152,21 @@ def merge(source: Images, found: Iterable[TableFound]) -> Found:
 
     Raises:
         SchemaConflict: The column of classes holds neither names nor whole numbers.
+        UsageError: A column that is named is nowhere.
     """
     pieces = list(found)
-    schema = table_of(source).merge([piece.inference for piece in pieces])
+    inferences = [piece.inference for piece in pieces]
+    check_columns(source, inferences)
+    schema = table_of(source).merge(inferences)
     special = {path_column(source), source.label_column}
     further = tuple(field for field in schema if field.name not in special)
     if source.label_column not in schema.names:
         return Found(further=further)
-    kind = schema.field(source.label_column).type
-    given = given_classes(source.labels)
-    label = pa.field("label", pa.int64())
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return Found(label, given or (), given is not None, further=further)
-    if not is_text(kind):
-        raise SchemaConflict(
-            f"column {source.label_column!r} is {kind}, which is no class: name one of text or of "
-            "whole numbers with --label-column"
-        )
-    classes = given or tuple(sorted(set().union(*(piece.classes for piece in pieces))))
-    return Found(label, classes, True, further=further)
+    kind = read_as(schema.field(source.label_column))
+    classes = given_classes(source.labels)
+    if classes is None and kind == pa.string():
+        classes = tuple(sorted(set().union(*(piece.classes for piece in pieces))))
+    return Found(label_field(kind), classes or (), classes is not None, further=further)
 
 
 class _Task(NamedTuple):
@@ -196,7 +187,7 @@ def read(source: Images, unit: Unit, schema: pa.Schema, *, batch_rows: int) -> I
     # How large a remote file is shows only when it is read: one a batch, many at a time.
     most = 1 if is_remote(base) else min(batch_rows, how.batch_files)
     batches = table.read(inner.unit, inner_schema, batch_rows=most)
-    if not _needs_paths(source):
+    if not needs_paths(source):
         return (_without_pictures(batch, schema) for batch in batches)
     tasks = _tasks(batches, path_column(source), base, most)
     return in_order(
@@ -206,24 +197,24 @@ def read(source: Images, unit: Unit, schema: pa.Schema, *, batch_rows: int) -> I
 
 def _inner_schema(source: Images, table: Source, inner: TableUnit, schema: pa.Schema) -> pa.Schema:
     """Return the schema that the table is read with: what the rows need of it, in their types."""
-    own = table.merge([table.infer(inner.scan if table.infers_from_scans else inner.unit)])
-    further = [field for field in schema if field.name not in _OF_PICTURES - {"label_name"}]
-    fields = [field for field in further if field.name not in ("path", "label", "label_name")]
-    if _needs_paths(source):
+    fields = [field for field in schema if field.name not in MADE_COLUMNS]
+    if needs_paths(source):
         fields.append(pa.field(path_column(source), pa.string()))
     if {"label", "label_name"}.intersection(schema.names):
-        fields.append(pa.field(source.label_column, _label_type(source, own, schema)))
+        fields.append(pa.field(source.label_column, _label_type(source, table, inner, schema)))
     return pa.schema(fields)
 
 
-def _label_type(source: Images, own: pa.Schema, schema: pa.Schema) -> pa.DataType:
-    """Return text where the classes have names, as the merged schema says, else int64."""
-    if "label_name" in schema.names and source.labels is None:
+def _label_type(source: Images, table: Source, inner: TableUnit, schema: pa.Schema) -> pa.DataType:
+    """Return what the merged schema says, for a piece may hold whole numbers among names."""
+    if "label" in schema.names and (told := kind_of(schema.field("label"))):
+        return told
+    if source.labels is None:
+        # Without numbers there are only the names that text has.
         return pa.string()
-    if "label" in schema.names and labels_of(schema.field("label")) and source.labels is None:
-        return pa.string()
-    kind = own.field(source.label_column).type if source.label_column in own.names else pa.int64()
-    return pa.string() if is_text(kind) else pa.int64()
+    own = table.merge([table.infer(inner.scan if table.infers_from_scans else inner.unit)])
+    known = [field for field in own if field.name == source.label_column]
+    return read_as(known[0]) if known and known[0].type != pa.null() else pa.int64()
 
 
 def _without_pictures(batch: Batch, schema: pa.Schema) -> Batch:
@@ -236,7 +227,7 @@ def _without_pictures(batch: Batch, schema: pa.Schema) -> Batch:
 def _tasks(batches: Iterable[Batch], column: str, base: str, most: int) -> Iterator[_Task]:
     for batch in batches:
         named = batch.data.column(column).to_pylist()
-        paths = [None if name is None else os.path.join(base, name) for name in named]
+        paths = [os.path.join(base, name) if name else None for name in named]
         sizes = [_size_of(path) for path in paths]
         for start, stop in cut_by_bytes(sizes, most):
             yield _Task(batch.slice(start, stop), paths[start:stop], sizes[start:stop])

@@ -12,14 +12,13 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images import SUFFIXES
 from beam_tfrecord.sources.images.pack import Found, Skipped
 from beam_tfrecord.sources.images.remote import list_remote, remote_folders, remote_root
-from beam_tfrecord.storage import is_remote
+from beam_tfrecord.storage import is_hidden, is_remote
 
 LAYOUTS = ("auto", "class", "split", "flat")
 SPLIT_NAMES = frozenset(
     ("train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval", "holdout")
 )
 
-_SYSTEM_NAMES = frozenset(("thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "@eadir"))
 _OTHER, _HIDDEN = Skipped(other=1), Skipped(hidden=1)
 
 
@@ -108,7 +107,7 @@ def _resolve(path: str) -> tuple[dict[str, bool], str]:
     matches = {
         os.path.abspath(hit): False
         for hit in glob.iglob(path, recursive=True)
-        if not any(_is_hidden(part) for part in os.path.abspath(hit).split(os.sep)[literal:])
+        if not any(is_hidden(part) for part in os.path.abspath(hit).split(os.sep)[literal:])
     }
     if not matches:
         raise UsageError(f"cannot read {path!r}: no file matches this pattern: check the path")
@@ -129,7 +128,7 @@ def _outermost(starts: Sequence[str]) -> tuple[str, ...]:
 def _folders(tree: Tree, depth: int) -> list[str]:
     """Return the names of all folders that are `depth` folders below the root, sorted."""
     if tree.is_remote:
-        return [name for name in remote_folders(tree.root, depth) if not _is_hidden(name)]
+        return [name for name in remote_folders(tree.root, depth) if not is_hidden(name)]
     names: set[str] = set()
     for start in tree.starts:
         parts = start.split("/") if start else []
@@ -144,7 +143,7 @@ def _folders(tree: Tree, depth: int) -> list[str]:
 def _folders_below(path: str, parts: Sequence[str], depth: int) -> set[str]:
     if len(parts) > depth:
         return {parts[depth]}
-    names = [name for name, is_folder in _scan(path) if is_folder and not _is_hidden(name)]
+    names = [name for name, is_folder in _scan(path) if is_folder and not is_hidden(name)]
     if len(parts) == depth:
         return set(names)
     below = (_folders_below(os.path.join(path, name), [*parts, name], depth) for name in names)
@@ -175,7 +174,7 @@ def list_tree(tree: Tree) -> Iterator[Found | Skipped]:
 
 def _list_remote(root: str) -> Iterator[Found | Skipped]:
     for name, found in list_remote(root):
-        if any(map(_is_hidden, name.split("/"))):
+        if any(map(is_hidden, name.split("/"))):
             yield _HIDDEN
         else:
             yield found if _is_picture(name) else _OTHER
@@ -188,7 +187,7 @@ def _walk(
     base = os.path.join(directory, "")
     for name in _sorted_names(directory):
         path = base + name
-        if _is_hidden(name.rstrip("/")):
+        if is_hidden(name.rstrip("/")):
             yield _HIDDEN
         elif name.endswith("/"):
             here = _identity(os.stat(path))
@@ -237,10 +236,6 @@ def _found(path: str, name: bytes) -> Found | Skipped:
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or name.lower() in _SYSTEM_NAMES
 
 
 def _is_picture(name: str) -> bool:

@@ -12,9 +12,8 @@ from typing import ClassVar, NamedTuple
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin
-from beam_tfrecord.contract.tensors import dtype_of
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
-from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
 from beam_tfrecord.sources.files import as_paths, list_files
 from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
 from beam_tfrecord.sources.numpy.columns import (
@@ -22,11 +21,15 @@ from beam_tfrecord.sources.numpy.columns import (
     arrow_array,
     columns_of,
     field_of,
+    names_of,
     plain_arrays,
     plain_fields,
+    types_of,
 )
 from beam_tfrecord.sources.numpy.files import StoredArray, stored_arrays
+from beam_tfrecord.sources.numpy.memory import as_told
 from beam_tfrecord.sources.numpy.merge import (
+    check_names,
     common_rows,
     holds,
     joined_column,
@@ -47,12 +50,13 @@ _MEANINGS = {"example": ("row", "array"), "store": ("bytes", "values"), "layout"
 
 
 class _Contents(NamedTuple):
-    """What the scan of a file found."""
+    """What the scan of a file found; `names` are of all columns, wanted or not."""
 
     arrays: tuple[StoredArray, ...]
     columns: tuple[Column, ...]
     rows: int
     row_bytes: int
+    names: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,12 +101,8 @@ class Numpy(Source):
                 )
         if self.layout == "plain" and self.store != "bytes":
             raise UsageError("--layout plain keeps bytes: leave out --store values")
-        for dtype in (self.types or {}).values():
-            dtype_of(dtype)
-        if isinstance(self.columns, str):
-            raise UsageError(f"columns {self.columns!r} is one text: pass a list of them")
-        if self.columns is not None:
-            object.__setattr__(self, "columns", tuple(self.columns))
+        types_of(self.types)
+        object.__setattr__(self, "columns", wanted_columns(self.columns))
 
     def files(self) -> Iterator[InputFile]:
         """Yield the input files in order of their names.
@@ -131,12 +131,13 @@ class Numpy(Source):
         """Read the headers of a file.
 
         Raises:
-            DataError: It is damaged, its arrays cannot be stored, or differ in their rows.
+            DataError: It is damaged, or its arrays cannot be stored or have no rows in common.
         """
         file = chunk.file
         arrays = stored_arrays(file)
-        types = {name: dtype_of(dtype) for name, dtype in (self.types or {}).items()}
-        columns = columns_of(arrays, file, types=types, as_row=self._as_row, wanted=self.columns)
+        types, told = types_of(self.types), as_told(file)
+        columns = columns_of(arrays, told, types=types, as_row=self._as_row, wanted=self.columns)
+        names = names_of(arrays)
         used = {column.array for column in columns}
         arrays = [array for array in arrays if array.name in used]
         rows = 1 if self._as_row else common_rows(arrays, file)
@@ -145,7 +146,7 @@ class Numpy(Source):
             math.prod(shape) * array.dtype.itemsize
             for array, shape in zip(arrays, shapes, strict=True)
         )
-        return Scan(chunk, _Contents(tuple(arrays), columns, rows, row_bytes))
+        return Scan(chunk, _Contents(tuple(arrays), columns, rows, row_bytes, names))
 
     @property
     def _as_row(self) -> bool:
@@ -170,7 +171,7 @@ class Numpy(Source):
                 rows=stop - start,
                 input_bytes=file.bytes if is_whole else (stop - start) * row_bytes,
                 encoded_bytes=max(1, (stop - start) * record_bytes),
-                detail=contents,
+                detail=contents._replace(names=()),
             )
             for index, (start, stop) in enumerate(spans)
         ]
@@ -184,25 +185,21 @@ class Numpy(Source):
 
         Raises:
             SchemaConflict: A column has two dtypes, or is not everywhere.
-            UsageError: A column that is asked for is nowhere, or ``layout`` does not apply.
+            UsageError: A column that is named is nowhere, or ``layout`` does not apply.
         """
         scans = sorted(inferences, key=lambda scan: scan.chunk.file.name)
+        files = [scan.chunk.file for scan in scans]
+        inside = dict.fromkeys(name for scan in scans for name in scan.detail.names)
+        check_names(inside, files, columns=self.columns, types=self.types)
         found = [(scan.chunk.file, {c.name: c for c in scan.detail.columns}) for scan in scans]
         names = list(dict.fromkeys(name for _, columns in found for name in columns))
         widen = self.layout != "plain"
         columns = [joined_column(n, found, union=self.union, widen=widen) for n in names]
         note_big_endian(found)
-        files = [file for file, _ in found]
-        inside = pa.schema(self._fields(columns))
-        schema = add_partition_fields(inside, files, columns=self.columns, union=self.union)
+        schema = pa.schema(self._fields(columns))
+        schema = add_partition_fields(schema, files, columns=self.columns, union=self.union)
         if self.columns is None or self.layout == "plain":
             return schema
-        for name in self.columns:
-            if name not in schema.names:
-                raise UsageError(
-                    f"column {name!r} is not in the input: "
-                    f"correct --columns to some of {', '.join(schema.names) or 'what it holds'}"
-                )
         return pa.schema([schema.field(name) for name in self.columns])
 
     def _fields(self, columns: Sequence[Column]) -> list[pa.Field]:
@@ -291,7 +288,7 @@ class Numpy(Source):
                     arrays[name] = arrow_array(values, schema.field(name))
             except ValueError as error:
                 raise DataError(
-                    f"array {name!r} of {unit.file.name} holds {error}: correct it"
+                    f"array {name!r} of {as_told(unit.file).name} holds {error}: correct it"
                 ) from error
         if arrays:
             data = pa.RecordBatch.from_pydict(arrays)

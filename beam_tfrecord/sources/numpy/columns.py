@@ -21,6 +21,7 @@ from beam_tfrecord.contract.tensors import (
     OpenShape,
     TensorType,
     dtype_name,
+    dtype_of,
     is_small_float,
     little_endian,
     refusal_of,
@@ -28,7 +29,7 @@ from beam_tfrecord.contract.tensors import (
 )
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.numpy.files import StoredArray
+from beam_tfrecord.sources.numpy.files import StoredArray, check_shape
 
 # The units of NumPy's times that Arrow has as well.
 _UNITS = ("s", "ms", "us", "ns")
@@ -64,6 +65,27 @@ class Column:
         return block.view(self.dtype) if block.dtype.kind == "V" else block
 
 
+def types_of(types: Mapping[str, str] | None) -> dict[str, np.dtype[Any]]:
+    """Return the dtypes that are asked for, by column.
+
+    Raises:
+        UsageError: One is no dtype, or none that raw bytes can have.
+    """
+    found = {name: dtype_of(dtype) for name, dtype in (types or {}).items()}
+    for name, dtype in found.items():
+        if types and refusal_of(dtype):
+            raise UsageError(
+                f"--types cannot make {types[name]!r} of the raw bytes of {name!r}: "
+                f"name one dtype of numbers, text or times, as {name}=bfloat16"
+            )
+    return found
+
+
+def names_of(arrays: Sequence[StoredArray]) -> tuple[str, ...]:
+    """Return the names of all columns of the arrays of a file, in order."""
+    return tuple(column.name for array in arrays for column in _flattened(array.dtype, array))
+
+
 def columns_of(
     arrays: Sequence[StoredArray],
     file: InputFile,
@@ -88,13 +110,14 @@ def columns_of(
     columns: list[Column] = []
     for array in arrays:
         shape = array.shape if as_row else array.shape[1:]
-        columns += _flattened(array.dtype, array, (), shape)
+        columns += _flattened(array.dtype, array, shape=shape)
     if wanted is not None:
         columns = [column for column in columns if column.name in wanted]
     columns = [_typed(column, types.get(column.name), file) for column in columns]
     for column in columns:
         if refusal := refusal_of(column.dtype):
             raise DataError(f"array {column.name!r} of {file.name} holds {refusal}")
+        _check_axes(column, file)
     names = [column.name for column in columns]
     if doubled := {name for name in names if names.count(name) > 1}:
         raise DataError(
@@ -106,8 +129,8 @@ def columns_of(
 def _flattened(
     dtype: np.dtype[Any],
     array: StoredArray,
-    fields: tuple[str, ...],
-    shape: tuple[int, ...],
+    fields: tuple[str, ...] = (),
+    shape: tuple[int, ...] = (),
 ) -> Iterator[Column]:
     """Yield the columns of a dtype: one, or those of its fields."""
     if dtype.subdtype is not None:
@@ -121,6 +144,19 @@ def _flattened(
         way = fields if array.is_alone and fields else (array.name, *fields)
         is_swapped = dtype.str[0] == ">"
         yield Column("/".join(way), array.name, fields, little_endian(dtype), shape, is_swapped)
+
+
+def _check_axes(column: Column, file: InputFile) -> None:
+    """Check that NumPy can hold several rows of a column as one array."""
+    # In one file no size is open.
+    sizes = [size for size in column.shape or () if size is not None]
+    try:
+        check_shape((1, *sizes), column.dtype)
+    except ValueError as error:
+        raise DataError(
+            f"array {column.name!r} of {file.name} is too large for an axis of rows ({error}): "
+            "reshape it, or leave it out with --columns"
+        ) from error
 
 
 def _typed(column: Column, dtype: np.dtype[Any] | None, file: InputFile) -> Column:

@@ -12,7 +12,9 @@ import dataclasses
 import lzma
 import math
 import os
+import reprlib
 import struct
+import sys
 import zipfile
 import zlib
 from typing import IO, Any
@@ -32,6 +34,7 @@ _VERSIONS = {(1, 0): ("<H", "latin1"), (2, 0): ("<I", "latin1"), (3, 0): ("<I", 
 _KEYS = {"descr", "fortran_order", "shape"}
 # Parsing a literal of any length would let a broken file take all memory.
 _MAX_HEADER_BYTES = 2**20
+_MAX_REASON_CHARS = 200
 _ENCRYPTED = 1
 
 
@@ -116,16 +119,33 @@ def _parsed(text: bytes, encoding: str, where: str) -> tuple[np.dtype[Any], bool
         shape, is_fortran = header["shape"], header["fortran_order"]
         sizes = isinstance(shape, tuple) and all(type(n) is int and n >= 0 for n in shape)
         if not sizes or not isinstance(is_fortran, bool):
-            raise ValueError(f"its shape is {shape!r}")
+            raise ValueError(f"its shape is {reprlib.repr(shape)}")
         # ml_dtypes saves float8_e5m2 under a name that NumPy does not know: raw bytes, then.
         descr: Any = "|V1" if header["descr"] == "<f1" else header["descr"]
         dtype = np.lib.format.descr_to_dtype(descr)
+        if dtype.subdtype is not None:
+            raise ValueError("its dtype has a shape of its own")
+        check_shape(shape, dtype)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
-            f"{where} has a header that cannot be read ({reason}): save it again with np.save"
+            f"{where} has a header that cannot be read ({reason[:_MAX_REASON_CHARS]}): "
+            "save it again with np.save"
         ) from error
     return dtype, is_fortran, shape
+
+
+def check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Check that NumPy can have an array of a shape, without making it.
+
+    Raises:
+        ValueError: It has too many axes or bytes.
+    """
+    # How many axes there may be differs from version to version.
+    np.empty((0,) * len(shape))
+    # NumPy counts the bytes as if no size were 0.
+    if math.prod(filter(None, shape)) * max(1, dtype.itemsize) > sys.maxsize:
+        raise ValueError(f"its shape is {reprlib.repr(shape)}")
 
 
 def _members(raw: IO[bytes], file: InputFile) -> list[StoredArray]:

@@ -23,6 +23,10 @@ from beam_tfrecord.sources.numpy.columns import columns_of
 from beam_tfrecord.sources.numpy.files import StoredArray
 
 _HERE = InputFile("", "the arrays in memory", 0)
+_DIRECTORY_PREFIX = "beam_tfrecord-arrays-"
+_FILE_NAME = "arrays.npz"
+# A zip archive tells the length of a name in two bytes.
+_MAX_NAME_BYTES = 2**16 - 1
 
 
 def named_arrays(arrays: Any) -> dict[str, Array]:
@@ -35,18 +39,52 @@ def named_arrays(arrays: Any) -> dict[str, Array]:
         arrays = {"data": arrays}
     found = {}
     for name, array in arrays.items():
-        if not isinstance(name, str) or not name:
-            raise UsageError(f"{name!r} is no name of an array: name it with a text")
+        _check_name(name)
         if isinstance(array, np.ma.MaskedArray):
             raise UsageError(f"array {name!r} is masked: give array.filled(…) instead")
         found[name] = np.asarray(array)
     if not found:
         raise UsageError("there is no array: give at least one, as {'data': array}")
     try:
-        columns_of(_described(found), _HERE, types={}, as_row=True)
+        columns_of(_described(found), _HERE, types={}, as_row=False)
     except DataError as error:
         raise UsageError(str(error)) from error
     return found
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"{name!r} is no name of an array: name it with a text")
+    member = _member_of(name)
+    try:
+        is_long = len(member.encode()) > _MAX_NAME_BYTES
+    except UnicodeEncodeError as error:
+        raise UsageError(f"array name {name[:80]!r} is no Unicode: rename the array") from error
+    if is_long:
+        raise UsageError(
+            f"array name {name[:80]!r}… has more than {_MAX_NAME_BYTES - len('.npy'):,} bytes: "
+            "shorten it"
+        )
+    # Names in zip archives end at the first NUL, for one.
+    if zipfile.ZipInfo(member).filename != member:
+        raise UsageError(
+            f"array name {name[:80]!r} has a character that no archive can hold: rename the array"
+        )
+
+
+def _member_of(name: str) -> str:
+    return f"{name}.npy"
+
+
+def is_in_memory(file: InputFile) -> bool:
+    """Tell whether a file is one that `spill_arrays` wrote."""
+    directory, name = os.path.split(file.path)
+    return name == _FILE_NAME and os.path.basename(directory).startswith(_DIRECTORY_PREFIX)
+
+
+def as_told(file: InputFile) -> InputFile:
+    """Return a file as messages name it: nobody knows the one that `spill_arrays` wrote."""
+    return _HERE if is_in_memory(file) else file
 
 
 def _described(arrays: Mapping[str, Array]) -> list[StoredArray]:
@@ -63,16 +101,16 @@ def spill_arrays(arrays: Mapping[str, Array], temp_dir: str | None) -> tuple[str
     Returns:
         The path of the file, and the dtypes that it cannot tell, by column.
     """
-    directory = tempfile.mkdtemp(prefix="beam_tfrecord-", dir=temp_dir)
+    directory = tempfile.mkdtemp(prefix=_DIRECTORY_PREFIX, dir=temp_dir)
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    path = os.path.join(directory, "arrays.npz")
+    path = os.path.join(directory, _FILE_NAME)
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+            with archive.open(zipfile.ZipInfo(_member_of(name)), "w", force_zip64=True) as member:
                 width = array.dtype.itemsize
                 raw = array.view(f"V{width}") if is_foreign(array.dtype) else array
                 np.lib.format.write_array(member, raw, allow_pickle=False)
-    columns = columns_of(_described(arrays), _HERE, types={}, as_row=True)
+    columns = columns_of(_described(arrays), _HERE, types={}, as_row=False)
     return path, {
         column.name: dtype_name(column.dtype) for column in columns if is_foreign(column.dtype)
     }

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+import reprlib
+from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 
 from beam_tfrecord.batch import Reject
 from beam_tfrecord.contract.tensors import TensorType, dtype_name, join_dtypes, join_shapes
-from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.sources.base import InputFile, Unit
 from beam_tfrecord.sources.numpy.columns import Column
 from beam_tfrecord.sources.numpy.files import StoredArray
+from beam_tfrecord.sources.numpy.memory import as_told, is_in_memory
 
 Found = Sequence[tuple[InputFile, Mapping[str, Column]]]
 
+# Rows without bytes, as of shape (n, 0), take no place in a file: its size does not bound them.
+MAX_EMPTY_ROWS = 2**24
+_NAMES_TOLD = 20
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -24,22 +29,69 @@ def common_rows(arrays: Sequence[StoredArray], file: InputFile) -> int:
     """Return the number of rows of arrays whose first axes count them.
 
     Raises:
-        DataError: One has no axis, or they differ.
+        DataError: One has no axis, they differ, or more than `MAX_EMPTY_ROWS` have no bytes.
     """
+    where, is_here = as_told(file).name, is_in_memory(file)
+    leave_out = "out" if is_here else "out with --columns"
+    whole = "example='array'" if is_here else "--example array"
     for array in arrays:
         if not array.shape:
             raise DataError(
-                f"array {array.name!r} of {file.name} is a single value and has no rows: "
-                "pass --example array, or leave it out with --columns"
+                f"array {array.name!r} of {where} is a single value and has no rows: "
+                f"pass {whole}, or leave it {leave_out}"
             )
     for array in arrays[1:]:
         if array.shape[0] != arrays[0].shape[0]:
             raise DataError(
-                f"array {array.name!r} of {file.name} has {array.shape[0]:,} rows but "
-                f"{arrays[0].name!r} has {arrays[0].shape[0]:,}: make them equal, leave one out "
-                "with --columns, or pass --example array"
+                f"array {array.name!r} of {where} has {array.shape[0]:,} rows but "
+                f"{arrays[0].name!r} has {arrays[0].shape[0]:,}: make them equal, leave one "
+                f"{leave_out}, or pass {whole}"
             )
-    return arrays[0].shape[0] if arrays else 0
+    rows = arrays[0].shape[0] if arrays else 0
+    if rows > MAX_EMPTY_ROWS and not any(array.nbytes for array in arrays):
+        raise DataError(
+            f"array {arrays[0].name!r} of {where} has shape {reprlib.repr(arrays[0].shape)}, more "
+            f"than {MAX_EMPTY_ROWS:,} rows without bytes: correct it, or pass {whole}"
+        )
+    return rows
+
+
+def check_names(
+    inside: Collection[str],
+    files: Sequence[InputFile],
+    *,
+    columns: Sequence[str] | None,
+    types: Mapping[str, str] | None,
+) -> None:
+    """Check that what is named is somewhere in the input.
+
+    Args:
+        inside: Names of the columns of all arrays, wanted or not.
+        files: All files; their paths have columns too.
+        columns: Names of the columns that are wanted.
+        types: Types of raw bytes, by column, wanted or not.
+
+    Raises:
+        UsageError: A name is nowhere.
+    """
+    for name in types or ():
+        if name not in inside:
+            raise UsageError(
+                f"a type is given for array {name!r} but the input has {_listed(inside)}: "
+                "correct --types"
+            )
+    there = dict.fromkeys([*inside, *(name for file in files for name, _ in file.partitions)])
+    for name in columns or ():
+        if name not in there:
+            raise UsageError(
+                f"column {name!r} is not in the input: "
+                f"correct --columns to some of {_listed(there)}"
+            )
+
+
+def _listed(names: Collection[str]) -> str:
+    told = ", ".join(map(repr, list(names)[:_NAMES_TOLD]))
+    return f"{told} and {len(names) - _NAMES_TOLD:,} more" if len(names) > _NAMES_TOLD else told
 
 
 def joined_column(name: str, found: Found, *, union: bool, widen: bool = True) -> Column:
@@ -88,7 +140,7 @@ def note_big_endian(found: Found) -> None:
         _LOGGER.warning(
             "array %r of %s%s is big-endian: it is stored little-endian, with the same values",
             column.name,
-            file.name,
+            as_told(file).name,
             more,
         )
 

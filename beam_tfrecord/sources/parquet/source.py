@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
-from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
 from beam_tfrecord.sources.parquet.footer import Footer, footer_of, never_null, row_groups_of
@@ -51,14 +51,7 @@ class Parquet(Source):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "paths", as_paths(self.paths))
-        if self.columns is None:
-            return
-        if isinstance(self.columns, str):
-            raise UsageError(f"columns {self.columns!r} is one text: pass a list of them")
-        columns = tuple(self.columns)
-        if doubled := _doubled(columns):
-            raise UsageError(f"column {doubled!r} is asked for twice: correct --columns")
-        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "columns", wanted_columns(self.columns))
 
     def files(self) -> Iterator[InputFile]:
         """Yield the input files in order of their names; those of a stage by its manifest.

@@ -17,10 +17,10 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin
 from beam_tfrecord.contract.arrow_types import type_from_json
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.options.table import flag_of
-from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.sql import snapshots
-from beam_tfrecord.sources.sql.arguments import names_of, texts_of
+from beam_tfrecord.sources.sql.arguments import texts_of
 from beam_tfrecord.sources.sql.batches import batch_of, columns_for, origin_of
 from beam_tfrecord.sources.sql.engine import ConnectionLost, Engine, SqlOptions
 from beam_tfrecord.sources.sql.engines import engine_of, url_from_anywhere
@@ -105,7 +105,7 @@ class Sql(Source):
         for name, value in {
             "paths": (url,),
             "types": types,
-            "columns": None if self.columns is None else names_of(self.columns),
+            "columns": wanted_columns(self.columns),
             "session_init": texts_of(self.session_init),
             "jars": texts_of(self.jars),
             "properties": dict(self.properties),

@@ -1,0 +1,181 @@
+"""Classes of pictures: what tables and folders call them, and what files of labels can hold."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.contract.labels import labels_of, labels_text
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.sources.images import table as images_table
+from beam_tfrecord.sources.images.source import Images
+from tests.sources.made_images import jpeg, write_tree
+
+
+@pytest.fixture(params=["t.csv", "t.parquet"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Return a place for a table, with three pictures beside it."""
+    write_tree(tmp_path, a=jpeg(), b=jpeg(1), c=jpeg(2))
+    path: Path = tmp_path / request.param
+    return path
+
+
+def labelled(path: Path, *labels: Any) -> Path:
+    """Write a table of pictures with these labels, as CSV or Parquet, by the suffix."""
+    names = [f"{name}.jpg" for name in "abc"[: len(labels)]]
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table({"path": names, "label": pa.array(labels)}), path)
+        return path
+    rows = [f"{name},{quoted(label)}\n" for name, label in zip(names, labels, strict=True)]
+    path.write_text("".join(["path,label\n", *rows]))
+    return path
+
+
+def quoted(label: Any) -> str:
+    """Return a field of CSV; that of None is empty."""
+    return "" if label is None else f'"{label}"' if isinstance(label, str) else str(label)
+
+
+def batches_of(source: Images) -> list[Batch]:
+    scans = source.all_scans()
+    schema = source.schema(scans)
+    units = source.all_units(scans)
+    return [batch for unit in units for batch in source.read(unit, schema)]
+
+
+def told(source: Images) -> list[tuple[int, str | None]]:
+    rows = [row for batch in batches_of(source) for row in batch.rows()]
+    return [(row["label"], row.get("label_name")) for row in rows]
+
+
+def rejects_of(source: Images) -> list[str]:
+    return [reject.message for batch in batches_of(source) for reject in batch.rejects]
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "expected"),
+    [
+        (["3", "2", "1", "0"], [0, 1, 3], [(3, "0"), (2, "1"), (0, "3")]),
+        (["10", "20"], [20, 10, 20], [(1, "20"), (0, "10"), (1, "20")]),
+        (["01", "1", "-2"], [1, 1, -2], [(1, "1"), (1, "1"), (2, "-2")]),
+        (["007", "008"], [8, 7, 8], [(1, "008"), (0, "007"), (1, "008")]),
+        (["0", "1", "2"], [2, 0, 1], [(2, "2"), (0, "0"), (1, "1")]),
+        (["2", "x", "1"], [2, 0, 1], [(2, "1"), (0, "2"), (1, "x")]),
+    ],
+)
+def test_numbers_are_names_where_all_names_are_numbers(
+    table: Path, names: list[str], labels: list[int], expected: list[tuple[int, str]]
+) -> None:
+    assert told(Images(labelled(table, *labels), labels=names)) == expected
+
+
+def test_numbers_that_are_no_names_are_rejects(table: Path) -> None:
+    source = Images(labelled(table, 10, 0, None), labels=["10", "20"])
+    assert rejects_of(source) == [
+        "b.jpg is of class '0', which is not among the labels",
+        "c.jpg has no class",
+    ]
+
+
+def test_numbers_among_names_are_names_in_every_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tree(tmp_path, a=jpeg())
+    monkeypatch.setattr(images_table, "TABLE_CHUNK_BYTES", 16)
+    (tmp_path / "t.csv").write_text("path,label\n" + "a.jpg,2\n" * 9 + "a.jpg,x\n")
+    source = Images(tmp_path / "t.csv", labels=["2", "x", "y"])
+    assert len(source.all_units(source.all_scans())) > 1
+    assert told(source) == [(0, "2")] * 9 + [(1, "x")]
+
+
+def test_booleans_are_labels(table: Path) -> None:
+    path = labelled(table, True, False, True)
+    assert told(Images(path)) == [(1, None), (0, None), (1, None)]
+    assert told(Images(path, labels=["no", "yes"])) == [(1, "yes"), (0, "no"), (1, "yes")]
+    by_name = Images(path, labels=["True", "False"])
+    assert told(by_name) == [(0, "True"), (1, "False"), (0, "True")]
+
+
+def test_names_alone_are_read_where_a_piece_has_none(table: Path) -> None:
+    path = labelled(table, "cat", "dog", "cat")
+    other = labelled(table.with_stem("u"), None)
+    source = Images([path, other], columns=["label_name"])
+    names = [row["label_name"] for batch in batches_of(source) for row in batch.rows()]
+    assert names == ["cat", "dog", "cat"]
+    assert rejects_of(source) == ["a.jpg has no class"]
+
+
+def test_classes_do_without_the_other_columns(table: Path) -> None:
+    path = labelled(table, "cat", "dog", "cat")
+    source = Images(path, columns=["label", "label_name"])
+    assert told(source) == [(0, "cat"), (1, "dog"), (0, "cat")]
+
+
+@pytest.mark.parametrize("text", ["", "\n", " \n\n"])
+def test_labels_without_a_name_are_refused(table: Path, tmp_path: Path, text: str) -> None:
+    (tmp_path / "labels.txt").write_text(text)
+    source = Images(labelled(table, "cat", "dog", "cat"), labels=tmp_path / "labels.txt")
+    with pytest.raises(UsageError, match=r"no class is named in '.*labels\.txt': write one a line"):
+        source.schema()
+    with pytest.raises(UsageError, match="no class is named in labels: write one a line"):
+        Images(table, labels=[]).schema()
+
+
+def test_classes_that_no_line_can_hold_are_rejects(table: Path) -> None:
+    source = Images(labelled(table, "cat\nfish", "", "dog"))
+    assert rejects_of(source) == [
+        "a.jpg is of class 'cat\\nfish', which cannot be one line of labels.txt: rename it",
+        "b.jpg has no class",
+    ]
+    assert told(source) == [(0, "dog")]
+    assert labels_of(source.schema().field("label")) == ("dog",)
+
+
+def test_text_in_any_layout_names_classes(tmp_path: Path) -> None:
+    write_tree(tmp_path, a=jpeg(), b=jpeg(1))
+    paths = pa.array(["a.jpg", "b.jpg"])
+    for kind in (pa.string_view(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())):
+        labels = pa.array(["dog", "cat"]).cast(kind)
+        pq.write_table(pa.table({"path": paths, "label": labels}), tmp_path / "t.parquet")
+        assert told(Images(tmp_path / "t.parquet")) == [(1, "dog"), (0, "cat")]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_labels(tmp_path: Path) -> None:
+    write_tree(tmp_path, t__cat__a=jpeg(), t__dog__b=jpeg(1))
+    (tmp_path / "classes.txt").write_text("dog\ncat\n", encoding="utf-8-sig")
+    source = Images(tmp_path / "t", labels=tmp_path / "classes.txt")
+    assert told(source) == [(1, "cat"), (0, "dog")]
+
+
+@pytest.mark.parametrize("name", ["new\nline", "end\r", "\ufeffmark"])
+def test_a_class_that_no_line_can_hold_is_refused(tmp_path: Path, name: str) -> None:
+    write_tree(tmp_path, **{f"{name}__a": jpeg(), "dog__b": jpeg(1)})
+    message = re.escape(f"class {name!r} cannot be one line of labels.txt: rename the folder")
+    with pytest.raises(DataError, match=message):
+        list(Images(tmp_path).files())
+    with pytest.raises(UsageError, match=r"in labels cannot be one line of labels\.txt"):
+        list(Images(tmp_path, labels=[name]).files())
+    (message,) = rejects_of(Images(tmp_path, labels=["dog"]))
+    assert message.endswith("which is not among the labels")
+    assert "label" not in Images(tmp_path, layout="flat").schema().names
+
+
+@pytest.mark.parametrize("name", [" ", "a b ", "a\u2028b", "a\x85b", "日本", "#", "\t"])
+def test_labels_that_are_written_can_be_read_back(tmp_path: Path, name: str) -> None:
+    write_tree(tmp_path, **{f"t__{name}__a": jpeg(), "t__dog__b": jpeg(1)})
+    labels = labels_of(Images(tmp_path / "t").schema().field("label"))
+    (tmp_path / "labels.txt").write_bytes(labels_text(labels))
+    again = Images(tmp_path / "t", labels=tmp_path / "labels.txt").schema()
+    assert labels_of(again.field("label")) == labels
+
+
+def test_names_of_given_classes_come_with_their_numbers(table: Path) -> None:
+    source = Images(labelled(table, 1), labels=["x", "y"], columns=["label_name"])
+    with pytest.raises(UsageError, match="add label to --columns"):
+        source.all_scans()

@@ -1,0 +1,213 @@
+"""NumPy arrays: options and headers that make no sense, told in one line."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.sources.numpy import merge
+from beam_tfrecord.sources.numpy.arrays import Numpy
+
+
+def _npy(shape: str, *, descr: str = "'<i4'", data: bytes = b"") -> bytes:
+    text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}".encode()
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text + data
+
+
+def _refusal(source: Numpy) -> str:
+    with pytest.raises((DataError, UsageError)) as caught:
+        source.schema()
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+class TestNames:
+    """What `columns` and `types` name must be somewhere in the input."""
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        np.savez(tmp_path / "x.npz", a=np.arange(2), raw=np.zeros(2, "V2"), b=np.zeros(2))
+        return tmp_path / "x.npz"
+
+    def test_a_type_for_no_array_is_refused(self, path: Path) -> None:
+        types = {"raw": "bfloat16", "nope": "int32"}
+        assert _refusal(Numpy(path, types=types)) == (
+            "a type is given for array 'nope' but the input has 'a', 'raw', 'b': correct --types"
+        )
+
+    def test_a_type_for_an_array_that_is_not_wanted_is_fine(self, path: Path) -> None:
+        source = Numpy(path, columns=["a"], types={"raw": "bfloat16"})
+        assert source.schema().names == ["a"]
+
+    def test_a_type_for_an_array_of_one_file_is_fine(self, path: Path) -> None:
+        np.savez(path.with_name("y.npz"), a=np.arange(2), b=np.zeros(2))
+        options: dict[str, Any] = {"example": "row", "union": True}
+        source = Numpy(path.parent, types={"raw": "bfloat16"}, **options)
+        assert source.schema().names == ["a", "raw", "b"]
+
+    @pytest.mark.parametrize("layout", [None, "plain"])
+    def test_a_column_that_is_nowhere_is_refused_with_those_there(
+        self, path: Path, layout: str | None
+    ) -> None:
+        assert _refusal(Numpy(path, columns=["a", "nope"], layout=layout)) == (
+            "column 'nope' is not in the input: correct --columns to some of 'a', 'raw', 'b'"
+        )
+
+    def test_columns_of_fields_and_paths_are_listed(self, tmp_path: Path) -> None:
+        (tmp_path / "year=1").mkdir()
+        array = np.zeros(2, [("x", "f4"), ("y", "f4")])
+        np.save(tmp_path / "year=1" / "x.npy", array)
+        source = Numpy(tmp_path, columns=["year", "nope"])
+        assert _refusal(source).endswith("to some of 'x', 'y', 'year'")
+        assert Numpy(tmp_path, columns=["year", "y"]).schema().names == ["year", "y"]
+
+    def test_of_many_names_the_first_are_listed(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "x.npz", **{f"a{n}": np.zeros(1) for n in range(1500)})
+        message = _refusal(Numpy(tmp_path / "x.npz", columns=["nope"]))
+        assert message.endswith("'a18', 'a19' and 1,480 more")
+
+
+class TestTypes:
+    """Raw bytes become values of one dtype with a meaning."""
+
+    @pytest.mark.parametrize("dtype", ["i1,i1", "V2", "O"])
+    def test_a_type_that_raw_bytes_cannot_have_is_refused(self, dtype: str) -> None:
+        with pytest.raises(UsageError) as caught:
+            Numpy("x.npy", types={"data": dtype})
+        assert str(caught.value) == (
+            f"--types cannot make {dtype!r} of the raw bytes of 'data': name one dtype of numbers, "
+            "text or times, as data=bfloat16"
+        )
+
+
+class TestRowsWithoutBytes:
+    """Any number of them fits into a small file."""
+
+    @pytest.mark.parametrize(
+        ("shape", "descr"), [("(99999999999, 0)", "'<i4'"), ("(99999999999,)", "'|S0'")]
+    )
+    def test_too_many_are_refused(self, tmp_path: Path, shape: str, descr: str) -> None:
+        (tmp_path / "x.npy").write_bytes(_npy(shape, descr=descr))
+        assert _refusal(Numpy(tmp_path / "x.npy")) == (
+            f"array 'data' of x.npy has shape {shape}, more than 16,777,216 rows without bytes: "
+            "correct it, or pass --example array"
+        )
+        assert Numpy(tmp_path / "x.npy", example="array").schema().names == ["data"]
+
+    def test_as_many_as_the_bound_are_read(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(merge, "MAX_EMPTY_ROWS", 5)
+        np.savez(tmp_path / "5.npz", a=np.zeros((5, 0)), b=np.zeros((5, 2, 0)))
+        np.savez(tmp_path / "6.npz", a=np.zeros((6, 0)), b=np.zeros((6, 2, 0)))
+        np.savez(tmp_path / "bytes.npz", a=np.zeros((6, 0)), b=np.zeros((6, 2), "u1"))
+        assert sum(batch.num_rows for batch in Numpy(tmp_path / "5.npz").batches()) == 5
+        assert sum(batch.num_rows for batch in Numpy(tmp_path / "bytes.npz").batches()) == 6
+        assert "more than 5 rows without bytes" in _refusal(Numpy(tmp_path / "6.npz"))
+
+
+class TestShapes:
+    """A header may say shapes that no array of NumPy can have."""
+
+    @pytest.mark.parametrize(
+        ("shape", "reason"),
+        [
+            (f"({'1, ' * 65})", "maximum supported dimension"),
+            ("(0, 99999999999999999999)", "its shape is (0, 99999999999999999999)"),
+            (f"(0, {2**40}, {2**40})", f"its shape is (0, {2**40}, {2**40})"),
+            (f"({'-1, ' * 9999})", "its shape is (-1, -1, -1, -1, -1, -1, ...)): save it"),
+        ],
+    )
+    @pytest.mark.parametrize("example", ["row", "array"])
+    def test_what_numpy_cannot_hold_is_refused(
+        self, tmp_path: Path, shape: str, reason: str, example: str
+    ) -> None:
+        (tmp_path / "x.npy").write_bytes(_npy(shape, data=b"\1\0\0\0"))
+        message = _refusal(Numpy(tmp_path / "x.npy", example=example))
+        assert message.startswith(f"x.npy has a header that cannot be read ({reason}")
+        assert message.endswith("): save it again with np.save")
+
+    def test_a_dtype_with_a_shape_is_refused(self, tmp_path: Path) -> None:
+        data = bytes(16)
+        (tmp_path / "x.npy").write_bytes(_npy("(2,)", descr="('<i4', (2,))", data=data))
+        assert "its dtype has a shape of its own" in _refusal(Numpy(tmp_path / "x.npy"))
+
+    def test_a_long_reason_is_cut(self, tmp_path: Path) -> None:
+        (tmp_path / "x.npy").write_bytes(_npy("(2,)", descr=repr("q" * 9999)))
+        assert len(_refusal(Numpy(tmp_path / "x.npy"))) < 300
+
+    def test_as_many_axes_as_numpy_has_leave_none_for_rows(self, tmp_path: Path) -> None:
+        # Version 1 of NumPy has no more than 32.
+        most = 32 if np.__version__.startswith("1.") else 64
+        path = tmp_path / "x.npy"
+        np.save(path, np.zeros((2,) + (1,) * (most - 1), "u1"))
+        assert sum(batch.num_rows for batch in Numpy(path).batches()) == 2
+        message = _refusal(Numpy(path, example="array"))
+        assert message.startswith("array 'data' of x.npy is too large for an axis of rows (maximum")
+        in_memory = bt.ReadFromNumpy(np.load(path)).batches()
+        assert sum(batch.num_rows for batch in in_memory) == 2
+
+
+class TestInMemory:
+    """Arrays in memory are spoken of as such, not as the file they are written to."""
+
+    def test_they_take_no_types(self) -> None:
+        with pytest.raises(UsageError, match="arrays in memory have dtypes of their own"):
+            bt.ReadFromNumpy(np.arange(3), types={"data": "int8"})
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("", "'' is no name of an array: name it with a text"),
+            (
+                "a\0b",
+                "array name 'a\\x00b' has a character that no archive can hold: rename the array",
+            ),
+            ("a\ud800", "array name 'a\\ud800' is no Unicode: rename the array"),
+            (
+                "é" * 40_000,
+                f"array name '{'é' * 80}'… has more than 65,531 bytes: shorten it",
+            ),
+        ],
+    )
+    def test_a_name_that_no_archive_holds_is_refused_at_once(self, name: str, message: str) -> None:
+        with pytest.raises(UsageError) as caught:
+            bt.ReadFromNumpy({name: np.arange(3)})
+        assert str(caught.value) == message
+
+    @pytest.mark.parametrize("name", ["a/b", "../c", "x.npy", "a b\n", "日本", "a" * 65_531])
+    def test_any_other_name_is_kept(self, name: str) -> None:
+        (batch,) = bt.ReadFromNumpy({name: np.arange(3)}).batches()
+        assert batch.data.schema.names == [name]
+
+    @pytest.mark.parametrize(
+        ("arrays", "message"),
+        [
+            (
+                {"a": np.arange(3), "b": np.arange(4)},
+                "array 'b' of the arrays in memory has 4 rows but 'a' has 3: make them equal, "
+                "leave one out, or pass example='array'",
+            ),
+            (
+                {"a": np.float32(1)},
+                "array 'a' of the arrays in memory is a single value and has no rows: pass "
+                "example='array', or leave it out",
+            ),
+            (
+                {"a": np.array([0x110000], np.uint32).view("<U1")},
+                "array 'a' of the arrays in memory holds text with characters beyond those of "
+                "Unicode: correct it",
+            ),
+        ],
+    )
+    def test_errors_speak_of_the_arrays(self, arrays: Any, message: str) -> None:
+        with pytest.raises(DataError) as caught:
+            list(bt.ReadFromNumpy(arrays).batches())
+        assert str(caught.value) == message
