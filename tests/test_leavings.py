@@ -9,7 +9,7 @@ import pytest
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import LeaseLost
-from beam_tfrecord.jobs.leavings import Note, clear_leavings
+from beam_tfrecord.jobs.leavings import Note, clear_leavings, remove_replaced
 from beam_tfrecord.jobs.target import Target
 from tests.datasets import visible_names
 
@@ -94,6 +94,17 @@ def test_shards_of_every_try_go(killed: Path) -> None:
     assert visible_names(killed) == ["notes.txt"]
     assert (directory / "shard-0").read_text() == "shard 0"
     assert (directory / "again-0").read_text() == "sssssss"
+
+
+def test_what_tries_before_have_named_otherwise_goes_and_what_is_not_theirs_stays(
+    killed: Path,
+) -> None:
+    directory = str(killed / ".tmp-0a")
+    (killed / NEW[1]).write_text("mine")
+    only = (("again", OLD, 3),)
+    note = Note(only, {}, frozenset()).after(Note.load(directory))
+    remove_replaced(Target(str(killed)), note, {OLD}, lambda: None)
+    assert visible_names(killed) == [OLD, NEW[1], "notes.txt"]
 
 
 def test_a_job_that_is_publishing_is_spared(killed: Path) -> None:

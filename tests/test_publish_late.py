@@ -83,7 +83,7 @@ def test_files_of_a_job_that_took_the_output_over_are_not_removed(
             # Its shards are named like those that the step is about to remove.
             bt.write(trips, output, shards=9, seed=3, overwrite=True)
 
-        once(monkeypatch, publishing, "remove_unnamed", take_over)
+        once(monkeypatch, publishing, "remove_replaced", take_over)
         with pytest.raises(LeaseLost):
             list(finishing._published(task))
     assert bt.verify(output).faults == ()

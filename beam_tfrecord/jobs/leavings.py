@@ -68,8 +68,8 @@ class Note:
         if before is None:
             return self
         shards = dict.fromkeys((*self.shards, *before.shards))
-        old = self.old | before.old | {name for _, name, _ in before.shards}
-        return Note(tuple(shards), {**before.sidecars, **self.sidecars}, old)
+        sidecars = {**before.sidecars, **self.sidecars}
+        return Note(tuple(shards), sidecars, self.old | before.old)
 
 
 def remove_leavings(target: Target) -> None:
@@ -114,21 +114,27 @@ def names_at(manifest_file: str) -> set[str]:
     return {shard.path for shard in manifest.shards} | set(manifest.sidecars)
 
 
-def remove_unnamed(
+def remove_replaced(target: Target, note: Note, named: set[str], check: Callable[[], None]) -> None:
+    """Remove what a new dataset has replaced, and what tries before have named otherwise.
+
+    Args:
+        target: Where it is.
+        note: What its job has noted.
+        named: Names of its files.
+        check: Called before anything is removed, such as `Lease.check`.
+    """
+    others = (shard for shard in note.shards if shard[1] not in named)
+    ours = {name for _, name, nbytes in others if has_size(target, name, nbytes)}
+    _remove_unnamed(target.directory, note.old | ours, named, check)
+
+
+def _remove_unnamed(
     directory: str,
     names: Iterable[str],
     named: set[str],
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Remove files of a former dataset, but for those that the present one has too.
-
-    Args:
-        directory: Where they are.
-        names: Of the former dataset.
-        named: By the present one.
-        check: Called before each is removed, such as `Lease.check`.
-    """
-    for name in names:
+    for name in sorted(names):
         if name in named or not _is_ours(name):
             continue
         check()
@@ -136,6 +142,12 @@ def remove_unnamed(
             remove(os.path.join(directory, name))
         while (name := os.path.dirname(name)) != "":
             remove_directory(os.path.join(directory, name))
+
+
+def has_size(target: Target, name: str, nbytes: int) -> bool:
+    """Tell whether a file of so many bytes is at a target under a name."""
+    entry = status(os.path.join(target.directory, name))
+    return entry is not None and entry.bytes == nbytes
 
 
 def _is_ours(name: str) -> bool:
@@ -156,15 +168,14 @@ def _undo_publishing(target: Target, directory: str, named: set[str]) -> None:
         # A rename that was not reached yet has left the temporary file: what is there under the
         # final name is not that shard then. An object store copies, and keeps both.
         was_reached = is_remote(directory) or not exists(back)
-        entry = status(final)
-        if name in named or not was_reached or entry is None or entry.bytes != nbytes:
+        if name in named or not was_reached or not has_size(target, name, nbytes):
             continue
         if exists(back):
             remove(final)
         else:
             publish_files([(final, back)])
-    written = [name for name, digest in note.sidecars.items() if _has_hash(target, name, digest)]
-    remove_unnamed(target.directory, sorted({*note.old, *written}), named)
+    written = {name for name, digest in note.sidecars.items() if _has_hash(target, name, digest)}
+    _remove_unnamed(target.directory, note.old | written, named)
     with contextlib.suppress(FileNotFoundError):
         remove(os.path.join(directory, _NOTE_NAME))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ from beam_tfrecord.jobs.job_file import (
     dump_job,
     load_job,
 )
-from beam_tfrecord.jobs.leavings import Note, names_at, remove_unnamed
+from beam_tfrecord.jobs.leavings import Note, has_size, names_at, remove_replaced
 from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.rejects import REJECTS_FILE, SAVED_FILE, SavedRejects
 from beam_tfrecord.storage import (
@@ -37,7 +38,6 @@ from beam_tfrecord.storage import (
     read_bytes,
     remove,
     remove_directory,
-    status,
     sync_directory,
 )
 
@@ -106,7 +106,7 @@ def put_in_place(
     _put(target.manifest, manifest_text.encode(), directory)
     sync_directory(target.directory)
     named = {name for name, _ in pieces} | {target.name(name) for name in sidecars}
-    remove_unnamed(target.directory, sorted(note.old), named, check)
+    remove_replaced(target, note, named, check)
 
 
 def published_names(target: Target, publication: str | None) -> list[str] | None:
@@ -126,7 +126,7 @@ def published_names(target: Target, publication: str | None) -> list[str] | None
     if job.get(PUBLICATION) != publication:
         return None
     stored: dict[str, int] = job[STORED_BYTES]
-    is_whole = all(_has_size(target, name, nbytes) for name, nbytes in stored.items())
+    is_whole = all(has_size(target, name, nbytes) for name, nbytes in stored.items())
     return list(stored) if is_whole else None
 
 
@@ -139,7 +139,7 @@ def finish_publishing(target: Target, directory: str, check: Callable[[], None])
         check: Called before anything is changed, such as `Lease.check`.
     """
     if (note := Note.load(directory)) is not None:
-        remove_unnamed(target.directory, sorted(note.old), names_at(target.manifest), check)
+        remove_replaced(target, note, names_at(target.manifest), check)
 
 
 def _unnamed(
@@ -170,20 +170,17 @@ def _unnamed(
 
 
 def _is_named(target: Target, name: str, piece: Piece) -> bool:
-    if not _has_size(target, name, piece.stored_bytes):
+    if not has_size(target, name, piece.stored_bytes):
         return False
     path = os.path.join(target.directory, name)
     return file_hash(path) == (piece.stored_xxh64 or piece.xxh64)
 
 
-def _has_size(target: Target, name: str, nbytes: int) -> bool:
-    entry = status(os.path.join(target.directory, name))
-    return entry is not None and entry.bytes == nbytes
-
-
 def _put(path: str, data: bytes, directory: str) -> None:
-    # Half of a file, where the job is killed now, lies among what the next job clears away.
-    with WholeFile(path, temporary=os.path.join(directory, "half")) as file:
+    # Half of a file, where the job is killed now, lies among what the next job clears away. No two
+    # tries write to one: what the first has given its name must not change any more.
+    half = os.path.join(directory, f"half-{uuid.uuid4().hex}")
+    with WholeFile(path, temporary=half) as file:
         file.write(data)
 
 
