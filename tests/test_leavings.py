@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 from beam_tfrecord import native
-from beam_tfrecord.errors import LeaseLost
-from beam_tfrecord.jobs.leavings import Note, clear_leavings, remove_replaced
+from beam_tfrecord.errors import LeaseLost, StorageError
+from beam_tfrecord.jobs.leavings import (
+    Note,
+    clear_leavings,
+    clear_published,
+    names_at,
+    remove_replaced,
+)
 from beam_tfrecord.jobs.target import Target
 from tests.datasets import visible_names
 
@@ -26,7 +32,7 @@ def killed(tmp_path: Path) -> Path:
         (directory / f"shard-{number}").write_text(f"shard {number}")
     shards = tuple((f"shard-{n}", NEW[n], len(f"shard {n}")) for n in range(2))
     (tmp_path / OLD).write_text("old")
-    sidecars = {"labels.txt": f"{native.xxh64(b'cat', 0):016x}"}
+    sidecars = (("labels.txt", f"{native.xxh64(b'cat', 0):016x}"),)
     Note(shards, sidecars, frozenset([OLD, "../precious", "/precious"])).save(str(directory))
     os.replace(directory / "shard-0", tmp_path / NEW[0])
     (tmp_path / "notes.txt").write_text("mine")
@@ -89,7 +95,7 @@ def test_shards_of_every_try_go(killed: Path) -> None:
     again = tuple((f"again-{n}", NEW[n], len(f"shard {n}")) for n in range(2))
     for temporary, _, nbytes in again:
         (directory / temporary).write_text("s" * nbytes)
-    Note(again, {}, frozenset()).after(Note.load(str(directory))).save(str(directory))
+    Note(again, (), frozenset()).after(Note.load(str(directory))).save(str(directory))
     clear_leavings(Target(str(killed)), keep=str(directory))
     assert visible_names(killed) == ["notes.txt"]
     assert (directory / "shard-0").read_text() == "shard 0"
@@ -102,15 +108,30 @@ def test_what_tries_before_have_named_otherwise_goes_and_what_is_not_theirs_stay
     directory = str(killed / ".tmp-0a")
     (killed / NEW[1]).write_text("mine")
     only = (("again", OLD, 3),)
-    note = Note(only, {}, frozenset()).after(Note.load(directory))
+    note = Note(only, (), frozenset()).after(Note.load(directory))
     remove_replaced(Target(str(killed)), note, {OLD}, lambda: None)
     assert visible_names(killed) == [OLD, NEW[1], "notes.txt"]
 
 
-def test_a_job_that_is_publishing_is_spared(killed: Path) -> None:
-    clear_leavings(Target(str(killed)), spare=str(killed / ".tmp-0a"))
+def test_what_tries_before_have_written_otherwise_goes(killed: Path) -> None:
+    directory = str(killed / ".tmp-0a")
+    (killed / "labels.txt").write_text("cat")
+    note = Note((), (("labels.txt", "0" * 16),), frozenset()).after(Note.load(directory))
+    remove_replaced(Target(str(killed)), note, set(), lambda: None)
+    assert not (killed / "labels.txt").exists()
+
+
+def test_a_job_that_is_publishing_is_spared_and_one_that_may_be_at_work(killed: Path) -> None:
+    at_work = killed / ".tmp-0b" / "run-0"
+    at_work.parent.mkdir()
+    at_work.touch()
+    clear_published(Target(str(killed)), str(killed / ".tmp-0a"), lambda: None)
     assert visible_names(killed) == [OLD, NEW[0], "notes.txt"]
     assert Note.load(str(killed / ".tmp-0a")) is not None
+    clear_published(Target(str(killed)), str(killed / ".tmp-0c"), lambda: None)
+    assert visible_names(killed) == ["notes.txt"]
+    assert not (killed / ".tmp-0a").exists()
+    assert at_work.exists()
 
 
 def test_whoever_has_lost_the_lease_removes_nothing(killed: Path) -> None:
@@ -118,6 +139,27 @@ def test_whoever_has_lost_the_lease_removes_nothing(killed: Path) -> None:
         raise LeaseLost("another job has it")
 
     with pytest.raises(LeaseLost):
-        clear_leavings(Target(str(killed)), check=check)
+        clear_published(Target(str(killed)), str(killed / ".tmp-0c"), check)
     assert visible_names(killed) == [OLD, NEW[0], "notes.txt"]
     assert (killed / ".tmp-0a" / "shard-1").exists()
+
+
+def test_nothing_goes_where_a_manifest_cannot_be_read(killed: Path) -> None:
+    (killed / "manifest.json").write_text("edited")
+    clear_leavings(Target(str(killed)))
+    assert visible_names(killed) == [OLD, NEW[0], "manifest.json", "notes.txt"]
+    assert names_at(str(killed / "manifest.json")) is None
+    assert names_at(str(killed / "none.json")) == set()
+
+
+def test_a_manifest_that_cannot_be_read_now_is_not_taken_for_none(
+    killed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise StorageError("try again later")
+
+    (killed / "manifest.json").touch()
+    monkeypatch.setattr("beam_tfrecord.manifest.read_bytes", fail)
+    with pytest.raises(StorageError, match="try again later"):
+        clear_leavings(Target(str(killed)))
+    assert visible_names(killed) == [OLD, NEW[0], "manifest.json", "notes.txt"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -197,3 +199,80 @@ def test_shards_of_every_try_are_cleared_away(
     bt.write(trips, step.output, shards=3, seed=7)
     assert len(list(step.output.glob("*.tfrecord"))) == 3
     assert bt.verify(step.output).faults == ()
+
+
+def test_what_was_replaced_goes_though_the_try_that_published_died(
+    trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    bt.write(trips, output, shards=9, seed=1)
+    step = step_of(
+        lambda output: bt.write(trips, output, shards=4, overwrite=True), output, monkeypatch
+    )
+    step.begin()
+
+    def next_try() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(publishing, "remove_replaced", _die)
+            with pytest.raises(Killed):
+                step.try_once(clears=False)
+
+    once(monkeypatch, Note, "save", next_try)
+    assert len(step.try_once(clears=False)) == 4
+    assert bt.verify(output).faults == ()
+
+
+def test_another_run_of_a_template_writes_over_what_looks_the_same(
+    trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    step = step_of(
+        lambda output: write_rows(Path(trips), output, overwrite=True), output, monkeypatch
+    )
+    shard = output / "data-00001-of-00002.tfrecord"
+    shard.write_bytes(bytes(shard.stat().st_size))
+    shutil.copytree(step.before, output, dirs_exist_ok=True)
+    assert len(step.try_once()) == 2
+    assert bt.verify(output).faults == ()
+
+
+def test_a_sink_waits_for_another_one_to_end(step: Step) -> None:
+    held = lease(str(step.output))
+    held.__enter__()
+    timer = threading.Timer(0.5, held.__exit__, (None, None, None))
+    timer.start()
+    try:
+        assert len(list(finishing._published(step.task))) == 4
+    finally:
+        timer.join()
+    assert bt.verify(step.output).faults == ()
+
+
+def test_an_output_in_use_for_long_is_no_fault_of_the_data(
+    step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finishing, "LEASE_WAIT_S", 0.0)
+    with lease(str(step.output)), pytest.raises(StorageError, match="another job is writing"):
+        list(finishing._publish(b"", *step.task))
+    assert len(list(finishing._publish(b"", *step.task))) == 4
+
+
+def test_a_job_that_fails_while_it_publishes_leaves_no_shards_of_its_own(
+    trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    bt.write(trips, output, shards=5)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(publishing, "dump_job", fail)
+    # Of text that is not known nothing is kept for another attempt.
+    with pytest.raises(StorageError, match="nothing was published"):
+        bt.write(trips, output, map=eval("lambda row: row"), shards=3, overwrite=True)
+    monkeypatch.undo()
+    assert not list(output.glob("*-of-00003.tfrecord"))
+    assert not list(output.glob(".tmp-*"))
+    bt.write(trips, output, shards=4, overwrite=True)
+    assert len(list(output.glob("*.tfrecord"))) == 4
+    assert bt.verify(output).faults == ()

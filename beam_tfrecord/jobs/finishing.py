@@ -9,22 +9,28 @@ import hashlib
 import json
 import os
 import platform
+import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import apache_beam as beam
 
 from beam_tfrecord._version import __version__
-from beam_tfrecord.errors import DataError
+from beam_tfrecord.errors import DataError, StorageError, TargetExists
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.jobs.faults import recorded, recorded_fault
 from beam_tfrecord.jobs.job_file import PUBLICATION
-from beam_tfrecord.jobs.leavings import clear_leavings
+from beam_tfrecord.jobs.leavings import clear_published
 from beam_tfrecord.jobs.publishing import finish_publishing, published_names
 from beam_tfrecord.jobs.target import Target, check_free
 from beam_tfrecord.ptransforms.step import flat_map
-from beam_tfrecord.storage import Lease, lease, make_directory, remove_tree
+from beam_tfrecord.storage import Lease, exists, lease, make_directory, remove_tree
+
+# To publish takes seconds; whoever holds the output for longer is no other last step.
+LEASE_WAIT_S = 60.0
+_LOOK_EVERY_S = 0.2
 
 
 class FileJob(Protocol):
@@ -117,11 +123,13 @@ def _published(task: tuple[FileJob, Publisher, Tally, Sequence[Piece]]) -> Itera
         )
     target, publication = job.target, _publication(job, tally, pieces)
     make_directory(target.directory)
-    with contextlib.nullcontext(job.lease) if job.lease else lease(target.directory) as held:
+    with contextlib.nullcontext(job.lease) if job.lease else _lease_of(target) as held:
         if job.lease is None:
             # Else whoever waits for the job has done so before it began.
-            clear_leavings(target, spare=job.directory, check=held.check)
+            clear_published(target, job.directory, held.check)
         names: Iterable[str] | None = published_names(target, publication)
+        if names is not None and _is_another_run(job, pieces):
+            names, publication = None, f"{publication} {uuid.uuid4().hex}"
         if names is not None:
             # A runner tries a step again whose worker died, be it after all that it had to do.
             finish_publishing(target, job.directory, held.check)
@@ -135,6 +143,35 @@ def _published(task: tuple[FileJob, Publisher, Tally, Sequence[Piece]]) -> Itera
             remove_tree(job.directory)
     for name in names:
         yield os.path.join(target.directory, name)
+
+
+@contextlib.contextmanager
+def _lease_of(target: Target) -> Iterator[Lease]:
+    """Hold the target once others that publish in its directory are done.
+
+    Raises:
+        StorageError: They are not for long; another try may find it free.
+    """
+    until_s = time.monotonic() + LEASE_WAIT_S
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                held = stack.enter_context(lease(target.directory))
+                break
+            except TargetExists as error:
+                if time.monotonic() >= until_s:
+                    raise StorageError(str(error)) from error
+            time.sleep(_LOOK_EVERY_S)
+        yield held
+
+
+def _is_another_run(job: FileJob, pieces: Sequence[Piece]) -> bool:
+    """Tell whether the same files at the target are of a run of the same template before.
+
+    They are to be written over then; once they are there, those of this run are no longer here.
+    """
+    may_be = job.lease is None and job.overwrite and bool(pieces)
+    return may_be and all(exists(piece.path) for piece in pieces)
 
 
 def _publication(job: FileJob, tally: Tally, pieces: Sequence[Piece]) -> str:

@@ -10,9 +10,9 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
-from beam_tfrecord.errors import BeamTFRecordError
+from beam_tfrecord.errors import DataError
 from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.manifest import Manifest
@@ -40,12 +40,12 @@ class Note:
     Attributes:
         shards: The name of each shard in the temporary directory, its final one, and its bytes.
             Where the last step was tried again, those of the tries before follow the latest.
-        sidecars: The XXH64 of further files, 16 hex digits, by name.
+        sidecars: Name and XXH64, 16 hex digits, of each further file, of all tries likewise.
         old: Names of the files that are to go once the new ones are there.
     """
 
     shards: tuple[tuple[str, str, int], ...]
-    sidecars: Mapping[str, str]
+    sidecars: tuple[tuple[str, str], ...]
     old: frozenset[str]
 
     @classmethod
@@ -54,7 +54,8 @@ class Note:
         try:
             told = json.loads(read_bytes(os.path.join(directory, _NOTE_NAME)))
             shards = tuple((temporary, name, nbytes) for temporary, name, nbytes in told["shards"])
-            return cls(shards, told["sidecars"], frozenset(told["old"]))
+            sidecars = tuple((name, digest) for name, digest in told["sidecars"])
+            return cls(shards, sidecars, frozenset(told["old"]))
         except (FileNotFoundError, KeyError, TypeError, ValueError):
             return None
 
@@ -68,8 +69,8 @@ class Note:
         if before is None:
             return self
         shards = dict.fromkeys((*self.shards, *before.shards))
-        sidecars = {**before.sidecars, **self.sidecars}
-        return Note(tuple(shards), sidecars, self.old | before.old)
+        sidecars = dict.fromkeys((*self.sidecars, *before.sidecars))
+        return Note(tuple(shards), tuple(sidecars), self.old | before.old)
 
 
 def remove_leavings(target: Target) -> None:
@@ -78,39 +79,60 @@ def remove_leavings(target: Target) -> None:
         remove_tree(directory)
 
 
-def clear_leavings(
-    target: Target,
-    *,
-    keep: str | None = None,
-    spare: str | None = None,
-    check: Callable[[], None] = lambda: None,
-) -> None:
+def clear_leavings(target: Target, *, keep: str | None = None) -> None:
     """Remove what jobs that ended early have left at a target; the caller holds its lease.
 
     Args:
         target: The target.
         keep: Temporary directory of the job that goes on: shards that it had begun to publish go
             back there.
-        spare: Temporary directory of a job that is publishing: all of that stays as it is.
-        check: Called before anything is changed, such as `Lease.check`.
     """
-    leftovers = [directory for directory in target.leftovers() if directory != spare]
-    if not leftovers:
+    if not (leftovers := target.leftovers()):
         return
     named = names_at(target.manifest)
     for directory in leftovers:
-        check()
         _undo_publishing(target, directory, named)
         if directory != keep:
             remove_tree(directory)
 
 
-def names_at(manifest_file: str) -> set[str]:
-    """Return the names of the files that a manifest speaks of; none where it is not whole."""
+def clear_published(target: Target, spare: str, check: Callable[[], None]) -> None:
+    """Remove what jobs have left that ended while they published; the caller holds the lease.
+
+    A directory without a note may be that of a sink under way, which takes the lease at its end.
+
+    Args:
+        target: The target.
+        spare: Temporary directory of a job that is publishing: all of that stays as it is.
+        check: Called before anything is changed, such as `Lease.check`.
+    """
+    for directory in target.leftovers():
+        if directory != spare and Note.load(directory) is not None:
+            check()
+            give_up(target, directory)
+
+
+def give_up(target: Target, directory: str) -> None:
+    """Remove all that a job has left which nobody goes on with; the caller holds its lease."""
+    _undo_publishing(target, directory, names_at(target.manifest))
+    remove_tree(directory)
+
+
+def names_at(manifest_file: str) -> set[str] | None:
+    """Return the names of the files that a manifest speaks of; none where there is no manifest.
+
+    Returns:
+        None where what is there is no whole manifest: any file may be one that it spoke of.
+
+    Raises:
+        StorageError: It cannot be read now.
+    """
+    if not exists(manifest_file):
+        return set()
     try:
         manifest = Manifest.load(manifest_file)
-    except (BeamTFRecordError, FileNotFoundError):
-        return stage_names(manifest_file)
+    except DataError:
+        return stage_names(manifest_file) or None
     return {shard.path for shard in manifest.shards} | set(manifest.sidecars)
 
 
@@ -125,7 +147,7 @@ def remove_replaced(target: Target, note: Note, named: set[str], check: Callable
     """
     others = (shard for shard in note.shards if shard[1] not in named)
     ours = {name for _, name, nbytes in others if has_size(target, name, nbytes)}
-    _remove_unnamed(target.directory, note.old | ours, named, check)
+    _remove_unnamed(target.directory, note.old | ours | _written(target, note, named), named, check)
 
 
 def _remove_unnamed(
@@ -157,9 +179,9 @@ def _is_ours(name: str) -> bool:
     return is_plain and (len(parts) == 1 or parts[0].endswith((TRANSFORM_FN, TRANSFORMED_METADATA)))
 
 
-def _undo_publishing(target: Target, directory: str, named: set[str]) -> None:
+def _undo_publishing(target: Target, directory: str, named: set[str] | None) -> None:
     note = Note.load(directory)
-    if note is None:
+    if note is None or named is None:
         return
     # The latest try comes first: what it has named is no longer that of the one before.
     for temporary, name, nbytes in note.shards:
@@ -174,14 +196,20 @@ def _undo_publishing(target: Target, directory: str, named: set[str]) -> None:
             remove(final)
         else:
             publish_files([(final, back)])
-    written = {name for name, digest in note.sidecars.items() if _has_hash(target, name, digest)}
-    _remove_unnamed(target.directory, note.old | written, named)
+    _remove_unnamed(target.directory, note.old | _written(target, note, named), named)
     with contextlib.suppress(FileNotFoundError):
         remove(os.path.join(directory, _NOTE_NAME))
 
 
+def _written(target: Target, note: Note, named: set[str]) -> set[str]:
+    """Return the sidecars that tries have written and that the dataset there does not name."""
+    return {
+        name
+        for name, digest in note.sidecars
+        if name not in named and _has_hash(target, name, digest)
+    }
+
+
 def _has_hash(target: Target, name: str, digest: str) -> bool:
-    try:
-        return file_hash(os.path.join(target.directory, name)) == digest
-    except OSError:
-        return False
+    path = os.path.join(target.directory, name)
+    return exists(path) and file_hash(path) == digest

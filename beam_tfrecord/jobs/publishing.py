@@ -80,13 +80,16 @@ def put_in_place(
     unnamed = _unnamed(target, pieces, directory, is_first=before is None)
     note = Note(
         tuple((os.path.basename(piece.path), name, piece.stored_bytes) for name, piece in pieces),
-        {target.name(name): f"{native.xxh64(data, 0):016x}" for name, data in sidecars.items()},
-        frozenset(names_at(target.manifest)),
+        tuple((target.name(name), _hash_of(data)) for name, data in sidecars.items()),
+        frozenset(names_at(target.manifest) or ()),
     ).after(before)
     note.save(directory)
     check()
+    named = {name for name, _ in pieces} | {target.name(name) for name in sidecars}
     if published_names(target, job.get(PUBLICATION)) is not None:
-        return  # A worker that was thought dead has done all of it meanwhile.
+        # A worker that was thought dead has published meanwhile.
+        remove_replaced(target, note, named, check)
+        return
     _take_away_old_manifest(target)
     publish_files(
         [(piece.path, os.path.join(target.directory, name)) for name, piece in unnamed],
@@ -105,7 +108,6 @@ def put_in_place(
     check()
     _put(target.manifest, manifest_text.encode(), directory)
     sync_directory(target.directory)
-    named = {name for name, _ in pieces} | {target.name(name) for name in sidecars}
     remove_replaced(target, note, named, check)
 
 
@@ -138,8 +140,13 @@ def finish_publishing(target: Target, directory: str, check: Callable[[], None])
         directory: The job's temporary directory; it may be gone.
         check: Called before anything is changed, such as `Lease.check`.
     """
-    if (note := Note.load(directory)) is not None:
-        remove_replaced(target, note, names_at(target.manifest), check)
+    note, named = Note.load(directory), names_at(target.manifest)
+    if note is not None and named is not None:
+        remove_replaced(target, note, named, check)
+
+
+def _hash_of(data: bytes) -> str:
+    return f"{native.xxh64(data, 0):016x}"
 
 
 def _unnamed(

@@ -15,6 +15,7 @@ from beam_tfrecord.errors import (
     DataError,
     LeaseLost,
     RejectedRows,
+    StorageError,
     TargetExists,
     UsageError,
 )
@@ -22,7 +23,7 @@ from beam_tfrecord.jobs import fingerprint
 from beam_tfrecord.jobs.faults import forget_faults, machine_error, machine_fault, recorded_fault
 from beam_tfrecord.jobs.job_file import JOB_NAME, add_to_job, load_job
 from beam_tfrecord.jobs.job_kind import Kind, M, S
-from beam_tfrecord.jobs.leavings import clear_leavings, remove_leavings
+from beam_tfrecord.jobs.leavings import clear_leavings, give_up, remove_leavings
 from beam_tfrecord.jobs.listing import Listing, list_input
 from beam_tfrecord.jobs.resume import begin, progress_of, remove_all_but, remove_unmarked
 from beam_tfrecord.jobs.target import check_free
@@ -40,7 +41,6 @@ from beam_tfrecord.storage import (
     list_names,
     make_directory,
     read_bytes,
-    remove_tree,
 )
 
 if TYPE_CHECKING:
@@ -244,7 +244,9 @@ def _keep_or_remove(job: Running[S, M], error: BaseException) -> None:
     if is_over_budget and not job.is_resumable:
         remove_all_but(job.directory, SAVED_FILE)
     elif not job.is_resumable or (isinstance(error, DataError | UsageError) and not is_over_budget):
-        remove_tree(job.directory)
+        # What it had begun to publish goes by its note, which stays where that is not possible.
+        with contextlib.suppress(StorageError, OSError):
+            give_up(job.settings.target, job.directory)
 
 
 def _kept(job: Running[S, M]) -> str:
