@@ -28,6 +28,11 @@ class WriteToTFRecord(beam.PTransform):
     Takes a bounded PCollection of `Batch`, dict, NamedTuple, `beam.Row`, `tf.train.Example` or
     bytes (serialized examples, written untouched).
 
+    The last step takes the lease of the directory; it waits a minute for others that publish there.
+    Until then the dataset lies in a hidden directory ``.tmp-…`` at the target. That of a pipeline
+    that died is left alone by other pipelines, which cannot tell it from one at work: the next
+    `beam_tfrecord.write` to the directory removes it.
+
     Args:
         file_path_prefix: A directory (ends in ``/``, or is one): the dataset's own. Anything else
             is a file prefix as in Beam, with the manifest beside it as
