@@ -27,7 +27,9 @@ class OnceFile(io.RawIOBase):
         super().__init__()
         self._descriptor = os.open(path, os.O_RDONLY)
         self._at = 0
-        # Later bytes are no sign: the kernel may just have read them ahead.
+        # Later bytes are no sign: the kernel may just have read them ahead. The first is no sure
+        # one: the question may make the kernel read it, on a busy machine before it answers. Such
+        # a file then stays in the cache.
         self._forgets = hasattr(os, "posix_fadvise") and not is_cached(self._descriptor, 0)
 
     def readable(self) -> bool:
