@@ -13,9 +13,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_tfrecord import native
 from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.storage import absolute_path, exists, is_directory, read_bytes
 
 FORMAT = "beam_tfrecord/1"
@@ -212,7 +212,7 @@ def sealed_lines(lines: Sequence[str]) -> str:
     """Return the fields of a JSON object, a text each, with the hash of all as last field."""
     body = "{\n" + ",\n".join(lines) + ',\n  "xxh64": "'
     tail = '"\n}\n'
-    return f"{body}{native.xxh64((body + tail).encode(), 0):016x}{tail}"
+    return f"{body}{data_hash((body + tail).encode())}{tail}"
 
 
 def _split_lines(splits: Mapping[str, Any]) -> list[str]:

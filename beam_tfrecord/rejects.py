@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from beam_tfrecord import native
 from beam_tfrecord.batch import Reject
 from beam_tfrecord.errors import RejectedRows, UsageError
+from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.storage import WholeFile, open_read, put
 
 REJECTS_FILE = "rejects/rejects-00000.parquet"
@@ -198,7 +199,7 @@ def save_rejects(table: pa.Table, path: str) -> str:
     pq.write_table(table, sink, compression="zstd")
     data = sink.getvalue()
     put(path, data)
-    return f"{native.xxh64(data, 0):016x}"
+    return data_hash(data)
 
 
 class RejectsHash:

@@ -40,6 +40,16 @@ def step(trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Step:
     return made
 
 
+def step_over_another(trips: str, output: Path, monkeypatch: pytest.MonkeyPatch) -> Step:
+    """Return the last step of a job with four shards, before it begins to replace one of nine."""
+    bt.write(trips, output, shards=9, seed=1)
+    made = step_of(
+        lambda output: bt.write(trips, output, shards=4, overwrite=True), output, monkeypatch
+    )
+    made.begin()
+    return made
+
+
 def once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, act: Callable[[], Any]) -> None:
     """Do something before the first call of a function, and then call it."""
     function = getattr(owner, name)
@@ -72,11 +82,7 @@ def test_files_of_a_job_that_took_the_output_over_are_not_removed(
     trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "out"
-    bt.write(trips, output, shards=9, seed=1)
-    step = step_of(
-        lambda output: bt.write(trips, output, shards=4, overwrite=True), output, monkeypatch
-    )
-    step.begin()
+    step = step_over_another(trips, output, monkeypatch)
     with lease(str(output)) as held:
         task = (dataclasses.replace(step.task[0], lease=held), *step.task[1:])
 
@@ -205,11 +211,7 @@ def test_what_was_replaced_goes_though_the_try_that_published_died(
     trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "out"
-    bt.write(trips, output, shards=9, seed=1)
-    step = step_of(
-        lambda output: bt.write(trips, output, shards=4, overwrite=True), output, monkeypatch
-    )
-    step.begin()
+    step = step_over_another(trips, output, monkeypatch)
 
     def next_try() -> None:
         with pytest.MonkeyPatch.context() as patch:

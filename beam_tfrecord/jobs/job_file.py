@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.storage import put, read_bytes
 
 JOB_NAME = "job.json"
@@ -49,5 +49,5 @@ def load_job(text: str) -> dict[str, Any]:
 
 def _sealed(job: Mapping[str, Any]) -> str:
     blank = json.dumps({**job, _SEAL: ""}, indent=1)
-    seal = f"{native.xxh64(blank.encode(), 0):016x}"
+    seal = data_hash(blank.encode())
     return json.dumps({**job, _SEAL: seal}, indent=1)

@@ -7,13 +7,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_tfrecord import native
 from beam_tfrecord.contract.labels import LABELS_FILE, labels_text
 from beam_tfrecord.contract.tfmd import schema_pbtxt
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.merge import MASK64, Piece
 from beam_tfrecord.exchange.plan import split_order
 from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.jobs.publishing import put_in_place
 from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.layout import Layout
@@ -97,9 +97,7 @@ def publish(
         schema=schema,
         source=identity.source,
         rejects={"rows": rejects.rows, "xxh64": rejects.xxh64},
-        sidecars={
-            target.name(name): f"{native.xxh64(data, 0):016x}" for name, data in sidecars.items()
-        },
+        sidecars={target.name(name): data_hash(data) for name, data in sidecars.items()},
         splits={
             name: Split(tuple(shard for shard, _ in shards)) for name, shards in splits.items()
         },

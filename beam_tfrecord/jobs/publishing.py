@@ -13,10 +13,9 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from beam_tfrecord import native
 from beam_tfrecord.errors import DataError, StorageError
 from beam_tfrecord.exchange.merge import Piece
-from beam_tfrecord.hashes import file_hash
+from beam_tfrecord.hashes import data_hash, file_hash
 from beam_tfrecord.jobs.job_file import (
     JOB_NAME,
     PUBLICATION,
@@ -80,7 +79,7 @@ def put_in_place(
     unnamed = _unnamed(target, pieces, directory, is_first=before is None)
     note = Note(
         tuple((os.path.basename(piece.path), name, piece.stored_bytes) for name, piece in pieces),
-        tuple((target.name(name), _hash_of(data)) for name, data in sidecars.items()),
+        tuple((target.name(name), data_hash(data)) for name, data in sidecars.items()),
         frozenset(names_at(target.manifest) or ()),
     ).after(before)
     note.save(directory)
@@ -143,10 +142,6 @@ def finish_publishing(target: Target, directory: str, check: Callable[[], None])
     note, named = Note.load(directory), names_at(target.manifest)
     if note is not None and named is not None:
         remove_replaced(target, note, named, check)
-
-
-def _hash_of(data: bytes) -> str:
-    return f"{native.xxh64(data, 0):016x}"
 
 
 def _unnamed(

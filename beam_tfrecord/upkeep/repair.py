@@ -7,12 +7,11 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from beam_tfrecord import native
 from beam_tfrecord._version import __version__
 from beam_tfrecord.contract.tfmd import schema_pbtxt
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
 from beam_tfrecord.exchange.merge import MASK64, Piece, PieceWriter
-from beam_tfrecord.hashes import file_hash
+from beam_tfrecord.hashes import data_hash, file_hash
 from beam_tfrecord.jobs.job_file import JOB_NAME, STORED_BYTES, STORED_HASHES, dump_job
 from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, Shard, Split, manifest_path
 from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash, save_rejects
@@ -252,7 +251,7 @@ class _Repairing:
         path = os.path.join(self._target, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         put(path, data)
-        return f"{native.xxh64(data, 0):016x}"
+        return data_hash(data)
 
 
 def _lost_of(shard: Shard, part: LostBytes) -> Lost:

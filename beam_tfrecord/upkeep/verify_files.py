@@ -19,7 +19,6 @@ from beam_tfrecord.storage import exists, list_names, read_bytes
 from beam_tfrecord.upkeep.verify_faults import Fault
 
 _SHARD_LIKE = re.compile(r"[^._].*-\d+-of-\d+\.tfrecord(\.gz)?")
-_READ_BYTES = 2**20
 
 
 class DatasetFiles:
