@@ -41,7 +41,7 @@ def put(out: Path, pieces: list[tuple[str, int]], layout: Layout = TWO, **more: 
     made = [piece(out / ".tmp-0", *one) for one in pieces]
     tally = Tally(rows=len(made), records=len(made), schema=SCHEMA, **more)
     target = Target(str(out), layout.names.prefix)
-    identity = Identity("f00d", {"kind": "csv", "files": []})
+    identity = Identity("f00d", source={"kind": "csv", "files": []})
     manifest = publish(
         target, layout, identity, tally, made, directory=str(out / ".tmp-0"), job={"runner": "test"}
     )

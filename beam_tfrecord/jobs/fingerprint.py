@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from beam_tfrecord import rules
 from beam_tfrecord.jobs.publish import Identity as Identity
 from beam_tfrecord.manifest import FORMAT
 from beam_tfrecord.sources.base import InputFile, Source
@@ -31,7 +32,7 @@ def identity(settings: Settings, files: Sequence[InputFile]) -> Identity:
         settings.transform is None or transform is not None
     )
     if not (is_known and settings.source.is_stable):
-        return Identity("", source)
+        return Identity(source=source)
     told = {
         "format": FORMAT,
         "source": source,
@@ -42,7 +43,7 @@ def identity(settings: Settings, files: Sequence[InputFile]) -> Identity:
         "limit": settings.limit,
         **({} if transform is None else {"transform": transform}),
     }
-    return Identity(hash_of(told), source)
+    return Identity(*fingerprints_of(told), source=source)
 
 
 def source_of(source: Source, files: Sequence[InputFile]) -> dict[str, Any]:
@@ -57,10 +58,25 @@ def options_of(source: Source) -> dict[str, Any]:
     return options
 
 
-def hash_of(told: Mapping[str, Any]) -> str:
-    """Return the fingerprint of all that decides an output, 32 hex digits."""
+def fingerprints_of(told: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """Return the fingerprint of all that decides an output, and what it was under older rules.
+
+    Args:
+        told: What decides the output, besides the writing rules.
+
+    Returns:
+        Fingerprints of 32 hex digits: of the rules in force; and of each number of rules before
+        them, from 0, which adds nothing to the text that is hashed.
+    """
     text = json.dumps(told, default=_as_text, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    digest = hashlib.sha256(text.encode())
+    older = [digest.hexdigest()[:32]]
+    for number in range(1, len(rules.RULES) + 1):
+        of_rules = digest.copy()
+        of_rules.update(f"rules {number}".encode())
+        older.append(of_rules.hexdigest()[:32])
+    current = older.pop()
+    return current, tuple(older)
 
 
 def input_sha256(files: Sequence[InputFile]) -> str:

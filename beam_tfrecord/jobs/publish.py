@@ -36,11 +36,13 @@ class Identity:
     """What a dataset was made from.
 
     Attributes:
-        fingerprint: Of input and settings; empty where unknown.
+        fingerprint: Of input, settings and writing rules; empty where unknown.
+        older: What the fingerprint was under each older number of rules, from 0.
         source: For the manifest; None where rows came through Beam code.
     """
 
     fingerprint: str = ""
+    older: tuple[str, ...] = ()
     source: Mapping[str, Any] | None = None
 
 

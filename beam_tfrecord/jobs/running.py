@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
+from beam_tfrecord import rules
 from beam_tfrecord.errors import (
     BeamTFRecordError,
     DataError,
@@ -163,6 +164,12 @@ def _same_output(
                 f"the input was edited since the dataset in {target.directory!r} was written: "
                 "pass --overwrite to write it anew"
             )
+    if present is not None and present.fingerprint in identity.older and not settings.overwrite:
+        changes = rules.RULES[identity.older.index(present.fingerprint) :]
+        raise TargetExists(
+            f"the dataset in {target.directory!r} was written by older rules. Changed since then: "
+            f"{'; '.join(changes)}. Pass --overwrite to write it anew"
+        )
     check_free(target, overwrite=settings.overwrite)
     return None
 

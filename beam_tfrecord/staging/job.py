@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.inputs import make_source
-from beam_tfrecord.jobs.fingerprint import hash_of, options_of, source_of
+from beam_tfrecord.jobs.fingerprint import fingerprints_of, options_of, source_of
 from beam_tfrecord.jobs.job_kind import Kind
 from beam_tfrecord.jobs.listing import Listing
 from beam_tfrecord.jobs.publish import Identity
@@ -87,14 +87,14 @@ def extract(
 def _identity(settings: ExtractSettings, files: Sequence[InputFile]) -> Identity:
     source = source_of(settings.source, files)
     if not settings.source.is_stable:
-        return Identity("", source)
+        return Identity(source=source)
     told = {
         "format": STAGE_FORMAT,
         "source": source,
         "options": options_of(settings.source),
         "limit": settings.limit,
     }
-    return Identity(hash_of(told), source)
+    return Identity(*fingerprints_of(told), source=source)
 
 
 def _run(

@@ -1,0 +1,13 @@
+"""The writing rules: what a change of the code has altered in the bytes of datasets.
+
+The number of the rules in force is part of the fingerprint of a job. A dataset written by older
+rules is therefore never mistaken for the result of the same job today.
+"""
+
+from __future__ import annotations
+
+# The number of the rules in force is how many entries there are.
+RULES: tuple[str, ...] = (
+    # Oldest first, one line each: the input that is affected, and what is written for it now.
+    # Only append.
+)

@@ -1,0 +1,65 @@
+"""A dataset that older writing rules made is never taken for what the same job writes today."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord import rules
+from beam_tfrecord.errors import TargetExists
+
+# What the release without any rules wrote as fingerprint for `_job` (and for its stage).
+BEFORE_ALL_RULES = "209a1aeed4c7f09a2bf71bb6c78744e5"
+STAGE_BEFORE_ALL_RULES = "b5e9ee6be8883978fc689f2488f4609a"
+
+
+def _job(directory: Path, **options: object) -> bt.Manifest:
+    (directory / "in").mkdir(exist_ok=True)
+    table = directory / "in" / "a.csv"
+    if not table.exists():
+        table.write_text("a,b\n1,x\n2,y\n3,z\n")
+    return bt.write(str(table), directory / "out", splits={"x": 0.5, "y": 0.5}, **options)
+
+
+def test_no_rules_leave_the_fingerprint_as_it_was(tmp_path, monkeypatch):
+    monkeypatch.setattr(rules, "RULES", ())
+    assert _job(tmp_path).fingerprint == BEFORE_ALL_RULES
+    stage = bt.extract(str(tmp_path / "in" / "a.csv"), tmp_path / "stage")
+    assert stage.fingerprint == STAGE_BEFORE_ALL_RULES
+
+
+def test_older_rules_are_found_named_and_not_nothing_to_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(rules, "RULES", ("first change",))
+    before = _job(tmp_path)
+    monkeypatch.setattr(rules, "RULES", ("first change", "dates in CSV", "zeros in groups"))
+    with pytest.raises(TargetExists) as refused:
+        _job(tmp_path)
+    assert str(refused.value) == (
+        f"the dataset in {str(tmp_path / 'out')!r} was written by older rules. Changed since then: "
+        "dates in CSV; zeros in groups. Pass --overwrite to write it anew"
+    )
+    assert bt.Manifest.load(tmp_path / "out" / "manifest.json") == before
+    after = _job(tmp_path, overwrite=True)
+    assert after.fingerprint != before.fingerprint
+    assert after.content == before.content
+    written = (tmp_path / "out" / "job.json").read_bytes()
+    assert _job(tmp_path) == after
+    assert (tmp_path / "out" / "job.json").read_bytes() == written
+
+
+def test_another_dataset_is_not_said_to_be_of_older_rules(tmp_path, monkeypatch):
+    monkeypatch.setattr(rules, "RULES", ())
+    _job(tmp_path)
+    monkeypatch.setattr(rules, "RULES", ("dates in CSV",))
+    with pytest.raises(TargetExists, match="another dataset"):
+        _job(tmp_path, seed=1)
+
+
+def test_each_rule_is_one_plain_clause():
+    for rule in rules.RULES:
+        assert rule == rule.strip()
+        assert not rule.endswith(".")
+        assert "\n" not in rule
+        assert ";" not in rule
