@@ -138,3 +138,33 @@ def test_rss_is_the_sum_over_the_whole_session(on_path):
     process.communicate(b"\n")
     assert 200e6 < held < 260e6
     assert session_rss(process.pid) == 0
+
+
+def test_interval_of_a_ratio_is_that_of_students_t(on_path):
+    from compare import interval_of
+
+    # Logarithms 0, l and 2 l with l = log 1.1: mean l, deviation l, and t of 2 degrees is 4.3027.
+    interval = interval_of([1.0, 1.1, 1.21])
+    assert interval.estimate == pytest.approx(1.1)
+    assert interval.low == pytest.approx(0.8681, abs=1e-4)
+    assert interval.high == pytest.approx(1.3939, abs=1e-4)
+
+
+def test_compare_runs_both_trees_in_turn(tmp_path):
+    root = BENCH.parents[1]
+    arguments = ["--cases", "source_order", "--pairs", "2", "--most-pairs", "2"]
+    sizes = ["--rows", "20000", "--tables", "1", "--results-dir", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, str(BENCH / "compare.py"), str(root), *arguments, *sizes],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("source_order: ")
+    (result,) = tmp_path.glob("*-compare.json")
+    case = json.loads(result.read_text())["cases"]["source_order"]
+    assert len(case["before_seconds"]) == len(case["after_seconds"]) == 2
+    assert case["speed_ratio"]["low"] < case["speed_ratio"]["estimate"]
+    assert str(root) not in result.read_text()

@@ -101,13 +101,29 @@ def run_here(name: str, told: Path, place: Path, workers: int) -> dict[str, Any]
 
 
 def run_case(
-    name: str, *, told: Path, place: Path, workers: int, timeout_seconds: float
+    name: str,
+    *,
+    told: Path,
+    place: Path,
+    workers: int,
+    timeout_seconds: float,
+    checkout: Path | None = None,
 ) -> Outcome:
-    """Run a case in a new process and session, and sample what it holds until it ends."""
+    """Run a case in a new process and session, and sample what it holds until it ends.
+
+    Args:
+        name: Of the case.
+        told: Description of the input, as `make_inputs` returns it.
+        place: Folder for the output.
+        workers: Threads or processes.
+        timeout_seconds: After these the run ends as an error.
+        checkout: Root of the source tree whose package is measured; None: of this one.
+    """
     bench_script = Path(__file__).with_name("bench.py")
+    package = checkout or bench_script.parents[2]
     command = [sys.executable, str(bench_script), "--run-here", name, str(told), str(place)]
     # Worker processes unpickle functions of these modules by name.
-    paths = [str(bench_script.parent), str(bench_script.parents[2]), os.environ.get("PYTHONPATH")]
+    paths = [str(bench_script.parent), str(package), os.environ.get("PYTHONPATH")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     os.sync()  # what an earlier case left to be written back is not this one's
     peak_rss = 0

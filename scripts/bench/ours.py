@@ -22,10 +22,7 @@ def _write(bench: Bench, inputs: tuple[str, ...], **keywords: Any) -> Measured:
     import beam_tfrecord as bt
 
     write = bt.write
-    workers = [
-        f"--direct_num_workers={bench.workers}",
-        "--direct_running_mode=multi_threading",
-    ]
+    workers = [f"--direct_num_workers={bench.workers}"]
 
     def run() -> Work:
         write(list(inputs), f"{bench.out}/", runner="direct", pipeline_options=workers, **keywords)
