@@ -10,6 +10,10 @@ import numpy.typing as npt
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
 
+# Of one split: one worker holds the counts of all. In source order, rows whose place follows from
+# their bytes have a bin each.
+MOST_BINS = 2**22
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BinCounts:
@@ -28,21 +32,33 @@ class BinCounts:
     shift: int
 
     def merge(self, other: BinCounts) -> BinCounts:
-        """Return the sums over both, in the coarser bins of the two."""
+        """Return the sums over both, in the coarser bins of the two, or in yet coarser ones.
+
+        Bins get no coarser than the sum of all runs needs, so the order of merging has no
+        influence on them.
+        """
         shift = max(self.shift, other.shift)
         both = [counts.bins >> np.uint64(shift - counts.shift) for counts in (self, other)]
-        return _summed(
+        merged = _summed(
             np.concatenate(both),
             np.concatenate([self.rows, other.rows]),
             np.concatenate([self.bytes, other.bytes]),
             shift,
         )
+        wider = 0
+        while _count_distinct(merged.bins >> np.uint64(wider)) > MOST_BINS:
+            wider += 1
+        return merged.coarsened(shift + wider)
 
     def coarsened(self, shift: int) -> BinCounts:
         """Return the same in bins of `shift`, which are these bins or coarser ones."""
         if shift == self.shift:
             return self
         return _summed(self.bins >> np.uint64(shift - self.shift), self.rows, self.bytes, shift)
+
+
+def _count_distinct(ascending: UInt64Array) -> int:
+    return int(np.count_nonzero(ascending[1:] != ascending[:-1])) + bool(len(ascending))
 
 
 def _summed(bins: UInt64Array, rows: Int64Array, nbytes: Int64Array, shift: int) -> BinCounts:

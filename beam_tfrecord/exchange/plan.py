@@ -6,6 +6,8 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from beam_tfrecord.exchange.bin_counts import BinCounts
 from beam_tfrecord.exchange.runs import Run
 from beam_tfrecord.layout import Layout
@@ -152,7 +154,7 @@ def plan_merges(
     most_bytes = WINDOW_BYTES if window_bytes is None else window_bytes
     # How full the fullest run was depends on batches and workers, the sum of all does not.
     shift = bin_shift(layout.shuffle, count_records(counts))
-    counts = {name: counts[name].coarsened(shift) for name in names}
+    counts = {name: counts[name].coarsened(max(shift, counts[name].shift)) for name in names}
     split_bytes = {name: int(counts[name].bytes.sum()) for name in names}
     shard_counts = layout.shards.counts(split_bytes)
     windows = [
@@ -172,7 +174,12 @@ def split_order(names: Iterable[str], layout: Layout) -> list[str]:
 
 def _windows(split: str, counts: BinCounts, shards: int, most_bytes: int) -> Iterable[Window]:
     for number, cut in enumerate(cut_bins(counts.bins, counts.rows, counts.bytes, shards)):
-        inside = slice(*counts.bins.searchsorted([cut.first, cut.last + 1]))
+        # Numbers of bins reach 2^64: a list of them would be searched as floats.
+        first_bin, last_bin = np.uint64(cut.first), np.uint64(cut.last)
+        inside = slice(
+            int(counts.bins.searchsorted(first_bin)),
+            int(counts.bins.searchsorted(last_bin, side="right")),
+        )
         pieces = math.ceil(cut.bytes / most_bytes)
         for piece in cut_bins(
             counts.bins[inside], counts.rows[inside], counts.bytes[inside], pieces
