@@ -18,6 +18,9 @@ import pyarrow as pa
 
 Int64Array = npt.NDArray[np.int64]
 
+# Labels of the steps of a pipeline that rows have passed, the reader first.
+Way = tuple[str, ...]
+
 DEFAULT_BATCH_ROWS = 16_384
 
 
@@ -51,12 +54,15 @@ class Origin:
         index: Position of the unit in source order over the whole input, from 0.
         rows: Number of the first row where rows are consecutive, else one int64 number a row.
         sub: One int64 a row counting the rows that one source row became; None means all 0.
+        is_exact: False where the numbers give the order of the rows and no more: which rows of
+            the unit these are is not known, so their place follows from their bytes.
     """
 
     unit: str
     index: int
     rows: int | Int64Array
     sub: Int64Array | None = None
+    is_exact: bool = True
 
     def row_numbers(self, num_rows: int) -> Int64Array:
         """Return the row numbers, shape `[num_rows]`."""
@@ -68,6 +74,16 @@ class Origin:
         """Return the origin of the rows `indices` of a batch with `num_rows` rows."""
         sub = None if self.sub is None else self.sub[indices]
         return dataclasses.replace(self, rows=self.row_numbers(num_rows)[indices], sub=sub)
+
+    def in_order(self, num_rows: int, made: int) -> Origin | None:
+        """Return the origin of `made` rows that a function made of all `num_rows` rows, in order.
+
+        The rows share the range of numbers that was there; None where there was none.
+        """
+        if not num_rows:
+            return None
+        numbers = self.row_numbers(num_rows)[np.arange(made) * num_rows // max(num_rows, made)]
+        return dataclasses.replace(self, rows=numbers, sub=None, is_exact=False)
 
     def slice(self, start: int, stop: int) -> Origin:
         """Return the origin of the rows `start` to `stop`."""
@@ -128,6 +144,7 @@ class Batch:
             where each row is one.
         part: Which part of its group this is; None where nothing is resumed.
         files: Which values are whole files; None where that is not known.
+        way: The steps of this package that the rows have passed in a pipeline.
     """
 
     data: pa.RecordBatch
@@ -139,6 +156,7 @@ class Batch:
     rows_read: int | None = None
     part: Part | None = None
     files: FileColumn | None = None
+    way: Way = ()
 
     def __post_init__(self) -> None:
         if self.origin is None:
@@ -153,6 +171,11 @@ class Batch:
     def num_rows(self) -> int:
         """Number of rows."""
         return int(self.data.num_rows)
+
+    @property
+    def exact_origin(self) -> Origin | None:
+        """The origin where each row has a number of its own; else None."""
+        return self.origin if self.origin is not None and self.origin.is_exact else None
 
     @property
     def rows_counted(self) -> int:

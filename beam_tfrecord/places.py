@@ -8,13 +8,15 @@ would crowd into a part of the places.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord import native
-from beam_tfrecord.batch import Origin
+from beam_tfrecord.batch import Origin, Way
+from beam_tfrecord.errors import DataError
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
@@ -24,10 +26,11 @@ SHUFFLED_BIN_SHIFT = 48
 
 # In source order a place is (unit number, row number): 24 and 40 bits. How many rows a bin has
 # follows from the number of records, so that few can be cut anywhere and many need no long list.
+# Where rows come from several inputs, the leading bits of the unit number are that of the input.
 SOURCE_ROW_BITS = 40
 SOURCE_BINS = 1024
 MAX_SOURCE_BIN_SHIFT = 10
-MAX_UNITS = 1 << (64 - SOURCE_ROW_BITS)
+UNIT_BITS = 64 - SOURCE_ROW_BITS
 
 
 def bin_shift(shuffled: bool, records: int) -> int:
@@ -45,7 +48,39 @@ def purpose_seed(seed: int, purpose: str) -> int:
     return native.xxh64(purpose.encode(), seed)
 
 
-def places_by_origin(origin: Origin, rows: Int64Array, num_rows: int, seed: int) -> UInt64Array:
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """The inputs that the rows of one dataset come from, in order.
+
+    Attributes:
+        ways: How the rows of each come; rows that came in no such way are of one more input.
+    """
+
+    ways: tuple[Way, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Number of inputs that there may be."""
+        return len(self.ways) + 1 if len(self.ways) > 1 else 1
+
+    @property
+    def bits(self) -> int:
+        """Bits that tell an input from the others."""
+        return (self.count - 1).bit_length()
+
+    def number(self, way: Way) -> int:
+        """Return the position of the input of rows that came in a way; 0 where there is one."""
+        if self.count == 1:
+            return 0
+        return self.ways.index(way) if way in self.ways else len(self.ways)
+
+
+ONE_INPUT = Inputs()
+
+
+def places_by_origin(
+    origin: Origin, rows: Int64Array, num_rows: int, seed: int, number: int = 0
+) -> UInt64Array:
     """Return the places of some rows of a batch, by where they were read.
 
     Args:
@@ -53,8 +88,10 @@ def places_by_origin(origin: Origin, rows: Int64Array, num_rows: int, seed: int)
         rows: Indices of the rows within the batch, shape `[n]`.
         num_rows: Rows of the batch.
         seed: The seed of the purpose ``place``.
+        number: Of the input.
     """
-    unit = native.xxh64(origin.unit.encode(), seed)
+    name = f"{number}\0{origin.unit}" if number else origin.unit
+    unit = native.xxh64(name.encode(), seed)
     sub = None if origin.sub is None else origin.sub[rows]
     return native.hash_origins(unit, origin.row_numbers(num_rows)[rows], sub, seed)
 
@@ -64,14 +101,35 @@ def places_by_bytes(data: Any, starts: Int64Array, seed: int) -> UInt64Array:
     return native.hash_records(data, starts, seed)
 
 
-def places_in_source_order(origin: Origin, rows: Int64Array, num_rows: int) -> UInt64Array:
-    """Return the places that keep rows in source order: unit number, then row number.
+def places_in_source_order(
+    origin: Origin, rows: Int64Array, num_rows: int, number: int = 0, input_bits: int = 0
+) -> UInt64Array:
+    """Return the places that keep rows in source order: input, unit number, then row number.
+
+    Args:
+        origin: Origin of the batch.
+        rows: Indices of the rows within the batch, shape `[n]`.
+        num_rows: Rows of the batch.
+        number: Of the input.
+        input_bits: Leading bits of a place that are that number.
 
     Raises:
-        ValueError: The input has more units, or a unit more rows, than a place can hold.
+        DataError: The input has more units, or a unit more rows, than a place can hold.
     """
     numbers = origin.row_numbers(num_rows)[rows]
-    if origin.index >= MAX_UNITS or (len(numbers) and int(numbers[-1]) >> SOURCE_ROW_BITS):
-        raise ValueError(f"unit {origin.unit!r} is out of the range of source order")
-    unit = np.uint64(origin.index << SOURCE_ROW_BITS)
-    return unit | numbers.astype(np.uint64)
+    if origin.index >> (UNIT_BITS - input_bits) or (
+        len(numbers) and int(numbers[-1]) >> SOURCE_ROW_BITS
+    ):
+        raise DataError(
+            f"unit {origin.unit!r} is out of the range of source order: shuffle, or write the "
+            "input in parts"
+        )
+    unit = (number << UNIT_BITS - input_bits | origin.index) << SOURCE_ROW_BITS
+    return np.uint64(unit) | numbers.astype(np.uint64)
+
+
+def places_behind(places: UInt64Array, number: int, input_bits: int) -> UInt64Array:
+    """Return hashed places as those of rows of one input in source order, where it has none."""
+    if not input_bits:
+        return places
+    return np.uint64(number << 64 - input_bits) | places >> np.uint64(input_bits)

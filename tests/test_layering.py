@@ -38,6 +38,7 @@ UPPER_LAYERS = {
     "beam_tfrecord.staging.composing",
     "beam_tfrecord.staging.transform",
     "beam_tfrecord.ptransforms.transforms",
+    "beam_tfrecord.ptransforms.ways",
     "beam_tfrecord.ptransforms.windows",
     "beam_tfrecord.jobs.write_job",
     "beam_tfrecord.ptransforms.writing",

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord.batch import Origin
+from beam_tfrecord.errors import DataError
 from beam_tfrecord.places import (
     bin_shift,
     places_by_bytes,
@@ -79,7 +80,7 @@ def test_source_order_is_unit_then_row() -> None:
 
 @pytest.mark.parametrize("origin", [Origin("u", 2**24, 0), Origin("u", 0, 2**40 - 1)])
 def test_what_source_order_cannot_hold_is_refused(origin: Origin) -> None:
-    with pytest.raises(ValueError, match="unit 'u' is out of the range of source order"):
+    with pytest.raises(DataError, match="unit 'u' is out of the range of source order"):
         places_in_source_order(origin, ALL, 3)
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import beam_tfrecord as bt
@@ -92,6 +93,34 @@ def test_rows_behind_to_rows_and_encode_examples(tmp_path: Path, step: beam.PTra
         out = bt.WriteToTFRecord(f"{tmp_path / 'out'}/", shuffle=False, shards=3)
         p | bt.ReadFromParquet(parquet) | step | out
     assert sorted(ids(tmp_path / "out")) == list(range(1000))
+
+
+def only_even(data: pa.RecordBatch) -> pa.RecordBatch:
+    return data.filter(pa.array(data["id"].to_numpy() % 2 == 0))
+
+
+def twice(data: pa.RecordBatch) -> pa.RecordBatch:
+    return data.take(pa.array(np.repeat(np.arange(data.num_rows), 2)))
+
+
+@pytest.mark.parametrize("function", [only_even, twice])
+@pytest.mark.parametrize("batch_rows", [7, 1000])
+def test_a_batch_function_that_keeps_no_rows_keeps_the_order(
+    tmp_path: Path, function: Any, batch_rows: int
+) -> None:
+    parquet = write_parquet(tmp_path / "in", sample_table(600), files=2)
+    with bt.pipeline("FnApiRunner") as p:
+        (
+            p
+            | bt.ReadFromParquet(parquet, batch_rows=batch_rows)
+            | bt.MapBatches(function, keeps_rows=False)
+            | bt.WriteToTFRecord(f"{tmp_path / 'out'}/", shuffle=False, shards=3)
+        )
+    expected = {only_even: range(0, 600, 2), twice: [i // 2 for i in range(1200)]}[function]
+    assert ids(tmp_path / "out") == list(expected)
+    manifest = bt.Manifest.load(tmp_path / "out")
+    assert manifest.place == "bytes"
+    assert len(manifest.shards) == 3
 
 
 def places(count: int, seed: int = 0) -> np.ndarray[Any, Any]:

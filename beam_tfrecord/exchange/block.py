@@ -19,6 +19,9 @@ from beam_tfrecord.exchange.stubs import stubs_of
 from beam_tfrecord.exchange.tally import Discovered, Tally
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import (
+    ONE_INPUT,
+    Inputs,
+    places_behind,
     places_by_bytes,
     places_by_origin,
     places_in_source_order,
@@ -40,10 +43,14 @@ class Block:
     Args:
         layout: Where records go.
         schema: Given schema; None: that of the batches.
+        inputs: Where rows come from.
     """
 
-    def __init__(self, layout: Layout, schema: Schema | None = None) -> None:
+    def __init__(
+        self, layout: Layout, schema: Schema | None = None, inputs: Inputs = ONE_INPUT
+    ) -> None:
         self._layout = layout
+        self._inputs = inputs
         self._given = schema
         self._encoder: Encoder | None = None
         self._encoded_for: pa.Schema | None = None
@@ -169,7 +176,9 @@ class Block:
             rows=rows,
             records=len(written),
             rejects=len(rejects),
-            places_by_bytes=batch.origin is None and not self._layout.key and batch.num_rows > 0,
+            places_by_bytes=(
+                batch.exact_origin is None and not self._layout.key and batch.num_rows > 0
+            ),
             splits_assigned=batch.split is not None,
             copies=copies_in(batch.data),
         )
@@ -199,8 +208,9 @@ class Block:
         encoder = self._encoder_of(batch)
         encoded = encoder.encode(batch, self.arena)
         written = encoded.rows
-        numbers = None if batch.origin is None else batch.origin.row_numbers(batch.num_rows)
-        unit = "" if batch.origin is None else batch.origin.unit
+        origin = batch.exact_origin
+        numbers = None if origin is None else origin.row_numbers(batch.num_rows)
+        unit = "" if origin is None else origin.unit
         refused = [
             Reject(unit, -1 if numbers is None else int(numbers[row]), column, code, message, value)
             for row, column, code, message, value in encoded.rejects
@@ -225,11 +235,13 @@ class Block:
         layout = self._layout
         if layout.key:
             return self._columns.hashes(batch, layout.key, written, self._place_seed)
-        if batch.origin is None:
-            return places_by_bytes(self.arena.data, starts, self._place_seed)
-        if not layout.shuffle:
-            return places_in_source_order(batch.origin, written, batch.num_rows)
-        return places_by_origin(batch.origin, written, batch.num_rows, self._place_seed)
+        number, bits = self._inputs.number(batch.way), self._inputs.bits
+        if not layout.shuffle and batch.origin is not None:
+            return places_in_source_order(batch.origin, written, batch.num_rows, number, bits)
+        if (origin := batch.exact_origin) is not None:
+            return places_by_origin(origin, written, batch.num_rows, self._place_seed, number)
+        places = places_by_bytes(self.arena.data, starts, self._place_seed)
+        return places if layout.shuffle else places_behind(places, number, bits)
 
     def _split(
         self, batch: Batch, written: Int64Array, starts: Int64Array

@@ -28,6 +28,7 @@ from beam_tfrecord.exchange.spill import Spiller
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.jobs.faults import is_stopped, noted, recorded
 from beam_tfrecord.layout import Layout
+from beam_tfrecord.places import ONE_INPUT, Inputs
 from beam_tfrecord.ptransforms.metrics import count
 from beam_tfrecord.ptransforms.step import Step
 from beam_tfrecord.ptransforms.windows import in_global_window
@@ -62,6 +63,7 @@ class Exchange:
         is_resumable: What is done is marked as such for another attempt at the same job.
         total_bytes: Estimate of all records together; None: not known.
         keeps_files: Runs hold stubs (see `stubs`).
+        inputs: Where rows come from.
     """
 
     layout: Layout
@@ -71,6 +73,7 @@ class Exchange:
     is_resumable: bool = False
     total_bytes: int | None = None
     keeps_files: bool = False
+    inputs: Inputs = ONE_INPUT
 
     @property
     def request_bytes(self) -> int:
@@ -121,6 +124,7 @@ class _Spill(Step):
             schema=exchange.schema,
             run_bytes=run_bytes_for(exchange.total_bytes, exchange.request_bytes),
             keeps_files=exchange.keeps_files,
+            inputs=exchange.inputs,
         )
         self._marks = GroupMarks(exchange.directory)
         self._group = None
@@ -173,6 +177,7 @@ class _CutBlocks(Step):
             exchange.directory,
             schema=exchange.schema,
             range_bits=range_bits_for(exchange.total_bytes),
+            inputs=exchange.inputs,
         )
 
     def process(self, batch: Batch) -> Iterator[Any]:

@@ -25,7 +25,7 @@ from beam_tfrecord.exchange.spill import (
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.loading.blocks import record_sizes
-from beam_tfrecord.places import SHUFFLED_BIN_SHIFT
+from beam_tfrecord.places import ONE_INPUT, SHUFFLED_BIN_SHIFT, Inputs
 
 # Leading bits of a place that name its range: enough that one is a small part of a large dataset.
 RANGE_BITS = 8
@@ -40,6 +40,7 @@ class BlockCutter:
         directory: Where rejects are written.
         schema: Given schema; None: that of the batches.
         range_bits: Leading bits of a place that name its range.
+        inputs: Where rows come from.
     """
 
     def __init__(
@@ -49,10 +50,11 @@ class BlockCutter:
         *,
         schema: Schema | None = None,
         range_bits: int = RANGE_BITS,
+        inputs: Inputs = ONE_INPUT,
     ) -> None:
         self._directory = directory
         self._range_bits = range_bits
-        self._block = Block(layout, schema)
+        self._block = Block(layout, schema, inputs)
         self._sorted = SortedRecords(layout)
 
     def add(self, batch: Batch) -> Iterator[tuple[tuple[str, int], bytes] | Tally]:

@@ -17,7 +17,7 @@ from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.exchange.runs import PLACE_BYTES, Run, SortedIndex, index_sorted
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.layout import Layout
-from beam_tfrecord.places import bin_shift
+from beam_tfrecord.places import ONE_INPUT, Inputs, bin_shift
 from beam_tfrecord.rejects import write_rejects
 from beam_tfrecord.storage import WRITE_BYTES, WholeFile
 
@@ -92,6 +92,7 @@ class Spiller:
         schema: Given schema; None: that of the batches.
         run_bytes: Encoded bytes of a run.
         keeps_files: Write stubs: values that are files stay where they are.
+        inputs: Where rows come from.
     """
 
     def __init__(
@@ -102,11 +103,12 @@ class Spiller:
         schema: Schema | None = None,
         run_bytes: int = RUN_BYTES,
         keeps_files: bool = False,
+        inputs: Inputs = ONE_INPUT,
     ) -> None:
         self._keeps_files = keeps_files
         self._directory = directory
         self._run_bytes = run_bytes
-        self._block = Block(layout, schema)
+        self._block = Block(layout, schema, inputs)
         self._sorted = SortedRecords(layout)
         self._token = uuid.uuid4().hex
         self._group = "rows"

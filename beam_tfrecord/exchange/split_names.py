@@ -43,7 +43,7 @@ class SplitNames:
         missing = self._names_in(batch).is_null().to_numpy(zero_copy_only=False)
         if not missing.any():
             return batch, everything, []
-        origin = batch.origin
+        origin = batch.exact_origin
         numbers = None if origin is None else origin.row_numbers(batch.num_rows)
         rejects = [
             Reject(

@@ -22,6 +22,7 @@ from beam_tfrecord.jobs.finishing import Publisher, finish
 from beam_tfrecord.jobs.publish import Identity, publish
 from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.layout import Layout
+from beam_tfrecord.places import ONE_INPUT, Inputs
 from beam_tfrecord.ptransforms.step import flat_map, map_each
 from beam_tfrecord.rejects import RejectBudget
 from beam_tfrecord.storage import Lease
@@ -51,6 +52,7 @@ class WriteJob:
         keeps_files: Files of the input that records hold are read again for the shards, rather
             than written to runs in between.
         fitted: Directory of the fitted function that the rows went through, to be published.
+        inputs: Where rows come from.
     """
 
     target: Target
@@ -69,6 +71,7 @@ class WriteJob:
     total_bytes: int | None = None
     keeps_files: bool = False
     fitted: str | None = None
+    inputs: Inputs = ONE_INPUT
 
     @property
     def run_bytes(self) -> int:
@@ -97,6 +100,7 @@ def write_batches(
         job.is_resumable,
         job.total_bytes,
         job.keeps_files,
+        job.inputs,
     )
     if job.direct:
         pieces, tally = write_directly(batches[0], exchange, job.budget, done)

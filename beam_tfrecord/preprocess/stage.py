@@ -36,6 +36,7 @@ from beam_tfrecord.ptransforms.map_rows import Chain, MapRows, as_arrow_schema, 
 from beam_tfrecord.ptransforms.reading import ReadBatches, reader_of
 from beam_tfrecord.ptransforms.step import Step, map_each
 from beam_tfrecord.ptransforms.transforms import AssignSplits
+from beam_tfrecord.ptransforms.ways import Noting, mark_step, step_label
 
 _COUNTS = "counts"
 
@@ -102,10 +103,12 @@ class Preprocess(beam.PTransform):
             else self._fit(batches, plan, directory)
         )
         check_unchanged(plan.finished_notes(), self.needed)
+        step = step_label(batches.pipeline)
         transformed = batches | "Transform" >> beam.ParDo(
-            _Transform(plan, self._faults), beam.pvalue.AsSingleton(fitted)
+            _Transform(plan, self._faults, step), beam.pvalue.AsSingleton(fitted)
         ).with_output_types(Batch)
         transformed.beam_tfrecord_fitted = fitted_directory(directory)
+        mark_step(transformed, step)
         remember_reader(batches, transformed, self)
         return transformed
 
@@ -270,12 +273,12 @@ def _put_in_place(temporary: str, finished: str) -> None:
 class _Transform(Step):
     """Apply the fitted function to every batch."""
 
-    def __init__(self, plan: Plan, faults: str | None) -> None:
+    def __init__(self, plan: Plan, faults: str | None, step: str) -> None:
         self._notes = plan.finished_notes()
         self._raw_too = plan.raw_too
         # One loaded function for all threads of a process.
         self._shared = shared.Shared()
-        self._apply = recorded(self._transformed, faults)
+        self._apply = recorded(Noting(self._transformed, step), faults)
 
     def process(self, batch: Batch, directory: str) -> Iterator[Batch]:
         yield from self._apply((batch, directory))

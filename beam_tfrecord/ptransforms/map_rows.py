@@ -22,6 +22,7 @@ from beam_tfrecord.ptransforms.flow import Gather
 from beam_tfrecord.ptransforms.reading import NOTHING, reader_of
 from beam_tfrecord.ptransforms.reading_plan import NO_SCHEMA
 from beam_tfrecord.ptransforms.step import Step, flat_map
+from beam_tfrecord.ptransforms.ways import Noting, mark_step, step_label
 from beam_tfrecord.records.rows import call_on_rows, line_of, mapped_batch
 
 RowFunction = Callable[[dict[str, Any]], Any]
@@ -81,9 +82,11 @@ class MapRows(beam.PTransform):
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Map every batch."""
+        step = step_label(batches.pipeline)
         mapped = batches | "MapBatch" >> beam.ParDo(
-            _MapRows(self.function, self.faults), self.types(batches)
+            _MapRows(self.function, self.faults, step), self.types(batches)
         ).with_output_types(Batch)
+        mark_step(mapped, step)
         remember_reader(batches, mapped, self)
         return mapped
 
@@ -148,8 +151,12 @@ class _RowDoFn(Step):
 
 
 class _MapRows(_RowDoFn):
+    def __init__(self, function: RowFunction | beam.DoFn, faults: str | None, step: str) -> None:
+        super().__init__(function, faults)
+        self._mapped = recorded(Noting(self._map, step), faults)
+
     def process(self, batch: Batch, schema: pa.Schema) -> Iterator[Batch]:
-        yield from recorded(self._map, self._faults)((batch, schema))
+        yield from self._mapped((batch, schema))
 
     def _map(self, task: tuple[Batch, pa.Schema]) -> Iterator[Batch]:
         batch, schema = task
@@ -185,7 +192,8 @@ class MapBatches(beam.PTransform):
     Attributes:
         function: Called on every batch; batches of no rows included, if it can.
         keeps_rows: True: the function returns one row for each, in order, and rows keep their
-            numbers. False: their place in the dataset follows from their bytes.
+            numbers. False: their place in the shuffled order follows from their bytes; in source
+            order, rows follow each other as the function returned them.
         faults: Directory where an error of the data is recorded for the launcher.
     """
 
@@ -198,10 +206,12 @@ class MapBatches(beam.PTransform):
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Map every batch."""
-        call = functools.partial(map_batch, self.function, self.keeps_rows)
+        step = step_label(batches.pipeline)
+        call = Noting(functools.partial(map_batch, self.function, self.keeps_rows), step)
         mapped = batches | "MapBatch" >> flat_map(recorded(call, self.faults)).with_output_types(
             Batch
         )
+        mark_step(mapped, step)
         remember_reader(batches, mapped, self)
         return mapped
 
@@ -233,7 +243,10 @@ def map_batch(
     if not isinstance(data, pa.RecordBatch):
         raise DataError(f"a batch function returns a RecordBatch, not {type(data).__name__}")
     if not keeps_rows:
-        yield batch.replace(data=data, origin=None)
+        origin = batch.origin
+        if origin is not None:
+            origin = origin.in_order(batch.num_rows, data.num_rows)
+        yield batch.replace(data=data, origin=origin)
         return
     if data.num_rows != batch.num_rows:
         raise DataError(
@@ -245,12 +258,9 @@ def map_batch(
 
 def _rejected_batch(batch: Batch, error: Exception) -> Iterator[Batch]:
     """Turn a batch into rejects; one of no rows holds nothing to lose."""
-    unit = "" if batch.origin is None else batch.origin.unit
-    numbers = (
-        np.full(batch.num_rows, -1)
-        if batch.origin is None
-        else batch.origin.row_numbers(batch.num_rows)
-    )
+    origin = batch.exact_origin
+    unit = "" if origin is None else origin.unit
+    numbers = np.full(batch.num_rows, -1) if origin is None else origin.row_numbers(batch.num_rows)
     message = f"{type(error).__name__}: {error}{line_of(error)}"
     rejects = tuple(Reject(unit, int(number), "", "map-error", message) for number in numbers)
     # No columns: what the function would have made of them is not known.

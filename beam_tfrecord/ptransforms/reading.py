@@ -12,7 +12,7 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import SetupOptions
 
 import beam_tfrecord.ptransforms.coders  # noqa: F401 - registers the coder of Batch
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Part
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Part, Way
 from beam_tfrecord.exchange.marks import Done, find_group
 from beam_tfrecord.jobs.faults import is_stopped, recorded
 from beam_tfrecord.jobs.resume import count_done, group_key
@@ -21,6 +21,7 @@ from beam_tfrecord.ptransforms.grouping import GROUP_BYTES, Group
 from beam_tfrecord.ptransforms.metrics import count
 from beam_tfrecord.ptransforms.reading_plan import NO_SCHEMA, plan_reading
 from beam_tfrecord.ptransforms.step import Step
+from beam_tfrecord.ptransforms.ways import mark_step, step_label
 from beam_tfrecord.sources.base import InputFile, Source
 
 DONE = "done"
@@ -77,6 +78,7 @@ class ReadBatches(beam.PTransform):
             setup = begin.pipeline.options.view_as(SetupOptions)
             setup.files_to_stage = list(dict.fromkeys([*(setup.files_to_stage or ()), *files]))
         groups, schema = plan_reading(begin.pipeline, self)
+        step = step_label(begin.pipeline)
         marks = None if self.reads_all else self.resume
         # A second output costs: what follows can then not be summed up where it is made.
         may_skip = marks is not None and count_done(marks) > 0
@@ -89,6 +91,7 @@ class ReadBatches(beam.PTransform):
                 marks,
                 may_skip,
                 self.makes_stubs,
+                step,
             ),
             schema,
         ).with_output_types(Batch)
@@ -99,6 +102,7 @@ class ReadBatches(beam.PTransform):
             batches.beam_tfrecord_done = outputs[DONE]
         else:
             batches = spread | "ReadGroup" >> read
+        mark_step(batches, step)
         # Types are found in all rows, whatever is done.
         batches.beam_tfrecord_reader = anew = copy.copy(self)
         anew.reads_all = True
@@ -136,6 +140,7 @@ class _ReadGroup(Step):
         resume: str | None,
         may_skip: bool,
         makes_stubs: bool,
+        step: str,
     ) -> None:
         self._source = source
         self._batch_rows = batch_rows
@@ -144,6 +149,7 @@ class _ReadGroup(Step):
         self._resume = resume
         self._may_skip = may_skip
         self._makes_stubs = makes_stubs
+        self._way = (step,)
         self._read = recorded(self._outputs, faults)
 
     def process(self, group: Group, schema: pa.Schema) -> Iterator[Any]:
@@ -158,7 +164,9 @@ class _ReadGroup(Step):
                 count(type(self), "resumed-groups", 1)
                 yield beam.pvalue.TaggedOutput(DONE, done)
                 return
-        batches = read_group(self._source, group, schema, batch_rows=self._batch_rows)
+        batches = read_group(
+            self._source, group, schema, batch_rows=self._batch_rows, way=self._way
+        )
         for batch in in_parts(first_rows(batches, self._limit), key):
             if self._faults is not None and is_stopped(self._faults):
                 return
@@ -183,7 +191,12 @@ def in_parts(batches: Iterator[Batch], key: str) -> Iterator[Batch]:
 
 
 def read_group(
-    source: Source, group: Group, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
+    source: Source,
+    group: Group,
+    schema: pa.Schema,
+    *,
+    batch_rows: int = DEFAULT_BATCH_ROWS,
+    way: Way = (),
 ) -> Iterator[Batch]:
     """Yield the batches of a group in order, with the position of their unit in source order."""
     for index, unit in enumerate(group.units, start=group.first_unit):
@@ -191,7 +204,7 @@ def read_group(
             origin = batch.origin
             if origin is not None and origin.index != index:
                 origin = dataclasses.replace(origin, index=index)
-            yield batch.replace(origin=origin, group=group.number)
+            yield batch.replace(origin=origin, group=group.number, way=way)
 
 
 def first_rows(batches: Iterator[Batch], limit: int | None) -> Iterator[Batch]:

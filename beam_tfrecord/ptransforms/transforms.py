@@ -24,6 +24,7 @@ from beam_tfrecord.ptransforms.map_rows import MapRows as MapRows
 from beam_tfrecord.ptransforms.map_rows import remember_reader
 from beam_tfrecord.ptransforms.reading import ReadBatches
 from beam_tfrecord.ptransforms.step import flat_map
+from beam_tfrecord.ptransforms.ways import Noting, mark_step, step_label
 from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.encoding import Encoder
 from beam_tfrecord.records.rows import to_rows
@@ -179,10 +180,14 @@ class AssignSplits(beam.PTransform):
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Divide every batch."""
-        split = functools.partial(split_batch, layout=self._layout, schema=self._schema)
+        step = step_label(batches.pipeline)
+        split = Noting(
+            functools.partial(split_batch, layout=self._layout, schema=self._schema), step
+        )
         assigned = batches | "AssignSplits" >> beam.ParDo(
             recorded(split, self._faults)
         ).with_output_types(Batch)
+        mark_step(assigned, step)
         remember_reader(batches, assigned, self)
         return assigned
 

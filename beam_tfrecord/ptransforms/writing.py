@@ -15,8 +15,10 @@ from beam_tfrecord.exchange.pipeline import EXCHANGES
 from beam_tfrecord.jobs.target import Target, check_free, sink_target
 from beam_tfrecord.jobs.write_job import WriteJob, write_batches
 from beam_tfrecord.layout import Layout, parse_compression
+from beam_tfrecord.places import Inputs
 from beam_tfrecord.preprocess.request import fitted_of
 from beam_tfrecord.ptransforms.elements import batches_of
+from beam_tfrecord.ptransforms.ways import ways_to
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
 from beam_tfrecord.splits import as_columns, make_splits
@@ -27,6 +29,13 @@ class WriteToTFRecord(beam.PTransform):
 
     Takes a bounded PCollection of `Batch`, dict, NamedTuple, `beam.Row`, `tf.train.Example` or
     bytes (serialized examples, written untouched).
+
+    Rows of several readers, or of several mappings of one, are inputs of their own where they are
+    flattened together: they are shuffled independently, and in source order follow each other as
+    the inputs of the Flatten do. Rows that come as `Batch`es through code of your own count to
+    the input that they came from. What is no `Batch` of a reader has no order in Beam: with
+    ``shuffle=False`` the order of such rows is that of the hashes of their bytes, in every run the
+    same.
 
     The last step takes the lease of the directory; it waits a minute for others that publish there.
     Until then the dataset lies in a hidden directory ``.tmp-…`` at the target. That of a pipeline
@@ -51,7 +60,7 @@ class WriteToTFRecord(beam.PTransform):
         key: Columns that decide the order.
         shards: As `num_shards`, or by split: ``{"train": 64, "test": 8}``.
         shard_size: Bytes of a shard before compression, such as ``"128MB"``.
-        shuffle: False keeps the order of the source.
+        shuffle: False keeps the order of the source, where there is one.
         seed: Of the order and of the splits.
         max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
         overwrite: Replace a dataset at the target.
@@ -127,7 +136,8 @@ class WriteToTFRecord(beam.PTransform):
         check_free(self._job.target, overwrite=self._job.overwrite)
         if not elements.is_bounded:
             raise UsageError("WriteToTFRecord needs a bounded PCollection: a dataset has an end")
-        job = dataclasses.replace(self._job, fitted=fitted_of(elements))
+        inputs = Inputs(ways_to(elements))
+        job = dataclasses.replace(self._job, fitted=fitted_of(elements), inputs=inputs)
         return write_batches(batches_of(elements, self._coder, job.schema), job)
 
 

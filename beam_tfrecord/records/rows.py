@@ -75,7 +75,8 @@ def call_on_rows(batch: Batch, function: RowFunction) -> Mapped:
     # Only rows that became several need numbers among themselves.
     subs: dict[int, int] = {}
     rejects: list[Reject] = []
-    numbers = None if batch.origin is None else batch.origin.row_numbers(batch.num_rows)
+    origin = batch.exact_origin
+    numbers = None if origin is None else origin.row_numbers(batch.num_rows)
     for index, row in enumerate(to_rows(batch.data)):
         try:
             result = function(row)
@@ -177,7 +178,8 @@ def _columns_of(
         pass
     # Something does not fit: find the rows, one by one.
     kept, rejects = [], []
-    numbers = None if batch.origin is None else batch.origin.row_numbers(batch.num_rows)
+    origin = batch.exact_origin
+    numbers = None if origin is None else origin.row_numbers(batch.num_rows)
     for index, row in enumerate(mapped.rows):
         try:
             _record_batch([row], schema)
@@ -211,7 +213,7 @@ def _array_of(values: list[Any], field: pa.Field) -> pa.Array:
 
 
 def _reject_of(error: Exception, row: Any, batch: Batch, number: int) -> Reject:
-    unit = "" if batch.origin is None else batch.origin.unit
+    unit = "" if batch.exact_origin is None else batch.exact_origin.unit
     where = f"{unit} row {number}: " if unit else ""
     return Reject(
         unit=unit,

@@ -22,7 +22,9 @@ from beam_tfrecord.jobs.finishing import Publisher, finish
 from beam_tfrecord.jobs.publish import Identity
 from beam_tfrecord.jobs.target import Target, check_free, directory_target
 from beam_tfrecord.layout import Layout
+from beam_tfrecord.places import ONE_INPUT, Inputs
 from beam_tfrecord.ptransforms.elements import batches_of
+from beam_tfrecord.ptransforms.ways import ways_to
 from beam_tfrecord.rejects import RejectBudget, parse_budget
 from beam_tfrecord.staging.publish import publish_stage
 from beam_tfrecord.staging.writer import StageWriter
@@ -43,6 +45,7 @@ class StageJob:
         lease: Held by whoever started the job; None: the last step holds one of its own.
         raises: Faults of the data are raised at the end of the pipeline; else whoever started it
             finds them in the temporary directory.
+        inputs: Where rows come from.
     """
 
     target: Target
@@ -53,6 +56,7 @@ class StageJob:
     job: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     lease: Lease | None = None
     raises: bool = True
+    inputs: Inputs = ONE_INPUT
 
 
 class ExtractToParquet(beam.PTransform):
@@ -95,7 +99,8 @@ class ExtractToParquet(beam.PTransform):
             raise UsageError("ExtractToParquet needs a bounded PCollection: a stage has an end")
         found = batches_of(elements, None, None)
         batches = found[0] if len(found) == 1 else found | "AllBatches" >> beam.Flatten()
-        return extract_batches(batches, self._job)
+        job = dataclasses.replace(self._job, inputs=Inputs(ways_to(elements)))
+        return extract_batches(batches, job)
 
 
 def extract_batches(
@@ -110,13 +115,13 @@ def extract_batches(
         job: How to write them.
         done: What groups of rows became that an earlier attempt has finished.
     """
-    exchange = Exchange(Layout(shuffle=False), job.directory)
+    exchange = Exchange(Layout(shuffle=False), job.directory, inputs=job.inputs)
     pieces, tally = write_directly(batches, exchange, job.budget, done, _stage_writer)
     return finish(batches.pipeline, job, pieces, tally, _STAGE)
 
 
 def _stage_writer(exchange: Exchange) -> GroupWriter:
-    return StageWriter(exchange.directory)
+    return StageWriter(exchange.directory, inputs=exchange.inputs)
 
 
 def _publish(

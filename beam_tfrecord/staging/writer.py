@@ -16,6 +16,7 @@ from beam_tfrecord.exchange.block import pieces_of
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects
 from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.places import ONE_INPUT, Inputs
 from beam_tfrecord.rejects import HashedSink
 from beam_tfrecord.splits import ONLY_SPLIT
 from beam_tfrecord.staging.types import file_schema, not_held, staged_schema, to_file
@@ -36,6 +37,7 @@ class StageWriter:
         file_bytes: A file ends with the row group that takes it to this size.
         row_group_bytes: Bytes in memory of a row group, unless one row has more.
         row_group_rows: Most rows of a row group.
+        inputs: Where rows come from.
     """
 
     def __init__(
@@ -45,13 +47,15 @@ class StageWriter:
         file_bytes: int = FILE_BYTES,
         row_group_bytes: int = ROW_GROUP_BYTES,
         row_group_rows: int = ROW_GROUP_ROWS,
+        inputs: Inputs = ONE_INPUT,
     ) -> None:
         self._directory = directory
         self._file_bytes = file_bytes
         self._row_group_bytes = row_group_bytes
         self._row_group_rows = row_group_rows
         self._came = self._staged = self._inside = pa.schema([])
-        self._group = 0
+        self._inputs = inputs
+        self._group: tuple[int, ...] = ()
         self._number = 0
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
@@ -66,7 +70,9 @@ class StageWriter:
         Raises:
             DataError: Parquet cannot hold a column.
         """
-        group = batch.group or 0
+        group: tuple[int, ...] = (batch.group or 0,)
+        if self._inputs.count > 1:
+            group = (self._inputs.number(batch.way), *group)
         if group != self._group:
             yield from self.end_group()
             self._group, self._number = group, 0
@@ -132,7 +138,7 @@ class StageWriter:
         table = pa.Table.from_batches(self._pending, self._inside)
         self._pending, self._pending_bytes, self._pending_rows = [], 0, 0
         if self._file is None:
-            order = (self._group, self._number)
+            order = (*self._group, self._number)
             self._file = _StageFile(self._directory, order, self._inside)
             self._number += 1
         if self._file.write(table) >= self._file_bytes:
