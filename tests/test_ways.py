@@ -181,3 +181,19 @@ def test_too_many_ways_are_refused(inputs: Path) -> None:
         rows = (rows, mapped) | f"Both{number}" >> beam.Flatten()
     with pytest.raises(bt.BeamTFRecordError, match=f"more than {MOST_WAYS:,} ways"):
         ways_to(rows)
+
+
+def test_rows_of_many_groups_share_runs(inputs: Path, tmp_path: Path) -> None:
+    """Behind a Reshuffle of the user's, nearly every batch is of another group than the last."""
+    for number in range(20):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / f"{number:02d}.csv").write_text("row\n1\n2\n")
+    reader = bt.ReadFromCsv(str(tmp_path / "in"))
+    reader.group_bytes = 1
+    p = bt.pipeline("FnApiRunner")
+    p | reader | beam.Reshuffle() | bt.WriteToTFRecord(f"{tmp_path / 'out'}/")
+    result = p.run()
+    result.wait_until_finish()
+    runs = result.metrics().query(beam.metrics.MetricsFilter().with_name("write-runs"))["counters"]
+    assert sum(counter.committed for counter in runs) < 5
+    assert bt.Manifest.load(tmp_path / "out").examples == 40

@@ -107,11 +107,13 @@ def spill(batches: beam.PCollection[Batch], exchange: Exchange, label: str) -> S
 
 
 class _Spill(Step):
-    """Encode batches into sorted runs; each holds records of one group of units."""
+    """Encode batches into sorted runs.
+
+    Where the work may be resumed, each holds records of one group of units.
+    """
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self._group: int | None = None
         self._spiller: Spiller | None = None
         self._marks = GroupMarks(exchange.directory)
 
@@ -127,19 +129,19 @@ class _Spill(Step):
             inputs=exchange.inputs,
         )
         self._marks = GroupMarks(exchange.directory)
-        self._group = None
 
     def process(self, batch: Batch) -> Iterator[Any]:
         yield from recorded(self._add, self._exchange.directory)(batch)
 
     def _add(self, batch: Batch) -> Iterator[Any]:
         assert self._spiller is not None
-        if batch.group != self._group:
+        part = batch.part
+        if part is not None and part.number == 0:
+            # What is marked is of this group alone.
             yield from self._outputs([self._spiller.flush()])
-            self._group = batch.group
-        self._marks.follow(batch.part)
+        self._marks.follow(part)
         yield from self._outputs(self._spiller.add(batch))
-        if batch.part is not None and batch.part.is_last:
+        if part is not None and part.is_last:
             yield from self._outputs([self._spiller.flush()])
             self._marks.end()
 
