@@ -54,9 +54,11 @@ class Inputs:
 
     Attributes:
         ways: How the rows of each come; rows that came in no such way are of one more input.
+        have_splits: Every row comes with the split that an earlier step gave it.
     """
 
     ways: tuple[Way, ...] = ()
+    have_splits: bool = False
 
     @property
     def count(self) -> int:

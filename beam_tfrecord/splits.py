@@ -17,6 +17,12 @@ UInt64Array = npt.NDArray[np.uint64]
 ONLY_SPLIT = "data"
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
+LOST_SPLITS = (
+    "rows lost the split that AssignSplits gave them when they came out of their batches: use "
+    "MapRows in place of ToRows, leave EncodeExamples out, or name the split in a column of the "
+    "rows and pass split_column"
+)
+
 
 def is_split_name(name: str) -> bool:
     """Tell whether `name` can begin a shard's file name."""

@@ -390,3 +390,69 @@ def test_examples_of_two_kinds_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="feature 'x'"), pipeline() as p:
         p | beam.Create(records) | bt.WriteToTFRecord(f"{tmp_path}/")
     assert issubclass(DataError, BeamTFRecordError)
+
+
+SPLITS = {"train": 0.8, "test": 0.2}
+LOST = "rows lost the split that AssignSplits gave them"
+
+
+def plain_rows(batch: Batch) -> list[dict]:
+    return list(batch.rows())
+
+
+@pytest.mark.parametrize(
+    ("step", "options"),
+    [
+        (bt.ToRows(), {}),
+        (bt.EncodeExamples(), {}),
+        (bt.EncodeExamples(), {"splits": SPLITS}),
+        (beam.FlatMap(plain_rows).with_output_types(dict), {}),
+    ],
+    ids=["ToRows", "EncodeExamples", "splits", "your own"],
+)
+def test_rows_that_lose_their_split_are_refused(
+    parquet: str, tmp_path: Path, step: beam.PTransform, options: dict
+) -> None:
+    split = pipeline() | bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS)
+    sink = bt.WriteToTFRecord(f"{tmp_path}/", **options)
+    for rows in (split | step, split | "2" >> step | "Any" >> beam.Map(lambda row: row)):
+        with pytest.raises(UsageError, match=LOST):
+            rows | f"Sink {rows}" >> sink
+
+
+def test_rows_of_unknown_type_that_lose_their_split_are_refused(
+    parquet: str, tmp_path: Path
+) -> None:
+    def write(step: beam.PTransform, **options: object) -> None:
+        with pipeline() as p:
+            split = p | bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS)
+            split | step | bt.WriteToTFRecord(f"{tmp_path}/", **options)
+
+    for step in (beam.FlatMap(lambda b: b.rows()), beam.Map(lambda b: Batch(b.data, b.origin))):
+        with pytest.raises(Exception, match=LOST):
+            write(step)
+    assert not (tmp_path / "manifest.json").exists()
+    named = beam.FlatMap(lambda b: [{**row, "split": b.split} for row in b.rows()])
+    write(named, split_column="split")
+    assert set(bt.Manifest.load(tmp_path).splits) == set(SPLITS)
+
+
+def test_splits_pass_through_other_code_that_gives_batches(parquet: str, tmp_path: Path) -> None:
+    with pipeline() as p:
+        (
+            p
+            | bt.ReadFromParquet(parquet)
+            | bt.AssignSplits(SPLITS)
+            | beam.Map(lambda batch: (batch.split, batch))
+            | beam.GroupByKey()
+            | beam.FlatMap(lambda group: group[1])
+            | bt.WriteToTFRecord(f"{tmp_path}/")
+        )
+    assert set(bt.Manifest.load(tmp_path).splits) == set(SPLITS)
+
+
+def test_a_stage_refuses_splits(parquet: str, tmp_path: Path) -> None:
+    p = pipeline()
+    p | bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS) | bt.ExtractToParquet(tmp_path)
+    with pytest.raises(Exception, match="a stage has no splits"):
+        p.run()

@@ -29,6 +29,7 @@ from beam_tfrecord.places import (
 )
 from beam_tfrecord.records.arena import RUN_ROOM_BYTES, Arena
 from beam_tfrecord.records.encoding import Encoder
+from beam_tfrecord.splits import LOST_SPLITS
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
@@ -155,6 +156,8 @@ class Block:
             self.rejects += rejects
             self.tally = self.tally.merge(Tally(rows=rows, rejects=len(rejects)))
             return np.zeros(0, np.int64)
+        if self._inputs.have_splits and batch.split is None and batch.num_rows:
+            raise DataError(LOST_SPLITS)
         batch, kept, unsplit = self._names.known(batch)
         rejects += unsplit
         first = self.arena.records

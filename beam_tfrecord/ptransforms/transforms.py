@@ -24,7 +24,7 @@ from beam_tfrecord.ptransforms.map_rows import MapRows as MapRows
 from beam_tfrecord.ptransforms.map_rows import remember_reader
 from beam_tfrecord.ptransforms.reading import ReadBatches
 from beam_tfrecord.ptransforms.step import flat_map
-from beam_tfrecord.ptransforms.ways import Noting, mark_step, step_label
+from beam_tfrecord.ptransforms.ways import Noting, mark_splits, mark_step, step_label
 from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.encoding import Encoder
 from beam_tfrecord.records.rows import to_rows
@@ -129,7 +129,8 @@ class ReadFromSql(_ReadFrom):
 class ToRows(beam.PTransform):
     """Give the rows of batches as dicts, for any Beam code.
 
-    Rejects cannot travel on with plain dicts, so a batch that has any is an error.
+    Rejects cannot travel on with plain dicts, so a batch that has any is an error. Nor can splits:
+    `WriteToTFRecord` refuses rows that had one.
     """
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[dict[str, Any]]:
@@ -188,6 +189,7 @@ class AssignSplits(beam.PTransform):
             recorded(split, self._faults)
         ).with_output_types(Batch)
         mark_step(assigned, step)
+        mark_splits(assigned)
         remember_reader(batches, assigned, self)
         return assigned
 
@@ -211,6 +213,8 @@ def split_batch(batch: Batch, layout: Layout, schema: Schema | None = None) -> I
 @dataclasses.dataclass(eq=False)
 class EncodeExamples(beam.PTransform):
     """Encode batches as serialized `tf.train.Example`s in canonical form, one a row.
+
+    Bytes carry no split: `WriteToTFRecord` refuses those of rows that had one.
 
     Attributes:
         schema: Given schema; None: that of the batches.

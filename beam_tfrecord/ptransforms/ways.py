@@ -79,6 +79,16 @@ def ways_to(rows: beam.PCollection) -> tuple[Way, ...]:
     return ways(rows)
 
 
+def mark_splits(batches: beam.PCollection) -> None:
+    """Let it be found in the graph that rows have a split from here on."""
+    batches.beam_tfrecord_splits = True
+
+
+def has_splits(batches: beam.PCollection) -> bool:
+    """Tell whether a PCollection is what gives rows their split."""
+    return getattr(batches, "beam_tfrecord_splits", False)
+
+
 def inputs_of(rows: beam.PCollection) -> tuple[beam.PCollection, ...]:
     """Return what the step that gives a PCollection takes."""
     inputs = rows.producer.inputs if rows.producer is not None else ()

@@ -17,7 +17,7 @@ from beam_tfrecord.jobs.write_job import WriteJob, write_batches
 from beam_tfrecord.layout import Layout, parse_compression
 from beam_tfrecord.places import Inputs
 from beam_tfrecord.preprocess.request import fitted_of
-from beam_tfrecord.ptransforms.elements import batches_of
+from beam_tfrecord.ptransforms.elements import batches_of, comes_with_splits
 from beam_tfrecord.ptransforms.ways import ways_to
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
@@ -36,6 +36,9 @@ class WriteToTFRecord(beam.PTransform):
     the input that they came from. What is no `Batch` of a reader has no order in Beam: with
     ``shuffle=False`` the order of such rows is that of the hashes of their bytes, in every run the
     same.
+
+    The split that `AssignSplits`
+    gave a row is kept; where rows can no longer have it, as behind `ToRows`, they are refused.
 
     The last step takes the lease of the directory; it waits a minute for others that publish there.
     Until then the dataset lies in a hidden directory ``.tmp-…`` at the target. That of a pipeline
@@ -136,7 +139,10 @@ class WriteToTFRecord(beam.PTransform):
         check_free(self._job.target, overwrite=self._job.overwrite)
         if not elements.is_bounded:
             raise UsageError("WriteToTFRecord needs a bounded PCollection: a dataset has an end")
-        inputs = Inputs(ways_to(elements))
+        is_assigned = self._job.layout.splits.column is None and comes_with_splits(
+            elements, is_plain=self._coder is not None
+        )
+        inputs = Inputs(ways_to(elements), is_assigned)
         job = dataclasses.replace(self._job, fitted=fitted_of(elements), inputs=inputs)
         return write_batches(batches_of(elements, self._coder, job.schema), job)
 

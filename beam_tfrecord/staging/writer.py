@@ -78,6 +78,10 @@ class StageWriter:
             self._group, self._number = group, 0
         if batch.encoded:
             raise DataError("serialized examples have no columns to stage: give rows, or batches")
+        if batch.split is not None:
+            raise DataError(
+                "a stage has no splits: leave AssignSplits out, and split what is written from it"
+            )
         self._count(batch)
         if not batch.data.num_columns:
             return
