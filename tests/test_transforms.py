@@ -456,3 +456,42 @@ def test_a_stage_refuses_splits(parquet: str, tmp_path: Path) -> None:
     p | bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS) | bt.ExtractToParquet(tmp_path)
     with pytest.raises(Exception, match="a stage has no splits"):
         p.run()
+
+
+def halved(row: dict) -> dict:
+    return {"id": row["id"], "half": row["id"] / 2}
+
+
+@pytest.mark.parametrize("is_flat", [True, False], ids=["Flatten", "Reshuffle"])
+def test_map_rows_finds_types_behind_other_code(
+    parquet: str, tmp_path: Path, is_flat: bool
+) -> None:
+    with pipeline() as p:
+        rows = p | bt.ReadFromParquet(parquet)
+        if is_flat:
+            rows = (rows, p | "2" >> bt.ReadFromParquet(parquet)) | beam.Flatten()
+        else:
+            rows = rows | beam.Reshuffle()
+        rows | bt.MapRows(halved) | bt.WriteToTFRecord(f"{tmp_path}/")
+    assert sorted(ids(tmp_path)) == sorted(list(range(300)) * (1 + is_flat))
+    types = {f.name: str(f.type) for f in bt.Manifest.load(tmp_path).schema.features}
+    assert types == {"id": "int64", "half": "float"}
+
+
+def test_a_row_function_over_readers_of_different_types(tmp_path: Path) -> None:
+    """The types found do not follow from which reader came first."""
+    tables = [
+        pa.table({"id": pa.array([1, 2], pa.int16()), "a": ["x", "y"]}),
+        pa.table({"id": pa.array([3, 4], pa.int64()), "b": [1, 2]}),
+    ]
+    for number, table in enumerate(tables):
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+
+    def write(order: list[int]) -> str:
+        with pipeline() as p:
+            read = [p | f"{n}" >> bt.ReadFromParquet(f"{tmp_path}/{n}.parquet") for n in order]
+            mapped = read | beam.Flatten() | bt.MapRows(lambda row: {"a": "", "b": 0, **row})
+            mapped | bt.WriteToTFRecord(f"{tmp_path}/out{order[0]}/")
+        return bt.Manifest.load(f"{tmp_path}/out{order[0]}").schema.dumps()
+
+    assert write([0, 1]) == write([1, 0])

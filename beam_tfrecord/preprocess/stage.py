@@ -33,10 +33,11 @@ from beam_tfrecord.preprocess.ports import adapter_config
 from beam_tfrecord.preprocess.request import TRAIN, Request, Transform, make_request
 from beam_tfrecord.preprocess.saved_model import copy_repeatable
 from beam_tfrecord.ptransforms.map_rows import Chain, MapRows, as_arrow_schema, remember_reader
-from beam_tfrecord.ptransforms.reading import ReadBatches, reader_of
+from beam_tfrecord.ptransforms.reading import ReadBatches, Together, reader_of
 from beam_tfrecord.ptransforms.step import Step, map_each
 from beam_tfrecord.ptransforms.transforms import AssignSplits
 from beam_tfrecord.ptransforms.ways import Noting, mark_step, step_label
+from beam_tfrecord.ptransforms.windows import in_one_window
 
 _COUNTS = "counts"
 
@@ -130,7 +131,9 @@ class Preprocess(beam.PTransform):
 
         reader = reader_of(batches)
         # What statistics must know of all rows comes from a pass of its own: see `reader_of`.
-        rows = batches if reader is None else batches.pipeline | "ReadToFit" >> reader
+        rows = (
+            in_one_window(batches) if reader is None else batches.pipeline | "ReadToFit" >> reader
+        )
         selected = rows | "SelectFitRows" >> beam.ParDo(
             _SelectFitRows(plan, self._faults)
         ).with_outputs(_COUNTS, main="batches")
@@ -169,6 +172,9 @@ def _temporary_directory() -> str:
 
 def read_schema(reader: beam.PTransform | None) -> pa.Schema | None:
     """Return the schema of what a reader gives, where that is known before it runs."""
+    if isinstance(reader, Together):
+        schemas = [read_schema(one) for one in reader.readers]
+        return schemas[0] if all(schema == schemas[0] for schema in schemas) else None
     if isinstance(reader, ReadBatches):
         return reader.schema if reader.schema is not None else reader.source.schema()
     if not isinstance(reader, Chain):

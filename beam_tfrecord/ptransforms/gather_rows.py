@@ -15,7 +15,7 @@ from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.ptransforms.map_rows import as_arrow_schema
 from beam_tfrecord.ptransforms.step import Step
-from beam_tfrecord.ptransforms.windows import in_global_window
+from beam_tfrecord.ptransforms.windows import in_global_window, in_one_window
 from beam_tfrecord.records.rows import Mapped, mapped_batch
 
 
@@ -42,7 +42,7 @@ class BatchRows(beam.PTransform):
     def expand(self, rows: beam.PCollection) -> beam.PCollection[Batch]:
         """Gather rows."""
         schema = as_arrow_schema(self.schema)
-        return rows | "GatherRows" >> beam.ParDo(
+        return in_one_window(rows) | "GatherRows" >> beam.ParDo(
             _BatchRows(self.batch_rows), schema
         ).with_output_types(Batch)
 

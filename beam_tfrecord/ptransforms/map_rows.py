@@ -23,6 +23,7 @@ from beam_tfrecord.ptransforms.reading import NOTHING, reader_of
 from beam_tfrecord.ptransforms.reading_plan import NO_SCHEMA
 from beam_tfrecord.ptransforms.step import Step, flat_map
 from beam_tfrecord.ptransforms.ways import Noting, mark_step, step_label
+from beam_tfrecord.ptransforms.windows import in_one_window
 from beam_tfrecord.records.rows import call_on_rows, line_of, mapped_batch
 
 RowFunction = Callable[[dict[str, Any]], Any]
@@ -62,6 +63,8 @@ class MapRows(beam.PTransform):
 
     The types of what it returns come from `schema`, or a TypedDict or NamedTuple return hint, or
     else from a pass of its own over all rows; columns that hold what they held keep their type.
+    Batches that come through other Beam code cannot be read again for it, so the runner keeps
+    them until the types are known: a schema or a hint spares it that.
 
     Attributes:
         function: A function, or a `beam.DoFn` with a plain `process(row)`.
@@ -100,14 +103,13 @@ class MapRows(beam.PTransform):
         if given is not None:
             return given
         reader = reader_of(batches)
-        if reader is None:
-            raise UsageError(
-                "MapRows cannot read these batches a second time to infer types: pass schema="
-            )
+        # What other code gives cannot be read anew.
+        rows = (
+            in_one_window(batches) if reader is None else batches.pipeline | "ReadToInfer" >> reader
+        )
         merge = Keep(_merge_types, self.resume, TYPES)
         inferred = (
-            batches.pipeline
-            | "ReadToInfer" >> reader
+            rows
             | "InferTypes" >> beam.ParDo(_InferTypes(self.function, self.faults))
             | "MergeTypes" >> Gather(recorded(merge, self.faults, instead=[NO_SCHEMA]))
         )
@@ -182,7 +184,19 @@ def _merge_types(
 ) -> Iterator[pa.Schema]:
     pairs = list(found)
     types = functools.reduce(lambda one, other: one.merge(other), (t for t, _ in pairs), RowTypes())
-    yield types.to_arrow(pairs[0][1] if pairs else pa.schema([]))
+    yield types.to_arrow(_in_common({schema for _, schema in pairs}))
+
+
+def _in_common(schemas: Iterable[pa.Schema]) -> pa.Schema:
+    """Return the columns that have one type wherever they are there, whatever came first."""
+    fields: dict[str, pa.Field] = {}
+    torn = set()
+    for schema in sorted(schemas, key=str):
+        for field in schema:
+            known = fields.setdefault(field.name, field)
+            if known.type != field.type:
+                torn.add(field.name)
+    return pa.schema([field for name, field in fields.items() if name not in torn])
 
 
 @dataclasses.dataclass(eq=False)

@@ -21,7 +21,7 @@ from beam_tfrecord.ptransforms.grouping import GROUP_BYTES, Group
 from beam_tfrecord.ptransforms.metrics import count
 from beam_tfrecord.ptransforms.reading_plan import NO_SCHEMA, plan_reading
 from beam_tfrecord.ptransforms.step import Step
-from beam_tfrecord.ptransforms.ways import mark_step, step_label
+from beam_tfrecord.ptransforms.ways import inputs_of, mark_step, step_label
 from beam_tfrecord.sources.base import InputFile, Source
 
 DONE = "done"
@@ -120,7 +120,29 @@ def reader_of(batches: beam.PCollection) -> beam.PTransform | None:
     What must be known of all rows before the first is encoded is found in a pass of its own:
     a side input made from the very data it feeds would make a runner hold all of it.
     """
-    return getattr(batches, "beam_tfrecord_reader", None)
+    known: beam.PTransform | None = getattr(batches, "beam_tfrecord_reader", None)
+    if known is not None or batches.producer is None:
+        return known
+    if not isinstance(batches.producer.transform, beam.Flatten):
+        return None
+    readers = [reader_of(one) for one in inputs_of(batches)]
+    found = tuple(reader for reader in readers if reader is not None)
+    return Together(found) if found and len(found) == len(readers) else None
+
+
+@dataclasses.dataclass(eq=False)
+class Together(beam.PTransform):
+    """Several readers: what gives the elements of a Flatten anew."""
+
+    readers: tuple[beam.PTransform, ...]
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
+        """Read all of them."""
+        read = [begin | f"Read{number}" >> reader for number, reader in enumerate(self.readers)]
+        return read | "Together" >> beam.Flatten()
 
 
 def schema_of(pipeline: beam.Pipeline, reader: ReadBatches) -> Any:

@@ -19,6 +19,7 @@ from beam_tfrecord.places import Inputs
 from beam_tfrecord.preprocess.request import fitted_of
 from beam_tfrecord.ptransforms.elements import batches_of, comes_with_splits
 from beam_tfrecord.ptransforms.ways import ways_to
+from beam_tfrecord.ptransforms.windows import in_one_window
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
 from beam_tfrecord.splits import as_columns, make_splits
@@ -37,7 +38,8 @@ class WriteToTFRecord(beam.PTransform):
     ``shuffle=False`` the order of such rows is that of the hashes of their bytes, in every run the
     same.
 
-    The split that `AssignSplits`
+    Windows play no part: all rows of bounded input make one dataset, and an element of several
+    sliding windows is written once for each, as by Beam's own sink. The split that `AssignSplits`
     gave a row is kept; where rows can no longer have it, as behind `ToRows`, they are refused.
 
     The last step takes the lease of the directory; it waits a minute for others that publish there.
@@ -144,7 +146,7 @@ class WriteToTFRecord(beam.PTransform):
         )
         inputs = Inputs(ways_to(elements), is_assigned)
         job = dataclasses.replace(self._job, fitted=fitted_of(elements), inputs=inputs)
-        return write_batches(batches_of(elements, self._coder, job.schema), job)
+        return write_batches(batches_of(in_one_window(elements), self._coder, job.schema), job)
 
 
 def _compression_and_suffix(

@@ -25,6 +25,7 @@ from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import ONE_INPUT, Inputs
 from beam_tfrecord.ptransforms.elements import batches_of
 from beam_tfrecord.ptransforms.ways import ways_to
+from beam_tfrecord.ptransforms.windows import in_one_window
 from beam_tfrecord.rejects import RejectBudget, parse_budget
 from beam_tfrecord.staging.publish import publish_stage
 from beam_tfrecord.staging.writer import StageWriter
@@ -97,7 +98,7 @@ class ExtractToParquet(beam.PTransform):
         check_free(self._job.target, overwrite=self._job.overwrite)
         if not elements.is_bounded:
             raise UsageError("ExtractToParquet needs a bounded PCollection: a stage has an end")
-        found = batches_of(elements, None, None)
+        found = batches_of(in_one_window(elements), None, None)
         batches = found[0] if len(found) == 1 else found | "AllBatches" >> beam.Flatten()
         job = dataclasses.replace(self._job, inputs=Inputs(ways_to(elements)))
         return extract_batches(batches, job)
