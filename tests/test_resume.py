@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import pickle
 import subprocess
 import sys
 import time
@@ -21,8 +19,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import LeaseLost, RejectedRows, StorageError, TargetExists
 from beam_tfrecord.exchange import marks
-from beam_tfrecord.exchange.marks import find_group
-from beam_tfrecord.jobs import composing, sealed
+from beam_tfrecord.jobs import composing
 from beam_tfrecord.sources.parquet.source import Parquet
 from tests.datasets import ids, sample_table, shard_hashes, visible_names, write_parquet
 
@@ -382,35 +379,6 @@ def test_two_jobs_at_one_target(source: str, tmp_path: Path) -> None:
         first.kill()
         first.communicate()
     assert bt.load(out).manifest.examples == 1000
-
-
-def test_only_plain_data_is_read_back(tmp_path: Path) -> None:
-    path = str(tmp_path / "kept")
-
-    class Trap:
-        def __reduce__(self) -> Any:
-            return os.mkdir, (str(tmp_path / "trapped"),)
-
-    sealed.save(path, [Trap()])
-    assert sealed.load(path) is None
-    assert not (tmp_path / "trapped").exists()
-    program = b"cbeam_tfrecord.__main__\nsys\n."
-    with pytest.raises(pickle.UnpicklingError):
-        sealed._Reader(io.BytesIO(program)).load()
-    value = [pa.schema([("a", pa.list_(pa.int8(), 3))]), np.arange(3), {"x": {1.5}}]
-    sealed.save(path, value)
-    found = sealed.load(path)
-    assert found[0] == value[0]
-    assert found[1].tolist() == [0, 1, 2]
-    assert found[2] == {"x": {1.5}}
-    data = bytearray(Path(path).read_bytes())
-    data[-3] ^= 1
-    Path(path).write_bytes(data)
-    assert sealed.load(path) is None
-    Path(path).write_bytes(pickle.dumps(value))
-    assert sealed.load(path) is None
-    assert sealed.load(str(tmp_path / "nothing")) is None
-    assert find_group(str(tmp_path), "nothing") is None
 
 
 def test_a_killed_job_goes_on(tmp_path: Path) -> None:

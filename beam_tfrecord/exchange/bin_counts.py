@@ -31,6 +31,17 @@ class BinCounts:
     bytes: Int64Array
     shift: int
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether these can be counts: as many of each kind, none negative, bins ascending."""
+        return bool(
+            len(self.bins) == len(self.rows) == len(self.bytes)
+            and 0 <= self.shift < 64
+            and (self.bins[1:] > self.bins[:-1]).all()
+            and (self.rows >= 0).all()
+            and (self.bytes >= 0).all()
+        )
+
     def merge(self, other: BinCounts) -> BinCounts:
         """Return the sums over both, in the coarser bins of the two, or in yet coarser ones.
 

@@ -24,6 +24,7 @@ from beam_tfrecord.exchange.runs import Run, read_index
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.jobs import sealed
 from beam_tfrecord.loading.blocks import record_sizes
+from beam_tfrecord.splits import is_split_name
 from beam_tfrecord.storage import exists, file_size, list_names, read_into
 
 GROUP_PREFIX = "group-"
@@ -113,8 +114,8 @@ class GroupMarks:
 
 def find_group(directory: str, key: str) -> Done | None:
     """Return what a group became in an earlier attempt; None where its files are not all whole."""
-    done = sealed.load(_group_path(directory, key))
-    if not isinstance(done, Done):
+    done: Done | None = _load(_group_path(directory, key), Done)
+    if done is None:
         return None
     runs = tuple(_located(run, directory) for run in done.runs)
     pieces = tuple(_located(piece, directory) for piece in done.pieces)
@@ -151,8 +152,8 @@ def mark_run(directory: str, key: str, run: Run) -> None:
 
 def find_run(directory: str, key: str) -> Run | None:
     """Return a run that an earlier attempt merged from others; None where it is not there."""
-    found = sealed.load(os.path.join(directory, f"{SHARD_PREFIX}{key}"))
-    if not isinstance(found, Done):
+    found = _load(os.path.join(directory, f"{SHARD_PREFIX}{key}"), Done)
+    if found is None or len(found.runs) != 1:
         return None
     run = _located(found.runs[0], directory)
     is_crash_free = found.boot == boot_id() != ""
@@ -161,8 +162,8 @@ def find_run(directory: str, key: str) -> Run | None:
 
 def find_shard(directory: str, key: str) -> Piece | None:
     """Return a shard that an earlier attempt merged; None where it is not there."""
-    found = sealed.load(os.path.join(directory, f"{SHARD_PREFIX}{key}"))
-    if not isinstance(found, Piece):
+    found = _load(os.path.join(directory, f"{SHARD_PREFIX}{key}"), Piece)
+    if found is None:
         return None
     piece = _located(found, directory)
     return piece if _is_whole_piece(piece) else None
@@ -173,13 +174,37 @@ def marked_files(directory: str) -> set[str]:
     names = set()
     for name in list_names(directory):
         if name.startswith((GROUP_PREFIX, SHARD_PREFIX)):
-            found = sealed.load(os.path.join(directory, name))
+            found = _load(os.path.join(directory, name), Piece | Done)
             if isinstance(found, Piece):
                 names.add(found.path)
-            elif isinstance(found, Done):
+            elif found is not None:
                 names |= {run.path for run in found.runs} | {piece.path for piece in found.pieces}
                 names |= set(found.tally.reject_files)
     return names
+
+
+def _load(path: str, kind: Any) -> Any:
+    """Return the mark in a file; None where there is none of that kind that can be true."""
+    mark = sealed.load(path)
+    return mark if isinstance(mark, kind) and _is_sound(mark) else None
+
+
+def _is_sound(mark: Piece | Done) -> bool:
+    # Others may write here: a mark must not lead out of the directory.
+    if isinstance(mark, Piece):
+        return _is_name(mark.path) and is_split_name(mark.split)
+    counts = [one for run in mark.runs for one in run.counts.items()]
+    return (
+        len(mark.sizes) == len(mark.runs)
+        and all(map(_is_sound, mark.pieces))
+        and all(_is_name(run.path) for run in mark.runs)
+        and all(map(_is_name, mark.tally.reject_files))
+        and all(is_split_name(name) and one.is_sound for name, one in counts)
+    )
+
+
+def _is_name(path: str) -> bool:
+    return os.path.basename(path) == path and path not in ("", ".", "..")
 
 
 def _group_path(directory: str, key: str) -> str:

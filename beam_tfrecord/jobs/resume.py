@@ -34,7 +34,7 @@ from beam_tfrecord.jobs.faults import forget_faults
 from beam_tfrecord.jobs.fingerprint import hash_of_each, input_sha256
 from beam_tfrecord.manifest import FORMAT
 from beam_tfrecord.ptransforms.grouping import Group
-from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.storage import (
     list_names,
     make_directory,
@@ -62,13 +62,21 @@ class State:
     done: int
 
 
-def begin(directory: str, fingerprint: str, files: Sequence[InputFile], *, is_mapped: bool) -> int:
+def begin(
+    directory: str,
+    fingerprint: str,
+    files: Sequence[InputFile],
+    *,
+    source: Source,
+    is_mapped: bool,
+) -> int:
     """Make a job's temporary directory, or take over what an earlier attempt left in it.
 
     Args:
         directory: The directory.
         fingerprint: Of the job.
         files: The input.
+        source: What reads it.
         is_mapped: Rows go through a user's function, so an edited file may change the types of
             rows in all the others.
 
@@ -78,7 +86,12 @@ def begin(directory: str, fingerprint: str, files: Sequence[InputFile], *, is_ma
     # Units that were planned name their files by path.
     paths_sha256 = hash_of_each(sorted(file.path for file in files))
     listed_sha256 = hashlib.sha256(f"{input_sha256(files)} {paths_sha256}".encode()).hexdigest()
-    identity = {"format": FORMAT, "beam_tfrecord": __version__, "fingerprint": fingerprint}
+    identity = {
+        "format": FORMAT,
+        "beam_tfrecord": __version__,
+        "stored": sealed.FORMAT,
+        "fingerprint": fingerprint,
+    }
     old = _read_plan(directory)
     is_same_input = old.get("input_sha256") == listed_sha256
     if any(old.get(name) != value for name, value in identity.items()) or (
@@ -86,18 +99,35 @@ def begin(directory: str, fingerprint: str, files: Sequence[InputFile], *, is_ma
     ):
         remove_tree(directory)
         old = {}
-    elif not is_same_input:
+    elif not is_same_input or not _is_plan_of(directory, files, source):
         for name in (GROUPS, SCHEMA, TYPES):
             with contextlib.suppress(FileNotFoundError):
                 remove(os.path.join(directory, name))
     make_directory(directory)
     forget_faults(directory)
-    number = int(old.get("attempts", 0)) + 1
+    attempts = old.get("attempts")
+    number = attempts + 1 if isinstance(attempts, int) else 1
     # For people: what decides is the hash of all.
     versions = {file.name: [file.bytes, file.version] for file in files[:_FILES_TOLD]}
     plan = {**identity, "attempts": number, "input_sha256": listed_sha256, "files": versions}
     put(os.path.join(directory, PLAN_NAME), json.dumps(plan, indent=1).encode())
     return number
+
+
+def _is_plan_of(directory: str, files: Sequence[InputFile], source: Source) -> bool:
+    """Tell whether the plan in a directory, if there is one, reads these files and no other."""
+    groups = kept(directory, GROUPS)
+    if groups is None:
+        return True
+    known = set(files)
+    return all(
+        isinstance(group, Group)
+        and all(
+            isinstance(unit.detail, source.detail_types) and unit.file.outline() in known
+            for unit in group.units
+        )
+        for group in groups
+    )
 
 
 def progress_of(directory: str) -> State:
@@ -136,7 +166,7 @@ def remove_all_but(directory: str, kept_name: str) -> None:
 def _read_plan(directory: str) -> dict[str, Any]:
     try:
         plan = json.loads(read_bytes(os.path.join(directory, PLAN_NAME)))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return {}
     return plan if isinstance(plan, dict) else {}
 

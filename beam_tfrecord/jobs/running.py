@@ -200,7 +200,7 @@ def _attempt(job: Running[S, M], listing: Listing, held: Lease, progress: Progre
     try:
         if job.is_resumable:
             known, is_mapped = job.identity.fingerprint, settings.is_mapped
-            number = begin(directory, known, files, is_mapped=is_mapped)
+            number = begin(directory, known, files, source=settings.source, is_mapped=is_mapped)
             remove_unmarked(directory)
         make_directory(directory)
         told = {

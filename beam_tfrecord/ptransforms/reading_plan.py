@@ -42,8 +42,7 @@ def plan_reading(pipeline: beam.Pipeline, reader: ReadBatches) -> tuple[Any, Any
         groups = scans | "GroupUnits" >> Gather(recorded(_group_plan(reader), faults))  # Group
     else:
         # What is kept need not travel with the pipeline.
-        is_kept = kept(resume, GROUPS) is not None
-        begin = _Loading(resume, faults) if is_kept else _Given(given)
+        begin = _Given(given) if resume is None else _Loading(resume, faults)
         groups = pipeline | "LoadGroups" >> Start(begin)
     if known is not None:
         return groups, known

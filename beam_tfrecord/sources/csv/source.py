@@ -80,6 +80,7 @@ class Csv(Source):
     """
 
     kind: ClassVar[str] = "csv"
+    detail_types: ClassVar[tuple[type, ...]] = (CsvUnit,)
 
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
     _: dataclasses.KW_ONLY

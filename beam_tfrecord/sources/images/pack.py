@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import InputFile
 
 PACK_BYTES = 16 * 2**20
@@ -19,6 +20,7 @@ PACK_FILES = 4096
 
 # Names are the bulk of a pack; the fastest level already takes away what they repeat.
 _LEVEL = 1
+_MAX_PATH_BYTES = 2**16
 
 
 class Found(NamedTuple):
@@ -76,10 +78,17 @@ class Pack(InputFile):
         return dataclasses.replace(self, names=b"", sizes=b"")
 
     def files(self) -> list[tuple[str, int]]:
-        """Return name and size of every file; a name that is not UTF-8 has surrogates in it."""
-        names = zlib.decompress(self.names).split(b"\0")
-        sizes = np.frombuffer(zlib.decompress(self.sizes), "<u8").tolist()
-        return [(os.fsdecode(name), size) for name, size in zip(names, sizes, strict=True)]
+        """Return name and size of every file; a name that is not UTF-8 has surrogates in it.
+
+        Raises:
+            DataError: They are not those that were listed.
+        """
+        names = _unpacked(self.names, PACK_FILES * _MAX_PATH_BYTES)
+        sizes = _unpacked(self.sizes, PACK_FILES * 8)
+        if _digest(names, sizes, self.classes) != self.digest:
+            raise DataError(f"the listing of {self.path!r} was changed: run the job again")
+        listed = zip(names.split(b"\0"), np.frombuffer(sizes, "<u8").tolist(), strict=True)
+        return [(os.fsdecode(name), size) for name, size in listed]
 
 
 def pack_files(
@@ -105,19 +114,28 @@ def _pack(found: list[Found], root: str, classes: tuple[str, ...], skipped: Skip
     names = b"\0".join(file.name for file in found)
     sizes = _numbers([file.size for file in found])
     versions = "\0".join(str(file.version) for file in found)
-    digest = hashlib.sha256(b"\0\0".join((names, sizes.tobytes(), "\0".join(classes).encode())))
     return Pack(
         path=root,
         name=found[0].name.decode("utf-8", "backslashreplace"),
         bytes=int(sizes.sum()),
         version=hashlib.sha256(versions.encode()).hexdigest()[:16],
         inside=len(found),
-        digest=digest.hexdigest()[:32],
+        digest=_digest(names, sizes.tobytes(), classes),
         names=zlib.compress(names, _LEVEL),
         sizes=zlib.compress(sizes.tobytes(), _LEVEL),
         classes=classes,
         skipped=skipped,
     )
+
+
+def _digest(names: bytes, sizes: bytes, classes: tuple[str, ...]) -> str:
+    whole = b"\0\0".join((names, sizes, "\0".join(classes).encode()))
+    return hashlib.sha256(whole).hexdigest()[:32]
+
+
+def _unpacked(data: bytes, most_bytes: int) -> bytes:
+    # A plan that was stored may be anyone's: a few bytes of it must not fill the memory.
+    return zlib.decompressobj().decompress(data, most_bytes)
 
 
 def _numbers(values: list[int]) -> npt.NDArray[np.uint64]:

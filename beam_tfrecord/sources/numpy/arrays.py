@@ -79,6 +79,7 @@ class Numpy(Source):
     """
 
     kind: ClassVar[str] = "numpy"
+    detail_types: ClassVar[tuple[type, ...]] = (_Contents,)
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
 

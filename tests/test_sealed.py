@@ -1,0 +1,297 @@
+"""What a job stores for its next attempt: read back as it was, and never more than plain values."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import pickle
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from beam_tfrecord import native
+from beam_tfrecord.batch import Reject
+from beam_tfrecord.contract.observed import Observed
+from beam_tfrecord.contract.schema import Feature, Schema
+from beam_tfrecord.contract.tensors import TensorType
+from beam_tfrecord.copies import Copies
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.exchange import marks
+from beam_tfrecord.exchange.bin_counts import BinCounts
+from beam_tfrecord.exchange.merge import Piece
+from beam_tfrecord.exchange.runs import Run
+from beam_tfrecord.exchange.tally import Discovered, Tally
+from beam_tfrecord.jobs import resume, sealed
+from beam_tfrecord.jobs.listing import list_input
+from beam_tfrecord.ptransforms.grouping import Group
+from beam_tfrecord.sources.base import InputFile, Unit
+from beam_tfrecord.sources.csv.read import CsvUnit
+from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.images.pack import Found, pack_files
+from beam_tfrecord.sources.numpy.columns import Column
+from beam_tfrecord.sources.numpy.files import StoredArray
+
+STRUCTURED = np.dtype([("a", "<f4"), ("b", [("c", ">i2", (2, 3)), ("d", "S3")])])
+
+
+def stored(tmp_path: Path, value: Any) -> Any:
+    sealed.save(str(tmp_path / "stored"), value)
+    return sealed.load(str(tmp_path / "stored"))
+
+
+def forged(tmp_path: Path, form: Any, parts: bytes = b"") -> Any:
+    """Load a file of any content under a right hash."""
+    text = form if isinstance(form, bytes) else json.dumps(form).encode()
+    payload = struct.pack("<Q", len(text)) + text + parts
+    path = tmp_path / "forged"
+    path.write_bytes(b"BTFKEPT\x02" + struct.pack("<Q", native.xxh64(payload, 0)) + payload)
+    return sealed.load(str(path))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [1, -(2**80), 1.5, "a\udc80ä", True, None, b"\x00\xff", b""],
+        ((), (1,), ((2, "x"), [frozenset({"b", "a"})]), {"k": {"l": (1,)}, "m": {}}),
+        pa.schema(
+            [
+                pa.field("a", pa.list_(pa.int8(), 3), nullable=False, metadata={"k": "v"}),
+                pa.field("t", TensorType("<f4", (2, None))),
+                pa.field("d", pa.decimal128(20, 3)),
+            ],
+            metadata={"of": "all"},
+        ),
+        Schema(
+            (
+                Feature("a", pa.timestamp("us", "UTC"), default=3, observed=Observed(1, -2.5, 4)),
+                Feature("b", pa.list_(pa.string()), labels=("x", "y"), fill=""),
+            ),
+            separator=".",
+        ),
+        Tally(
+            5,
+            sample=(Reject("u", 1, "c", "bad", "message"),),
+            observed={"a": Observed(1)},
+            discovered={"b": Discovered(1, 2, 3, 4)},
+            left_out=frozenset({"q"}),
+            copies=Copies(2**64, b"12345678", b"87654321"),
+            staged=b"\x01",
+        ),
+        Column("a", "data", ("x",), np.dtype("<M8[25s]"), (None, 3), True),
+        StoredArray("a", STRUCTURED, (4,), is_fortran=True, start=80, member="a.npy"),
+    ],
+)
+def test_values_come_back(value: Any, tmp_path: Path) -> None:
+    found = stored(tmp_path, value)
+    assert found == value
+    assert repr(found) == repr(value)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "int4"])
+def test_dtypes_of_ml_dtypes_come_back(name: str, tmp_path: Path) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    assert stored(tmp_path, [dtype]) == [dtype]
+
+
+def test_arrays_come_back(tmp_path: Path) -> None:
+    counts = BinCounts(np.array([1, 2**63], np.uint64), np.array([3, 4]), np.array([5, 6]), 48)
+    found = stored(tmp_path, [Run("run-1", {"train": counts, "test": counts})])[0].counts
+    assert found["train"].bins.tolist() == [1, 2**63]
+    assert found["test"].bytes.tolist() == [5, 6]
+    assert found["train"].bins.dtype == np.uint64
+
+
+def test_units_share_their_file_as_before(tmp_path: Path) -> None:
+    file = InputFile("/in/a", "a", 9, "1", (("k", None), ("l", "v")))
+    units = tuple(Unit(f"a:{i}", file, i, i, i + 1, None, 3, 4, CsvUnit(("x",), i)) for i in (0, 1))
+    (pack,) = pack_files([Found(b"a\xff.png", 7, 1)], root="/in", classes=("c",))
+    groups = [Group(0, 0, units), Group(1, 2, (Unit("p", pack, 0, 0, 1, 1, 7, 9),))]
+    found = stored(tmp_path, groups)
+    assert found == groups
+    assert found[0].units[0].file is found[0].units[1].file
+    assert found[1].units[0].file.files() == [("a\udcff.png", 7)]
+
+
+def test_what_cannot_be_stored_is_refused(tmp_path: Path) -> None:
+    for value in (object(), np.zeros((2, 2)), np.array([None]), {1j}, os.path.join, Path("a")):
+        with pytest.raises(TypeError, match="cannot be stored"):
+            sealed.save(str(tmp_path / "x"), [value])
+        assert not (tmp_path / "x").exists()
+
+
+def test_nothing_of_the_former_format_is_read(tmp_path: Path) -> None:
+    """Pickles under a right seal: an array of objects, a callable dataclass, a plain list."""
+
+    class Trap:
+        def __reduce__(self) -> Any:
+            return os.mkdir, (str(tmp_path / "trapped"),)
+
+    overwriting = io.BytesIO()
+    keep = resume.Keep(list, str(tmp_path), "overwritten")
+    pickle.dump([keep, np.array([keep], object)], overwriting)
+    for payload in (pickle.dumps([1]), pickle.dumps([Trap()]), overwriting.getvalue()):
+        for magic in (b"BTFKEPT\x01", b"BTFKEPT\x02"):
+            head = magic + native.xxh64(payload, 0).to_bytes(8, "little")
+            (tmp_path / "old").write_bytes(head + payload)
+            assert sealed.load(str(tmp_path / "old")) is None
+    assert sorted(os.listdir(tmp_path)) == ["old"]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        # Classes that are not stored: of the package, callable, of others.
+        {"Keep": [[0], [["f"], ["d"], ["n"]]]},
+        {"WriteJob": [[0], []]},
+        {"beam_tfrecord.jobs.resume.Keep": [[0], [["f"], ["d"], ["n"]]]},
+        {"os": [[0], []]},
+        # Fields too few, too many, and of other types.
+        {"CsvUnit": [[0], [{"(": [[1], ["a"]]}]]},
+        {"CsvUnit": [[0], [{"(": [[1], ["a"]]}, [1], [2]]]},
+        {"CsvUnit": [[0], [{"(": [[1], [5]]}, [1]]]},
+        {"CsvUnit": [[0], ["a", [1]]]},
+        {"CsvUnit": [[0], [{"(": [[1], ["a"]]}, [True]]]},
+        {"Skipped": [[0], [["1"], [2]]]},
+        {"Observed": [[0], [[1], ["low"], [2], [0.0]]]},
+        # Columns whose parts do not agree, or are not there.
+        {"Skipped": [[1], [[1], [2]]]},
+        {"Skipped": [[0], [[1, 2], [2]]]},
+        {"(": [[1], [1, 2]]},
+        {"(": [[-1], []]},
+        {"(": [["1"], [1]]},
+        {"(": 5},
+        {"b": [0, [10**12]]},
+        {"|": [[0, 1], [[1]]]},
+        {"{": [[1], ["a"], []]},
+        {"?": []},
+        [[1]],
+        [],
+        {},
+        5,
+        # Python objects, and types that Arrow does not know.
+        {"n": [["|O"], {"b": [0, [8]]}]},
+        {"n": [["<U1000000000"], {"b": [0, [8]]}]},
+        {"d": ["object"]},
+        {"d": [{"[": [[1], {"(": [[2], ["a", "|O"]]}]}]},
+        {"s": {"b": [0, [8]]}},
+        {"t": {"b": [0, [0]]}},
+        b"[" * 10**6,
+        b'{"(":[[1],' * 10**5,
+        b"[1e999999999999,]",
+        b"[" + b"9" * 5000 + b"]",
+        b"\xff",
+    ],
+)
+def test_anything_else_is_as_good_as_nothing(form: Any, tmp_path: Path) -> None:
+    assert forged(tmp_path, form, bytes(8)) is None
+
+
+def test_a_forged_value_is_read_where_it_is_plain(tmp_path: Path) -> None:
+    # Else the cases above would show nothing.
+    assert forged(tmp_path, {"Skipped": [[0], [[1], [2]]]}).other == 2
+    assert forged(tmp_path, {"(": [[2], {"b": [1, [1, 2]]}]}, b"abcd") == (b"b", b"cd")
+
+
+def test_a_damaged_file_is_as_good_as_none(tmp_path: Path) -> None:
+    path = tmp_path / "stored"
+    sealed.save(str(path), [1, "two", b"three"])
+    data = path.read_bytes()
+    for position in range(len(data)):
+        path.write_bytes(data[:position] + bytes([data[position] ^ 4]) + data[position + 1 :])
+        assert sealed.load(str(path)) is None
+        path.write_bytes(data[:position])
+        assert sealed.load(str(path)) is None
+
+
+def test_names_in_a_pack_are_bounded_and_those_that_were_listed(tmp_path: Path) -> None:
+    (pack,) = pack_files([Found(b"a.png", 7, 1)], root="/in", classes=())
+    bomb = dataclasses.replace(pack, names=zlib.compress(bytes(2**31), 1))
+    for forged_pack in (bomb, dataclasses.replace(pack, names=zlib.compress(b"../../etc/passwd"))):
+        with pytest.raises(DataError, match="was changed: run the job again"):
+            forged_pack.files()
+
+
+def made(**changes: Any) -> marks.Done:
+    counts = BinCounts(np.array([1], np.uint64), np.array([3]), np.array([60]), 48)
+    values: dict[str, Any] = {"tally": Tally(), "runs": (Run("run-1", {"a": counts}),)}
+    return marks.Done(**{**values, "sizes": (0,), **changes})
+
+
+def zeros(*lengths: int) -> Any:
+    return (np.zeros(n, dtype) for n, dtype in zip(lengths, ("u8", "i8", "i8"), strict=True))
+
+
+@pytest.mark.parametrize(
+    "done",
+    [
+        made(tally=Tally(reject_files=("../../outside",))),
+        made(sizes=()),
+        made(runs=(Run("../run", {}),)),
+        made(runs=(Run("r", {"a": BinCounts(*zeros(2, 1, 1), 48)}),)),
+        made(runs=(Run("r", {"a": BinCounts(*zeros(2, 2, 2), 48)}),)),
+        made(runs=(Run("r", {"a": BinCounts(*zeros(1, 1, 1), 64)}),)),
+        made(runs=(Run("r", {"../a": BinCounts(*zeros(1, 1, 1), 48)}),)),
+        made(pieces=(Piece("../../a", (0,), "shard", 1, 1, "0", 0, 1),)),
+        made(pieces=(Piece("a", (0,), "/etc/passwd", 1, 1, "0", 0, 1),)),
+    ],
+)
+def test_a_mark_leads_nowhere_else(done: marks.Done, tmp_path: Path) -> None:
+    sealed.save(str(tmp_path / "group-k"), done)
+    assert sealed.load(str(tmp_path / "group-k")) is not None
+    assert marks.find_group(str(tmp_path), "k") is None
+    assert marks.marked_files(str(tmp_path)) == set()
+    sealed.save(str(tmp_path / "done-k"), done)
+    assert marks.find_run(str(tmp_path), "k") is None
+    assert marks.find_shard(str(tmp_path), "k") is None
+
+
+def test_a_stored_plan_reads_the_listed_files_alone(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("a\n1\n2\n")
+    source = Csv(str(tmp_path / "in.csv"))
+    files = list_input(source).outlines
+    directory = str(tmp_path / "job")
+    plan = os.path.join(directory, resume.GROUPS)
+
+    def begun(groups: list[Any]) -> bool:
+        resume.begin(directory, "f", files, source=source, is_mapped=False)
+        sealed.save(plan, groups)
+        resume.begin(directory, "f", files, source=source, is_mapped=False)
+        return os.path.exists(plan)
+
+    unit = source.all_units(source.all_scans())[0]
+    other = dataclasses.replace(unit.file, path="/etc/passwd")
+    assert begun([Group(0, 0, (unit,))])
+    assert not begun([Group(0, 0, (dataclasses.replace(unit, file=other),))])
+    assert not begun([Group(0, 0, (dataclasses.replace(unit, detail=None),))])
+    assert not begun([unit])
+
+
+@pytest.mark.parametrize("text", ['{"attempts": "x"}', "[" * 10**5, "5", '{"attempts": 1e9}', ""])
+def test_a_plan_of_any_content_begins_anew(text: str, tmp_path: Path) -> None:
+    source = Csv(str(tmp_path / "in.csv"))
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "plan.json").write_text(text)
+    (tmp_path / "job" / "group-old").write_bytes(b"BTFKEPT\x01")
+    assert resume.begin(str(tmp_path / "job"), "f", (), source=source, is_mapped=False) == 1
+    assert sorted(os.listdir(tmp_path / "job")) == ["plan.json"]
+
+
+def test_an_attempt_of_the_former_format_is_removed(tmp_path: Path) -> None:
+    source = Csv(str(tmp_path / "in.csv"))
+    directory = tmp_path / "job"
+    resume.begin(str(directory), "f", (), source=source, is_mapped=False)
+    plan = json.loads((directory / "plan.json").read_text())
+    del plan["stored"]
+    (directory / "plan.json").write_text(json.dumps(plan))
+    (directory / "group-old").write_bytes(b"BTFKEPT\x01")
+    assert resume.begin(str(directory), "f", (), source=source, is_mapped=False) == 1
+    assert not (directory / "group-old").exists()
