@@ -145,6 +145,8 @@ class Batch:
         part: Which part of its group this is; None where nothing is resumed.
         files: Which values are whole files; None where that is not known.
         way: The steps of this package that the rows have passed in a pipeline.
+        input_hash: Hash of the bytes that a group of units was read from, in the batch of no rows
+            that ends it; None in all others.
     """
 
     data: pa.RecordBatch
@@ -157,6 +159,7 @@ class Batch:
     part: Part | None = None
     files: FileColumn | None = None
     way: Way = ()
+    input_hash: int | None = None
 
     def __post_init__(self) -> None:
         if self.origin is None:

@@ -3,7 +3,8 @@
     BeamTFRecordError          anything this package refuses, in one line
     ├── DataError              the data is at fault (exit code 1)
     │   ├── SchemaConflict     two places of the input disagree about a type
-    │   └── RejectedRows       more rows were rejected than the budget allows
+    │   ├── RejectedRows       more rows were rejected than the budget allows
+    │   └── InputChanged       a file of the input was changed while it was read
     ├── UsageError             the call or the command is at fault (exit code 2)
     │   └── TargetExists       a dataset, or something else, is in the way
     ├── StorageError           a remote filesystem failed for good (exit code 1)
@@ -34,6 +35,10 @@ class SchemaConflict(DataError):
 
 class RejectedRows(DataError):
     """More rows were rejected than ``max_rejects`` allows; nothing was published."""
+
+
+class InputChanged(DataError):
+    """A file of the input is no longer the one that was listed; nothing was published."""
 
 
 class UsageError(BeamTFRecordError):

@@ -154,7 +154,8 @@ class Block:
         if not batch.data.num_columns:
             # Only rejects are left of such a batch: it tells no schema.
             self.rejects += rejects
-            self.tally = self.tally.merge(Tally(rows=rows, rejects=len(rejects)))
+            counted = Tally(rows=rows, rejects=len(rejects), input_hash=batch.input_hash)
+            self.tally = self.tally.merge(counted)
             return np.zeros(0, np.int64)
         if self._inputs.have_splits and batch.split is None and batch.num_rows:
             raise DataError(LOST_SPLITS)

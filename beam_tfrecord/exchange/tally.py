@@ -12,6 +12,7 @@ from beam_tfrecord.batch import Reject
 from beam_tfrecord.contract.schema import Observed, Schema
 from beam_tfrecord.copies import Copies
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.hashes import sum_hashes
 
 SAMPLE_REJECTS = 5
 
@@ -61,6 +62,7 @@ class Tally:
         opaque: True where some elements were bytes of no known format.
         copies: Rows of equal content, where a column tells it; None where none does.
         staged: Arrow schema of rows that were staged, as an IPC message; else empty.
+        input_hash: Hash of the bytes that were read; None where none was made.
     """
 
     rows: int = 0
@@ -77,6 +79,7 @@ class Tally:
     opaque: bool = False
     copies: Copies | None = None
     staged: bytes = b""
+    input_hash: int | None = None
 
     def merge(self, other: Tally) -> Tally:
         """Join the tallies of two parts of the data.
@@ -100,6 +103,7 @@ class Tally:
             opaque=self.opaque or other.opaque,
             copies=_merge_copies(self.copies, other.copies),
             staged=_same_staged(self.staged, other.staged),
+            input_hash=_sum_hashes(self.input_hash, other.input_hash),
         )
 
     def final_schema(self) -> Schema:
@@ -123,6 +127,12 @@ def merge_tallies(tallies: Iterable[Tally]) -> Tally:
     for tally in tallies:
         total = total.merge(tally)
     return total
+
+
+def _sum_hashes(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return sum_hashes((one, other))
 
 
 def _merge_copies(one: Copies | None, other: Copies | None) -> Copies | None:

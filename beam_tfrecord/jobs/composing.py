@@ -124,8 +124,15 @@ def _reader(settings: Settings, job: WriteJob, resume: str | None, listing: List
         faults=job.directory,
         resume=resume,
         makes_stubs=job.keeps_files,
+        hashes=hashes_input(settings.source, listing, settings.limit),
         plans_here=runs_here(settings.runner) and _is_quickly_seen(settings.source, listing),
     )
+
+
+def hashes_input(source: Source, listing: Listing, limit: int | None) -> bool:
+    """Tell whether a job reads all of some local files, whose bytes can be hashed."""
+    are_local = all(file.state for file in listing.outlines)
+    return source.has_ranges and are_local and limit is None
 
 
 def _is_quickly_seen(source: Source, listing: Listing) -> bool:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord import rules
+from beam_tfrecord.hashes import sum_hashes
 from beam_tfrecord.jobs.publish import Identity as Identity
 from beam_tfrecord.manifest import FORMAT
 from beam_tfrecord.sources.base import InputFile, Source
@@ -86,6 +89,42 @@ def input_sha256(files: Sequence[InputFile]) -> str:
     """
     listed = sorted((file.name, file.bytes, file.version, file.digest) for file in files)
     return hash_of_each(listed)
+
+
+def state_sha256(files: Sequence[InputFile]) -> str | None:
+    """Return a hash that changes also when a file is replaced by one of its size and time.
+
+    A copy of the same bytes and a chmod change it, too. None where files have no such state.
+    """
+    if not all(file.state for file in files):
+        return None
+    return hash_of_each(sorted((file.name, file.state) for file in files))
+
+
+def content_xxh64(source: Source, total_bytes: int) -> str:
+    """Read the input, and return the hash that a job notes of the bytes it has read.
+
+    Args:
+        source: What to read.
+        total_bytes: Of all files.
+
+    Raises:
+        DataError: A file is damaged.
+        OSError: It cannot be read.
+        EOFError: It has become shorter.
+    """
+    source = source.sized(total_bytes)
+    try:
+        units = source.all_units(source.all_scans())
+        with ThreadPoolExecutor(os.cpu_count() or 1, "content") as pool:
+            return xxh64_text(sum_hashes(pool.map(source.content, units)))
+    finally:
+        source.release()
+
+
+def xxh64_text(value: int) -> str:
+    """Return a hash of 64 bits as 16 hex digits."""
+    return f"{value:016x}"
 
 
 def hash_of_each(values: Iterable[Any]) -> str:

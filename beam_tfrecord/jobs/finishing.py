@@ -21,7 +21,8 @@ from beam_tfrecord.errors import DataError, StorageError, TargetExists
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.jobs.faults import recorded, recorded_fault
-from beam_tfrecord.jobs.job_file import PUBLICATION
+from beam_tfrecord.jobs.fingerprint import xxh64_text
+from beam_tfrecord.jobs.job_file import INPUT_XXH64, PUBLICATION
 from beam_tfrecord.jobs.leavings import clear_published
 from beam_tfrecord.jobs.publishing import finish_publishing, published_names
 from beam_tfrecord.jobs.target import Target, check_free
@@ -185,8 +186,10 @@ def _publication(job: FileJob, tally: Tally, pieces: Sequence[Piece]) -> str:
 
 
 def _told(job: FileJob, tally: Tally) -> dict[str, Any]:
+    hashed = {} if tally.input_hash is None else {INPUT_XXH64: xxh64_text(tally.input_hash)}
     return {
         **job.job,
+        **hashed,
         "finished": datetime.datetime.now(datetime.timezone.utc).isoformat(),
         "rows_read": tally.rows,
         "beam_tfrecord": __version__,

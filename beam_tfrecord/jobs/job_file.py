@@ -18,6 +18,9 @@ JOB_NAME = "job.json"
 STORED_HASHES = "stored_xxh64"
 STORED_BYTES = "stored_bytes"
 PUBLICATION = "publication"
+# Hashes of what the files of the input were: names, sizes and times; change times and inodes; and
+# the bytes that were read of them.
+INPUT, INPUT_STATE, INPUT_XXH64 = "input", "input_state", "input_xxh64"
 _SEAL = "xxh64"
 
 

@@ -31,7 +31,7 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.marks import GROUP_PREFIX, marked_files
 from beam_tfrecord.jobs import sealed
 from beam_tfrecord.jobs.faults import forget_faults
-from beam_tfrecord.jobs.fingerprint import hash_of_each, input_sha256
+from beam_tfrecord.jobs.fingerprint import hash_of_each, input_sha256, state_sha256
 from beam_tfrecord.manifest import FORMAT
 from beam_tfrecord.ptransforms.grouping import Group
 from beam_tfrecord.sources.base import InputFile, Source
@@ -85,13 +85,14 @@ def begin(
     """
     # Units that were planned name their files by path.
     paths_sha256 = hash_of_each(sorted(file.path for file in files))
-    listed_sha256 = hashlib.sha256(f"{input_sha256(files)} {paths_sha256}".encode()).hexdigest()
     identity = {
         "format": FORMAT,
         "beam_tfrecord": __version__,
         "stored": sealed.FORMAT,
         "fingerprint": fingerprint,
     }
+    of_files = f"{input_sha256(files)} {state_sha256(files)} {paths_sha256}"
+    listed_sha256 = hashlib.sha256(of_files.encode()).hexdigest()
     old = _read_plan(directory)
     is_same_input = old.get("input_sha256") == listed_sha256
     if any(old.get(name) != value for name, value in identity.items()) or (
@@ -183,7 +184,8 @@ def group_key(group: Group, schema: pa.Schema, *, makes_stubs: bool = False) -> 
         (unit.name, unit.file.name, unit.file.bytes, unit.file.version, unit.start, unit.stop)
         for unit in group.units
     ]
-    digest = hashlib.sha256(repr((group.number, group.first_unit, units)).encode())
+    states = [unit.file.state for unit in group.units]
+    digest = hashlib.sha256(repr((group.number, group.first_unit, units, states)).encode())
     digest.update(schema.serialize())
     if makes_stubs:
         digest.update(repr([unit.file.path for unit in group.units]).encode())

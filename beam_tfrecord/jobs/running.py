@@ -14,6 +14,7 @@ from beam_tfrecord import rules
 from beam_tfrecord.errors import (
     BeamTFRecordError,
     DataError,
+    InputChanged,
     LeaseLost,
     RejectedRows,
     StorageError,
@@ -22,7 +23,14 @@ from beam_tfrecord.errors import (
 )
 from beam_tfrecord.jobs import fingerprint
 from beam_tfrecord.jobs.faults import forget_faults, machine_error, machine_fault, recorded_fault
-from beam_tfrecord.jobs.job_file import JOB_NAME, add_to_job, load_job
+from beam_tfrecord.jobs.job_file import (
+    INPUT,
+    INPUT_STATE,
+    INPUT_XXH64,
+    JOB_NAME,
+    add_to_job,
+    load_job,
+)
 from beam_tfrecord.jobs.job_kind import Kind, M, S
 from beam_tfrecord.jobs.leavings import clear_leavings, give_up, remove_leavings
 from beam_tfrecord.jobs.listing import Listing, list_input
@@ -34,7 +42,7 @@ from beam_tfrecord.rejects import SAVED_FILE
 from beam_tfrecord.runners import preflight
 from beam_tfrecord.runners.user_modules import modules_of
 from beam_tfrecord.runners.waiting import Launch, launching
-from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.storage import (
     Lease,
     exists,
@@ -116,7 +124,7 @@ def run_job(kind: Kind[S, M], settings: S, progress: Progress | None) -> M:
     files = listing.outlines
     identity = kind.identity(settings, files)
     target = settings.target
-    present = _same_output(kind, settings, identity, files)
+    present = _same_output(kind, settings, identity, listing)
     # A job that was killed leaves hidden files; another one that is at work has some too.
     is_tidy = not any(name.startswith(".") for name in list_names(target.directory))
     if present is not None and is_tidy:
@@ -130,7 +138,7 @@ def run_job(kind: Kind[S, M], settings: S, progress: Progress | None) -> M:
                 return present
             raise
         # Another job may have published here since the first look.
-        present = _same_output(kind, settings, identity, files)
+        present = _same_output(kind, settings, identity, listing)
         token = identity.fingerprint or os.urandom(8).hex()
         job = Running(kind, settings, identity, target.temporary(token[:12]))
         is_going_on = present is None and job.is_resumable
@@ -144,7 +152,7 @@ def run_job(kind: Kind[S, M], settings: S, progress: Progress | None) -> M:
 
 
 def _same_output(
-    kind: Kind[S, M], settings: S, identity: fingerprint.Identity, files: Sequence[InputFile]
+    kind: Kind[S, M], settings: S, identity: fingerprint.Identity, listing: Listing
 ) -> M | None:
     """Return the manifest at the target where it is that of this very job.
 
@@ -157,7 +165,7 @@ def _same_output(
         with contextlib.suppress(BeamTFRecordError):
             present = kind.load(target.manifest)
     if present is not None and known and present.fingerprint == known:
-        if not _is_edited(target.path(JOB_NAME), files):
+        if not _is_edited(target.path(JOB_NAME), settings.source, listing):
             return present
         if not settings.overwrite:
             raise TargetExists(
@@ -174,14 +182,24 @@ def _same_output(
     return None
 
 
-def _is_edited(job_path: str, files: Sequence[InputFile]) -> bool:
+def _is_edited(job_path: str, source: Source, listing: Listing) -> bool:
     """Tell whether files of the same names and sizes are not those a dataset was made from."""
     # The manifest cannot tell: it is the same wherever the same files lie.
     try:
-        before = load_job(read_bytes(job_path).decode()).get("input")
+        before = load_job(read_bytes(job_path).decode())
     except (FileNotFoundError, DataError, UnicodeDecodeError):
         return False
-    return before is not None and before != fingerprint.input_sha256(files)
+    files = listing.outlines
+    if before.get(INPUT, now := fingerprint.input_sha256(files)) != now:
+        return True
+    state = before.get(INPUT_STATE)
+    if state is None or state == fingerprint.state_sha256(files):
+        return False
+    # A copy or a chmod changes the state of a file too: its bytes tell them from an edit.
+    try:
+        return before.get(INPUT_XXH64) != fingerprint.content_xxh64(source, listing.bytes)
+    except (DataError, OSError, EOFError):
+        return True
 
 
 @contextlib.contextmanager
@@ -206,7 +224,8 @@ def _attempt(job: Running[S, M], listing: Listing, held: Lease, progress: Progre
         told = {
             "started": started,
             "attempts": number,
-            "input": fingerprint.input_sha256(files),
+            INPUT: fingerprint.input_sha256(files),
+            INPUT_STATE: fingerprint.state_sha256(files),
         }
         # A fault is told in one line; Beam would print its traces of it before.
         logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
@@ -219,6 +238,8 @@ def _attempt(job: Running[S, M], listing: Listing, held: Lease, progress: Progre
             add_to_job(settings.target.path(JOB_NAME), launch.told)
     except BaseException as error:
         raised = _as_one_line(job, error)
+        if isinstance(raised, DataError | StorageError) and not isinstance(raised, LeaseLost):
+            raised = _changed(files) or raised
         _keep_or_remove(job, raised)
         if raised is error:
             raise
@@ -243,14 +264,28 @@ def _as_one_line(job: Running[S, M], error: BaseException) -> BaseException:
     return type(machine)(f"{machine}; {_kept(job)}")
 
 
+def _changed(files: Sequence[InputFile]) -> InputChanged | None:
+    """Return the error for a file that is no longer what was listed: it may look damaged."""
+    try:
+        for file in files:
+            file.check()
+    except InputChanged as error:
+        return error
+    return None
+
+
 def _keep_or_remove(job: Running[S, M], error: BaseException) -> None:
     """Keep what another attempt can use; a fault of data or call would only come again."""
     if isinstance(error, LeaseLost):
         return  # The directory may be that of the job that goes on.
+    # What is done of files that were not changed is of use to another attempt.
+    is_changed = isinstance(error, InputChanged)
     is_over_budget = isinstance(error, RejectedRows)
     if is_over_budget and not job.is_resumable:
         remove_all_but(job.directory, SAVED_FILE)
-    elif not job.is_resumable or (isinstance(error, DataError | UsageError) and not is_over_budget):
+    elif not job.is_resumable or (
+        isinstance(error, DataError | UsageError) and not (is_over_budget or is_changed)
+    ):
         # What it had begun to publish goes by its note, which stays where that is not possible.
         with contextlib.suppress(StorageError, OSError):
             give_up(job.settings.target, job.directory)

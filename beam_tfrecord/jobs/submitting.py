@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.jobs import fingerprint
+from beam_tfrecord.jobs.job_file import INPUT, INPUT_STATE
 from beam_tfrecord.jobs.leavings import clear_leavings
 from beam_tfrecord.jobs.listing import Listing, list_input
 from beam_tfrecord.jobs.publish import Identity
@@ -44,7 +45,11 @@ def submit(settings: Settings) -> RemoteJob | None:
     make_directory(target.directory)
     with lease(target.directory):
         clear_leavings(target)
-    told = {"attempts": 1, "input": fingerprint.input_sha256(listing.outlines)}
+    told = {
+        "attempts": 1,
+        INPUT: fingerprint.input_sha256(listing.outlines),
+        INPUT_STATE: fingerprint.state_sha256(listing.outlines),
+    }
     return _start(settings, identity, listing, told)
 
 

@@ -14,6 +14,7 @@ from apache_beam.options.pipeline_options import SetupOptions
 import beam_tfrecord.ptransforms.coders  # noqa: F401 - registers the coder of Batch
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Part, Way
 from beam_tfrecord.exchange.marks import Done, find_group
+from beam_tfrecord.hashes import sum_hashes
 from beam_tfrecord.jobs.faults import is_stopped, recorded
 from beam_tfrecord.jobs.resume import count_done, group_key
 from beam_tfrecord.ptransforms.flow import Spread
@@ -52,6 +53,7 @@ class ReadBatches(beam.PTransform):
             else only where it is not.
         plans_here: Look at the files, which are listed, where the pipeline is built: some steps
             less to wait for, where a look takes no time.
+        hashes: Hash the bytes that are read, where the job may be resumed.
     """
 
     source: Source
@@ -66,6 +68,7 @@ class ReadBatches(beam.PTransform):
     reads_all: bool = False
     makes_stubs: bool = False
     plans_here: bool = False
+    hashes: bool = False
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -92,6 +95,7 @@ class ReadBatches(beam.PTransform):
                 may_skip,
                 self.makes_stubs,
                 step,
+                self.hashes,
             ),
             schema,
         ).with_output_types(Batch)
@@ -163,6 +167,7 @@ class _ReadGroup(Step):
         may_skip: bool,
         makes_stubs: bool,
         step: str,
+        hashes: bool,
     ) -> None:
         self._source = source
         self._batch_rows = batch_rows
@@ -172,6 +177,7 @@ class _ReadGroup(Step):
         self._may_skip = may_skip
         self._makes_stubs = makes_stubs
         self._way = (step,)
+        self._hashes = hashes
         self._read = recorded(self._outputs, faults)
 
     def process(self, group: Group, schema: pa.Schema) -> Iterator[Any]:
@@ -186,22 +192,31 @@ class _ReadGroup(Step):
                 count(type(self), "resumed-groups", 1)
                 yield beam.pvalue.TaggedOutput(DONE, done)
                 return
+        hashes: list[int] | None = [] if self._hashes else None
         batches = read_group(
-            self._source, group, schema, batch_rows=self._batch_rows, way=self._way
+            self._source,
+            group,
+            schema,
+            batch_rows=self._batch_rows,
+            way=self._way,
+            hashes=hashes,
         )
-        for batch in in_parts(first_rows(batches, self._limit), key):
+        for batch in in_parts(first_rows(batches, self._limit), key, hashes):
             if self._faults is not None and is_stopped(self._faults):
                 return
             count(type(self), "read-rows", batch.num_rows)
             yield batch
 
 
-def in_parts(batches: Iterator[Batch], key: str) -> Iterator[Batch]:
+def in_parts(
+    batches: Iterator[Batch], key: str, hashes: Sequence[int] | None = None
+) -> Iterator[Batch]:
     """Yield the batches of a group with the rows they were read from, and a mark of its end.
 
     Args:
         batches: All batches of the group.
         key: Of the group, where its parts are to be numbered; else empty.
+        hashes: Of its units, complete once all batches were taken; None: there are none.
     """
     number = 0
     for number, batch in enumerate(batches, start=1):
@@ -209,7 +224,13 @@ def in_parts(batches: Iterator[Batch], key: str) -> Iterator[Batch]:
         yield batch.replace(rows_read=batch.rows_counted, part=part)
     if number and key:
         # To hold back a batch until the next one is there would cost more than one of nothing.
-        yield Batch(NOTHING, group=batch.group, rows_read=0, part=Part(key, number, is_last=True))
+        yield Batch(
+            NOTHING,
+            group=batch.group,
+            rows_read=0,
+            part=Part(key, number, is_last=True),
+            input_hash=None if hashes is None else sum_hashes(hashes),
+        )
 
 
 def read_group(
@@ -219,10 +240,20 @@ def read_group(
     *,
     batch_rows: int = DEFAULT_BATCH_ROWS,
     way: Way = (),
+    hashes: list[int] | None = None,
 ) -> Iterator[Batch]:
-    """Yield the batches of a group in order, with the position of their unit in source order."""
+    """Yield the batches of a group in order, with the position of their unit in source order.
+
+    Args:
+        source: What to read.
+        group: Of units.
+        schema: Types of the rows.
+        batch_rows: Rows of a batch.
+        way: The steps that the batches have passed.
+        hashes: Gets the hash of the bytes of each unit; None: there are none to make.
+    """
     for index, unit in enumerate(group.units, start=group.first_unit):
-        for batch in source.read(unit, schema, batch_rows=batch_rows):
+        for batch in source.read_unchanged(unit, schema, batch_rows=batch_rows, hashes=hashes):
             origin = batch.origin
             if origin is not None and origin.index != index:
                 origin = dataclasses.replace(origin, index=index)

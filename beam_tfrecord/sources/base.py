@@ -19,13 +19,15 @@ import abc
 import copy
 import dataclasses
 import itertools
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.errors import DataError, InputChanged, UsageError
+from beam_tfrecord.hashes import hash_ranges
 from beam_tfrecord.storage import absolute_path
 
 UNIT_BYTES = 64 * 2**20
@@ -60,6 +62,8 @@ class InputFile:
         name: Posix path relative to the deepest common directory of all resolved files.
         bytes: Size.
         version: Modification time in ns, or an etag: changes when the content does.
+        state: Change time in ns and inode of a local file, which no edit and no replacement leaves
+            as they are; a copy and a chmod change them too. Empty where there are none.
         partitions: Hive-style ``key=value`` directories on the way to it, outermost first.
         inside: Number of files it stands for: a source of millions of files joins them to packs.
         digest: Hash of the names and sizes of those files, where there are several.
@@ -72,6 +76,28 @@ class InputFile:
     partitions: tuple[tuple[str, str | None], ...] = ()
     inside: int = 1
     digest: str = ""
+    state: str = ""
+
+    def check(self) -> None:
+        """Check that a local file is still the one that was listed.
+
+        Raises:
+            InputChanged: It is not, or it is gone.
+        """
+        if not self.state:
+            return
+        try:
+            status = os.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise InputChanged(
+                f"{self.name} was removed while it was read: put it back, or leave it out, and "
+                "run the job again"
+            ) from error
+        if (status.st_size, *version_and_state(status)) != (self.bytes, self.version, self.state):
+            raise InputChanged(
+                f"{self.name} was changed while it was read: run the job again once nothing "
+                "writes to it"
+            )
 
     def outline(self) -> InputFile:
         """Return what identifies it, without what only reading needs."""
@@ -80,6 +106,11 @@ class InputFile:
     def unit_name(self, index: int, count: int) -> str:
         """Return the name of a unit of it, by its position among `count`."""
         return self.name if count == 1 else f"{self.name}:{index}"
+
+
+def version_and_state(status: os.stat_result) -> tuple[str, str]:
+    """Return what an `InputFile` has as version and state of a local file."""
+    return str(status.st_mtime_ns), f"{status.st_ctime_ns}-{status.st_ino}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,6 +162,8 @@ class Source(abc.ABC):
     """A kind of input with its options; subclasses are frozen dataclasses."""
 
     kind: ClassVar[str]
+    # `ranges` gives the bytes of each unit, so that the content of local files can be hashed.
+    has_ranges: ClassVar[bool] = False
     infers_from_scans: ClassVar[bool] = False
     # So many local files are looked at in less time than workers take to be asked to.
     quick_scans: ClassVar[int] = 0
@@ -227,6 +260,56 @@ class Source(abc.ABC):
     ) -> Iterator[Batch]:
         """Yield the rows of `unit` in order, as batches of exactly `schema`."""
 
+    def read_unchanged(
+        self,
+        unit: Unit,
+        schema: pa.Schema,
+        *,
+        batch_rows: int = DEFAULT_BATCH_ROWS,
+        hashes: list[int] | None = None,
+    ) -> Iterator[Batch]:
+        """Yield what `read` does; every batch comes from the file as it was listed.
+
+        Args:
+            unit: What to read.
+            schema: Types of the rows.
+            batch_rows: Rows of a batch.
+            hashes: Gets `content` of the unit, once it is read; None: it is not wanted.
+
+        Raises:
+            InputChanged: The file is no longer the one that was listed.
+        """
+        try:
+            for batch in self.read_hashed(unit, schema, batch_rows=batch_rows, hashes=hashes):
+                unit.file.check()
+                yield batch
+            unit.file.check()
+        except Exception:
+            # A file that is written to while it is read may look damaged.
+            unit.file.check()
+            raise
+
+    def read_hashed(
+        self, unit: Unit, schema: pa.Schema, *, batch_rows: int, hashes: list[int] | None
+    ) -> Iterator[Batch]:
+        """Yield what `read` does, and add `content` to `hashes` unless that is None."""
+        yield from self.read(unit, schema, batch_rows=batch_rows)
+        if hashes is not None:
+            # What was read a moment ago is in the page cache.
+            hashes.append(self.content(unit))
+
+    def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
+        """Return the byte ranges of its file that decide the rows of a unit."""
+        return ()
+
+    def content(self, unit: Unit) -> int:
+        """Return a hash of the bytes of a local file that decide the rows of a unit.
+
+        Raises:
+            EOFError: The file has become shorter.
+        """
+        return hash_ranges(unit.file.path, self.ranges(unit), name=unit.name)
+
     @property
     def default_group(self) -> tuple[str, ...]:
         """Columns whose equal values share a split, where the user names none."""
@@ -278,7 +361,7 @@ class Source(abc.ABC):
         scans = self.all_scans()
         schema = self.schema(scans)
         for unit in self.all_units(scans):
-            for batch in self.read(unit, schema, batch_rows=batch_rows):
+            for batch in self.read_unchanged(unit, schema, batch_rows=batch_rows):
                 if batch.rejects:
                     raise DataError(batch.rejects[0].message)
                 yield batch

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.base import InputFile, version_and_state
 from beam_tfrecord.sources.hive import hive_partitions, partition_of
 from beam_tfrecord.sources.remote_files import remote_entries
 from beam_tfrecord.storage import Entry, absolute_path, is_remote
@@ -163,10 +163,12 @@ def _input_file(path: str, name: str) -> InputFile:
         raise UsageError(
             f"cannot read {path!r}: {error.strerror}: correct it, or leave it out"
         ) from error
+    version, state = version_and_state(status)
     return InputFile(
         path=path,
         name=name,
         bytes=status.st_size,
-        version=str(status.st_mtime_ns),
+        version=version,
         partitions=hive_partitions(name),
+        state=state,
     )

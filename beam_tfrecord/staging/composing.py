@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from beam_tfrecord.jobs.composing import is_small
+from beam_tfrecord.jobs.composing import hashes_input, is_small
 from beam_tfrecord.jobs.listing import Listing
 from beam_tfrecord.jobs.publish import Identity
 from beam_tfrecord.ptransforms.reading import ReadBatches, done_of
@@ -56,5 +56,6 @@ def run_extract(
             limit=settings.limit,
             faults=directory,
             resume=directory if identity.fingerprint else None,
+            hashes=hashes_input(settings.source, listing, settings.limit),
         )
         extract_batches(batches, stage_job, done_of(batches))

@@ -110,7 +110,12 @@ class StageWriter:
 
     def _count(self, batch: Batch) -> None:
         self.rejects += batch.rejects
-        counted = Tally(rows=batch.rows_counted, records=batch.num_rows, rejects=len(batch.rejects))
+        counted = Tally(
+            rows=batch.rows_counted,
+            records=batch.num_rows,
+            rejects=len(batch.rejects),
+            input_hash=batch.input_hash,
+        )
         self.tally = self.tally.merge(counted)
         spill_rejects(self, self._directory, least=MAX_REJECTS)
 

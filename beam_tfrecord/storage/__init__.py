@@ -170,18 +170,20 @@ def list_files(directory: str) -> Iterator[Entry]:
     return _filesystem(directory).files(directory)
 
 
-def open_read(path: str, *, buffer_bytes: int | None = None) -> BinaryIO:
+def open_read(path: str, *, buffer_bytes: int | None = None, version: str = "") -> BinaryIO:
     """Open a file for reading; it can be sought in.
 
     Args:
         path: The file.
         buffer_bytes: Size of the buffer, so of a request to an object store; 0: none. By default
             a local file has none, and that of any other is meant for reading from end to end.
+        version: On an object store, refuse any other version of the file.
 
     Raises:
         FileNotFoundError: There is none.
+        InputChanged: It is of another version.
     """
-    return _filesystem(path).open(path, buffer_bytes)
+    return _filesystem(path).open(path, buffer_bytes, version)
 
 
 def open_once(path: str) -> BinaryIO:

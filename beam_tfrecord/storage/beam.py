@@ -48,7 +48,7 @@ class BeamFilesystem(Filesystem):
                 out[filled : filled + len(piece)] = piece
                 filled += len(piece)
 
-    def open(self, path: str, buffer_bytes: int | None) -> BinaryIO:
+    def open(self, path: str, buffer_bytes: int | None, version: str = "") -> BinaryIO:
         """Open a file for reading, with Beam's own buffer."""
         beam = _beam(path)
         with _told(path):

@@ -109,8 +109,18 @@ class Filesystem(abc.ABC):
         """
 
     @abc.abstractmethod
-    def open(self, path: str, buffer_bytes: int | None) -> BinaryIO:
-        """Open a file for reading; it can be sought in."""
+    def open(self, path: str, buffer_bytes: int | None, version: str = "") -> BinaryIO:
+        """Open a file for reading; it can be sought in.
+
+        Args:
+            path: The file.
+            buffer_bytes: Size of the buffer; 0: none; None: what suits the filesystem.
+            version: On an object store, refuse any other version of the file; empty: take the one
+                that is there.
+
+        Raises:
+            InputChanged: It is of another version.
+        """
 
     def open_once(self, path: str) -> BinaryIO:
         """Open a file that is read once, from end to end."""

@@ -102,7 +102,7 @@ class LocalFilesystem(Filesystem):
         """Fill `out` with the bytes of a file from `start`."""
         read_into(path, start, out)
 
-    def open(self, path: str, buffer_bytes: int | None) -> BinaryIO:
+    def open(self, path: str, buffer_bytes: int | None, version: str = "") -> BinaryIO:
         """Open a file for reading."""
         return open(path, "rb", buffering=buffer_bytes or 0)
 

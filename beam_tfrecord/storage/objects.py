@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, TypeVar, cast
 
-from beam_tfrecord.errors import BeamTFRecordError, StorageError, UsageError
+from beam_tfrecord.errors import BeamTFRecordError, InputChanged, StorageError, UsageError
 from beam_tfrecord.storage import object_files
 from beam_tfrecord.storage.filesystem import Entry, Filesystem, Lease, Writer
 from beam_tfrecord.storage.object_files import ObjectReader, ObjectWriter, Upload
@@ -99,11 +99,13 @@ class ObjectStore(Filesystem):
         """Yield all objects below a directory."""
         return (entry for entry in self.entries(f"{directory}/") if not entry.path.endswith("/"))
 
-    def open(self, path: str, buffer_bytes: int | None) -> BinaryIO:
+    def open(self, path: str, buffer_bytes: int | None, version: str = "") -> BinaryIO:
         """Open an object: what is read is of one version, even if it is replaced meanwhile."""
         entry = self.status(path)
         if entry is None:
             raise FileNotFoundError(f"no such object: {path!r}")
+        if version not in ("", entry.version):
+            raise InputChanged(f"{path!r} was replaced while it was read: run the job again")
         raw = ObjectReader(self, entry)
         size = object_files.READ_BYTES if buffer_bytes is None else buffer_bytes
         return cast(BinaryIO, io.BufferedReader(raw, size) if size else raw)

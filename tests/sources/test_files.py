@@ -57,11 +57,13 @@ def test_quoted_and_expanded_glob_are_the_same(tmp_path: Path) -> None:
 def test_one_file_is_named_by_itself(tmp_path: Path) -> None:
     _make(tmp_path, "deep/a.csv")
     (file,) = _list(tmp_path / "deep/a.csv")
+    status = (tmp_path / "deep/a.csv").stat()
     assert file == InputFile(
         path=str(tmp_path / "deep/a.csv"),
         name="a.csv",
         bytes=len("deep/a.csv"),
-        version=str((tmp_path / "deep/a.csv").stat().st_mtime_ns),
+        version=str(status.st_mtime_ns),
+        state=f"{status.st_ctime_ns}-{status.st_ino}",
     )
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from beam_tfrecord import storage
-from beam_tfrecord.errors import StorageError, UsageError
+from beam_tfrecord.errors import InputChanged, StorageError, UsageError
 from beam_tfrecord.storage import WholeFile, object_files, objects
 from tests.storage.conftest import Store
 
@@ -115,6 +115,18 @@ def test_two_versions_of_a_file_are_never_mixed(
         storage.put(f"{store.url}/f", b"new-new-new-")
         with pytest.raises(StorageError, match="was replaced while it was used: run again"):
             file.read(4)
+
+
+def test_a_file_of_another_version_than_was_listed_is_not_opened(store: Store) -> None:
+    path = f"{store.url}/f"
+    storage.put(path, b"old")
+    listed = storage.status(path)
+    assert listed is not None
+    with storage.open_read(path, version=listed.version) as file:
+        assert file.read() == b"old"
+    storage.put(path, b"new")
+    with pytest.raises(InputChanged, match="was replaced while it was read: run the job again"):
+        storage.open_read(path, version=listed.version)
 
 
 @pytest.fixture

@@ -81,6 +81,7 @@ class Csv(Source):
 
     kind: ClassVar[str] = "csv"
     detail_types: ClassVar[tuple[type, ...]] = (CsvUnit,)
+    has_ranges: ClassVar[bool] = True
 
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
     _: dataclasses.KW_ONLY
@@ -215,6 +216,12 @@ class Csv(Source):
             encoded_bytes=2 * text_bytes,
             detail=CsvUnit(header.names, header.lines + 1),
         )
+
+    def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
+        """Return the text of a unit, with the header before the first; all of a stream."""
+        if is_stream(unit.file, self.encoding):
+            return ((0, unit.file.bytes),)
+        return ((unit.start if unit.index else 0, unit.stop),)
 
     def infer(self, of: Unit) -> CsvInference:
         """Digest the types of all values of a unit."""

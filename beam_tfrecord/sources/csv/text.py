@@ -88,7 +88,7 @@ def _told(file: InputFile, encoding: str) -> Iterator[None]:
 def _opened(file: InputFile) -> Any:
     kind = compression_of(file)
     if is_remote(file.path):
-        raw = open_read(file.path)
+        raw = open_read(file.path, version=file.version)
         if kind is None:
             return raw
         return lzma.open(raw) if kind == "xz" else pa.input_stream(raw, compression=kind)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
+from beam_tfrecord.hashes import hash_ranges, name_hash, sum_hashes
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
 from beam_tfrecord.sources.files import as_paths, list_files
 from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
@@ -80,6 +81,7 @@ class Numpy(Source):
 
     kind: ClassVar[str] = "numpy"
     detail_types: ClassVar[tuple[type, ...]] = (_Contents,)
+    has_ranges: ClassVar[bool] = True
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
 
@@ -177,6 +179,22 @@ class Numpy(Source):
             for index, (start, stop) in enumerate(spans)
         ]
 
+    def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
+        """Return the rows of a unit, or its share of the file where rows do not lie together."""
+        contents: _Contents = unit.detail
+        if all(array.has_rows for array in contents.arrays):
+            shapes = [(1, *a.shape) if self._as_row else a.shape for a in contents.arrays]
+            return [
+                array.range_of(shape, unit.start, unit.stop)
+                for array, shape in zip(contents.arrays, shapes, strict=True)
+            ]
+        size, rows = unit.file.bytes, max(1, contents.rows)
+        return ((size * unit.start // rows, size * max(1, unit.stop) // rows),)
+
+    def content(self, unit: Unit) -> int:
+        """Return the hash of the bytes of a unit, and of what the headers say of them."""
+        return hash_ranges(unit.file.path, self.ranges(unit), name=_hash_name(unit))
+
     def infer(self, of: Scan) -> Scan:
         """Return the scan itself: a header states the types."""
         return of
@@ -216,6 +234,12 @@ class Numpy(Source):
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Batch]:
+        """Yield the rows of `unit` in order, as batches of exactly `schema`; see `read_hashed`."""
+        return self.read_hashed(unit, schema, batch_rows=batch_rows, hashes=None)
+
+    def read_hashed(
+        self, unit: Unit, schema: pa.Schema, *, batch_rows: int, hashes: list[int] | None
+    ) -> Iterator[Batch]:
         """Yield the rows of `unit` in order, as batches of exactly `schema`.
 
         A row that is too large for an example is a reject, and is not read.
@@ -231,17 +255,29 @@ class Numpy(Source):
             rejects = tuple(too_large(unit, row, row_bytes) for row in rows)
             nothing = pa.RecordBatch.from_pylist([], schema=schema)
             yield Batch(nothing, origin, rejects=rejects)
+            if hashes is not None:
+                hashes.append(self.content(unit))
             return
         step = max(1, min(batch_rows, BATCH_BYTES // max(1, row_bytes)))
+        # A second look at the bytes would cost as much again as the hash.
+        can_hash = hashes is not None and all(array.has_rows for array in contents.arrays)
         with contextlib.ExitStack() as stack:
             readers = {}
             for array in contents.arrays:
-                readers[array.name] = ArrayReader(unit.file, array, as_row=self._as_row)
-                stack.callback(readers[array.name].close)
+                reader = ArrayReader(unit.file, array, as_row=self._as_row)
+                stack.callback(reader.close)
+                readers[array.name] = reader
+                if can_hash:
+                    reader.begin_hash(_hash_name(unit), unit.start, unit.stop)
             for start in range(unit.start, unit.stop, step):
                 stop = min(unit.stop, start + step)
                 data = self._record_batch(unit, readers, wanted, schema, start, stop)
                 yield Batch(data, dataclasses.replace(origin, rows=start - unit.start))
+        if hashes is not None and can_hash:
+            of_ranges = [reader.hash_of_range() for reader in readers.values()]
+            hashes.append(sum_hashes([name_hash(_hash_name(unit)), *of_ranges]))
+        elif hashes is not None:
+            hashes.append(self.content(unit))
 
     def _wanted(self, unit: Unit, contents: _Contents, schema: pa.Schema) -> dict[str, Column]:
         """Return the columns of the file that `schema` has, by name.
@@ -296,3 +332,8 @@ class Numpy(Source):
         else:
             data = pa.RecordBatch.from_struct_array(pa.array([{}] * (stop - start), pa.struct([])))
         return with_partitions(data, unit.file, schema)
+
+
+def _hash_name(unit: Unit) -> str:
+    contents: _Contents = unit.detail
+    return f"{unit.name} {contents.arrays!r}"

@@ -65,6 +65,16 @@ class StoredArray:
         """Bytes of the values."""
         return math.prod(self.shape) * self.dtype.itemsize
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether the values of each row lie together in the file, one row behind the other."""
+        return self.member is None and not (self.is_fortran and len(self.shape) > 1)
+
+    def range_of(self, shape: tuple[int, ...], start: int, stop: int) -> tuple[int, int]:
+        """Return where rows lie in the file, the array taken as one of `shape`."""
+        row_bytes = math.prod(shape[1:]) * self.dtype.itemsize
+        return self.start + start * row_bytes, self.start + stop * row_bytes
+
 
 def stored_arrays(file: InputFile) -> list[StoredArray]:
     """Return the arrays of a file, in its order; only headers are read.

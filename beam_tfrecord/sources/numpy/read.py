@@ -9,8 +9,10 @@ from typing import IO
 
 import numpy as np
 
+from beam_tfrecord import native
 from beam_tfrecord.contract.tensors import Array
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.hashes import STEP_BYTES, range_digest
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.numpy.files import DAMAGES, StoredArray, damaged
 
@@ -18,8 +20,9 @@ from beam_tfrecord.sources.numpy.files import DAMAGES, StoredArray, damaged
 class ArrayReader:
     """Reads ranges of rows of one stored array, each after the one before.
 
-    What is not compressed is mapped into memory, a range at a time, so that neither the file nor
-    a unit of it is ever held.
+    What is not compressed is copied a range at a time, so that neither the file nor a unit of it
+    is ever held. It is not mapped: rows would change with the file, and where that is cut the
+    process would be killed.
 
     Args:
         file: The file.
@@ -34,6 +37,8 @@ class ArrayReader:
         shape = (1, *array.shape) if as_row else array.shape
         self._shape = shape
         self._row_bytes = math.prod(shape[1:]) * array.dtype.itemsize
+        self._digest: native.XXH64 | None = None
+        self._raw: IO[bytes] | None = None
         self._archive: zipfile.ZipFile | None = None
         self._stream: IO[bytes] | None = None
         self._whole: Array | None = None
@@ -47,27 +52,59 @@ class ArrayReader:
         if self._array.member is not None:
             return self._streamed(start, stop)
         array = self._array
-        if array.is_fortran and len(array.shape) > 1:
-            data = self._mapped(array.start, array.nbytes)
-            whole = data.view(array.dtype).reshape(array.shape, order="F")
-            return whole[None] if self._as_row else whole[start:stop]
-        data = self._mapped(array.start + start * self._row_bytes, (stop - start) * self._row_bytes)
+        if not array.has_rows:
+            return self._columns(start, stop)
+        first, end = array.range_of(self._shape, start, stop)
+        data = np.empty(end - first, np.uint8)
+        self._copy(data, first)
         return data.view(array.dtype).reshape(stop - start, *self._shape[1:])
 
+    def begin_hash(self, name: str, start: int, stop: int) -> None:
+        """Hash the rows `start` to `stop`, which come next, all of them and in order."""
+        self._digest = range_digest(name, *self._array.range_of(self._shape, start, stop))
+
+    def hash_of_range(self) -> int:
+        """Return the hash of all rows since `begin_hash`."""
+        assert self._digest is not None
+        return int(self._digest.intdigest())
+
     def close(self) -> None:
-        """Close the archive."""
-        for opened in (self._stream, self._archive):
+        """Close the file."""
+        for opened in (self._stream, self._archive, self._raw):
             if opened is not None:
                 opened.close()
 
-    def _mapped(self, start: int, nbytes: int) -> Array:
-        with open(self._file.path, "rb") as raw:
-            # Behind the end of a file its map cannot be read: the process would be killed.
-            if os.fstat(raw.fileno()).st_size < start + nbytes:
+    def _columns(self, start: int, stop: int) -> Array:
+        """Return rows of an array whose first axis varies fastest: a piece of each column."""
+        array = self._array
+        if self._as_row:
+            start, stop = 0, array.shape[0]
+        rows, item = array.shape[0], array.dtype.itemsize
+        count, nbytes = math.prod(array.shape[1:]), (stop - start) * item
+        data = np.empty(count * nbytes, np.uint8)
+        if stop - start == rows:
+            self._copy(data, array.start)
+        else:
+            for column in range(count):
+                piece = data[column * nbytes : (column + 1) * nbytes]
+                self._copy(piece, array.start + (column * rows + start) * item)
+        block = data.view(array.dtype).reshape(stop - start, *array.shape[1:], order="F")
+        return block[None] if self._as_row else block
+
+    def _copy(self, out: Array, at: int) -> None:
+        """Fill `out`, bytes, from byte `at` of the file."""
+        if self._raw is None:
+            self._raw = open(self._file.path, "rb", buffering=0)  # noqa: SIM115 - see `close`
+        view, filled = out.data, 0
+        while filled < len(out):
+            # What is hashed is best still in the cache of this core.
+            step = view[filled:] if self._digest is None else view[filled : filled + STEP_BYTES]
+            count = os.preadv(self._raw.fileno(), [step], at + filled)
+            if not count:
                 raise DataError(f"{self._file.name} became shorter while it was read: start again")
-            if not nbytes:
-                return np.empty(0, np.uint8)
-            return np.memmap(raw, np.uint8, "r", start, (nbytes,))
+            if self._digest is not None:
+                self._digest.update(step[:count])
+            filled += count
 
     def _streamed(self, start: int, stop: int) -> Array:
         if self._stream is None:

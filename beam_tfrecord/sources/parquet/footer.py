@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +14,8 @@ from beam_tfrecord.staging.types import staged_schema_of
 # Framing (16), and tags and lengths of an Example and of one of its features.
 _RECORD_BYTES = 16
 _FEATURE_BYTES = 8
+# Behind the footer stand its length and a magic text.
+_TAIL_BYTES = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,12 +27,14 @@ class RowGroup:
         compressed_bytes: Bytes in the file.
         uncompressed_bytes: Bytes of its pages once decompressed.
         encoded_bytes: Estimate of the size of its records.
+        ranges: Where the column chunks lie in the file: start and end of each run of them.
     """
 
     rows: int
     compressed_bytes: int
     uncompressed_bytes: int
     encoded_bytes: int
+    ranges: tuple[tuple[int, int], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,11 +45,13 @@ class Footer:
         schema: The columns that are read; a field is not nullable where its column has no null.
         names: Names of all columns of the file.
         row_groups: Sizes of the row groups.
+        nbytes: Bytes of the footer at the end of the file.
     """
 
     schema: pa.Schema
     names: tuple[str, ...]
     row_groups: tuple[RowGroup, ...]
+    nbytes: int = 0
 
 
 def never_null(footer: Footer, name: str) -> bool:
@@ -77,7 +83,8 @@ def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Foote
         ]
     )
     names = tuple(parquet.schema_arrow.names)
-    return Footer(schema, names, tuple(_row_group(group, wanted) for group in groups))
+    row_groups = tuple(_row_group(group, wanted) for group in groups)
+    return Footer(schema, names, row_groups, parquet.metadata.serialized_size + _TAIL_BYTES)
 
 
 def _leaves_by_column(parquet: pq.ParquetFile) -> dict[str, list[int]]:
@@ -135,7 +142,26 @@ def _row_group(group: pq.RowGroupMetaData, wanted: dict[str, list[int]]) -> RowG
         compressed_bytes=sum(column.total_compressed_size for column in columns),
         uncompressed_bytes=sum(column.total_uncompressed_size for column in columns),
         encoded_bytes=group.num_rows * per_row + sum(map(_value_bytes, columns)),
+        ranges=joined_ranges(map(_chunk_range, columns)),
     )
+
+
+def _chunk_range(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    start = column.data_page_offset
+    if column.has_dictionary_page and column.dictionary_page_offset:
+        start = min(start, column.dictionary_page_offset)
+    return start, start + column.total_compressed_size
+
+
+def joined_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return ranges in order, those that touch joined: most files have one a row group."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in sorted(ranges):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
+        else:
+            joined.append((start, stop))
+    return tuple(joined)
 
 
 def _value_bytes(column: pq.ColumnChunkMetaData) -> int:

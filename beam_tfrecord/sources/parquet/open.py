@@ -26,7 +26,7 @@ def opened(file: InputFile) -> Iterator[pq.ParquetFile]:
         OSError: The system cannot open it.
     """
     remote = is_remote(file.path)
-    with _raw(file.path) as raw:
+    with _raw(file) as raw:
         try:
             parquet = pq.ParquetFile(
                 raw,
@@ -45,10 +45,10 @@ def opened(file: InputFile) -> Iterator[pq.ParquetFile]:
         yield parquet
 
 
-def _raw(path: str) -> pa.NativeFile:
-    if is_remote(path):
-        return pa.PythonFile(open_read(path, buffer_bytes=0), mode="r")
-    return pa.OSFile(path)
+def _raw(file: InputFile) -> pa.NativeFile:
+    if is_remote(file.path):
+        return pa.PythonFile(open_read(file.path, buffer_bytes=0, version=file.version), mode="r")
+    return pa.OSFile(file.path)
 
 
 def record_batches(

@@ -17,7 +17,13 @@ from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
-from beam_tfrecord.sources.parquet.footer import Footer, footer_of, never_null, row_groups_of
+from beam_tfrecord.sources.parquet.footer import (
+    Footer,
+    footer_of,
+    joined_ranges,
+    never_null,
+    row_groups_of,
+)
 from beam_tfrecord.sources.parquet.open import changed, opened, record_batches
 from beam_tfrecord.sources.parquet.stage import footer_of_none, list_staged, stands_for_none
 from beam_tfrecord.sources.parquet.types import can_cast, cast_exactly, join_types
@@ -40,6 +46,7 @@ class Parquet(Source):
     """
 
     kind: ClassVar[str] = "parquet"
+    has_ranges: ClassVar[bool] = True
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
 
@@ -95,9 +102,15 @@ class Parquet(Source):
                 rows=sum(group.rows for group in groups[start:stop]),
                 input_bytes=sum(group.compressed_bytes for group in groups[start:stop]),
                 encoded_bytes=sum(group.encoded_bytes for group in groups[start:stop]),
+                detail=_ranges(scan, start, stop),
             )
             for index, (start, stop) in enumerate(spans)
         ]
+
+    def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
+        """Return the column chunks of a unit, and the footer with the first."""
+        found: tuple[tuple[int, int], ...] = unit.detail
+        return found
 
     def infer(self, of: Scan) -> Scan:
         """Return the scan itself: a footer states the types."""
@@ -151,6 +164,15 @@ class Parquet(Source):
                 raise changed(unit)
             if not first_row:
                 yield _no_rows(unit, schema)
+
+
+def _ranges(scan: Scan, start: int, stop: int) -> tuple[tuple[int, int], ...]:
+    file, footer = scan.chunk.file, scan.detail
+    if stands_for_none(file):
+        return ((0, file.bytes),)
+    chunks = [part for group in footer.row_groups[start:stop] for part in group.ranges]
+    tail = [] if start else [(max(0, file.bytes - footer.nbytes), file.bytes)]
+    return joined_ranges([*chunks, *tail])
 
 
 def _no_rows(unit: Unit, schema: pa.Schema) -> Batch:

@@ -203,9 +203,10 @@ class DuckDbConnection(Connection):
         return ranges("rowid", [str(cut) for cut in cuts], nullable=False)
 
     def export_snapshot(self) -> str:
-        """Return what changes with the file: its size and its time."""
+        """Return what changes with the file, also where another one takes its place."""
         state = os.stat(self._engine.path)
-        return f"{self._engine.path}:{state.st_size}:{state.st_mtime_ns}"
+        times = f"{state.st_mtime_ns}:{state.st_ctime_ns}"
+        return f"{self._engine.path}:{state.st_size}:{times}:{state.st_ino}"
 
     def close(self) -> None:
         """Close the connection."""

@@ -1,0 +1,228 @@
+"""Inputs that change while a job reads them: what is changed, how, and at which moment.
+
+Nothing here waits for luck: the change is made by the reader itself, or by the step that publishes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gzip
+import io
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import BeamTFRecordError
+from beam_tfrecord.jobs import finishing, running
+from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.numpy.arrays import Numpy
+from beam_tfrecord.sources.parquet.source import Parquet
+
+FILES = 2
+OLD, NEW = 1, 2
+# So few rows a batch, that a file has several batches in each of its units.
+BATCH_ROWS = 7
+
+Rows = list[tuple[int, int]]
+
+
+def _table(first: int, rows: int, state: int) -> pa.Table:
+    return pa.table({"id": np.arange(first, first + rows), "state": np.full(rows, state)})
+
+
+def _csv(first: int, rows: int, state: int) -> bytes:
+    # Every id has as many digits.
+    lines = [f"{100_000 + row},{state}" for row in range(first, first + rows)]
+    return "\n".join(["id,state", *lines, ""]).encode()
+
+
+def _gzip(first: int, rows: int, state: int) -> bytes:
+    # Not compressed, so the size does not depend on the values.
+    return gzip.compress(_csv(first, rows, state), 0, mtime=0)
+
+
+def _parquet(first: int, rows: int, state: int) -> bytes:
+    sink = io.BytesIO()
+    plain: dict[str, Any] = {"compression": "none", "use_dictionary": False}
+    pq.write_table(_table(first, rows, state), sink, row_group_size=max(1, rows // 3), **plain)
+    return sink.getvalue()
+
+
+def _npy(first: int, rows: int, state: int) -> bytes:
+    sink = io.BytesIO()
+    np.save(sink, np.stack([np.arange(first, first + rows), np.full(rows, state)], axis=1))
+    return sink.getvalue()
+
+
+def _npz(first: int, rows: int, state: int) -> bytes:
+    sink = io.BytesIO()
+    np.savez(sink, id=np.arange(first, first + rows), state=np.full(rows, state))
+    return sink.getvalue()
+
+
+@dataclasses.dataclass(frozen=True)
+class Input:
+    """A kind of input.
+
+    Attributes:
+        source: The class that reads it.
+        suffix: Of its files.
+        make: Bytes of a file, given its first id, how many rows it has, and their state.
+        options: Of the source.
+        unit_bytes: Bytes of a unit, where files are to be cut; None: as always.
+    """
+
+    source: type[Any]
+    suffix: str
+    make: Callable[[int, int, int], bytes]
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    unit_bytes: int | None = None
+
+
+INPUTS = {
+    "csv": Input(Csv, ".csv", _csv),
+    "csv cut inside": Input(Csv, ".csv", _csv, {"chunk_bytes": 300}),
+    "csv.gz": Input(Csv, ".csv.gz", _gzip),
+    "parquet": Input(Parquet, ".parquet", _parquet),
+    "parquet cut inside": Input(Parquet, ".parquet", _parquet, unit_bytes=600),
+    "npy": Input(Numpy, ".npy", _npy, {"example": "row"}),
+    "npy cut inside": Input(Numpy, ".npy", _npy, {"example": "row"}, unit_bytes=500),
+    "npz": Input(Numpy, ".npz", _npz, {"example": "row"}),
+}
+CHANGES = ("rewritten", "replaced by mv", "replaced by cp -p", "truncated", "appended", "removed")
+MOMENTS = ("listed", "before a unit", "inside a unit", "after a unit", "before publishing")
+
+
+def write_files(directory: Path, kind: str, rows: int, state: int = OLD) -> list[Path]:
+    """Write the files of an input; those of another state have the same sizes."""
+    of = INPUTS[kind]
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = [directory / f"{number}{of.suffix}" for number in range(FILES)]
+    for number, path in enumerate(paths):
+        path.write_bytes(of.make(number * rows, rows, state))
+    return paths
+
+
+def change(paths: list[Path], kind: str, rows: int, how: str) -> None:
+    """Change all files of an input at once."""
+    for number, path in enumerate(paths):
+        new, before = INPUTS[kind].make(number * rows, rows, NEW), path.stat()
+        assert len(new) == before.st_size, "a change that shows in the size proves less"
+        if how == "removed":
+            path.unlink()
+        elif how == "truncated":
+            os.truncate(path, before.st_size // 2)
+        elif how == "appended":
+            with path.open("ab") as file:
+                file.write(b"100,2\n")
+        elif how == "replaced by mv":
+            beside = path.with_name(f".{path.name}")
+            beside.write_bytes(new)
+            os.utime(beside, ns=(before.st_atime_ns, before.st_mtime_ns))
+            beside.replace(path)
+        else:
+            with path.open("r+b") as file:
+                file.write(new)
+            if how == "replaced by cp -p":
+                os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@contextlib.contextmanager
+def at_moment(kind: str, moment: str, act: Callable[[], None]) -> Iterator[None]:
+    """Let jobs in this process call `act` once, at a moment of their reading."""
+    left, of = [act], INPUTS[kind]
+    # Where a source has both, the first calls the second.
+    name = "read_hashed" if "read_hashed" in vars(of.source) else "read"
+    read = getattr(of.source, name)
+
+    def reach(reached: str) -> None:
+        if reached == moment and left:
+            left.pop()()
+
+    def reading(self: Any, unit: Any, schema: Any, **options: Any) -> Iterator[Any]:
+        reach("before a unit")
+        for batch in read(self, unit, schema, **{**options, "batch_rows": BATCH_ROWS}):
+            yield batch
+            reach("inside a unit")
+        reach("after a unit")
+
+    listing, publication = running.list_input, finishing._publication
+
+    def listed(*arguments: Any) -> Any:
+        found = listing(*arguments)
+        reach("listed")
+        return found
+
+    def publishing(*arguments: Any) -> Any:
+        reach("before publishing")
+        return publication(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(of.source, name, reading)
+        patch.setattr(running, "list_input", listed)
+        patch.setattr(finishing, "_publication", publishing)
+        if of.unit_bytes is not None:
+            patch.setattr(of.source, "unit_bytes", of.unit_bytes)
+        yield
+        assert not left, "the moment never came"
+
+
+def rows_of(out: Path) -> Rows:
+    """Return id and state of every row of a dataset, in order."""
+    found = []
+    for row in bt.load(out).rows():
+        pair = row["data"] if "data" in row else (row["id"], row["state"])
+        if isinstance(pair, bytes):
+            pair = np.frombuffer(pair, np.int64)
+        found.append((int(np.asarray(pair[0]).item()), int(np.asarray(pair[1]).item())))
+    return sorted(found)
+
+
+def rows_made(kind: str, rows: int, state: int) -> Rows:
+    """Return what `rows_of` gives of an input that never changed."""
+    offset = 100_000 if kind.startswith("csv") else 0
+    return [(offset + row, state) for row in range(FILES * rows)]
+
+
+def judge(directory: Path, kind: str, how: str, moment: str, rows: int) -> str:
+    """Change an input while it is written; return what became of the job.
+
+    Raises:
+        AssertionError: The dataset is of no one state, or an error is not clear.
+    """
+    of, out = INPUTS[kind], directory / "out"
+    paths = write_files(directory / "in", kind, rows)
+    told, code = "", 0
+    options: dict[str, Any] = {"source_options": of.options}
+    with at_moment(kind, moment, lambda: change(paths, kind, rows, how)):
+        try:
+            bt.write(directory / "in", out, **options)
+        except BeamTFRecordError as error:
+            told, code = str(error), error.exit_code
+    if told:
+        assert code == 1
+        assert "\n" not in told, told
+        assert told[:1] == told[:1].lower(), told
+        assert any(path.name in told for path in paths), told
+        assert not (out / "manifest.json").exists()
+    else:
+        assert rows_of(out) == rows_made(kind, rows, OLD), "the dataset is of no one state"
+    if how not in ("rewritten", "replaced by mv", "replaced by cp -p"):
+        return "refused" if told else "old"
+    if not told:
+        # It is no more what the dataset was made from.
+        with pytest.raises(BeamTFRecordError, match="the input was edited since the dataset in"):
+            bt.write(directory / "in", out, **options)
+        return "old"
+    bt.write(directory / "in", out, **options)
+    assert rows_of(out) == rows_made(kind, rows, NEW), "what an attempt left was used again"
+    return "refused"
