@@ -27,6 +27,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord._version import __version__
+from beam_tfrecord.conforming import conforms
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.marks import GROUP_PREFIX, marked_files
 from beam_tfrecord.jobs import sealed
@@ -124,7 +125,7 @@ def _is_plan_of(directory: str, files: Sequence[InputFile], source: Source) -> b
     return all(
         isinstance(group, Group)
         and all(
-            isinstance(unit.detail, source.detail_types) and unit.file.outline() in known
+            conforms(unit.detail, source.detail_type) and unit.file.outline() in known
             for unit in group.units
         )
         for group in groups

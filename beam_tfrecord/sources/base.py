@@ -170,8 +170,8 @@ class Source(abc.ABC):
     unit_bytes: ClassVar[int] = UNIT_BYTES
     # What is read, encoded and spilled together, at least.
     group_bytes: ClassVar[int] = UNIT_BYTES
-    # Of the details of its units.
-    detail_types: ClassVar[tuple[type, ...]] = (type(None),)
+    # The type of the details of its units, as an annotation.
+    detail_type: ClassVar[Any] = None
 
     def sized(self, total_bytes: int) -> Source:
         """Return this source, set to cut input of so many bytes into no more units than one holds.

@@ -21,7 +21,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -80,7 +80,7 @@ class Csv(Source):
     """
 
     kind: ClassVar[str] = "csv"
-    detail_types: ClassVar[tuple[type, ...]] = (CsvUnit,)
+    detail_type: ClassVar[Any] = CsvUnit
     has_ranges: ClassVar[bool] = True
 
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]

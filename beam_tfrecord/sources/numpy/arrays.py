@@ -7,7 +7,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
@@ -80,7 +80,7 @@ class Numpy(Source):
     """
 
     kind: ClassVar[str] = "numpy"
-    detail_types: ClassVar[tuple[type, ...]] = (_Contents,)
+    detail_type: ClassVar[Any] = _Contents
     has_ranges: ClassVar[bool] = True
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
