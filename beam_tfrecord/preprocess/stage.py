@@ -32,6 +32,7 @@ from beam_tfrecord.preprocess.plans import Plan, make_plan
 from beam_tfrecord.preprocess.ports import adapter_config
 from beam_tfrecord.preprocess.request import TRAIN, Request, Transform, make_request
 from beam_tfrecord.preprocess.saved_model import copy_repeatable
+from beam_tfrecord.ptransforms import display
 from beam_tfrecord.ptransforms.map_rows import Chain, MapRows, as_arrow_schema, remember_reader
 from beam_tfrecord.ptransforms.reading import ReadBatches, Together, reader_of
 from beam_tfrecord.ptransforms.step import Step, map_each
@@ -92,6 +93,16 @@ class Preprocess(beam.PTransform):
         self._directory = directory
         self._faults = faults
         self.needed: tuple[str, ...] = ()
+
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return display.shown(
+            steps=[step.to_json() for step in self._request.steps],
+            function=self._request.function and display.function_name(self._request.function),
+            transform_fn=self._request.fitted and display.place(self._request.fitted),
+            fit=self._request.fit,
+            raw_too=self._request.raw_too,
+        )
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Build both passes."""

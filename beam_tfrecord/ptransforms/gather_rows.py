@@ -13,6 +13,7 @@ import pyarrow as pa
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.ptransforms import display
 from beam_tfrecord.ptransforms.map_rows import as_arrow_schema
 from beam_tfrecord.ptransforms.step import Step
 from beam_tfrecord.ptransforms.windows import in_global_window, in_one_window
@@ -38,6 +39,10 @@ class BatchRows(beam.PTransform):
         super().__init__()
         if not isinstance(self.schema, Schema | pa.Schema | beam.pvalue.AsSingleton):
             raise UsageError("BatchRows needs a schema: a beam_tfrecord.Schema or a pyarrow.Schema")
+
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return display.shown(schema=display.schema_text(self.schema), batch_rows=self.batch_rows)
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection[Batch]:
         """Gather rows."""

@@ -18,6 +18,7 @@ from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.jobs.faults import recorded
 from beam_tfrecord.jobs.resume import TYPES, Keep, kept_schema
+from beam_tfrecord.ptransforms import display
 from beam_tfrecord.ptransforms.flow import Gather
 from beam_tfrecord.ptransforms.reading import NOTHING, reader_of
 from beam_tfrecord.ptransforms.reading_plan import NO_SCHEMA
@@ -82,6 +83,12 @@ class MapRows(beam.PTransform):
         super().__init__()
         if not isinstance(self.function, beam.DoFn) and not callable(self.function):
             raise UsageError(f"MapRows needs a function or a DoFn, not {self.function!r}")
+
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return display.shown(
+            function=display.function_name(self.function), schema=display.schema_text(self.schema)
+        )
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Map every batch."""
@@ -217,6 +224,12 @@ class MapBatches(beam.PTransform):
 
     def __post_init__(self) -> None:
         super().__init__()
+
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return display.shown(
+            function=display.function_name(self.function), keeps_rows=self.keeps_rows
+        )
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Map every batch."""

@@ -17,6 +17,7 @@ from beam_tfrecord.exchange.marks import Done, find_group
 from beam_tfrecord.hashes import sum_hashes
 from beam_tfrecord.jobs.faults import is_stopped, recorded
 from beam_tfrecord.jobs.resume import count_done, group_key
+from beam_tfrecord.ptransforms import display
 from beam_tfrecord.ptransforms.flow import Spread
 from beam_tfrecord.ptransforms.grouping import GROUP_BYTES, Group
 from beam_tfrecord.ptransforms.metrics import count
@@ -72,6 +73,10 @@ class ReadBatches(beam.PTransform):
 
     def __post_init__(self) -> None:
         super().__init__()
+
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return display.of_source(self.source) | display.shown(limit=self.limit)
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
         """Build the chain."""

@@ -17,6 +17,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.jobs.faults import recorded
 from beam_tfrecord.layout import Layout
+from beam_tfrecord.ptransforms import display
 from beam_tfrecord.ptransforms.gather_rows import BatchRows as BatchRows
 from beam_tfrecord.ptransforms.gather_rows import batch_of_rows
 from beam_tfrecord.ptransforms.map_rows import MapBatches as MapBatches
@@ -95,6 +96,10 @@ class ReadFromNumpy(_ReadFrom):
         super().__init__("" if is_in_memory else paths, batch_rows=batch_rows, **options)
         self._arrays = named_arrays(paths) if is_in_memory else None
         self._temp_dir = temp_dir
+
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return super().display_data() | display.shown(arrays=self._arrays and list(self._arrays))
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
         """Build the chain."""
@@ -179,6 +184,14 @@ class AssignSplits(beam.PTransform):
         step._layout, step._schema, step._faults = layout, schema, faults
         return step
 
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return {
+            name: value
+            for name, value in display.of_layout(self._layout).items()
+            if name in ("splits", "split_column", "group", "seed")
+        }
+
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Divide every batch."""
         step = step_label(batches.pipeline)
@@ -225,6 +238,10 @@ class EncodeExamples(beam.PTransform):
     def __post_init__(self) -> None:
         super().__init__()
 
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return display.shown(schema=display.schema_text(self.schema))
+
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[bytes]:
         """Encode every batch."""
         return batches | "EncodeExamples" >> flat_map(examples_of, self.schema).with_output_types(
@@ -261,6 +278,10 @@ class ToExample(beam.DoFn):
 
     def __init__(self, schema: Schema | pa.Schema) -> None:
         self._schema = schema if isinstance(schema, Schema) else Schema.from_arrow(schema)
+
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return display.shown(schema=display.schema_text(self._schema))
 
     def process(self, row: Mapping[str, Any]) -> Iterator[Any]:
         """Yield the example of a row."""

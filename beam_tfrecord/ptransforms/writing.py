@@ -6,21 +6,24 @@ import dataclasses
 import os
 import uuid
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import apache_beam as beam
 
 from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.pipeline import EXCHANGES
-from beam_tfrecord.jobs.target import Target, check_free, sink_target
+from beam_tfrecord.jobs.target import Target, check_free, claim, sink_target
 from beam_tfrecord.jobs.write_job import WriteJob, write_batches
 from beam_tfrecord.layout import Layout, parse_compression
 from beam_tfrecord.places import Inputs
 from beam_tfrecord.preprocess.request import fitted_of
+from beam_tfrecord.ptransforms import display
 from beam_tfrecord.ptransforms.elements import batches_of, comes_with_splits
 from beam_tfrecord.ptransforms.ways import ways_to
 from beam_tfrecord.ptransforms.windows import in_one_window
 from beam_tfrecord.rejects import parse_budget
+from beam_tfrecord.runners import exchange_of
 from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
 from beam_tfrecord.splits import as_columns, make_splits
 
@@ -69,7 +72,8 @@ class WriteToTFRecord(beam.PTransform):
         seed: Of the order and of the splits.
         max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
         overwrite: Replace a dataset at the target.
-        exchange: ``files`` or ``runner``: how records travel to their shards.
+        exchange: ``files`` or ``runner``: how records travel to their shards; None: as suits the
+            runner of the pipeline.
 
     Raises:
         UsageError: The arguments do not fit together, or the elements cannot be written.
@@ -95,7 +99,7 @@ class WriteToTFRecord(beam.PTransform):
         seed: int = 0,
         max_rejects: int | str = 0,
         overwrite: bool = False,
-        exchange: str = "files",
+        exchange: str | None = None,
     ) -> None:
         super().__init__()
         target = sink_target(file_path_prefix)
@@ -103,7 +107,7 @@ class WriteToTFRecord(beam.PTransform):
             raise UsageError(
                 f"splits need a directory: write to '{os.fspath(file_path_prefix)}/' instead"
             )
-        if exchange not in EXCHANGES:
+        if exchange is not None and exchange not in EXCHANGES:
             raise UsageError(f"exchange {exchange!r} is not files or runner")
         compression, suffix = _compression_and_suffix(target, compression_type, file_name_suffix)
         names = ShardNames(
@@ -132,20 +136,33 @@ class WriteToTFRecord(beam.PTransform):
             schema=schema,
             budget=parse_budget(max_rejects),
             overwrite=overwrite,
-            exchange=exchange,
             job={"runner": "beam"},
+        )
+        self._exchange = exchange
+
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return display.of_layout(self._job.layout) | display.shown(
+            output=display.place(self._job.target.output),
+            schema=display.schema_text(self._job.schema),
+            overwrite=self._job.overwrite,
+            exchange=self._exchange,
         )
 
     def expand(self, elements: beam.PCollection) -> beam.PCollection[str]:
         """Build the chain."""
         check_free(self._job.target, overwrite=self._job.overwrite)
+        claim(self._job.target, elements.pipeline)
         if not elements.is_bounded:
             raise UsageError("WriteToTFRecord needs a bounded PCollection: a dataset has an end")
         is_assigned = self._job.layout.splits.column is None and comes_with_splits(
             elements, is_plain=self._coder is not None
         )
         inputs = Inputs(ways_to(elements), is_assigned)
-        job = dataclasses.replace(self._job, fitted=fitted_of(elements), inputs=inputs)
+        exchange = self._exchange or exchange_of(type(elements.pipeline.runner).__name__)
+        job = dataclasses.replace(
+            self._job, fitted=fitted_of(elements), inputs=inputs, exchange=exchange
+        )
         return write_batches(batches_of(in_one_window(elements), self._coder, job.schema), job)
 
 

@@ -20,9 +20,10 @@ from beam_tfrecord.exchange.pipeline import Exchange
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.jobs.finishing import Publisher, finish
 from beam_tfrecord.jobs.publish import Identity
-from beam_tfrecord.jobs.target import Target, check_free, directory_target
+from beam_tfrecord.jobs.target import Target, check_free, claim, directory_target
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import ONE_INPUT, Inputs
+from beam_tfrecord.ptransforms import display
 from beam_tfrecord.ptransforms.elements import batches_of
 from beam_tfrecord.ptransforms.ways import ways_to
 from beam_tfrecord.ptransforms.windows import in_one_window
@@ -93,9 +94,16 @@ class ExtractToParquet(beam.PTransform):
             job={"runner": "beam"},
         )
 
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return display.shown(
+            output=display.place(self._job.target.directory), overwrite=self._job.overwrite
+        )
+
     def expand(self, elements: beam.PCollection) -> beam.PCollection[str]:
         """Build the chain."""
         check_free(self._job.target, overwrite=self._job.overwrite)
+        claim(self._job.target, elements.pipeline)
         if not elements.is_bounded:
             raise UsageError("ExtractToParquet needs a bounded PCollection: a stage has an end")
         found = batches_of(in_one_window(elements), None, None)
