@@ -158,7 +158,7 @@ def test_lost_rows_between_partitions_are_seen(
     trips: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "beam_tfrecord.sources.sql.plan.ranges", lambda name, cuts, nullable: [f"{name} > 5"]
+        "beam_tfrecord.sources.sql.plan.ranges", lambda name, cuts, **_: [f"{name} > 5"]
     )
     message = "the partitions of t hold 994 rows but it has 1,000"
     with pytest.raises(DataError, match=message):

@@ -22,6 +22,7 @@ from beam_tfrecord.sources.sql.engine import (
     Connection,
     Dialect,
     Engine,
+    Key,
     Relation,
     SnapshotLost,
     SqlColumn,
@@ -36,6 +37,7 @@ _AS_TEXT = (
     *("HUGEINT", "UHUGEINT", "BIGNUM", "VARINT", "TIME WITH TIME ZONE", "TIMETZ", "INTERVAL"),
     *("UUID", "ENUM", "JSON", "BIT", "UNION", "GEOMETRY", "VARIANT"),
 )
+_NESTED = ("STRUCT", "MAP", "UNION", "VARIANT")
 INFINITIES = Infinities(days=(2**31 - 1, 1 - 2**31), ticks=(2**63 - 1, 1 - 2**63))
 
 
@@ -188,12 +190,23 @@ class DuckDbConnection(Connection):
             for data in self._connection.sql(sql).to_arrow_reader(batch_rows):
                 yield rows_taken(data, columns, INFINITIES)
 
-    def literal(self, text: Any, column: SqlColumn) -> str:
-        """Return the literal, which takes the type of the column that it is compared with."""
-        return self.dialect.text(str(text))
+    def key_of(self, relation: Relation, column: SqlColumn) -> Key | None:
+        """Cut by anything but nested values, whose text is ambiguous."""
+        declared = column.declared
+        if declared.endswith("]") or declared.upper().startswith(_NESTED):
+            return None
+        # A literal without a type would be compared with the text of an ENUM.
+        return Key(
+            self.dialect.name(column.name),
+            "CAST({} AS VARCHAR)",
+            lambda value: f"CAST({self.dialect.text(str(value))} AS {declared})",
+        )
 
     def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
         """Cut a table by the numbers of its rows; a view has none."""
+        columns = {str(name).lower() for name, *_ in self.fetch(f"DESCRIBE {relation.sql}")}
+        if "rowid" in columns:
+            return None
         try:
             ((last,),) = self.fetch(f"SELECT MAX(rowid) FROM {relation.sql}")
         except UsageError:

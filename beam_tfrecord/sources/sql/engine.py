@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.sql.parts import Dialect as Dialect
+from beam_tfrecord.sources.sql.parts import Key as Key
 from beam_tfrecord.sources.sql.parts import Misfit as Misfit
 from beam_tfrecord.sources.sql.parts import Relation as Relation
 from beam_tfrecord.sources.sql.parts import SqlColumn as SqlColumn
@@ -118,32 +119,29 @@ class Connection(abc.ABC):
         the same order when the same statement is asked again at the same moment.
         """
 
-    def cut_points(self, relation: Relation, column: SqlColumn, partitions: int) -> list[str]:
+    @abc.abstractmethod
+    def key_of(self, relation: Relation, column: SqlColumn) -> Key | None:
+        """Return how a column cuts what is read; None: it cannot cut it exactly."""
+
+    def cut_points(
+        self, relation: Relation, column: SqlColumn, key: Key, partitions: int
+    ) -> list[str]:
         """Return literals, in rising order, that cut a column into about equal parts.
 
         At most ``partitions - 1`` of them, each different; none where the column is empty. Every
-        literal can stand in ``column < literal`` and means what it meant here.
+        literal can stand in ``key < literal`` and means what it meant here.
         """
-        name = self.dialect.name(column.name)
-        tiles = (
-            f"SELECT {name} AS k, NTILE({partitions}) OVER (ORDER BY {name}) AS tile FROM "
-            f"({relation.select(name, f'{name} IS NOT NULL')}) AS v"
+        known = f"NOT ({key.is_null})"
+        ((rows,),) = self.fetch(relation.select("COUNT(*)", known))
+        first = sorted({1 + int(rows) * index // partitions for index in range(partitions)})
+        numbered = relation.select(
+            f"{key.expression} AS k, ROW_NUMBER() OVER (ORDER BY {key.expression}) AS place", known
         )
         found = self.fetch(
-            f"SELECT {self.as_literal_text('MIN(k)', column)} FROM ({tiles}) AS t "
-            "GROUP BY tile ORDER BY tile"
+            f"SELECT {key.text.format('k')} FROM ({numbered}) t "
+            f"WHERE place IN ({', '.join(map(str, first))}) ORDER BY place"
         )
-        # Below the least value there is nothing to cut off.
-        inner = dict.fromkeys(row[0] for row in found if row[0] != found[0][0])
-        return [self.literal(value, column) for value in inner]
-
-    def as_literal_text(self, expression: str, column: SqlColumn) -> str:
-        """Return the expression that gives a value of `column` exactly, as text."""
-        return f"CAST({expression} AS VARCHAR)"
-
-    @abc.abstractmethod
-    def literal(self, text: Any, column: SqlColumn) -> str:
-        """Return the literal of a value of `column` that `as_literal_text` gave."""
+        return key.literals(value for (value,) in found)
 
     def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
         """Return conditions that cut a table without a key by where its rows lie, or None.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pyarrow as pa
 
@@ -69,6 +71,7 @@ class Table:
         key: Columns of the primary key, in order; empty where there is none.
         rows: Estimate of the number of rows; None where unknown.
         bytes: Estimate of its size; None where unknown.
+        schema: Its schema, or what the database has instead; empty where it has none.
     """
 
     sql: str
@@ -76,6 +79,7 @@ class Table:
     key: tuple[str, ...] = ()
     rows: int | None = None
     bytes: int | None = None
+    schema: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,10 +98,47 @@ class Relation:
 
     def select(self, expressions: str, *conditions: str, order_by: str = "") -> str:
         """Return the statement that selects `expressions` of the rows that meet `conditions`."""
-        all_of = [f"({one})" for one in (self.where, *conditions) if one]
+        # The line end closes a comment that a condition may end with.
+        own = f"{self.where}\n" if self.where else ""
+        all_of = [f"({one})" for one in (own, *conditions) if one]
         where = f" WHERE {' AND '.join(all_of)}" if all_of else ""
         order = f" ORDER BY {order_by}" if order_by else ""
         return f"SELECT {expressions} FROM {self.sql}{where}{order}"
+
+
+def _same(value: Any) -> str:
+    return str(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """How the values of a column cut a table into ranges.
+
+    The database orders the rows by the expression and compares the same expression with the
+    literals, so that both follow one comparison.
+
+    Attributes:
+        expression: What is ordered and compared; most often the quoted column.
+        text: Expression that returns one value of it, ``{}``, exactly, as text.
+        literal: Returns the literal of a value that `text` returned.
+        null: Condition that holds where the expression, ``{}``, is null, and nowhere else.
+    """
+
+    expression: str
+    text: str = "{}"
+    literal: Callable[[Any], str] = _same
+    null: str = "{} IS NULL"
+
+    @property
+    def is_null(self) -> str:
+        """The condition that rows without a key meet."""
+        return self.null.format(self.expression)
+
+    def literals(self, values: Iterable[Any]) -> list[str]:
+        """Return the literals of rising values; the least one has nothing below it to cut off."""
+        found = list(values)
+        inner = dict.fromkeys(value for value in found if value != found[0])
+        return [self.literal(value) for value in inner]
 
 
 @dataclasses.dataclass(frozen=True)

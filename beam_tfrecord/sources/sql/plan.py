@@ -15,10 +15,12 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.sources.sql.engine import Connection, Relation, SqlColumn
+from beam_tfrecord.sources.sql.engine import Connection, Key, Relation, SqlColumn
 from beam_tfrecord.sources.sql.sizes import partition_count, row_bytes_of
 
 MAX_PARTITIONS = 1000
+# Databases limit how deep a condition may be.
+_TOGETHER = 100
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -118,15 +120,18 @@ def make_plan(connection: Connection, question: Question) -> SqlPlan:
     cut_by = _cut_by(question, by_name, keys, name)
     rows = _count(connection, relation) if question.counts else None
     row_bytes = row_bytes_of(relation.table, rows, columns)
-    conditions = _conditions(connection, relation, cut_by, question, rows, row_bytes)
-    partitions = _counted(connection, relation, conditions, rows, name)
+    wanted = _wanted(relation, question, rows, row_bytes)
+    key = None
+    if cut_by is not None and (wanted > 1 or question.ordered):
+        key = connection.key_of(relation, cut_by)
+    partitions = _partitions(connection, relation, cut_by, key, question.ordered, wanted, rows)
     number = keys[0] if len(keys) == 1 and _is_number(keys[0]) else None
     return SqlPlan(
         name=name,
         relation=relation,
         columns=columns,
         number=None if question.ordered else number,
-        order_by=_order(connection, keys, cut_by) if question.ordered else "",
+        order_by=_order(connection, keys, cut_by, key) if question.ordered else "",
         partitions=partitions,
         row_bytes=row_bytes,
         is_ordered=question.ordered,
@@ -193,45 +198,93 @@ def _is_number(column: SqlColumn) -> bool:
     )
 
 
-def _order(connection: Connection, keys: Sequence[SqlColumn], cut_by: SqlColumn | None) -> str:
-    ordered = [cut_by] if cut_by is not None else []
-    ordered += [key for key in keys if key is not cut_by]
-    return ", ".join(connection.dialect.name(column.name) for column in ordered)
+def _order(
+    connection: Connection, keys: Sequence[SqlColumn], cut_by: SqlColumn | None, key: Key | None
+) -> str:
+    ordered = [cut_by] if cut_by is not None and key is None else []
+    ordered += [column for column in keys if column is not cut_by]
+    names = [connection.dialect.name(column.name) for column in ordered]
+    return ", ".join(names if key is None else [key.expression, *names])
 
 
 def _count(connection: Connection, relation: Relation, *conditions: str) -> int:
     return int(connection.fetch(relation.select("COUNT(*)", *conditions))[0][0])
 
 
-def _conditions(
+def _wanted(relation: Relation, question: Question, rows: int | None, row_bytes: int) -> int:
+    """Return how many partitions to make at most."""
+    wanted = question.partitions or partition_count(relation.table, rows, row_bytes)
+    return max(1, min(wanted, question.max_partitions or MAX_PARTITIONS, MAX_PARTITIONS))
+
+
+def _partitions(
     connection: Connection,
     relation: Relation,
     cut_by: SqlColumn | None,
-    question: Question,
+    key: Key | None,
+    is_ordered: bool,
+    wanted: int,
     rows: int | None,
-    row_bytes: int,
-) -> list[str]:
-    """Return the conditions of the partitions, in order."""
-    wanted = question.partitions or partition_count(relation.table, rows, row_bytes)
-    wanted = max(1, min(wanted, question.max_partitions or MAX_PARTITIONS, MAX_PARTITIONS))
+) -> tuple[Partition, ...]:
+    """Return the partitions, in order; a single one where nothing can cut the rows."""
     if wanted == 1:
-        return [""]
-    if cut_by is not None:
-        cuts = connection.cut_points(relation, cut_by, wanted)
-        return ranges(connection.dialect.name(cut_by.name), cuts, nullable=cut_by.nullable)
+        return (Partition("", rows),)
+    if cut_by is not None and key is not None:
+        found = _by_key(connection, relation, cut_by, key, wanted, rows)
+        if found is not None:
+            return found
     by_place = None
-    if relation.table is not None and not question.ordered:
+    if relation.table is not None and not is_ordered:
         by_place = connection.row_ranges(relation, wanted)
     if by_place is not None:
-        return by_place
-    _LOGGER.warning(
-        "%s is read over one connection: pass --partition-column with a column to cut it by",
-        relation.table.name if relation.table else "the query",
-    )
-    return [""]
+        found = _counted(connection, relation, by_place, counts=rows is not None)
+        return _checked(relation, found, rows)
+    why = "pass --partition-column with a column to cut it by"
+    if cut_by is not None:
+        why = f"{cut_by.name!r}, which is {cut_by.declared}, cannot cut it exactly: " + why
+    _LOGGER.warning("%s is read over one connection: %s", _shown(relation), why)
+    return (Partition("", rows),)
 
 
-def ranges(name: str, cuts: Sequence[str], *, nullable: bool) -> list[str]:
+def _shown(relation: Relation) -> str:
+    return relation.table.name if relation.table else "the query"
+
+
+def _by_key(
+    connection: Connection,
+    relation: Relation,
+    column: SqlColumn,
+    key: Key,
+    wanted: int,
+    rows: int | None,
+) -> tuple[Partition, ...] | None:
+    """Return ranges of a key; None where the database does not compare as it orders.
+
+    Whatever the order of the cuts, every row is in one range at least. It is in a second one only
+    if it is below one cut and not below the next.
+    """
+    try:
+        cuts = connection.cut_points(relation, column, key, wanted)
+    except UsageError as error:
+        raise UsageError(
+            f"{_shown(relation)} cannot be cut by {column.name!r}, which is {column.declared} "
+            f"({error}): choose another --partition-column, or pass --partitions 1"
+        ) from None
+    name = key.expression
+    conditions = ranges(name, cuts, nullable=column.nullable, null=key.null)
+    found = _counted(connection, relation, conditions, counts=rows is not None)
+    if rows is not None:
+        is_exact = sum(partition.rows or 0 for partition in found) <= rows
+    else:
+        twice = [f"({name} < {a} AND {name} >= {b})" for a, b in itertools.pairwise(cuts)]
+        pieces = (twice[start : start + _TOGETHER] for start in range(0, len(twice), _TOGETHER))
+        is_exact = not any(_count(connection, relation, " OR ".join(some)) for some in pieces)
+    return _checked(relation, found, rows) if is_exact else None
+
+
+def ranges(
+    name: str, cuts: Sequence[str], *, nullable: bool, null: str = "{} IS NULL"
+) -> list[str]:
     """Return conditions that cut all values of a column at literals in rising order.
 
     >>> ranges('"id"', ["10", "20"], nullable=True)
@@ -241,24 +294,31 @@ def ranges(name: str, cuts: Sequence[str], *, nullable: bool) -> list[str]:
         return [""]
     inner = [f"{name} >= {a} AND {name} < {b}" for a, b in itertools.pairwise(cuts)]
     found = [f"{name} < {cuts[0]}", *inner, f"{name} >= {cuts[-1]}"]
-    return [*found, f"{name} IS NULL"] if nullable else found
+    return [*found, null.format(name)] if nullable else found
 
 
 def _counted(
-    connection: Connection,
-    relation: Relation,
-    conditions: Sequence[str],
-    rows: int | None,
-    name: str,
+    connection: Connection, relation: Relation, conditions: Sequence[str], *, counts: bool
 ) -> tuple[Partition, ...]:
-    if rows is None or conditions == [""]:
-        return tuple(Partition(condition, rows) for condition in conditions)
-    counts = [_count(connection, relation, condition) for condition in conditions]
-    if sum(counts) != rows:
+    """Return partitions, with their rows where these are to be counted."""
+    return tuple(
+        Partition(condition, _count(connection, relation, condition) if counts else None)
+        for condition in conditions
+    )
+
+
+def _checked(
+    relation: Relation, partitions: tuple[Partition, ...], rows: int | None
+) -> tuple[Partition, ...]:
+    """Return partitions that hold all the rows that were counted.
+
+    Raises:
+        DataError: They do not.
+    """
+    found = sum(partition.rows or 0 for partition in partitions)
+    if rows is not None and found != rows:
         raise DataError(
-            f"the partitions of {name} hold {sum(counts):,} rows but it has {rows:,}: "
+            f"the partitions of {_shown(relation)} hold {found:,} rows but it has {rows:,}: "
             "choose another --partition-column, or pass --partitions 1"
         )
-    return tuple(
-        Partition(condition, count) for condition, count in zip(conditions, counts, strict=True)
-    )
+    return partitions

@@ -11,7 +11,6 @@ from typing import Any
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.sql.engine import Connection, Dialect, Table
-from beam_tfrecord.sources.sql.plan import ranges
 
 _KINDS = (
     "TABLE", "BASE TABLE", "VIEW", "MATERIALIZED VIEW", "PARTITIONED TABLE", "FOREIGN TABLE",
@@ -83,6 +82,7 @@ def find_table(connection: Connection, opened: Any, table: str, place: str) -> T
     return Table(
         sql=one.sql(connection.dialect, uses_catalogues=uses_catalogues),
         name=one.name if uses_catalogues or not one.schema else f"{one.schema}.{one.name}",
+        schema=(one.catalogue if uses_catalogues else one.schema) or "",
         key=_key(opened, one),
         rows=rows,
         bytes=size,
@@ -155,38 +155,13 @@ def _not_found(table: str, place: str, name: str, found: list[_Found], same: lis
     return f"table {table!r} is not in {place}: {hint}"
 
 
-def histogram_cuts(
-    connection: Connection, table: Table, column: str, partitions: int
-) -> list[str] | None:
-    """Return literals that cut a column of PostgreSQL by its statistics; None: these do not tell.
-
-    A table that was analyzed has some hundred values of each column that cut it evenly.
-    """
-    text = connection.dialect.text
+def type_in_catalogue(connection: Connection, table: Table | None, column: str) -> str | None:
+    """Return the type of a column of MariaDB or MySQL, as their catalogue names it, or None."""
+    if table is None or connection.dialect.product not in ("mariadb", "mysql"):
+        return None
+    schema, name, of = map(connection.dialect.text, (table.schema, table.name, column))
     found = connection.fetch(
-        "SELECT CAST(unnest(CAST(CAST(s.histogram_bounds AS text) AS text[])) AS text) FROM "
-        "pg_stats s JOIN pg_class c ON c.relname = s.tablename JOIN pg_namespace n ON n.oid = "
-        "c.relnamespace AND n.nspname = s.schemaname WHERE c.oid = "
-        f"CAST({text(table.sql)} AS regclass) AND s.attname = {text(column)} AND NOT s.inherited"
+        "SELECT data_type FROM information_schema.columns WHERE "
+        f"table_schema = {schema} AND table_name = {name} AND column_name = {of}"
     )
-    if len(found) <= partitions:
-        return None
-    last = len(found) - 1
-    picked = [found[last * index // partitions][0] for index in range(1, partitions)]
-    return list(dict.fromkeys(text(value) for value in picked))
-
-
-def page_ranges(connection: Connection, table: Table, partitions: int) -> list[str] | None:
-    """Return conditions that cut a table of PostgreSQL by its pages; None for a view.
-
-    The last range has no end: pages that are not yet in the statistics are not lost.
-    """
-    name = connection.dialect.text(table.sql)
-    ((kind, pages),) = connection.fetch(
-        "SELECT CAST(relkind AS text), CAST(pg_relation_size(oid) / 8192 AS bigint) "
-        f"FROM pg_class WHERE oid = CAST({name} AS regclass)"
-    )
-    if kind not in ("r", "m"):
-        return None
-    cuts = sorted({pages * index // partitions for index in range(1, partitions)} - {0})
-    return ranges("ctid", [f"CAST('({cut},0)' AS tid)" for cut in cuts], nullable=False)
+    return str(found[0][0]) if found else None

@@ -16,27 +16,29 @@ from beam_tfrecord.sources.sql.engine import (
     Connection,
     ConnectionLost,
     Engine,
+    Key,
     Relation,
     SqlColumn,
     SqlRows,
     Table,
 )
-from beam_tfrecord.sources.sql.jdbc.catalogue import find_table, histogram_cuts, page_ranges
+from beam_tfrecord.sources.sql.jdbc.catalogue import find_table, type_in_catalogue
 from beam_tfrecord.sources.sql.jdbc.columns import column_of
 from beam_tfrecord.sources.sql.jdbc.dialects import DRIVERS, REPEATABLE_READ, Product, product_of
 from beam_tfrecord.sources.sql.jdbc.errors import told
 from beam_tfrecord.sources.sql.jdbc.jars import local_jars
 from beam_tfrecord.sources.sql.jdbc.jvm import helper, java, result_of
+from beam_tfrecord.sources.sql.jdbc.keys import key_of
 from beam_tfrecord.sources.sql.jdbc.read import ask, described_in, read_rows
 from beam_tfrecord.sources.sql.jdbc.types import (
     is_binary_safe,
 )
+from beam_tfrecord.sources.sql.postgres import cuts
 from beam_tfrecord.sources.sql.secrets import password_of
 
 _FETCH_BYTES = 2 * 2**20
 _CONNECT_S = 5
 _USER = re.compile(r"(jdbc:[^/?;@]*//)([^/?;@]*)@")
-_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 # Constants of java.sql.
 _FORWARD_ONLY, _READ_ONLY = 1003, 1007
@@ -189,7 +191,7 @@ class JdbcConnection(Connection):
             if relation.table is not None:
                 raise
             raise UsageError(f"{error}: the query has to be one SELECT") from None
-        return tuple(
+        columns = (
             column_of(
                 described,
                 (types or {}).get(described.label),
@@ -198,6 +200,10 @@ class JdbcConnection(Connection):
             )
             for described in found
         )
+        if relation.table is not None:
+            return tuple(columns)
+        # Drivers promise for a query what holds for the table behind it: a join may leave it empty.
+        return tuple(dataclasses.replace(column, nullable=True) for column in columns)
 
     def _read(
         self, sql: str, columns: Sequence[SqlColumn] | None, *, batch_rows: int
@@ -246,32 +252,27 @@ class JdbcConnection(Connection):
             return False
         return all(is_binary_safe(column.declared, column.arrow) for column in columns)
 
-    def cut_points(self, relation: Relation, column: SqlColumn, partitions: int) -> list[str]:
-        """Cut by PostgreSQL's statistics where there are any, else by counting off the rows."""
-        if self._is_postgres and relation.table is not None and not relation.where:
-            cuts = histogram_cuts(self, relation.table, column.name, partitions)
-            if cuts is not None:
-                return cuts
-        return super().cut_points(relation, column, partitions)
+    def key_of(self, relation: Relation, column: SqlColumn) -> Key | None:
+        """Return how a column cuts."""
+        if self._is_postgres:
+            return cuts.key_of(self, relation, column)
+        declared = type_in_catalogue(self, relation.table, column.name)
+        return key_of(self.dialect, column, declared)
 
-    def as_literal_text(self, expression: str, column: SqlColumn) -> str:
-        """Return the cast to text; the driver's own text where no cast is known."""
-        kind = self._product.text_type
-        return f"CAST({expression} AS {kind})" if kind else expression
-
-    def literal(self, text: Any, column: SqlColumn) -> str:
-        """Return a number as it is, and anything else quoted: the database knows the type."""
-        value = str(text)
-        is_text = column.arrow is None or pa.types.is_string(column.arrow)
-        if not is_text and _NUMBER.fullmatch(value):
-            return value
-        return self.dialect.text(value)
+    def cut_points(
+        self, relation: Relation, column: SqlColumn, key: Key, partitions: int
+    ) -> list[str]:
+        """Cut as PostgreSQL's own driver does; else by counting off the rows."""
+        if self._is_postgres:
+            found = cuts.histogram(self, relation, column, key, partitions)
+            if found is not None:
+                return found
+            relation = cuts.sampled(self, relation)
+        return super().cut_points(relation, column, key, partitions)
 
     def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
         """Cut a table of PostgreSQL by its pages."""
-        if not self._is_postgres or relation.table is None:
-            return None
-        return page_ranges(self, relation.table, partitions)
+        return cuts.page_ranges(self, relation, partitions) if self._is_postgres else None
 
     def export_snapshot(self) -> str:
         """Return PostgreSQL's name of the moment."""

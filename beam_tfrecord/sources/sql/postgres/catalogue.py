@@ -29,3 +29,6 @@ SELECT unnest(histogram_bounds::text::text[]) FROM pg_stats
 WHERE format('%I.%I', schemaname, tablename) = {} AND attname = {}
   AND coalesce((SELECT sum(f) FROM unnest(most_common_freqs) AS f), 0) < 0.1
 """
+TYPE = """
+SELECT format_type(oid, -1), typtype::text FROM pg_type WHERE oid = pg_typeof(({}))
+"""

@@ -21,13 +21,13 @@ from beam_tfrecord.sources.sql.engine import (
     Connection,
     Dialect,
     Engine,
+    Key,
     Relation,
     SqlColumn,
     SqlRows,
     Table,
 )
-from beam_tfrecord.sources.sql.plan import ranges
-from beam_tfrecord.sources.sql.postgres import catalogue
+from beam_tfrecord.sources.sql.postgres import catalogue, cuts
 from beam_tfrecord.sources.sql.postgres.errors import told
 from beam_tfrecord.sources.sql.postgres.types import INFINITIES, column_of
 from beam_tfrecord.sources.sql.secrets import password_of
@@ -35,10 +35,6 @@ from beam_tfrecord.sources.sql.values import rows_taken
 
 _CONNECT_S = 4
 _BATCH_BYTES = 4 * 2**20
-# Exact quantiles sort the column: of larger tables a sample tells enough.
-_SAMPLE_BYTES = 256 * 2**20
-_SAMPLED_BYTES = 32 * 2**20
-_TID_RANGES_SINCE = 140_000
 
 # Values and orders must not depend on the settings of a user or a server.
 _SESSION = {
@@ -201,7 +197,7 @@ class PostgresConnection(Connection):
             raise UsageError(f"{error}: the query has to be one SELECT") from None
         sure: set[str] = set()
         if relation.table is not None:
-            asked = catalogue.NOT_NULL.format(self._regclass(relation))
+            asked = catalogue.NOT_NULL.format(cuts.regclass(self, relation.table))
             sure = {name for (name,) in self.fetch(asked)}
         return tuple(
             column_of(
@@ -214,10 +210,6 @@ class PostgresConnection(Connection):
             for field in schema
         )
 
-    def _regclass(self, relation: Relation) -> str:
-        assert relation.table is not None
-        return f"{self.dialect.text(relation.table.sql)}::regclass"
-
     def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
         """Stream a result by COPY in binary form."""
         with self._statement(sql) as statement:
@@ -225,58 +217,22 @@ class PostgresConnection(Connection):
             for data in _reader(statement):
                 yield rows_taken(data, columns, INFINITIES)
 
-    def cut_points(self, relation: Relation, column: SqlColumn, partitions: int) -> list[str]:
+    def key_of(self, relation: Relation, column: SqlColumn) -> Key:
+        """Return how a column cuts."""
+        return cuts.key_of(self, relation, column)
+
+    def cut_points(
+        self, relation: Relation, column: SqlColumn, key: Key, partitions: int
+    ) -> list[str]:
         """Cut by what the server knows of the column, or by a sample of a large table."""
-        table = relation.table
-        if table is not None and not relation.where:
-            name = self.dialect.text(column.name)
-            asked = catalogue.HISTOGRAM.format(self.dialect.text(table.sql), name)
-            bounds = [text for (text,) in self.fetch(asked)]
-            if len(bounds) > partitions:
-                last = len(bounds) - 1
-                return self._cuts([bounds[last * at // partitions] for at in range(partitions)])
-            if (table.bytes or 0) > _SAMPLE_BYTES and self._is_heap(table):
-                percent = 100 * _SAMPLED_BYTES / (table.bytes or 1)
-                sample = f"{relation.sql} TABLESAMPLE SYSTEM ({percent:.6f}) REPEATABLE (0)"
-                relation = dataclasses.replace(relation, sql=sample)
-        quoted = self.dialect.name(column.name)
-        tiles = relation.select(
-            f"{quoted} AS k, NTILE({partitions}) OVER (ORDER BY {quoted}) AS tile",
-            f"{quoted} IS NOT NULL",
-        )
-        # Not every type has a MIN.
-        found = self.fetch(
-            f"SELECT DISTINCT ON (tile) k::text AS first FROM ({tiles}) AS t ORDER BY tile, k"
-        )
-        return self._cuts([text for (text,) in found])
-
-    def _cuts(self, bounds: Sequence[str]) -> list[str]:
-        """Return the literals of all bounds but the least value."""
-        inner = dict.fromkeys(text for text in bounds if text != bounds[0])
-        return [self.dialect.text(text) for text in inner]
-
-    def literal(self, text: Any, column: SqlColumn) -> str:
-        """Return the literal, which takes the type of the column that it is compared with."""
-        return self.dialect.text(str(text))
-
-    def _is_heap(self, table: Table) -> bool:
-        ((kind,),) = self.fetch(
-            "SELECT relkind::text FROM pg_class "
-            f"WHERE oid = {self.dialect.text(table.sql)}::regclass"
-        )
-        return str(kind) in ("r", "m")
+        found = cuts.histogram(self, relation, column, key, partitions)
+        if found is not None:
+            return found
+        return super().cut_points(cuts.sampled(self, relation), column, key, partitions)
 
     def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
         """Cut a table by the numbers of its pages."""
-        ((version,),) = self.fetch("SELECT current_setting('server_version_num')::int")
-        if relation.table is None or version < _TID_RANGES_SINCE:
-            return None
-        if not self._is_heap(relation.table):
-            return None
-        size = f"pg_relation_size({self._regclass(relation)})"
-        ((pages,),) = self.fetch(f"SELECT {size} / current_setting('block_size')::int")
-        cuts = sorted({pages * index // partitions for index in range(1, partitions)} - {0})
-        return ranges("ctid", [f"'({cut},0)'::tid" for cut in cuts], nullable=False)
+        return cuts.page_ranges(self, relation, partitions)
 
     def export_snapshot(self) -> str:
         """Export the snapshot of this transaction."""

@@ -24,6 +24,7 @@ from beam_tfrecord.sources.sql.engine import (
     Connection,
     Dialect,
     Engine,
+    Key,
     Relation,
     SnapshotLost,
     SqlColumn,
@@ -44,6 +45,11 @@ _INFINITIES = {"Inf": "9e999", "-Inf": "-9e999"}
 
 _lock = threading.Lock()
 _pools: dict[str, Pool] = {}
+
+
+def key_of(name: str) -> Key:
+    """Return how a column of SQLite, or an expression, cuts what is read."""
+    return Key(name, "QUOTE({})", lambda value: _INFINITIES.get(value, str(value)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,9 +206,15 @@ class SqliteConnection(Connection):
                 return
             yield convert(rows, columns)
 
-    def cut_points(self, relation: Relation, column: SqlColumn, partitions: int) -> list[str]:
+    def key_of(self, relation: Relation, column: SqlColumn) -> Key:
+        """Cut by values of any kind: QUOTE() writes a literal of the same kind."""
+        return key_of(self.dialect.name(column.name))
+
+    def cut_points(
+        self, relation: Relation, column: SqlColumn, key: Key, partitions: int
+    ) -> list[str]:
         """Cut by position in the index; the ends alone tell it where the numbers are dense."""
-        name = self.dialect.name(column.name)
+        name = key.expression
         some = f"{name} IS NOT NULL"
         # Each by itself comes from an index; together they would be looked for in all rows.
         ends = [relation.select(f"{end}({name})", some) for end in ("MIN", "MAX")]
@@ -217,14 +229,9 @@ class SqliteConnection(Connection):
             cuts = sorted({least + int(step * index) for index in range(1, partitions)} - {least})
             return [str(cut) for cut in cuts]
         offsets = [count * index // partitions for index in range(partitions)]
-        by_key = relation.select(f"QUOTE({name})", some, order_by=name)
+        by_key = relation.select(key.text.format(name), some, order_by=name)
         picked = [self.fetch(f"{by_key} LIMIT 1 OFFSET {offset}")[0][0] for offset in offsets]
-        inner = dict.fromkeys(text for text in picked if text != picked[0])
-        return [self.literal(text, column) for text in inner]
-
-    def literal(self, text: Any, column: SqlColumn) -> str:
-        """Return the literal: QUOTE() has written it, but for infinities."""
-        return _INFINITIES.get(text, str(text))
+        return key.literals(picked)
 
     def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
         """Cut a table by the number that SQLite gives each row; a view has none."""
@@ -232,9 +239,13 @@ class SqliteConnection(Connection):
         ((kind, sql),) = self.fetch(_DEFINITION + self.dialect.text(name))
         if kind != "table" or "WITHOUT ROWID" in str(sql).upper():
             return None
-        rowid = SqlColumn("rowid", "INTEGER", pa.int64(), False, "rowid")
-        cuts = self.cut_points(relation, rowid, partitions)
-        return ranges('"rowid"', cuts, nullable=False)
+        columns = {column.lower() for column, _, _ in self._declared(relation)}
+        number = next((one for one in _ROW_NUMBERS if one not in columns), None)
+        if number is None:
+            return None
+        rowid = SqlColumn(number, "INTEGER", pa.int64(), False, number)
+        cuts = self.cut_points(relation, rowid, key_of(number), partitions)
+        return ranges(self.dialect.name(number), cuts, nullable=False)
 
     def export_snapshot(self) -> str:
         """Lend the connections that were opened at this one's moment."""
@@ -257,6 +268,8 @@ class SqliteConnection(Connection):
         self._opened.close()
 
 
+# Names of the number of a row; a column of the table may have taken one.
+_ROW_NUMBERS = ("rowid", "_rowid_", "oid")
 _DEFINITION = "SELECT type, sql FROM sqlite_master WHERE name = "
 _TABLES = (
     "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' "

@@ -1,0 +1,289 @@
+"""Keys of every type that a database offers, as literals of its SQL.
+
+Some differ in nothing but case or trailing blanks, or share a long beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+NUMBERS = [0, 1, -1, 7, 10, 9, 100, -100, 42, 99]
+TEXTS = (
+    *("", " ", "a", "A", "a ", "A  ", "á", "Á", "ab", "aB", "AB", "b", "B", "z", "Z", "ß", "ss"),
+    *("a'b", "a\\", "a\\'b", "a\\\\b", 'a"b', "e\u0301", "é", "É", "😀", "\ue000", "_", "%", "#"),
+    *("10", "9", "-1", "1e3", "true", "null", "a\nb", "a\tb", "a;b", "--", "/*", "x" * 1100 + "1"),
+    *("x" * 1100 + "2", "x" * 1100 + "3", "x" * 1100 + "4", "x" * 1100 + "5"),
+)
+SHORT_TEXTS = tuple(text for text in TEXTS if len(text) <= 5 and "\n" not in text)
+BYTES = (
+    *(b"", b"\0", b"\0\0", b"a", b"A", b"a ", b"\\", b"'", b'"', b"\xff", b"\xfe\xff", b"\x80"),
+    *(b"\x7f", b"abc", b"ab\0", b"\xc3\xa9", b"\xc3", b"1", b"\n", b"\xf0\x9f\x98\x80", b";--"),
+    *(b"\xff\xff\xff", b"\x01\x02", b"zz"),
+)
+UUIDS = [
+    f"{n:08x}-{n * 7919 % 65536:04x}-4{n % 4096:03x}-8000-{n * 104729:012x}" for n in range(20)
+]
+DATES = ("0001-01-01", "1582-10-10", "1969-12-31", "1970-01-01", "2024-02-29", "9999-12-31")
+DATES += tuple(f"20{n:02d}-0{1 + n % 9}-11" for n in range(10, 22))
+_ZONES = ("+05:30", "-08") * 12
+TIMES = tuple(f"{n:02d}:{59 - n:02d}:07.{n * 41017:06d}" for n in range(24))
+
+
+def quoted(value: str) -> str:
+    """Return a text as a literal of standard SQL."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def texts(values: Iterable[Any], cast: str = "") -> list[str]:
+    """Return quoted literals, with a type before or after them where `cast` has braces."""
+    return [(cast or "{}").format(quoted(str(value))) for value in values]
+
+
+def plain(values: Iterable[Any]) -> list[str]:
+    """Return values as they are written."""
+    return [str(value) for value in values]
+
+
+def hexed(values: Iterable[bytes], form: str = "X'{}'") -> list[str]:
+    """Return bytes as literals."""
+    return [form.format(value.hex()) for value in values]
+
+
+def _moments(form: str = "{}") -> list[str]:
+    found = [f"{day} {time}" for day, time in zip(DATES, TIMES, strict=False)]
+    return texts(found, form)
+
+
+_TS = _moments()
+_FRACTIONS = ["0.1", "0.2", "0.3", "1.1", "-1.1", "16777217", "16777216", "1e30", "1e-30", "-1e30"]
+_FRACTIONS += ["123456.7", "123456.8", "123456.9", "3.4e38", "0.30000001", "-0.0", "0"]
+_DECIMALS = ["0.001", "-0.001", "1.5", "2", "10", "9", "9.999", "-12345678901234567.890", "0"]
+_DECIMALS += ["12345678901234567.890", "12345678901234567.891", "0.125"]
+_WORDS = ["zeta", "Alpha", "mid", "beta", "Zeta2", "alpha2"]
+
+POSTGRES: dict[str, list[str]] = {
+    "smallint": plain(NUMBERS),
+    "int": plain([*NUMBERS, 2**31 - 1, -(2**31)]),
+    "bigint": plain([*NUMBERS, 2**63 - 1, -(2**63) + 1, 2**53, 2**53 + 1]),
+    "oid": plain([0, 1, 9, 10, 2**31, 2**32 - 1]),
+    "real": texts([*_FRACTIONS, "NaN", "Infinity", "-Infinity"]),
+    "float8": texts([*_FRACTIONS, "NaN", "Infinity", "-Infinity", "0.1000000000000001"]),
+    "numeric": texts([*_DECIMALS, "NaN", "1e100", "Infinity", "1.10", "1.1"]),
+    "numeric(30, 3)": texts([*_DECIMALS, "NaN"]),
+    "boolean": plain(["true", "false"]),
+    "bit(1)": texts(["0", "1"], "B{}"),
+    "bit(5)": texts(["00000", "10101", "01111", "11111", "00001"], "B{}"),
+    "bit varying(9)": texts(["", "0", "1", "01", "10", "101", "111111111"], "B{}"),
+    "char(5)": texts(SHORT_TEXTS),
+    "varchar(2000)": texts(TEXTS),
+    "text": texts(TEXTS),
+    'text COLLATE "C"': texts(TEXTS),
+    'text COLLATE "und-x-icu"': texts(TEXTS),
+    "text COLLATE no_case": texts(TEXTS),
+    '"char"': texts("abcABCzZ'\\ "),
+    "name": texts(text for text in TEXTS if len(text.encode()) < 60),
+    "bytea": hexed(BYTES, r"'\x{}'"),
+    "date": texts([*DATES, "infinity", "-infinity", "0044-03-15 BC"]),
+    "time": texts([*TIMES, "24:00:00"]),
+    "timetz": texts([f"{time}{zone}" for time, zone in zip(TIMES, _ZONES, strict=True)]),
+    "timestamp": [*_TS, "'infinity'", "'-infinity'"],
+    "timestamptz": [*_TS, "'infinity'", "'1700-01-01 00:00+00'"],
+    "interval": texts(["1 mon", "30 days", "29 days 25:00", "-1 day", "1 year", "0", "00:00:00.1"]),
+    "uuid": texts(UUIDS),
+    "jsonb": texts(
+        ['{"a": 1}', "[]", "[1, 2]", '"a"', '"A"', "1", "2", "10", "true", "null", "{}"]
+    ),
+    "mood": texts(["sad", "ok", "Happy", "so"]),
+    "mood[]": texts(["{sad}", "{ok,sad}", "{}", "{Happy}"]),
+    "small": plain(NUMBERS),
+    "pair": texts(["(1,a)", "(1,B)", "(2,a)", '(10,"x y")', "(,a)", '(1,"\'")']),
+    "inet": texts(["10.0.0.1", "10.0.0.0/8", "9.9.9.9", "::1", "fe80::1/64", "10.0.0.1/31"]),
+    "cidr": texts(["10.0.0.0/8", "9.0.0.0/8", "10.0.0.0/16", "::/0"]),
+    "macaddr": texts(["08:00:2b:01:02:03", "00:00:00:00:00:01", "ff:ff:ff:ff:ff:ff"]),
+    "money": texts(["1.50", "-1", "1234567.89", "0", "10", "9"]),
+    "int4range": texts(["[1,5)", "[1,4)", "empty", "(,5)", "[2,)", "[-1,1)"]),
+    "int4multirange": texts(["{[1,5)}", "{}", "{[1,2),[3,4)}", "{[-1,0)}"]),
+    "int[]": texts(["{1,2}", "{}", "{1,NULL}", "{10}", "{9,1}", "{{1,2},{3,4}}", "[5:6]={1,2}"]),
+    "text[]": texts(["{a,B}", "{}", '{"a,b"}', "{NULL}", '{"NULL"}', '{"a\\"b"}', "{A}"]),
+    "tsvector": texts(["a b", "b", "a", "A:1 b:2"]),
+    "pg_lsn": texts(["0/1", "1/0", "0/A", "FF/9"]),
+    "xid8": texts(["1", "9", "10", "18446744073709551615"]),
+    "tid": texts(["(0,1)", "(1,0)", "(0,10)", "(0,9)", "(10,1)"]),
+    "regclass": texts(["pg_class", "pg_type", "pg_attribute", "pg_proc"]),
+}
+POSTGRES_UNORDERED = {
+    "json": texts(['{"a": 1}', "[]"]),
+    "xml": texts(["<a/>", "<b/>"]),
+    "point": texts(["(1,2)", "(2,1)"]),
+    "json[]": texts(["{1}", "{2}"]),
+}
+
+
+def _maria(values: Iterable[str]) -> list[str]:
+    return hexed((value.encode() for value in values), "_utf8mb4 x'{}'")
+
+
+def _of_latin1(values: Iterable[str]) -> list[str]:
+    return _maria(value for value in values if all(ord(c) < 256 for c in value))
+
+
+MARIADB: dict[str, list[str]] = {
+    "tinyint": plain(NUMBERS),
+    "tinyint(1)": plain([0, 1, 2, -1]),
+    "smallint unsigned": plain([0, 9, 10, 65535]),
+    "int": plain(NUMBERS),
+    "int unsigned zerofill": plain([0, 7, 10, 9, 100, 2**32 - 1]),
+    "bigint": plain([*NUMBERS, 2**63 - 1, -(2**63), 2**53, 2**53 + 1]),
+    "bigint unsigned": plain([0, 9, 10, 2**63, 2**63 - 1, 2**64 - 1, 2**64 - 2]),
+    "decimal(38, 10)": plain(_DECIMALS),
+    "decimal(65, 30)": plain([*_DECIMALS, "9" * 30]),
+    "float": plain(_FRACTIONS),
+    "double": plain([*_FRACTIONS, "0.1000000000000001", "1e308"]),
+    "boolean": plain(["true", "false"]),
+    "bit(1)": plain(["b'0'", "b'1'"]),
+    "bit(9)": plain(["b'0'", "b'100000001'", "b'11'", "b'1011100'", "b'100111'"]),
+    "bit(64)": plain(["0", "1", str(2**63), str(2**64 - 1), "92", "39", "0x5c27"]),
+    "char(5)": _maria(SHORT_TEXTS),
+    "char(5) CHARACTER SET latin1": _of_latin1(SHORT_TEXTS),
+    "varchar(2000)": _maria(TEXTS),
+    "varchar(1200) COLLATE utf8mb4_bin": _maria(TEXTS),
+    "varchar(1200) COLLATE utf8mb4_nopad_bin": _maria(TEXTS),
+    "varchar(1200) COLLATE utf8mb4_unicode_nopad_ci": _maria(TEXTS),
+    "varchar(1200) CHARACTER SET latin1 COLLATE latin1_german2_ci": _of_latin1(TEXTS),
+    "varchar(1200) CHARACTER SET utf16": _maria(TEXTS),
+    "text": _maria(TEXTS),
+    "longtext": _maria(TEXTS),
+    "binary(3)": hexed(BYTES[:-4]) + hexed([b"\xff\xff\xff"]),
+    "binary(16)": hexed(bytes.fromhex(value.replace("-", "")) for value in UUIDS),
+    "varbinary(9)": hexed(BYTES),
+    "tinyblob": hexed(BYTES),
+    "longblob": hexed([*BYTES, *(b"x" * 1100 + bytes([n]) for n in range(9))]),
+    "date": texts([*DATES, "0000-00-00", "2024-00-00", "2024-01-00"]),
+    "datetime(6)": [*_TS, "'0000-00-00'"],
+    "datetime": [*_TS, "'2024-00-00 00:00:00'"],
+    "timestamp(6) DEFAULT '2020-01-01'": [text for text in _TS if "'19" < text < "'2030"],
+    "time(6)": texts([*TIMES, "-838:59:59", "838:59:59", "-00:00:01", "100:00:00"]),
+    "year": plain([1901, 2000, 2024, 2155, 0]),
+    "enum('zeta', 'Alpha', 'mid', 'beta', '10', '9', 'a b')": texts(
+        ["zeta", "Alpha", "mid", "beta", "10", "9", "a b", ""]
+    ),
+    "set('zeta', 'Alpha', 'mid', 'beta')": texts(
+        ["zeta", "Alpha", "mid", "zeta,mid", "Alpha,beta", "", "mid,beta", "beta"]
+    ),
+    "json": texts(['{"a": 1}', "[]", '"a"', '"A"', "1", "10", "9"]),
+    "uuid": texts(UUIDS),
+    "inet6": texts(["::1", "fe80::1", "::ffff:10.0.0.1", "2001:db8::", "::"]),
+    "inet4": texts(["10.0.0.1", "9.9.9.9", "255.255.255.255", "0.0.0.0"]),
+    "point": plain(["POINT(1, 2)", "POINT(2, 1)", "POINT(-1, 0)"]),
+}
+
+H2: dict[str, list[str]] = {
+    "tinyint": plain(NUMBERS),
+    "smallint": plain(NUMBERS),
+    "int": plain(NUMBERS),
+    "bigint": plain([*NUMBERS, 2**63 - 1, 2**53, 2**53 + 1]),
+    "numeric(38, 10)": plain(_DECIMALS),
+    "numeric(100, 2)": plain([*_DECIMALS, "9" * 90]),
+    "decfloat(34)": plain(
+        ["1.5E100", "-1.5E100", "0", "1.10", "10", "9", "CAST('NaN' AS DECFLOAT)"]
+    ),
+    "real": texts([*_FRACTIONS, "NaN", "Infinity", "-Infinity"]),
+    "double precision": texts([*_FRACTIONS, "NaN", "Infinity", "-Infinity", "0.1000000000000001"]),
+    "boolean": plain(["true", "false"]),
+    "char(5)": texts(SHORT_TEXTS),
+    "varchar": texts(TEXTS),
+    "varchar_ignorecase": texts(TEXTS),
+    "clob": texts(TEXTS),
+    "binary(3)": hexed(
+        [b"\0\0\0", b"abc", b"AB\0", b"\xff\xff\xff", b"\\'\"", b"\x80\0\0", b"\x7fab"]
+    ),
+    "varbinary(9)": hexed(BYTES),
+    "blob": hexed(BYTES),
+    "date": texts(DATES, "DATE {}"),
+    "time": texts([time[:8] for time in TIMES], "TIME {}"),
+    "time(9)": texts([f"{time}123" for time in TIMES], "TIME {}"),
+    "time(9) with time zone": texts([f"{t}{z}" for t, z in zip(TIMES, _ZONES, strict=True)]),
+    "timestamp": _moments("TIMESTAMP {}"),
+    "timestamp(9)": texts([f"2024-01-01 00:00:00.{n:09d}" for n in range(1, 30)], "TIMESTAMP {}"),
+    "timestamp(9) with time zone": texts(
+        [f"2024-01-01 0{n % 5}:00:00.00000000{n % 9}+0{n % 4}" for n in range(20)]
+    ),
+    "interval year to month": texts(
+        ["1-2", "0-11", "-1-0", "10-0", "9-0"], "INTERVAL {} YEAR TO MONTH"
+    ),
+    "interval day to second(9)": texts(
+        ["1 02:03:04.5", "0 00:00:00.000000001", "-1 00:00:00", "10 0:0:0", "9 0:0:0"],
+        "INTERVAL {} DAY TO SECOND(9)",
+    ),
+    "uuid": texts(
+        [*UUIDS, "ffffffff-ffff-4fff-bfff-ffffffffffff", "80000000-0000-4000-8000-000000000000"]
+    ),
+    "json": texts(['{"a":1}', "[]", '"a"', "10", "9", "1", "true"], "JSON {}"),
+    "enum('zeta', 'Alpha', 'mid', 'beta')": texts(["zeta", "Alpha", "mid", "beta"]),
+    "geometry": texts(["POINT(1 2)", "POINT(2 1)", "LINESTRING(0 0, 1 1)"]),
+    "int array": plain(["ARRAY[1, 2]", "ARRAY[]", "ARRAY[10]", "ARRAY[9, 1]", "ARRAY[NULL]"]),
+}
+
+SQLITE: dict[str, list[str]] = {
+    "integer": plain([*NUMBERS, 2**63 - 1, -(2**63) + 1, 2**53, 2**53 + 1]),
+    "int": plain([*NUMBERS, 10**12]),
+    "text": [
+        *hexed((t.encode() for t in TEXTS), "CAST(X'{}' AS TEXT)"),
+        "CAST(X'61006200' AS TEXT)",
+    ],
+    "text COLLATE NOCASE": hexed((text.encode() for text in TEXTS), "CAST(X'{}' AS TEXT)"),
+    "text COLLATE RTRIM": hexed((text.encode() for text in TEXTS), "CAST(X'{}' AS TEXT)"),
+    "varchar(9)": texts(t for t in TEXTS if "\\" not in t),
+    "blob": hexed(BYTES),
+    "real": plain([*_FRACTIONS, "9e999", "-9e999", "0.1000000000000001", "1e308"]),
+    "double": plain([*_FRACTIONS, "9e999"]),
+    "boolean": plain([0, 1]),
+    "date": texts(DATES),
+    "timestamp": _TS,
+}
+# Where any column may hold any kind of value; the JDBC driver refuses most of these types.
+SQLITE_ANY: dict[str, list[str]] = {
+    "numeric": plain([1, "1.5", 10, 9, "1e300", -1, "9007199254740993", "9007199254740992.0"]),
+    "decimal(10, 2)": plain(["1.25", "10", "9", "-1.5", "0.1"]),
+    "": plain([1, "1.5", 10, "9.25", 2**53 + 1, "-9e999"]),
+}
+
+DUCKDB: dict[str, list[str]] = {
+    "TINYINT": plain(NUMBERS),
+    "INTEGER": plain(NUMBERS),
+    "BIGINT": plain([*NUMBERS, 2**63 - 1, 2**53, 2**53 + 1]),
+    "UBIGINT": plain([0, 9, 10, 2**64 - 1, 2**63]),
+    "HUGEINT": plain([*NUMBERS, 2**100, -(2**100)]),
+    "UHUGEINT": plain([0, 9, 10, 2**127]),
+    "DECIMAL(38, 3)": plain(_DECIMALS),
+    "FLOAT": texts([*_FRACTIONS, "NaN", "inf", "-inf"]),
+    "DOUBLE": texts([*_FRACTIONS, "NaN", "inf", "-inf", "0.1000000000000001"]),
+    "BOOLEAN": plain(["true", "false"]),
+    "VARCHAR": texts(TEXTS),
+    "VARCHAR COLLATE NOCASE": texts(TEXTS),
+    "VARCHAR COLLATE NOACCENT": texts(TEXTS),
+    "BLOB": ["".join(("'", *(f"\\x{byte:02x}" for byte in value), "'::BLOB")) for value in BYTES],
+    "DATE": texts([*DATES, "infinity", "-infinity", "0044-03-15 (BC)"]),
+    "TIME": texts([*TIMES, "24:00:00"]),
+    "TIMETZ": texts([f"{time}{zone}" for time, zone in zip(TIMES, _ZONES, strict=True)]),
+    "TIMESTAMP": [*_TS, "'infinity'", "'-infinity'"],
+    "TIMESTAMP_NS": texts([f"2024-01-01 00:00:00.{n:09d}" for n in range(1, 30)]),
+    "TIMESTAMP_S": texts([moment.strip("'")[:19] for moment in _TS]),
+    "TIMESTAMPTZ": [*_TS, "'infinity'"],
+    "INTERVAL": texts(["1 month", "30 days", "29 days 25:00", "-1 day", "1 year", "0.1 seconds"]),
+    "UUID": texts([*UUIDS, "ffffffff-ffff-4fff-bfff-ffffffffffff"]),
+    "JSON": texts(['{"a": 1}', "[]", '"a"', '"A"', "10", "9"]),
+    "ENUM('zeta', 'Alpha', 'mid', 'beta')": texts(["zeta", "Alpha", "mid", "beta"]),
+    "BIT": texts(["0", "1", "01", "101", "1111111111"]),
+    "INTEGER[]": plain(["[1, 2]", "[]", "[10]", "[9, 1]", "[NULL]"]),
+    "VARCHAR[]": plain(["['a', 'B']", "[]", "['a,b']", "[NULL]", "['NULL']", "['']", "['''']"]),
+    "INTEGER[2]": plain(["[1, 2]", "[10, 0]", "[9, 1]"]),
+    "STRUCT(a INTEGER, b VARCHAR)": plain(
+        ["{'a': 1, 'b': 'x'}", "{'a': 10, 'b': NULL}", "{'a': 9, 'b': ','}", "{'a': 9, 'b': ''''}"]
+    ),
+    "MAP(VARCHAR, INTEGER)": plain(
+        ["MAP {'a': 1}", "MAP {}", "MAP {'b': 2, 'a': 1}", "MAP {'A': 9}"]
+    ),
+    "BIGNUM": plain(["1::BIGNUM", "10::BIGNUM", "9::BIGNUM", f"'{10**40}'::BIGNUM"]),
+}

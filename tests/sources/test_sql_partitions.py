@@ -1,0 +1,150 @@
+"""Partitions by keys of every type of every database are exactly the table."""
+
+from __future__ import annotations
+
+import logging
+import random
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.sources.sql.source import Sql
+from tests.databases import keys, partitions
+from tests.databases.jdbc_mariadb import MariaDbServer
+from tests.databases.partitions import KeyedDatabase, check_partitions
+from tests.databases.postgres import PostgresServer
+
+
+def check(database: KeyedDatabase, declared: str) -> None:
+    """Check a table with enough rows and cuts that a cut out of order is seen."""
+    check_partitions(database, declared, random.Random(declared), rows=(60,), partitions=(9,))
+
+
+@pytest.fixture(scope="module", params=["", "jdbc"])
+def sqlite(request: pytest.FixtureRequest, tmp_path_factory) -> KeyedDatabase:
+    path: Path = tmp_path_factory.mktemp("keys") / "keys.db"
+    return partitions.sqlite(path, request.param)
+
+
+@pytest.fixture(scope="module")
+def duckdb(tmp_path_factory) -> KeyedDatabase:
+    pytest.importorskip("duckdb")
+    return partitions.duckdb(tmp_path_factory.mktemp("keys") / "keys.duckdb")
+
+
+@pytest.fixture(scope="module", params=["", "jdbc"])
+def postgresql(request: pytest.FixtureRequest, postgres: PostgresServer) -> KeyedDatabase:
+    return partitions.postgres(postgres, request.param)
+
+
+@pytest.fixture(scope="module", params=["mariadb", "mysql"])
+def maria(request: pytest.FixtureRequest, mariadb: MariaDbServer) -> KeyedDatabase:
+    return partitions.mariadb(mariadb, request.param)
+
+
+@pytest.fixture(scope="module")
+def h2() -> KeyedDatabase:
+    return partitions.h2("keys")
+
+
+@pytest.mark.parametrize("declared", keys.SQLITE | keys.SQLITE_ANY)
+def test_sqlite(sqlite, declared):
+    if declared in sqlite.types:
+        check(sqlite, declared)
+
+
+@pytest.mark.parametrize("declared", keys.DUCKDB)
+def test_duckdb(duckdb, declared):
+    check(duckdb, declared)
+
+
+@pytest.mark.parametrize("declared", keys.POSTGRES)
+def test_postgres(postgresql, declared):
+    check(postgresql, declared)
+
+
+@pytest.mark.parametrize("declared", keys.MARIADB)
+def test_mariadb(maria, declared):
+    check(maria, declared)
+
+
+@pytest.mark.parametrize("declared", keys.H2)
+def test_h2(h2, declared):
+    check(h2, declared)
+
+
+def read_numbers(source: Sql, column: int = 0) -> list[int]:
+    return sorted(row for b in source.batches() for row in b.data.column(column).to_pylist())
+
+
+@pytest.mark.parametrize("declared", keys.POSTGRES_UNORDERED)
+def test_a_type_that_postgres_cannot_order_is_refused_with_its_column(postgresql, declared):
+    values = keys.POSTGRES_UNORDERED[declared]
+    rows = ", ".join(f"({value}, 1)" for value in values)
+    postgresql.run("DROP TABLE IF EXISTS keyed", f"CREATE TABLE keyed (k {declared}, n int)")
+    postgresql.run(f"INSERT INTO keyed VALUES {rows}")
+    source = Sql(**postgresql.source, table="keyed", partition_column="k", partitions=2)
+    with pytest.raises(UsageError, match=r"keyed cannot be cut by 'k', which is .*could not ident"):
+        source.all_scans()
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_keys_that_mariadb_does_not_order_to_their_end_are_read_over_one_connection(
+    maria, counts, caplog
+):
+    numbers = list(range(40))
+    random.Random(0).shuffle(numbers)
+    # It sorts by the first 1,024 bytes, and compares all.
+    rows = ", ".join(f"('{'x' * 1100}{number:03d}', {number})" for number in numbers)
+    maria.run("CREATE OR REPLACE TABLE keyed (k text, n int)", f"INSERT INTO keyed VALUES {rows}")
+    options = {**maria.source, "table": "keyed", "partition_column": "k", "columns": ["n"]}
+    with caplog.at_level(logging.WARNING):
+        found = read_numbers(Sql(**options, partitions=9, row_count=counts))
+    assert found == sorted(numbers)
+    assert "keyed is read over one connection: 'k', which is " in caplog.text
+
+
+def test_a_key_that_an_outer_join_leaves_empty_is_not_lost(postgresql, h2, maria):
+    for database in (postgresql, h2, maria):
+        database.run(
+            "DROP TABLE IF EXISTS keyed",
+            "DROP TABLE IF EXISTS other",
+            "CREATE TABLE keyed (n int NOT NULL)",
+            "CREATE TABLE other (k int PRIMARY KEY)",
+            "INSERT INTO keyed VALUES (1), (2), (3), (4), (5), (6)",
+            "INSERT INTO other VALUES (2), (3), (4)",
+        )
+        query = "SELECT n, k FROM keyed LEFT JOIN other ON n = k"
+        key = "K" if database.upper else "k"
+        source = Sql(**database.source, query=query, partition_column=key, partitions=2)
+        assert read_numbers(source) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_zero_date_of_mariadb_is_no_null(maria):
+    maria.run(
+        "CREATE OR REPLACE TABLE keyed (k date NOT NULL, n int)",
+        "INSERT INTO keyed VALUES ('0000-00-00', 1), ('2024-00-00', 2), ('2024-01-01', 3)",
+    )
+    for mode in ("TRADITIONAL", "NO_BACKSLASH_ESCAPES,ANSI_QUOTES"):
+        options = {"session_init": f"SET sql_mode='{mode}'", "row_count": False, "partitions": 3}
+        for asked in ({"table": "keyed"}, {"query": "SELECT k, n FROM keyed"}):
+            options |= {"partition_column": "k", "columns": ["n"]}
+            assert read_numbers(Sql(**maria.source, **asked, **options)) == [1, 2, 3]
+
+
+def test_a_column_named_like_the_number_of_a_row(tmp_path):
+    path = tmp_path / "rowid.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE t (n int, rowid text, oid int)")
+        connection.executemany("INSERT INTO t VALUES (?, NULL, 7)", [(n,) for n in range(20)])
+    source = Sql(path, table="t", partitions=4, row_count=False)
+    assert read_numbers(source) == list(range(20))
+    assert len(source.all_scans()[0].detail.partitions) == 4
+
+
+def test_a_column_of_duckdb_named_like_the_number_of_a_row(duckdb):
+    duckdb.run("CREATE OR REPLACE TABLE keyed AS SELECT range n, NULL::int AS rowid FROM range(20)")
+    source = Sql(**duckdb.source, table="keyed", partitions=4, row_count=False)
+    assert read_numbers(source) == list(range(20))
