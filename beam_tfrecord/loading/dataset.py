@@ -7,6 +7,7 @@ here; ``tf()`` and ``torch()`` live in modules of their own.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,11 +19,12 @@ from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.loading.batches import rebatch as rebatch
 from beam_tfrecord.loading.blocks import RecordBlock, read_blocks
+from beam_tfrecord.loading.opened import OpenedManifest
 from beam_tfrecord.loading.values import arrays_of, python_rows
 from beam_tfrecord.manifest import Manifest, Shard, directory_of, manifest_path
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.staging.manifest import is_stage
-from beam_tfrecord.storage import exists, file_size
+from beam_tfrecord.storage import absolute_path, exists, file_size
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -64,15 +66,15 @@ def load(
 def _open(path: str | os.PathLike[str]) -> Dataset:
     """Return all splits and columns of a dataset, or of Parquet files."""
     staged = is_stage(path)
-    if staged or not exists(manifest_path(path)):
+    file = absolute_path(manifest_path(path))
+    if staged or not exists(file):
         from beam_tfrecord.loading.parquet import is_parquet, open_parquet
 
         if staged or is_parquet(path):
             return open_parquet(path)
+    opened = OpenedManifest.of(file)
     manifest = Manifest.load(path)
-    return Dataset(
-        directory_of(manifest_path(path)), manifest, tuple(manifest.splits), manifest.schema
-    )
+    return Dataset(directory_of(file), manifest, tuple(manifest.splits), manifest.schema, opened)
 
 
 def _names(columns: Iterable[str]) -> list[str]:
@@ -90,12 +92,14 @@ class Dataset:
         manifest: Of the whole dataset.
         split_names: The splits that are read.
         schema: Of the columns that are read.
+        opened: The file of the manifest, by which a replaced dataset is noticed.
     """
 
     directory: str
     manifest: Manifest
     split_names: tuple[str, ...]
     schema: Schema
+    opened: OpenedManifest
 
     def __len__(self) -> int:
         return sum(self.splits.values())
@@ -116,6 +120,12 @@ class Dataset:
             shard for name in self.split_names for shard in self.manifest.splits[name].shards
         )
 
+    @property
+    def content(self) -> str:
+        """Hash of what is read, 64 hex digits: another one where rows or shards are others."""
+        shards = [(shard.path, shard.examples, shard.bytes, shard.xxh64) for shard in self.shards]
+        return hashlib.sha256(repr((self.manifest.content, shards)).encode()).hexdigest()
+
     def path(self, shard: Shard) -> str:
         """Return the absolute path of a shard."""
         return os.path.join(self.directory, shard.path)
@@ -124,32 +134,41 @@ class Dataset:
         """Check that every shard is there and, uncompressed, has its size.
 
         Raises:
-            DataError: One is missing or of another size.
+            DataError: One is missing or of another size, or the dataset was replaced.
         """
-        for shard in self.shards:
-            try:
-                size = file_size(self.path(shard))
-            except FileNotFoundError:
-                raise DataError(
-                    f"{self.path(shard)!r} is missing: restore it or write the dataset again"
-                ) from None
-            if not self.manifest.compression and size != shard.bytes:
-                raise _mismatch(self.path(shard), "bytes", size, shard.bytes)
+        with self.opened.explaining():
+            for shard in self.shards:
+                self._check_file(shard)
+
+    def _check_file(self, shard: Shard) -> None:
+        try:
+            size = file_size(self.path(shard))
+        except FileNotFoundError:
+            raise DataError(
+                f"{self.path(shard)!r} is missing: restore it or write the dataset again"
+            ) from None
+        if not self.manifest.compression and size != shard.bytes:
+            raise _mismatch(self.path(shard), "bytes", size, shard.bytes)
 
     def blocks(self) -> Iterator[tuple[Shard, RecordBlock]]:
         """Yield the records as framed bytes; every CRC, count and size is checked.
 
         Raises:
-            DataError: A shard is missing, damaged or not the one that the manifest describes.
+            DataError: A shard is missing, damaged or not the one that the manifest describes, or
+                the dataset was replaced.
         """
         self.check_files()
-        for shard in self.shards:
-            yield from ((shard, block) for block in self._shard_blocks(shard))
+        with self.opened.explaining():
+            for shard in self.shards:
+                yield from ((shard, block) for block in self._shard_blocks(shard))
 
     def _shard_blocks(self, shard: Shard) -> Iterator[RecordBlock]:
         path = self.path(shard)
         examples = nbytes = 0
         for block in read_blocks(path, compression=self.manifest.compression):
+            if not nbytes:
+                # The file is open, and what takes its name from now on is not read.
+                self.opened.check()
             examples += len(block.starts)
             nbytes += len(block.data)
             yield block
@@ -226,10 +245,14 @@ class Dataset:
     ) -> dict[str, npt.NDArray[Any]]:
         """Return all rows as memory-mapped arrays, as `numpy` does.
 
-        The first call writes their files to `directory`.
+        The first call writes their files to `directory`. A later call writes them again where the
+        dataset, the columns or the defaults are others, or a file has another size or time. The
+        values are not hashed again: damage below the file system is not seen here. Remove the
+        directory to have it written anew.
 
         Raises:
             UsageError: Values of a column have no fixed width, or are missing without a default.
+            DataError: The dataset was replaced, or another process writes other rows there.
         """
         from beam_tfrecord.loading.memmap import memory_mapped
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.loading.values import arrays_of, check_defaults
 
 if TYPE_CHECKING:
@@ -34,49 +35,73 @@ def memory_mapped(
 
     Raises:
         UsageError: Values of a column have no fixed width, or are missing without a default.
+        DataError: The dataset was replaced, or another process writes other rows there.
     """
     path = os.fspath(directory)
     check_defaults(dataset.schema, defaults)
     wanted = {
         "rows": len(dataset),
-        "content": _content_of(dataset),
+        "content": dataset.content,
         "columns": list(dataset.schema.names),
         "defaults": {name: repr(value) for name, value in sorted(defaults.items())},
     }
-    if _read_mark(path) != wanted:
+    if (arrays := _mapped(path, wanted)) is None:
         os.makedirs(path, exist_ok=True)
-        _write_columns(dataset, path, defaults)
-        with open(os.path.join(path, _MARK), "w", encoding="utf-8") as file:
-            json.dump(wanted, file)
-    return {
-        name: np.load(_file(path, number), mmap_mode="r")
-        for number, name in enumerate(dataset.schema.names)
-    }
+        _write_columns(dataset, path, defaults, wanted)
+        arrays = _mapped(path, wanted)
+    if arrays is None:
+        raise DataError(
+            f"{path!r} was changed while it was written: give each dataset a directory of its own"
+        )
+    return arrays
 
 
-def _content_of(dataset: Dataset) -> str:
-    """Return what changes when the rows do."""
-    shards = [(shard.path, shard.examples, shard.bytes, shard.xxh64) for shard in dataset.shards]
-    return hashlib.sha256(repr((dataset.manifest.content, shards)).encode()).hexdigest()
-
-
-def _read_mark(path: str) -> Any:
+def _mapped(path: str, wanted: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]] | None:
+    """Return the columns; None where the files are not there, not whole, or of other rows."""
     try:
+        arrays = {
+            name: np.load(_file(path, number), mmap_mode="r")
+            for number, name in enumerate(wanted["columns"])
+        }
+        # Looked at last: what is mapped by now stays as it is, whatever another process writes.
         with open(os.path.join(path, _MARK), encoding="utf-8") as file:
-            return json.load(file)
+            is_same = json.load(file) == {**wanted, "files": _file_states(path, len(arrays))}
     except (OSError, ValueError):
         return None
+    return arrays if is_same else None
 
 
 def _file(path: str, number: int) -> str:
     return os.path.join(path, f"{number}.npy")
 
 
-def _write_columns(dataset: Dataset, path: str, defaults: Mapping[str, Any]) -> None:
+def _file_states(path: str, count: int) -> list[list[int]]:
+    """Return size and modification time in ns of every column's file."""
+    states = (os.stat(_file(path, number)) for number in range(count))
+    return [[state.st_size, state.st_mtime_ns] for state in states]
+
+
+def _write_columns(
+    dataset: Dataset, path: str, defaults: Mapping[str, Any], wanted: Mapping[str, Any]
+) -> None:
+    # Renamed when they are whole: others may have the files mapped that these replace.
+    with tempfile.TemporaryDirectory(dir=path, prefix=".part-") as temporary:
+        _fill(dataset, temporary, defaults)
+        mark = os.path.join(path, _MARK)
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(mark)
+        for number in range(len(wanted["columns"])):
+            os.replace(_file(temporary, number), _file(path, number))
+        text = json.dumps({**wanted, "files": _file_states(path, len(wanted["columns"]))})
+        written = os.path.join(temporary, _MARK)
+        with open(written, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(written, mark)
+
+
+def _fill(dataset: Dataset, path: str, defaults: Mapping[str, Any]) -> None:
     rows, at = len(dataset), 0
     files: dict[str, npt.NDArray[Any]] = {}
-    if os.path.exists(mark := os.path.join(path, _MARK)):
-        os.remove(mark)
     for batch in dataset.batches(_BATCH_ROWS):
         arrays = arrays_of(batch, dataset.schema, defaults)
         for number, (name, values) in enumerate(arrays.items()):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import glob
+import hashlib
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -17,15 +18,19 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.contract.schema import Schema
-from beam_tfrecord.errors import DataError
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.loading.blocks import RecordBlock
 from beam_tfrecord.loading.dataset import Dataset
-from beam_tfrecord.manifest import Manifest, Shard, Split
+from beam_tfrecord.loading.opened import OpenedManifest
+from beam_tfrecord.manifest import Manifest, Shard, Split, manifest_path
 from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.encoding import Encoder
-from beam_tfrecord.sources.base import Unit
+from beam_tfrecord.sources.base import InputFile, Unit
+from beam_tfrecord.sources.files import list_files
 from beam_tfrecord.sources.parquet.source import SUFFIXES, Parquet
 from beam_tfrecord.splits import ONLY_SPLIT
+from beam_tfrecord.storage import absolute_path
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -45,10 +50,19 @@ def open_parquet(path: str | os.PathLike[str]) -> ParquetDataset:
 
     Raises:
         UsageError: There are none.
-        DataError: One is damaged, or two disagree.
+        DataError: One is damaged, or two disagree, or a stage was replaced meanwhile.
     """
     source = Parquet(path)
-    scans = source.all_scans()
+    opened = OpenedManifest.of(absolute_path(manifest_path(path)))
+    with opened.explaining():
+        scans = source.all_scans()
+    opened.check()
+    if opened.entry is None and (jobs := Target(absolute_path(path)).leftovers()):
+        # Files of a stage that is not whole, which look like any others.
+        raise UsageError(
+            f"no dataset at {os.fspath(path)!r}: a job is writing there, or was stopped: wait for "
+            f"it, run it again, or remove {jobs[0]!r}"
+        )
     arrow = source.schema(scans)
     units = {unit.name: unit for unit in source.all_units(scans)}
     schema = Schema.from_arrow(arrow)
@@ -71,7 +85,7 @@ def open_parquet(path: str | os.PathLike[str]) -> ParquetDataset:
         splits={ONLY_SPLIT: Split(shards)},
     )
     directory = os.path.abspath(os.fspath(path))
-    return ParquetDataset(directory, manifest, (ONLY_SPLIT,), schema, source, arrow, units)
+    return ParquetDataset(directory, manifest, (ONLY_SPLIT,), schema, opened, source, arrow, units)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -87,6 +101,13 @@ class ParquetDataset(Dataset):
     source: Parquet
     arrow_schema: pa.Schema
     units: dict[str, Unit]
+
+    @property
+    def content(self) -> str:
+        """Hash of what is read, 64 hex digits: another one where a file has changed."""
+        files = [(shard.path, self.units[shard.path]) for shard in self.shards]
+        told = [(name, unit.file.bytes, unit.file.version) for name, unit in files]
+        return hashlib.sha256(repr((super().content, told)).encode()).hexdigest()
 
     def check_files(self) -> None:
         """Check nothing: the footers were read."""
@@ -109,11 +130,20 @@ class ParquetDataset(Dataset):
 
     def _batches_of(self, shard: Shard, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         schema = pa.schema([self.arrow_schema.field(name) for name in names])
-        for batch in self.source.read(self.units[shard.path], schema):
-            if batch.rejects:
-                raise DataError(batch.rejects[0].message)
-            if batch.num_rows:
-                yield batch.data
+        unit = self.units[shard.path]
+        try:
+            for number, batch in enumerate(self.source.read(unit, schema)):
+                if not number:
+                    _check_same(unit.file)
+                if batch.rejects:
+                    raise DataError(batch.rejects[0].message)
+                if batch.num_rows:
+                    yield batch.data
+        except (DataError, OSError):
+            _check_same(unit.file)
+            raise
+        # Unlike this package, other writers of Parquet overwrite a file in place.
+        _check_same(unit.file)
 
     def arrow(self) -> pa.Table:
         """Return all rows as one table in memory."""
@@ -143,3 +173,17 @@ class ParquetDataset(Dataset):
             batches, output_signature=tf.TensorSpec([None], tf.string)
         )
         return records.prefetch(1).unbatch()
+
+
+def _check_same(file: InputFile) -> None:
+    """Check that a file is still the one whose footer was read.
+
+    Raises:
+        DataError: It was changed or removed.
+    """
+    try:
+        (now,) = list_files([file.path], SUFFIXES, remote=True)
+    except UsageError:
+        now = None
+    if now is None or (now.bytes, now.version) != (file.bytes, file.version):
+        raise DataError(f"{file.path!r} was changed or removed after it was opened: load it again")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.loading.images import IMAGE, pictures_of
+from beam_tfrecord.loading.opened import OpenedManifest
 from beam_tfrecord.loading.parquet import ParquetDataset
 from beam_tfrecord.loading.tf_remote import remote_examples
 from beam_tfrecord.loading.tf_tensors import tensor_decodings
@@ -67,20 +71,23 @@ def tf_dataset(
             examples; anew in every epoch. False keeps the order of the dataset.
         seed: Of the shuffling; None: another order in every run.
         repeat: Number of epochs; None: without end.
-        cache: True keeps the serialized examples in memory, a path in a file.
+        cache: True keeps the serialized examples in memory, a path in files whose names begin with
+            it. They serve the same rows in the same order alone: another dataset, split or part
+            gets files of its own. Remove those that are not wanted any more.
         prefetch: Prepare batches while the model is busy.
         deterministic: False lets shards and batches overtake each other, for speed.
         interleave: Read that many shards side by side, an example of each in turn; None: one after
             the other in the order of the dataset, 16 where it is not kept.
         rename: New names of columns in the result, by name.
-        shard: ``(index, count)``: read every count-th file only, for one worker of several.
+        shard: ``(index, count)``: read every count-th file only, for one worker of several; see
+            `Dataset.of_shards`.
         drop_remainder: Leave out a last batch that is not full.
         image_size: Height and width that pictures are resized to; None: they have one size.
         decode: False gives pictures as the bytes they are stored as.
 
     Raises:
-        UsageError: An option names no column, a label may be missing and has no default, or
-            pictures have several sizes.
+        UsageError: An option names no column, a label may be missing and has no default, pictures
+            have several sizes, or there are fewer shards than workers.
         DataError: A shard is missing or has the wrong size.
     """
     import tensorflow as tf
@@ -98,7 +105,8 @@ def tf_dataset(
     records = _records(dataset, bool(shuffle), seed, deterministic, interleave)
     records = records.apply(tf.data.experimental.assert_cardinality(len(dataset)))
     if cache:
-        records = records.cache(cache if isinstance(cache, str) else "")
+        order = (bool(shuffle), deterministic, interleave)
+        records = records.cache(_cache_file(dataset, cache, order))
     if shuffle:
         records = records.shuffle(_buffer_rows(dataset, shuffle), seed=seed)
     spec = schema.feature_spec()
@@ -152,12 +160,14 @@ def _records(
     in_order = deterministic and not mixed and interleave is None
     is_elsewhere = is_remote(dataset.directory)
     if in_order and not is_elsewhere:
-        return tf.data.TFRecordDataset(paths, compression, _READ_BYTES)
+        names = _checked_names(paths, dataset.opened)
+        return tf.data.TFRecordDataset(names, compression, _READ_BYTES)
 
     def examples(path: tf.Tensor) -> tf.data.Dataset:
         if is_elsewhere:
-            return remote_examples(path, compression)
-        return tf.data.TFRecordDataset(path, compression, _READ_BYTES)
+            return remote_examples(path, compression, dataset.opened)
+        names = _checked_names(path[None], dataset.opened)
+        return tf.data.TFRecordDataset(names, compression, _READ_BYTES)
 
     files = tf.data.Dataset.from_tensor_slices(paths)
     if in_order:
@@ -170,6 +180,35 @@ def _records(
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=deterministic,
     )
+
+
+def _cache_file(dataset: Dataset, cache: bool | str, order: object) -> str:
+    """Return the name of the file that keeps the examples; empty: memory does.
+
+    TensorFlow takes whatever is there under that name for its own, so it says what is in it.
+    """
+    if not isinstance(cache, str):
+        return ""
+    return f"{cache}-{hashlib.sha256(repr((dataset.content, order)).encode()).hexdigest()[:16]}"
+
+
+def _checked_names(paths: tf.Tensor, opened: OpenedManifest) -> tf.data.Dataset:
+    """Return names of files one by one, each checked when its turn comes, and after the last.
+
+    TensorFlow opens a file between two checks, so it is one of the dataset that was opened.
+    """
+    import tensorflow as tf
+
+    def check(path: bytes) -> Any:
+        opened.check()
+        return np.array([path] if path else [], object)
+
+    def checked(path: tf.Tensor) -> tf.data.Dataset:
+        name = tf.numpy_function(check, [path], tf.string)
+        return tf.data.Dataset.from_tensor_slices(tf.ensure_shape(name, [None]))
+
+    ends = tf.concat([paths, [""]], 0)
+    return tf.data.Dataset.from_tensor_slices(ends).flat_map(checked)
 
 
 def _buffer_rows(dataset: Dataset, shuffle: bool | int) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from beam_tfrecord.loading.blocks import read_blocks
+from beam_tfrecord.loading.opened import OpenedManifest
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -20,17 +21,21 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 2**20
 
 
-def remote_examples(path: tf.Tensor, compression: str) -> tf.data.Dataset:
+def remote_examples(path: tf.Tensor, compression: str, opened: OpenedManifest) -> tf.data.Dataset:
     """Return the serialized examples of a shard.
 
     Args:
         path: URL of the shard, a scalar.
         compression: ``""`` or ``GZIP``.
+        opened: The manifest that names the shard, which is checked once the shard is open.
     """
     import tensorflow as tf
 
     def blocks(url: bytes) -> Iterator[Any]:
-        for block in read_blocks(url.decode(), compression=compression, block_bytes=_BLOCK_BYTES):
+        parts = read_blocks(url.decode(), compression=compression, block_bytes=_BLOCK_BYTES)
+        for number, block in enumerate(parts):
+            if not number:
+                opened.check()
             yield np.array(list(block.payloads()), dtype=object)
 
     # A block an element, not an example an element: each costs a call into Python.

@@ -3,6 +3,7 @@
 ``types``: random columns of every family of types, before four readers. ``flips``: one flipped bit
 at random places of datasets is found, and sound datasets of random schemas have no fault. ``fuzz``:
 the kernel's readers under sanitizers. ``kill``: jobs that are killed at random moments, and go on.
+``replaced``: datasets that are replaced while they are read.
 """
 
 from __future__ import annotations
@@ -50,6 +51,10 @@ def main() -> None:
     kill = proofs.add_parser("kill")
     kill.add_argument("--kills", type=int, default=50, help="of jobs of each order")
     kill.add_argument("--seed", type=int, default=0)
+    replaced = proofs.add_parser("replaced")
+    replaced.add_argument("--trials", type=int, default=200, help="of each reader and replacement")
+    replaced.add_argument("--seconds", type=int, default=120, help="beside jobs of another process")
+    replaced.add_argument("--seed", type=int, default=0)
     options = vars(parser.parse_args())
     name = options.pop("proof")
     begun = time.monotonic()
