@@ -10,4 +10,5 @@ from __future__ import annotations
 RULES: tuple[str, ...] = (
     # Oldest first, one line each: the input that is affected, and what is written for it now.
     # Only append.
+    "INT96 timestamps of Parquet outside the years 1677 to 2262 are exact, in microseconds",
 )

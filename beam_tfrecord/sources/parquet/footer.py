@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from beam_tfrecord.sources.parquet.int96 import NS, int96_columns
 from beam_tfrecord.sources.parquet.types import plain_field
 from beam_tfrecord.staging.types import staged_schema_of
 
@@ -46,12 +47,16 @@ class Footer:
         names: Names of all columns of the file.
         row_groups: Sizes of the row groups.
         nbytes: Bytes of the footer at the end of the file.
+        unit: Of INT96 timestamps, when they are read.
+        in_us: `schema` with them in microseconds; None where there are none.
     """
 
     schema: pa.Schema
     names: tuple[str, ...]
     row_groups: tuple[RowGroup, ...]
     nbytes: int = 0
+    unit: str = NS
+    in_us: pa.Schema | None = None
 
 
 def never_null(footer: Footer, name: str) -> bool:
@@ -59,12 +64,15 @@ def never_null(footer: Footer, name: str) -> bool:
     return not footer.schema.field(name).nullable
 
 
-def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Footer:
+def footer_of(
+    parquet: pq.ParquetFile, columns: Collection[str] | None, *, unit: str = NS
+) -> Footer:
     """Digest the footer of an open file.
 
     Args:
         parquet: The file.
         columns: Names of the columns that are read; None means all.
+        unit: Of INT96 timestamps, as `parquet` was opened.
     """
     inside = parquet.schema_arrow
     # Files of a stage hold what Parquet can hold of the types that they stand for.
@@ -84,7 +92,14 @@ def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Foote
     )
     names = tuple(parquet.schema_arrow.names)
     row_groups = tuple(_row_group(group, wanted) for group in groups)
-    return Footer(schema, names, row_groups, parquet.metadata.serialized_size + _TAIL_BYTES)
+    nbytes = parquet.metadata.serialized_size + _TAIL_BYTES
+    return Footer(schema, names, row_groups, nbytes, unit)
+
+
+def int96_in(parquet: pq.ParquetFile, footer: Footer) -> list[str]:
+    """Return those columns of a footer that hold INT96 timestamps."""
+    leaves = _leaves_by_column(parquet)
+    return int96_columns(parquet, {name: leaves[name] for name in footer.schema.names})
 
 
 def _leaves_by_column(parquet: pq.ParquetFile) -> dict[str, list[int]]:

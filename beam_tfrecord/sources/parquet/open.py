@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import InputFile, Unit
+from beam_tfrecord.sources.parquet.int96 import NS
 from beam_tfrecord.storage import is_remote, open_read
 
 # Column chunks are streamed through buffers of this size: one whole chunk of every column at once
@@ -18,8 +19,12 @@ _STREAM_BYTES = 2**18
 
 
 @contextlib.contextmanager
-def opened(file: InputFile) -> Iterator[pq.ParquetFile]:
+def opened(file: InputFile, unit: str = NS) -> Iterator[pq.ParquetFile]:
     """Open a file for streaming.
+
+    Args:
+        file: The file.
+        unit: Of INT96 timestamps.
 
     Raises:
         DataError: It is not a whole Parquet file.
@@ -34,6 +39,7 @@ def opened(file: InputFile) -> Iterator[pq.ParquetFile]:
                 pre_buffer=remote,
                 buffer_size=0 if remote else _STREAM_BYTES,
                 page_checksum_verification=True,
+                coerce_int96_timestamp_unit=unit,
             )
             parquet.schema_arrow  # noqa: B018  (a type that is not supported shows here)
         except (OSError, pa.ArrowException) as error:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +21,12 @@ from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
 from beam_tfrecord.sources.parquet.footer import (
     Footer,
     footer_of,
+    int96_in,
     joined_ranges,
     never_null,
     row_groups_of,
 )
+from beam_tfrecord.sources.parquet.int96 import NS, UNITS, US, unit_of
 from beam_tfrecord.sources.parquet.open import changed, opened, record_batches
 from beam_tfrecord.sources.parquet.stage import footer_of_none, list_staged, stands_for_none
 from beam_tfrecord.sources.parquet.types import can_cast, cast_exactly, join_types
@@ -31,6 +34,13 @@ from beam_tfrecord.sources.parquet.types import can_cast, cast_exactly, join_typ
 SUFFIXES = (".parquet", ".pq")
 
 _SHOWN_CHARACTERS = 200
+
+
+class ParquetUnit(NamedTuple):
+    """What a unit needs beside its row groups: where they lie, and the unit of its INT96s."""
+
+    ranges: tuple[tuple[int, int], ...]
+    unit: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +96,21 @@ class Parquet(Source):
                 raise DataError(
                     f"{chunk.file.name} has two columns named {doubled!r}: rename one of them"
                 )
-            return Scan(chunk, footer_of(parquet, self.columns))
+            footer = footer_of(parquet, self.columns)
+            int96 = int96_in(parquet, footer)
+        return Scan(chunk, self._with_unit(chunk.file, footer, int96) if int96 else footer)
+
+    def _with_unit(self, file: InputFile, footer: Footer, int96: Sequence[str]) -> Footer:
+        """Return a footer with the unit that holds all INT96 timestamps of its file."""
+        with contextlib.ExitStack() as stack:
+            readers = {unit: stack.enter_context(opened(file, unit)) for unit in UNITS}
+            try:
+                unit = unit_of(list(readers.values()), int96, file.name)
+            except (OSError, pa.ArrowException):
+                # What is damaged is told by whoever reads it, with its row group.
+                unit = NS
+            in_us = footer_of(readers[US], self.columns).schema
+        return dataclasses.replace(footer, unit=unit, in_us=in_us)
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         """Join neighbouring row groups up to `unit_bytes` of uncompressed data."""
@@ -103,15 +127,15 @@ class Parquet(Source):
                 rows=sum(group.rows for group in groups[start:stop]),
                 input_bytes=sum(group.compressed_bytes for group in groups[start:stop]),
                 encoded_bytes=sum(group.encoded_bytes for group in groups[start:stop]),
-                detail=_ranges(scan, start, stop),
+                detail=ParquetUnit(_ranges(scan, start, stop), scan.detail.unit),
             )
             for index, (start, stop) in enumerate(spans)
         ]
 
     def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
         """Return the column chunks of a unit, and the footer with the first."""
-        found: tuple[tuple[int, int], ...] = unit.detail
-        return found
+        detail: ParquetUnit = unit.detail
+        return detail.ranges
 
     def infer(self, of: Scan) -> Scan:
         """Return the scan itself: a footer states the types."""
@@ -125,7 +149,7 @@ class Parquet(Source):
             UsageError: A column that is asked for is nowhere.
         """
         scans = sorted(inferences, key=lambda scan: scan.chunk.file.name)
-        found = [(scan.chunk.file, scan.detail) for scan in scans]
+        found = [(scan.chunk.file, _in_one_unit(scan.detail, scans)) for scan in scans]
         files = [file for file, _ in found]
         names = list(dict.fromkeys(name for _, footer in found for name in footer.schema.names))
         inside = pa.schema([_merged_field(name, found, self) for name in names])
@@ -155,7 +179,7 @@ class Parquet(Source):
         if stands_for_none(unit.file):
             yield _no_rows(unit, schema)
             return
-        with opened(unit.file) as parquet:
+        with opened(unit.file, unit.detail.unit) as parquet:
             wanted = _wanted(unit, parquet.schema_arrow, schema, self.union)
             first_row = 0
             for data in record_batches(parquet, unit, wanted.names, batch_rows):
@@ -165,6 +189,13 @@ class Parquet(Source):
                 raise changed(unit)
             if not first_row:
                 yield _no_rows(unit, schema)
+
+
+def _in_one_unit(footer: Footer, scans: Sequence[Scan]) -> Footer:
+    """Return a footer with INT96 timestamps in microseconds, where those of any file are."""
+    if footer.in_us is None or all(scan.detail.unit == NS for scan in scans):
+        return footer
+    return dataclasses.replace(footer, schema=footer.in_us)
 
 
 def _ranges(scan: Scan, start: int, stop: int) -> tuple[tuple[int, int], ...]:
