@@ -18,6 +18,7 @@ from beam_tfrecord.ptransforms.map_rows import as_arrow_schema
 from beam_tfrecord.ptransforms.step import Step
 from beam_tfrecord.ptransforms.windows import in_global_window, in_one_window
 from beam_tfrecord.records.rows import Mapped, mapped_batch
+from beam_tfrecord.runners.local import check_lossless
 
 
 @dataclasses.dataclass(eq=False)
@@ -46,6 +47,7 @@ class BatchRows(beam.PTransform):
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection[Batch]:
         """Gather rows."""
+        check_lossless(rows.pipeline)
         schema = as_arrow_schema(self.schema)
         return in_one_window(rows) | "GatherRows" >> beam.ParDo(
             _BatchRows(self.batch_rows), schema

@@ -24,6 +24,7 @@ from beam_tfrecord.ptransforms.metrics import count
 from beam_tfrecord.ptransforms.reading_plan import NO_SCHEMA, plan_reading
 from beam_tfrecord.ptransforms.step import Step
 from beam_tfrecord.ptransforms.ways import inputs_of, mark_step, step_label
+from beam_tfrecord.runners.local import check_lossless
 from beam_tfrecord.sources.base import InputFile, Source
 
 DONE = "done"
@@ -80,6 +81,7 @@ class ReadBatches(beam.PTransform):
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
         """Build the chain."""
+        check_lossless(begin.pipeline)
         self.source, files = self.source.to_send()
         if files:
             # Where Beam starts workers elsewhere, it copies these there first.

@@ -24,6 +24,7 @@ from beam_tfrecord.ptransforms.ways import ways_to
 from beam_tfrecord.ptransforms.windows import in_one_window
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.runners import exchange_of
+from beam_tfrecord.runners.local import check_lossless
 from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
 from beam_tfrecord.splits import as_columns, make_splits
 
@@ -151,6 +152,7 @@ class WriteToTFRecord(beam.PTransform):
 
     def expand(self, elements: beam.PCollection) -> beam.PCollection[str]:
         """Build the chain."""
+        check_lossless(elements.pipeline)
         check_free(self._job.target, overwrite=self._job.overwrite)
         claim(self._job.target, elements.pipeline)
         if not elements.is_bounded:

@@ -7,9 +7,10 @@ from typing import Any, Protocol
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.runner import PipelineResult, PipelineState
+from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.runners.local import check_lossless, lossless_runner
 from beam_tfrecord.runners.waiting import current_launch
 
 
@@ -26,7 +27,7 @@ class Way(Protocol):
 
 
 class LaunchedPipeline(beam.Pipeline):
-    """A pipeline that is run as the `Launch` around it says.
+    """A pipeline that is run as the `Launch` around it says, and loses no elements on its way.
 
     Args:
         options: Beam's.
@@ -42,14 +43,20 @@ class LaunchedPipeline(beam.Pipeline):
         except ValueError as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             raise UsageError(f"Beam refuses its options: {' '.join(lines)}") from error
+        self.runner: PipelineRunner = lossless_runner(self.runner)
         self._way = way
 
     def run(self, *args: Any, **kwargs: Any) -> PipelineResult:
-        """Start the pipeline, or only keep it where it is not to be run."""
+        """Start the pipeline, or only keep it where it is not to be run.
+
+        Raises:
+            UsageError: Its options make Beam lose elements.
+        """
         launch = current_launch()
         if not launch.runs:
             launch.built.append(self)
             return Finished()
+        check_lossless(self)
 
         def run() -> PipelineResult:
             return super(LaunchedPipeline, self).run(*args, **kwargs)

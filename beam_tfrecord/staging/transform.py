@@ -28,6 +28,7 @@ from beam_tfrecord.ptransforms.elements import batches_of
 from beam_tfrecord.ptransforms.ways import ways_to
 from beam_tfrecord.ptransforms.windows import in_one_window
 from beam_tfrecord.rejects import RejectBudget, parse_budget
+from beam_tfrecord.runners.local import check_lossless
 from beam_tfrecord.staging.publish import publish_stage
 from beam_tfrecord.staging.writer import StageWriter
 from beam_tfrecord.storage import Lease
@@ -102,6 +103,7 @@ class ExtractToParquet(beam.PTransform):
 
     def expand(self, elements: beam.PCollection) -> beam.PCollection[str]:
         """Build the chain."""
+        check_lossless(elements.pipeline)
         check_free(self._job.target, overwrite=self._job.overwrite)
         claim(self._job.target, elements.pipeline)
         if not elements.is_bounded:

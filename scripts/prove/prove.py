@@ -4,6 +4,7 @@
 at random places of datasets is found, and sound datasets of random schemas have no fault. ``fuzz``:
 the kernel's readers under sanitizers. ``kill``: jobs that are killed at random moments, and go on.
 ``replaced``: datasets that are replaced while they are read.
+``elements``: bundles that emit for seconds lose nothing, on every runner of one machine.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ def main() -> None:
     replaced.add_argument("--trials", type=int, default=200, help="of each reader and replacement")
     replaced.add_argument("--seconds", type=int, default=120, help="beside jobs of another process")
     replaced.add_argument("--seed", type=int, default=0)
+    elements = proofs.add_parser("elements")
+    elements.add_argument("--runs", type=int, default=20, help="on each runner")
     options = vars(parser.parse_args())
     name = options.pop("proof")
     begun = time.monotonic()
