@@ -16,6 +16,7 @@ from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.csv.dialect import is_cuttable
 from beam_tfrecord.storage import is_remote, open_read
 
+_XZ_BYTES = 2**16
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".xz": "xz"}
 
 
@@ -87,14 +88,72 @@ def _told(file: InputFile, encoding: str) -> Iterator[None]:
 
 def _opened(file: InputFile) -> Any:
     kind = compression_of(file)
+    if kind is not None and not file.bytes:
+        # Arrow takes it for the end of a stream.
+        raise EOFError(f"it has no bytes, which is not what {kind} makes of an empty file")
     if is_remote(file.path):
         raw = open_read(file.path, version=file.version)
-        if kind is None:
-            return raw
-        return lzma.open(raw) if kind == "xz" else pa.input_stream(raw, compression=kind)
+    elif kind is None or kind == "xz":
+        raw = open(file.path, "rb")  # noqa: SIM115 - whoever asked closes it
+    else:
+        raw = file.path
     if kind is None:
-        return open(file.path, "rb")
-    return lzma.open(file.path) if kind == "xz" else pa.input_stream(file.path, compression=kind)
+        return raw
+    if kind == "xz":
+        return contextlib.closing(_XzStreams(raw))
+    return pa.input_stream(raw, compression=kind)
+
+
+class _XzStreams:
+    """The streams of an .xz file, one behind the other, with zeros between them.
+
+    `lzma.open` takes whatever follows a stream and is none for the end of the file, and so loses
+    all behind one damaged byte. The file format (XZ 1.2, 2.2) has nothing there but further streams
+    and multiples of four zeros.
+    """
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+        self._left = b""
+        self._decoder: lzma.LZMADecompressor | None = lzma.LZMADecompressor()
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most `size` bytes; none only at the end of the last stream."""
+        while self._decoder is not None or self._begin_stream():
+            assert self._decoder is not None
+            piece = b""
+            if self._decoder.needs_input:
+                piece = self._left or self._raw.read(_XZ_BYTES)
+                self._left = b""
+                if not piece:
+                    raise EOFError("it ends inside a stream")
+            data = self._decoder.decompress(piece, size)
+            if self._decoder.eof:
+                self._left, self._decoder = self._decoder.unused_data, None
+            if data:
+                return data
+        return b""
+
+    def _begin_stream(self) -> bool:
+        """Pass over padding; tell whether another stream follows."""
+        zeros = 0
+        while True:
+            self._left = self._left or self._raw.read(_XZ_BYTES)
+            rest = self._left.lstrip(b"\0")
+            zeros += len(self._left) - len(rest)
+            if rest or not self._left:
+                break
+            self._left = b""
+        if zeros % 4:
+            raise EOFError(f"{zeros} zeros follow a stream, where there are only multiples of four")
+        self._left = rest
+        if rest:
+            self._decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+        return bool(rest)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._raw.close()
 
 
 class _Range:
