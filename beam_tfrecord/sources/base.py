@@ -321,6 +321,13 @@ class Source(abc.ABC):
 
     def notes(self, files: Iterable[InputFile]) -> list[str]:
         """Return what a user should know of the input, given the outlines of its files."""
+        first: dict[str, str] = {}
+        for file in files:
+            if file.state and (other := first.setdefault(file.state, file.name)) != file.name:
+                return [
+                    f"{other} and {file.name} are two names of one file, whose rows were read for "
+                    "each: leave one out if that is not meant"
+                ]
         return []
 
     def to_send(self) -> tuple[Source, tuple[str, ...]]:

@@ -68,8 +68,12 @@ def codec_name(encoding: str) -> str:
         UsageError: There is none.
     """
     try:
-        return codecs.lookup(encoding).name
-    except LookupError as error:
+        name = codecs.lookup(encoding).name
+        # Python has codecs of other things too, and one that refuses all text.
+        if "A".encode(name).decode(name, "replace") != "A":
+            raise LookupError(f"{encoding!r} is not for text")
+        return name
+    except (LookupError, ValueError) as error:
         raise UsageError(
             f"encoding {encoding!r} is not known: pass a name such as utf-8, latin-1 or utf-16"
         ) from error
