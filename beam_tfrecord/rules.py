@@ -11,4 +11,6 @@ RULES: tuple[str, ...] = (
     # Oldest first, one line each: the input that is affected, and what is written for it now.
     # Only append.
     "INT96 timestamps of Parquet outside the years 1677 to 2262 are exact, in microseconds",
+    "every stream of an .xz file is read, also behind padding, and a damaged one is refused",
+    "compressed files of 0 bytes are refused",
 )

@@ -91,17 +91,14 @@ def _opened(file: InputFile) -> Any:
     if kind is not None and not file.bytes:
         # Arrow takes it for the end of a stream.
         raise EOFError(f"it has no bytes, which is not what {kind} makes of an empty file")
-    if is_remote(file.path):
-        raw = open_read(file.path, version=file.version)
-    elif kind is None or kind == "xz":
-        raw = open(file.path, "rb")  # noqa: SIM115 - whoever asked closes it
-    else:
-        raw = file.path
-    if kind is None:
-        return raw
-    if kind == "xz":
-        return contextlib.closing(_XzStreams(raw))
-    return pa.input_stream(raw, compression=kind)
+    if kind is None or kind == "xz":
+        raw = _remote(file) if is_remote(file.path) else open(file.path, "rb")
+        return raw if kind is None else contextlib.closing(_XzStreams(raw))
+    return pa.input_stream(_remote(file) if is_remote(file.path) else file.path, compression=kind)
+
+
+def _remote(file: InputFile) -> Any:
+    return open_read(file.path, version=file.version)
 
 
 class _XzStreams:
