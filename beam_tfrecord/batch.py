@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -147,6 +148,8 @@ class Batch:
         way: The steps of this package that the rows have passed in a pipeline.
         input_hash: Hash of the bytes that a group of units was read from, in the batch of no rows
             that ends it; None in all others.
+        numbers: Columns of floats of `data`, again, whose numbers were more exact before they were
+            brought to its types: float64 from which they round to float32 as the numbers would.
     """
 
     data: pa.RecordBatch
@@ -160,6 +163,7 @@ class Batch:
     files: FileColumn | None = None
     way: Way = ()
     input_hash: int | None = None
+    numbers: pa.RecordBatch | None = None
 
     def __post_init__(self) -> None:
         if self.origin is None:
@@ -190,9 +194,9 @@ class Batch:
         yield from self.data.to_pylist()
 
     def replace(self, **changes: Any) -> Batch:
-        """Return a copy with `changes`; of new data it is not known which values are files."""
+        """Return a copy with `changes`; nothing else is known of new data."""
         if "data" in changes:
-            changes = {"files": None, **changes}
+            changes = {"files": None, "numbers": None, **changes}
         return dataclasses.replace(self, **changes)
 
     def take(self, indices: Int64Array) -> Batch:
@@ -201,7 +205,9 @@ class Batch:
         data = self.data.take(pa.array(indices, pa.int64()))
         read = None if self.rows_read is None else 0
         files = None if self.files is None else self.files.take(indices)
-        return self.replace(data=data, origin=origin, rejects=(), rows_read=read, files=files)
+        numbers = None if self.numbers is None else self.numbers.take(pa.array(indices, pa.int64()))
+        beside: dict[str, Any] = {"files": files, "numbers": numbers}
+        return self.replace(data=data, origin=origin, rejects=(), rows_read=read, **beside)
 
     def slice(self, start: int, stop: int) -> Batch:
         """Return the rows `start` to `stop`; rejects and counts stay with the first slice."""
@@ -210,7 +216,34 @@ class Batch:
         read = self.rows_read if start == 0 or self.rows_read is None else 0
         data = self.data.slice(start, stop - start)
         files = None if self.files is None else self.files.slice(start, stop)
-        return self.replace(data=data, origin=origin, rejects=rejects, rows_read=read, files=files)
+        numbers = None if self.numbers is None else self.numbers.slice(start, stop - start)
+        beside: dict[str, Any] = {"files": files, "numbers": numbers}
+        return self.replace(data=data, origin=origin, rejects=rejects, rows_read=read, **beside)
+
+    def numbers_in(
+        self, data: pa.RecordBatch, rows: Int64Array | None = None
+    ) -> pa.RecordBatch | None:
+        """Return the `numbers` of `data`, made from this batch: those of values that are as here.
+
+        Args:
+            data: What became of the rows.
+            rows: Index in this batch of each of its rows; None: they are the same rows.
+        """
+        if self.numbers is None:
+            return None
+        columns: dict[str, pa.Array] = {}
+        for name in self.numbers.schema.names:
+            if data.schema.get_field_index(name) < 0:
+                continue
+            column, before, exact = (of.column(name) for of in (data, self.data, self.numbers))
+            if rows is not None:
+                indices = pa.array(rows, pa.int64())
+                before, exact = before.take(indices), exact.take(indices)
+            if column.type == before.type:
+                bits = pa.int64() if pa.types.is_float64(column.type) else pa.int32()
+                same = pc.fill_null(pc.equal(column.view(bits), before.view(bits)), False)
+                columns[name] = pc.if_else(same, exact, pc.cast(column, pa.float64()))
+        return pa.RecordBatch.from_pydict(columns) if columns else None
 
 
 def batch_from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, **fields: Any) -> Batch:

@@ -105,11 +105,14 @@ def test_warnings():
             Feature("fare", "float64", observed=lossy),
             Feature("id", "int64", observed=Observed()),
             Feature("tip", "float64", observed=Observed(max_relative_error=1e-9)),
+            Feature("sum", "float64", store="bytes", observed=Observed(max_relative_error=1e-16)),
         )
     )
     assert warnings_of(manifest_of(schema=schema), "out") == [
         "values of 'fare', 'tip' were rounded to float32 (relative error at most 6.0e-08): "
-        '"store": "bytes" or "text" in --schema keeps them exact'
+        '"store": "bytes" or "text" in --schema keeps them exact',
+        "values of 'sum' have more digits than float64 holds (relative error at most 1.0e-16): "
+        '"store": "text" in --schema keeps them exact',
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.jobs.progress import format_seconds
@@ -41,20 +41,29 @@ def warnings_of(manifest: Manifest, output: str) -> list[str]:
 
 
 def _losses(manifest: Manifest) -> list[str]:
-    lossy = {
-        feature.name: feature.observed.max_relative_error
-        for feature in manifest.schema.features
-        if feature.observed is not None and feature.observed.max_relative_error > 0
-    }
-    if not lossy:
-        return []
-    names = [repr(name) for name in lossy]
+    rounded: dict[str, float] = {}
+    cut: dict[str, float] = {}
+    for feature in manifest.schema.features:
+        if feature.observed is not None and (error := feature.observed.max_relative_error) > 0:
+            (cut if feature.store == "bytes" else rounded)[feature.name] = error
+    lines = []
+    if rounded:
+        lines.append(
+            f"values of {_named(rounded)} were rounded to float32 (relative error at most "
+            f'{max(rounded.values()):.1e}): "store": "bytes" or "text" in --schema keeps them exact'
+        )
+    if cut:
+        lines.append(
+            f"values of {_named(cut)} have more digits than float64 holds (relative error at most "
+            f'{max(cut.values()):.1e}): "store": "text" in --schema keeps them exact'
+        )
+    return lines
+
+
+def _named(columns: Iterable[str]) -> str:
+    names = [repr(name) for name in columns]
     more = f" and {len(names) - _COLUMNS_NAMED} more" if len(names) > _COLUMNS_NAMED else ""
-    return [
-        f"values of {', '.join(names[:_COLUMNS_NAMED])}{more} were rounded to float32 (relative "
-        f'error at most {max(lossy.values()):.1e}): "store": "bytes" or "text" in --schema keeps '
-        "them exact"
-    ]
+    return ", ".join(names[:_COLUMNS_NAMED]) + more
 
 
 def _size(manifest: Manifest, output: str) -> str:

@@ -28,6 +28,7 @@ from beam_tfrecord.contract.lowering_lists import (
 )
 from beam_tfrecord.contract.lowering_tensors import lower_tensors
 from beam_tfrecord.contract.lowering_text import fixed_binary, to_text, uuid_to_text
+from beam_tfrecord.contract.rounding import round_decimals
 from beam_tfrecord.contract.schema import Feature
 from beam_tfrecord.contract.type_kinds import (
     bare_type,
@@ -220,7 +221,7 @@ def typed_scalar(value: Any, arrow: pa.DataType, feature: Feature, what: str) ->
 def store_values(values: pa.Array, arrow: pa.DataType, *, store: str = "auto") -> pa.Array:
     """Return scalars of type `arrow` in the type the kernel encodes.
 
-    A decimal that becomes a float goes through float64, whose rounding is below that to float32.
+    A decimal that becomes a float becomes a float64 that rounds to float32 as the decimal would.
     """
     if is_uuid(arrow):
         return uuid_to_text(values.storage if is_extension(values.type) else values)
@@ -233,8 +234,9 @@ def store_values(values: pa.Array, arrow: pa.DataType, *, store: str = "auto") -
     if is_temporal(values.type):
         return values.view(pa.int64() if values.type.bit_width == 64 else pa.int32())
     if pa.types.is_decimal(values.type):
-        if pa.types.is_decimal32(values.type):
+        is_integer = decimal_is_integer(arrow)
+        if is_integer and pa.types.is_decimal32(values.type):
             # Arrow checks the range of a cast from decimal32 to int64 in 32 bits.
             values = pc.cast(values, pa.decimal64(18, values.type.scale))
-        return pc.cast(values, pa.int64() if decimal_is_integer(arrow) else pa.float64())
+        return pc.cast(values, pa.int64()) if is_integer else round_decimals(values).exact
     return values

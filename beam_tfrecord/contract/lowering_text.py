@@ -46,7 +46,18 @@ def from_text(text: pa.Array, arrow: pa.DataType) -> pa.Array:
         return pc.cast(pc.cast(text, pa.float32()), arrow)
     if pa.types.is_timestamp(arrow) and arrow.tz is not None:
         return pc.cast(pc.cast(text, pa.timestamp(arrow.unit, "UTC")), arrow)
+    if pa.types.is_decimal(arrow):
+        return _decimals_from_text(text, arrow)
     return pc.cast(text, arrow)
+
+
+def _decimals_from_text(text: pa.Array, arrow: pa.DataType) -> pa.Array:
+    made = pc.cast(text, arrow)
+    # Arrow makes 0 of a number that is 39 digits finer than the type.
+    zeros = pc.equal(made, pa.scalar(0, arrow))
+    if pc.any(pc.and_(zeros, pc.match_substring_regex(text, "^[^eE]*[1-9]"))).as_py():
+        raise pa.ArrowInvalid(f"a number is finer than {arrow}")
+    return made
 
 
 def _times_from_text(text: pa.Array, arrow: pa.DataType) -> pa.Array:

@@ -17,7 +17,9 @@ class Observed:
         missing: Examples without the feature.
         min: Smallest value of a numeric or time feature, as stored; None where there is none.
         max: Largest value, likewise.
-        max_relative_error: Largest relative error of rounding to float32 (0 where all is exact).
+        max_relative_error: Largest relative error of rounding to float32, or to float64 where that
+            is stored (0 where all is exact). A number as text counts as the float64 that stands for
+            it, if one does: see `beam_tfrecord.contract.rounding`.
     """
 
     missing: int = 0

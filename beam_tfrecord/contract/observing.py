@@ -9,12 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.contract.leaves import BYTES, FLOAT, VALUES, Leaf
+from beam_tfrecord.contract.leaves import BYTES, VALUES, Leaf
 from beam_tfrecord.contract.schema import Observed, Schema
-
-# Decimals of more digits than a float64 holds are rounded once more, by at most this.
-_DOUBLE_DIGITS = 15
-_DOUBLE_ERROR = 2.0**-52
 
 
 class Observer:
@@ -32,7 +28,6 @@ class Observer:
         self._names = schema.names
         self._ranged: list[int | None] = []
         self._spans: list[tuple[int, int]] = []
-        self._decimal = [any(_rounds_twice(leaf) for leaf in column) for column in leaves]
         at = 0
         for column in leaves:
             values = [i for i, leaf in enumerate(column) if leaf.role == VALUES]
@@ -71,10 +66,7 @@ class Observer:
                 values = lowered.column(leaf)
                 low, high = value_range(values if indices is None else values.take(indices))
             start, stop = self._spans[i]
-            error = float(errors[start:stop].max())
-            if self._decimal[i] and missing < len(column):
-                error += _DOUBLE_ERROR
-            observed[name] = Observed(missing, low, high, error)
+            observed[name] = Observed(missing, low, high, float(errors[start:stop].max()))
         return observed
 
 
@@ -96,8 +88,3 @@ def value_range(values: pa.Array) -> tuple[float | int | None, float | int | Non
             return None, None
         low, high = float(numbers.min()), float(numbers.max())
     return float(np.float32(low)), float(np.float32(high))
-
-
-def _rounds_twice(leaf: Leaf) -> bool:
-    is_float = leaf.kind == FLOAT and pa.types.is_decimal(leaf.type)
-    return is_float and leaf.type.precision > _DOUBLE_DIGITS

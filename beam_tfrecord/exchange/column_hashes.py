@@ -54,7 +54,7 @@ class ColumnHashes:
             known = (data.schema, Encoder(self._schema_of(columns, data.schema)))
             self._encoders[columns] = known
         self._arena.reset()
-        encoded = known[1].encode(Batch(data), self._arena)
+        encoded = known[1].encode(Batch(data, numbers=batch.numbers), self._arena)
         hashes = native.hash_records(self._arena.data, self._arena.starts[: encoded.records], seed)
         if encoded.records == batch.num_rows:
             return hashes[rows]

@@ -5,13 +5,13 @@
 """
 
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memset
 
 import numpy as np
 
 from beam_tfrecord.native.csv_reference import (
-    COLUMN_TEXT_BYTES, Fault, Sighting, powers_of_five, round_to_float32
+    COLUMN_TEXT_BYTES, Fault, Sighting, beyond, floats_of, nearest_double, powers_of_five
 )
 
 include "csv_kernel.pxi"

@@ -1,5 +1,7 @@
 #include "csv_columns.h"
 
+#include <math.h>
+
 #include "utf8.h"
 
 typedef struct {
@@ -57,14 +59,23 @@ BT_INLINE int put_time(const CsvColumn *column, size_t at, Text text) {
     return CSV_GOOD;
 }
 
+/* What is greater rounds to an infinite float32; this itself does only from one side. */
+static const double FLOAT_EDGE = 0x1.ffffffp127;
+
+BT_INLINE int put_float(const CsvColumn *column, size_t at, Text text) {
+    double *value = (double *)column->values + at;
+    int result = csv_parse_double(text.at, text.bytes, value, &column->sides[at]);
+    if (result != CSV_GOOD || column->as == CSV_AS_DOUBLE) return result;
+    if (BT_LIKELY(!(fabs(*value) >= FLOAT_EDGE)) || isinf(*value)) return CSV_GOOD;
+    return fabs(*value) == FLOAT_EDGE ? CSV_HARD : CSV_BAD;
+}
+
 BT_INLINE int put_value(const CsvColumn *column, size_t at, Text text) {
     bool flag;
     switch (column->as) {
         case CSV_AS_INT: return put_int(column, at, text);
         case CSV_AS_FLOAT:
-            return csv_parse_float(text.at, text.bytes, (float *)column->values + at);
-        case CSV_AS_DOUBLE:
-            return csv_parse_double(text.at, text.bytes, (double *)column->values + at);
+        case CSV_AS_DOUBLE: return put_float(column, at, text);
         case CSV_AS_DATE:
         case CSV_AS_TIME: return put_time(column, at, text);
         case CSV_AS_BOOL:

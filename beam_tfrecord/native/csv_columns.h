@@ -10,7 +10,7 @@ enum {
     CSV_AS_NULL,
     CSV_AS_BOOL,   /* one byte a value */
     CSV_AS_INT,    /* `width` bytes a value */
-    CSV_AS_FLOAT,  /* float32 */
+    CSV_AS_FLOAT,  /* float64, within the range of float32 */
     CSV_AS_DOUBLE, /* float64 */
     CSV_AS_DATE,   /* int32 days */
     CSV_AS_TIME,   /* int64 ticks */
@@ -29,6 +29,7 @@ typedef struct {
     int64_t ticks; /* a second */
     void *values;
     uint8_t *valid; /* one byte a row */
+    int8_t *sides;  /* of floats: on which side of the value the number lies, else 0 */
     int32_t *offsets;
     uint8_t *text; /* holds all the fields of the rows to come and 16 bytes more */
 } CsvColumn;

@@ -4,7 +4,7 @@ cdef class Filler(_Table):
     cdef readonly bint is_full
     cdef int64_t capacity
     cdef tuple targets
-    cdef object plan, values, valid, offsets, faults
+    cdef object plan, values, valid, sides, offsets, faults
     cdef CsvColumn *columns
     cdef uint32_t[::1] marks, hard
 
@@ -29,7 +29,7 @@ cdef class Filler(_Table):
             made = &self.columns[i]
             made.as_ = target.kind
             made.column = target.column
-            made.width = target.width
+            made.width = 8 if target.kind == CSV_AS_FLOAT else target.width
             made.zoned = target.zoned
             made.low = target.low
             made.high = target.high
@@ -40,12 +40,16 @@ cdef class Filler(_Table):
         self.rows = 0
         self.values = []
         self.valid = []
+        self.sides = []
         self.offsets = []
         for i, target in enumerate(self.targets):
             is_text = target.kind >= CSV_AS_TEXT
-            size = 16 * (self.capacity + 1) if is_text else target.width * self.capacity
+            is_float = target.kind in (CSV_AS_FLOAT, CSV_AS_DOUBLE)
+            width = self.columns[i].width
+            size = 16 * (self.capacity + 1) if is_text else width * self.capacity
             self.values.append(np.empty(size, np.uint8))
             self.valid.append(np.empty(self.capacity, np.uint8))
+            self.sides.append(np.zeros(self.capacity if is_float else 1, np.int8))
             offsets = np.empty(self.capacity + 1 if is_text else 1, np.int32)
             offsets[0] = 0
             self.offsets.append(offsets)
@@ -55,6 +59,7 @@ cdef class Filler(_Table):
         self.columns[i].values = <void *><size_t>self.values[i].ctypes.data
         self.columns[i].text = <uint8_t *><size_t>self.values[i].ctypes.data
         self.columns[i].valid = <uint8_t *><size_t>self.valid[i].ctypes.data
+        self.columns[i].sides = <int8_t *><size_t>self.sides[i].ctypes.data
         self.columns[i].offsets = <int32_t *><size_t>self.offsets[i].ctypes.data
 
     cdef bint make_room(self, size_t more):
@@ -112,14 +117,13 @@ cdef class Filler(_Table):
         return at
 
     cdef round_hard(self, uint32_t i, uint32_t row):
-        text = self.value(row, self.columns[i].column)
+        number, side = nearest_double(self.value(row, self.columns[i].column))
+        (<double *>self.columns[i].values)[self.rows + row] = number
+        self.columns[i].sides[self.rows + row] = side
         if self.columns[i].as_ == CSV_AS_FLOAT:
-            number = round_to_float32(text)
-            (<float *>self.columns[i].values)[self.rows + row] = number
-        else:
-            number = float(text)
-            (<double *>self.columns[i].values)[self.rows + row] = number
-        if number in (float("inf"), float("-inf")) and not self.marks[row]:
+            with np.errstate(over="ignore"):
+                number = np.float32(beyond(number, side))
+        if np.isinf(number) and not self.marks[row]:
             self.marks[row] = i + 1
 
     cdef note_faults(self):
@@ -143,16 +147,18 @@ cdef class Filler(_Table):
         return taken
 
     def take(self):
-        """Return a (values, valid, offsets) of arrays for each target, and start anew."""
+        """Return a (values, valid, offsets, exact) of arrays for each target, and start anew."""
         cdef int64_t rows = self.rows
         columns = []
         for i, target in enumerate(self.targets):
+            offsets = exact = None
             if target.kind >= CSV_AS_TEXT:
                 offsets = self.offsets[i][:rows + 1]
                 values = self.values[i][:offsets[rows]]
             else:
-                offsets = None
-                values = self.values[i][:target.width * rows]
-            columns.append((values, self.valid[i][:rows], offsets))
+                values = self.values[i][:self.columns[i].width * rows]
+            if target.kind in (CSV_AS_FLOAT, CSV_AS_DOUBLE):
+                values, exact = floats_of(target, values.view(np.float64), self.sides[i][:rows])
+            columns.append((values, self.valid[i][:rows], offsets, exact))
         self._start()
         return columns

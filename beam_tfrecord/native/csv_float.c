@@ -121,40 +121,87 @@ static int round_product(uint64_t digits, int64_t power, uint64_t *bits) {
     return CSV_GOOD;
 }
 
-int csv_parse_double(const uint8_t *at, size_t bytes, double *value) {
+/* Exactly between two float32: rounding there again would forget on which side the number lies. */
+BT_INLINE bool is_halfway(uint64_t bits) {
+    static const uint64_t LEAST_NORMAL = 897; /* exponent of 2^-126, from where floats have 24 bits */
+    uint64_t exponent = bits >> 52;
+    if (BT_LIKELY(exponent >= LEAST_NORMAL)) return (bits & 0x1fffffff) == 0x10000000;
+    uint64_t half = LEAST_NORMAL + 28 - exponent; /* the bit below the last one of the float */
+    uint64_t significand = (bits & ((1ull << 52) - 1)) | 1ull << 52;
+    return half <= 52 && significand << (63 - half) == 1ull << 63;
+}
+
+enum { UNKNOWN = 3 };
+
+/* A number of fewer digits comes back from a double. */
+static const uint64_t ALWAYS_STANDS = 1000000000000000;
+
+BT_INLINE void drop_zero(Decimal *number) {
+    number->digits /= 10;
+    number->power++;
+}
+
+/* On which side of the double with these bits, the nearest, the number lies, as in `side` of
+ * csv_parse_double, or UNKNOWN.
+ *
+ * Compares m * 2^e * 10^-power with the digits, in 128 bits of which the last few may be wrong. */
+static int side_of(Decimal *number, uint64_t bits) {
+    enum { SLACK = 4, EXACT_FIVES = 27 }; /* 5^27 fits into 64 bits */
+    if (!number->cut) {
+        while (number->power < 0 && number->digits % 10 == 0) drop_zero(number);
+        if (number->power == 0 && number->digits <= 1ull << 53) return 0;
+        while (number->digits % 10 == 0) drop_zero(number);
+        if (number->digits < ALWAYS_STANDS && !is_halfway(bits)) return 0;
+    }
+    int64_t fives = -number->power;
+    if (fives < MIN_POWER || fives > MAX_POWER || !(bits >> 52)) return UNKNOWN;
+    const uint64_t *five = powers_of_five + 2 * (fives - MIN_POWER);
+    uint64_t significand = (bits & ((1ull << 52) - 1)) | 1ull << 52;
+    __int128 value = (__int128)significand * five[0] +
+                     (__int128)((unsigned __int128)significand * five[1] >> 64);
+    int64_t shift = 63 - ((int64_t)(bits >> 52) - 1075) - ((217706 * fives) >> 16);
+    if (shift < 8 || shift > 100) return UNKNOWN;
+    __int128 unit = (__int128)1 << shift, past = value - ((__int128)number->digits << shift);
+    bool exact = fives >= 0 && fives <= EXACT_FIVES;
+    if (number->cut) { /* the number is more than its digits, by less than a unit */
+        if (past <= -SLACK || (exact && past <= 0)) return 1;
+        return past >= unit + SLACK ? -1 : UNKNOWN;
+    }
+    if (exact && past == 0) return 0;
+    __int128 apart = past < 0 ? -past : past;
+    if (apart >= unit / 2 - SLACK)
+        return apart <= unit / 2 + SLACK ? UNKNOWN : past < 0 ? 1 : -1;
+    if (!is_halfway(bits)) return 0;
+    return apart <= SLACK ? UNKNOWN : past < 0 ? 2 : -2;
+}
+
+int csv_parse_double(const uint8_t *at, size_t bytes, double *value, int8_t *side) {
     static const double tens[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                   1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
                                   1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
     Decimal number;
     if (!take_decimal(at, at + bytes, &number)) return parse_special(at, bytes, value);
+    uint64_t bits;
     if (!number.cut && number.digits <= 1ull << 53 && number.power >= -22 && number.power <= 22) {
         double exact = (double)number.digits;
         exact = number.power < 0 ? exact / tens[-number.power] : exact * tens[number.power];
-        *value = number.negative ? -exact : exact;
-        return CSV_GOOD;
+        memcpy(&bits, &exact, 8);
+    } else {
+        int result = round_product(number.digits, number.power, &bits);
+        if (result == CSV_GOOD && number.cut) {
+            uint64_t above;
+            if (round_product(number.digits + 1, number.power, &above) != CSV_GOOD ||
+                above != bits)
+                return CSV_HARD;
+        }
+        if (result != CSV_GOOD) return result;
     }
-    uint64_t bits;
-    int result = round_product(number.digits, number.power, &bits);
-    if (result == CSV_GOOD && number.cut) {
-        uint64_t above;
-        if (round_product(number.digits + 1, number.power, &above) != CSV_GOOD || above != bits)
-            return CSV_HARD;
+    if (BT_UNLIKELY(number.digits >= ALWAYS_STANDS || is_halfway(bits))) {
+        int found = side_of(&number, bits);
+        if (found == UNKNOWN) return CSV_HARD;
+        if (found) *side = (int8_t)(number.negative ? -found : found);
     }
-    if (result != CSV_GOOD) return result;
     bits |= (uint64_t)number.negative << 63;
     memcpy(value, &bits, 8);
     return CSV_GOOD;
-}
-
-int csv_parse_float(const uint8_t *at, size_t bytes, float *value) {
-    double wide;
-    int result = csv_parse_double(at, bytes, &wide);
-    if (result != CSV_GOOD) return result;
-    uint64_t bits;
-    memcpy(&bits, &wide, 8);
-    *value = (float)wide;
-    if (!isfinite(wide) || wide == 0) return CSV_GOOD;
-    /* Rounding twice is only wrong where the first rounding hit the middle of two floats. */
-    if ((bits & 0x1fffffff) == 0x10000000 || fabs(wide) < 0x1p-126) return CSV_HARD;
-    return isinf(*value) ? CSV_BAD : CSV_GOOD;
 }

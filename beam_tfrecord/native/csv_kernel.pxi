@@ -33,6 +33,7 @@ cdef extern from "csv_columns.h" nogil:
         int64_t ticks
         void *values
         uint8_t *valid
+        int8_t *sides
         int32_t *offsets
         uint8_t *text
     ctypedef struct CsvText:
@@ -43,7 +44,7 @@ cdef extern from "csv_columns.h" nogil:
         uint8_t *scratch
         bint checked
     enum: CSV_STATES, CSV_SIZE, CSV_NEEDS_CLEANING, CSV_UNCLOSED
-    enum: CSV_AS_FLOAT, CSV_AS_TEXT
+    enum: CSV_AS_FLOAT, CSV_AS_DOUBLE, CSV_AS_TEXT
     void csv_scan(const CsvDialect *, const uint8_t *, size_t, CsvPassage *)
     int64_t csv_count_lines(const uint8_t *, size_t)
     size_t csv_rows(const CsvDialect *, const uint8_t *, size_t, size_t, bint, CsvRows *)

@@ -52,11 +52,13 @@ from beam_tfrecord.native.csv_reference_values import (
     TIME,
     ZONED_TIME,
     Target,
+    beyond,
     check_text,
+    floats_of,
     kind_of,
+    nearest_double,
     parse,
     powers_of_five,
-    round_to_float32,
 )
 
 __all__ = [
@@ -95,12 +97,14 @@ __all__ = [
     "Typer",
     "UNQUOTED",
     "ZONED_TIME",
+    "beyond",
     "check_text",
     "count_lines",
+    "floats_of",
     "kind_of",
+    "nearest_double",
     "parse",
     "powers_of_five",
-    "round_to_float32",
     "rows_of",
     "scan",
 ]

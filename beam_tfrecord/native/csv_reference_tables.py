@@ -20,6 +20,7 @@ from beam_tfrecord.native.csv_reference_values import (
     TEXT,
     Target,
     check_text,
+    floats_of,
     kind_of,
     parse,
 )
@@ -101,7 +102,7 @@ class Typer(_Table):
         return taken
 
 
-_FORMATS: dict[int, Any] = {AS_BOOL: "u1", AS_FLOAT: "f4", AS_DOUBLE: "f8", AS_DATE: "i4"}
+_FORMATS: dict[int, Any] = {AS_BOOL: "u1", AS_DATE: "i4"}
 
 
 class Filler(_Table):
@@ -184,20 +185,30 @@ class Filler(_Table):
         taken, self._faults = self._faults, []
         return taken
 
-    def take(self) -> list[tuple[Any, Any, Any]]:
-        """Return (values as bytes, valid, offsets or None) arrays a target, and start anew."""
-        columns: list[tuple[Any, Any, Any]] = []
+    def take(self) -> list[tuple[Any, Any, Any, Any]]:
+        """Return arrays a target, and start anew.
+
+        They are the values as bytes, a valid byte a row, the offsets of text, and of floats what
+        they are exactly: see `floats_of`; None where there are no such.
+        """
+        columns: list[tuple[Any, Any, Any, Any]] = []
         for target, cells in zip(self.targets, self._cells, strict=True):
             valid = np.array([cell is not None for cell in cells], np.uint8)
             if target.kind >= AS_TEXT:
                 offsets = np.cumsum([0, *(len(cell or b"") for cell in cells)]).astype(np.int32)
                 joined = np.frombuffer(b"".join(cell or b"" for cell in cells), np.uint8)
-                columns.append((joined, valid, offsets))
+                columns.append((joined, valid, offsets, None))
+                continue
+            if target.kind in (AS_FLOAT, AS_DOUBLE):
+                pairs = np.array([cell or (0, 0) for cell in cells], np.float64).reshape(-1, 2)
+                numbers, sides = pairs[:, 0].copy(), pairs[:, 1].astype(np.int8)
+                stored, exact = floats_of(target, numbers, sides)
+                columns.append((stored, valid, None, exact))
                 continue
             kind = "u" if target.low == 0 and target.kind == AS_INT else "i"
             form = _FORMATS.get(target.kind, f"{kind}{target.width or 1}")
             filled = [0 if cell is None else cell for cell in cells]
             values = np.array(filled, form).view(np.uint8)
-            columns.append((values[: len(cells) * target.width], valid, None))
+            columns.append((values[: len(cells) * target.width], valid, None, None))
         self._start()
         return columns

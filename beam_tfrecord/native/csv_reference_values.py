@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import datetime
-import fractions
+import decimal
 import math
 import re
-import struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,10 @@ BOOL, INT, BIG_INT, FLOAT, DATE, TIME, ZONED_TIME, TEXT = (1 << bit for bit in r
 (AS_NULL, AS_BOOL, AS_INT, AS_FLOAT, AS_DOUBLE, AS_DATE, AS_TIME, AS_TEXT, AS_BYTES, AS_WORDS) = (
     range(10)
 )
+
+_STORED = {AS_FLOAT: np.float32, AS_DOUBLE: np.float64}
+# Decimal digits of any float64 written in full.
+_DOUBLE_DIGITS = 1100
 
 _INTEGER = re.compile(rb"-?[0-9]+")
 _DECIMAL = re.compile(rb"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -69,27 +72,73 @@ def powers_of_five() -> npt.NDArray[np.uint64]:
     return np.array(words, np.uint64)
 
 
-def round_to_float32(text: bytes) -> float:
-    """Return the float32 nearest to the decimal number `text`, ties to even; may be infinite."""
-    wide = float(text)
-    if wide == 0 or not math.isfinite(wide):
-        return wide
-    if abs(wide) > 3.5e38:
-        return math.copysign(math.inf, wide)
-    digits, _, power = text.decode().lower().partition("e")
-    exact = fractions.Fraction(digits) * fractions.Fraction(10) ** int(power or 0)
-    if abs(exact) >= 2**128 - 2**103:  # half a step above the greatest float32
-        return math.copysign(math.inf, wide)
+def nearest_double(text: bytes) -> tuple[float, int]:
+    """Return the float64 nearest to the decimal number `text`, and on which side of it that lies.
+
+    The side is 1 or -1 where the number is greater or less than the float64, which may be infinite,
+    and 0 where the float64 stands for the number: written with as many digits (but for zeros at the
+    end), it is that number. It is 2 or -2 where it does, but lies halfway between two float32.
+    """
+    text = text.strip(b" \t")
+    value = float(text)
+    if not math.isfinite(value):
+        return value, 0
+    if not value:
+        # Its exponent may be beyond what a decimal can have.
+        is_zero = not text.lower().partition(b"e")[0].strip(b"-0.")
+        return value, 0 if is_zero else -1 if text.startswith(b"-") else 1
+    number, exact = decimal.Decimal(text.decode()), decimal.Decimal(value)
+    with decimal.localcontext() as context:
+        context.prec = len(number.as_tuple().digits) + _DOUBLE_DIGITS
+        apart = number - exact
+        last = int(number.normalize().as_tuple().exponent)
+        stands = abs(apart) <= decimal.Decimal((0, (5,), last - 1))
+    if not apart or (stands and _halves(value) % 2 != 1):
+        return value, 0
+    return value, (2 if stands else 1) * (1 if apart > 0 else -1)
+
+
+def _halves(values: Any) -> Any:
+    """Return float64 as numbers of half steps of float32, which is 2^-150 at the least."""
+    steps = np.maximum(np.frexp(values)[1] - 25, -150)
+    return np.ldexp(values, -steps)
+
+
+def beyond(values: Any, sides: Any) -> Any:
+    """Return for each value a float64 beside it, on its side, where that is not 0.
+
+    It rounds to the float32 that the decimal number would be rounded to at once. By how much it
+    differs from the value, or from that float32, is the loss, to the last digit of a float64; where
+    the value stands for the number, it is two steps away, which is no loss of the value.
+    """
+    values, sides = np.asarray(values, np.float64), np.asarray(sides)
+    towards = np.nextafter(values, np.copysign(np.inf, sides))
+    away = np.nextafter(values, np.copysign(np.inf, -sides))
+    further = np.nextafter(towards, np.copysign(np.inf, sides))
+    # There is nothing behind the greatest float64. And on a float32, or halfway between two, no
+    # loss is to be seen, or the wrong one.
+    with np.errstate(invalid="ignore"):
+        skipped = np.isinf(towards) | (_halves(towards) % 1 == 0)
+    beside = np.where(np.abs(sides) == 2, further, np.where(skipped, away, towards))
+    return np.where(sides == 0, values, beside)
+
+
+def floats_of(
+    target: Target, values: npt.NDArray[np.float64], sides: npt.NDArray[np.int8]
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float64] | None]:
+    """Return a column of floats as the bytes of its type, and what these values are exactly.
+
+    The latter are the values `beyond`; None where the former are the same.
+    """
+    exact = values
+    if sides.any():
+        exact = values.copy()
+        beside = np.flatnonzero(sides)
+        exact[beside] = beyond(values[beside], sides[beside])
+    if target.kind == AS_DOUBLE:
+        return values.view(np.uint8), None if exact is values else exact
     with np.errstate(over="ignore"):
-        near = np.float32(wide)
-    around = [near, *(np.nextafter(near, np.float32(side)) for side in (-np.inf, np.inf))]
-    finite = [value for value in around if math.isfinite(value)]
-
-    def distance(value: np.float32) -> tuple[fractions.Fraction, int]:
-        odd = struct.unpack("<I", struct.pack("<f", value))[0] & 1
-        return abs(fractions.Fraction(float(value)) - exact), odd
-
-    return float(min(finite, key=distance))
+        return exact.astype(np.float32).view(np.uint8), exact
 
 
 def kind_of(value: bytes) -> int:
@@ -146,7 +195,7 @@ def check_text(value: bytes) -> None:
 
 
 def parse(target: Target, value: bytes) -> Any:
-    """Return what `value` means for `target`.
+    """Return what `value` means for `target`; a float with its side, as `nearest_double` does.
 
     Raises:
         ValueError: It does not fit.
@@ -157,11 +206,13 @@ def parse(target: Target, value: bytes) -> Any:
             return number
     elif target.kind in (AS_FLOAT, AS_DOUBLE):
         if _SPECIAL.fullmatch(value):
-            return float(value)
+            return float(value), 0
         if _DECIMAL.fullmatch(value):
-            rounded = float(value) if target.kind == AS_DOUBLE else round_to_float32(value)
-            if math.isfinite(rounded):
-                return rounded
+            nearest, side = nearest_double(value)
+            with np.errstate(over="ignore"):
+                stored = beyond(nearest, side).astype(_STORED[target.kind])
+            if np.isfinite(stored):
+                return nearest, side
     elif target.kind == AS_BOOL and value.lower() in (b"0", b"1", b"true", b"false"):
         return value.lower() in (b"1", b"true")
     elif target.kind in (AS_DATE, AS_TIME) and (parsed := parse_time(value)):

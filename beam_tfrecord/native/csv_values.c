@@ -162,6 +162,7 @@ int csv_kind(const uint8_t *at, size_t bytes) {
     bool negative, flag;
     uint64_t magnitude;
     double number;
+    int8_t side;
     const uint8_t *first = at + (*at == '-');
     size_t left = bytes - (size_t)(first - at);
     /* 007 and -01 are names made of digits: a number would lose the zeros. */
@@ -182,7 +183,7 @@ int csv_kind(const uint8_t *at, size_t bytes) {
     bool point = false;
     for (size_t i = 0; i < left && !point; i++) point = !is_digit(first[i]);
     if (!point) return CSV_TEXT; /* an integer beyond int64 */
-    if (csv_parse_double(at, bytes, &number) != CSV_BAD) return CSV_FLOAT;
+    if (csv_parse_double(at, bytes, &number, &side) != CSV_BAD) return CSV_FLOAT;
     /* A lone digit was an integer above, so this sees words only. */
     return csv_parse_bool(at, bytes, &flag) == CSV_GOOD ? CSV_BOOL : CSV_TEXT;
 }

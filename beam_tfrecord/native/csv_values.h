@@ -41,9 +41,11 @@ bool csv_is_word(const CsvWords *words, const uint8_t *at, size_t bytes);
 /* An integer as sign and magnitude; leading zeros are allowed. */
 int csv_parse_int(const uint8_t *at, size_t bytes, bool *negative, uint64_t *magnitude);
 /* A decimal number, nan or inf, correctly rounded; a finite number that rounds to infinity is
- * CSV_BAD. */
-int csv_parse_double(const uint8_t *at, size_t bytes, double *value);
-int csv_parse_float(const uint8_t *at, size_t bytes, float *value);
+ * CSV_BAD. `side` is set to 1 or -1 where the number is greater or less than the value and the
+ * value does not stand for it: written with as many digits (but for zeros at
+ * the end) it would be another number. It is set
+ * to 2 or -2 where the value stands for it, but is halfway between two float32. */
+int csv_parse_double(const uint8_t *at, size_t bytes, double *value, int8_t *side);
 int csv_parse_bool(const uint8_t *at, size_t bytes, bool *value);
 /* YYYY-MM-DD, or that, T or a space, HH:MM[:SS[.fraction]][Z|+HH[[:]MM]]. */
 int csv_parse_time(const uint8_t *at, size_t bytes, CsvTime *value);

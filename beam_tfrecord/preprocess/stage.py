@@ -308,7 +308,8 @@ class _Transform(Step):
             return
         fitted = self._shared.acquire(lambda: self._load(directory), tag=directory)
         kept = without_missing(batch, self._notes.drop)
-        yield kept.replace(data=fitted.apply(kept.data))
+        data = fitted.apply(kept.data)
+        yield kept.replace(data=data, numbers=kept.numbers_in(data))
 
     def _load(self, directory: str) -> Fitted:
         return Fitted(directory, self._notes, raw_too=self._raw_too)

@@ -17,15 +17,18 @@ from beam_tfrecord.batch import Batch
 
 
 class BatchCoder(beam.coders.Coder):
-    """Writes a batch as a pickled head and an Arrow IPC stream."""
+    """Writes a batch as a pickled head and Arrow IPC streams of the data and of its numbers."""
 
     def encode(self, value: Batch) -> bytes:
         """Return the batch as bytes."""
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, value.data.schema) as writer:
-            writer.write_batch(value.data)
+        for columns in (value.data, value.numbers):
+            if columns is not None:
+                with pa.ipc.new_stream(sink, columns.schema) as writer:
+                    writer.write_batch(columns)
         fields = dataclasses.fields(value)[1:]
-        rest = tuple(getattr(value, field.name) for field in fields)
+        rest = {field.name: getattr(value, field.name) for field in fields}
+        rest["numbers"] = value.numbers is not None
         head = pickle.dumps(rest, protocol=pickle.HIGHEST_PROTOCOL)
         return b"".join((len(head).to_bytes(8, "little"), head, sink.getvalue()))
 
@@ -33,9 +36,10 @@ class BatchCoder(beam.coders.Coder):
         """Return the batch that `encode` wrote."""
         end = 8 + int.from_bytes(encoded[:8], "little")
         rest = pickle.loads(encoded[8:end])
-        with pa.ipc.open_stream(pa.py_buffer(encoded).slice(end)) as reader:
-            data = reader.read_next_batch()
-        return Batch(data, *rest)
+        streams = pa.BufferReader(pa.py_buffer(encoded).slice(end))
+        data = _next_batch(streams)
+        rest["numbers"] = _next_batch(streams) if rest["numbers"] else None
+        return Batch(data, **rest)
 
     def estimate_size(self, value: Batch) -> int:
         """Return about the length of what `encode` returns; runners ask for it on the way."""
@@ -48,6 +52,15 @@ class BatchCoder(beam.coders.Coder):
     def to_type_hint(self) -> type[Batch]:
         """Return the type this coder is for."""
         return Batch
+
+
+def _next_batch(streams: pa.BufferReader) -> pa.RecordBatch:
+    with pa.ipc.open_stream(streams) as reader:
+        batch = reader.read_next_batch()
+        # Behind the end mark begins the next stream.
+        for _ in reader:
+            raise ValueError("a stream holds one batch")
+    return batch
 
 
 beam.coders.registry.register_coder(Batch, BatchCoder)

@@ -280,7 +280,7 @@ def map_batch(
             f"a batch function returned {data.num_rows} rows for {batch.num_rows}: "
             "pass keeps_rows=False"
         )
-    yield batch.replace(data=data)
+    yield batch.replace(data=data, numbers=batch.numbers_in(data))
 
 
 def _rejected_batch(batch: Batch, error: Exception) -> Iterator[Batch]:

@@ -22,6 +22,7 @@ from beam_tfrecord.contract.leaves import schema_leaves
 from beam_tfrecord.contract.lowering import lower, needs_lowering
 from beam_tfrecord.contract.lowering_lists import null_positions
 from beam_tfrecord.contract.observing import Observer
+from beam_tfrecord.contract.rounding import relative_error
 from beam_tfrecord.contract.schema import Feature, Observed, Schema
 from beam_tfrecord.contract.type_kinds import bare_type
 from beam_tfrecord.errors import SchemaConflict, UsageError
@@ -83,6 +84,8 @@ class Encoder:
         self._lowered = tuple(needs_lowering(feature) for feature in schema.features)
         self._observer = Observer(schema, self._leaves)
         self._plan: _Plan | None = None
+        # By column, of the batch at hand: relative errors of float64 that are stored in bytes.
+        self._errors: dict[int, float] = {}
 
     def encode(self, batch: Batch, arena: Arena) -> EncodedRows:
         """Append the records of `batch` to `arena`.
@@ -94,8 +97,10 @@ class Encoder:
         data = batch.data
         plan = self._plan_of(data)
         faults = Faults(data.num_rows)
-        arrays = [self._column(data, plan, i, faults) for i in range(len(plan.columns))]
-        lowered = data if plan.as_is else self._lower(arrays, faults)
+        self._errors.clear()
+        arrays = [self._column(batch, plan, i, faults) for i in range(len(plan.columns))]
+        is_plain = plan.as_is and batch.numbers is None
+        lowered = data if is_plain else self._lower(arrays, faults)
         arena.reserve(native.encode_bound(lowered), data.num_rows)
         rows = np.empty(data.num_rows, np.int64)
         first = arena.records
@@ -107,7 +112,10 @@ class Encoder:
         for row, column, code in encoded.rejects:
             self._add_kernel_reject(row, column, code, arrays, faults)
         kept = None if encoded.records == data.num_rows else rows
-        observed = self._observer.observe(arrays, lowered, encoded.max_relative_error, kept)
+        errors = encoded.max_relative_error
+        if self._errors:
+            errors = np.maximum(errors, [self._errors.get(owner, 0.0) for owner in self._owners])
+        observed = self._observer.observe(arrays, lowered, errors, kept)
         return EncodedRows(first, encoded.records, rows, faults.in_order(), observed)
 
     def _plan_of(self, data: pa.RecordBatch) -> _Plan:
@@ -142,22 +150,30 @@ class Encoder:
         )
         return _Plan(arrow, tuple(columns), tuple(same), as_is)
 
-    def _column(self, data: pa.RecordBatch, plan: _Plan, index: int, faults: Faults) -> pa.Array:
-        """Return one column in the type of the schema."""
+    def _column(self, batch: Batch, plan: _Plan, index: int, faults: Faults) -> pa.Array:
+        """Return one column in the type of the schema, or in a more exact one that rounds to it."""
+        data = batch.data
         feature, place = self.schema.features[index], plan.columns[index]
         array = pa.nulls(data.num_rows) if place is None else data.column(place)
         if not feature.nullable and array.null_count:
             for row in null_positions(array).tolist():
                 faults.add(row, feature.name, "missing-value", _missing_message(feature, place))
+        exact = _exact_column(batch, feature)
+        if exact is not None and feature.store == "auto":
+            return exact
+        if exact is not None and feature.store == "bytes":
+            self._errors[index] = relative_error(array, exact)
         if plan.same[index]:
             return array
         try:
-            enforced, bad_rows = enforce(array, feature.type)
+            enforced, bad_rows, error = enforce(array, feature.type, feature.store)
         except NoConversion:
             raise SchemaConflict(
                 f"column {feature.name!r} is {array.type} in the data but {feature.type} in the "
                 "schema: change the schema, or convert the column first"
             ) from None
+        if error:
+            self._errors[index] = error
         if bad_rows is not None:
             for row in np.flatnonzero(bad_rows).tolist():
                 value = value_text(array[row])
@@ -198,6 +214,14 @@ class Encoder:
         value = value_text(arrays[owner][row])
         column = self.schema.features[owner].name
         faults.add(row, column, reason, kernel_message(code, self._names[leaf], value), value)
+
+
+def _exact_column(batch: Batch, feature: Feature) -> pa.Array | None:
+    """Return the more exact numbers of a feature of float32 or float64, where there are such."""
+    is_float = pa.types.is_float32(feature.type) or pa.types.is_float64(feature.type)
+    if batch.numbers is None or not is_float or feature.name not in batch.numbers.schema.names:
+        return None
+    return batch.numbers.column(feature.name)
 
 
 def encode_examples(elements: Iterable[Any], arena: Arena) -> EncodedRows:

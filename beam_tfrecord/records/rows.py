@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import EXAMPLES_SCHEMA, Batch, Reject
@@ -139,6 +140,7 @@ def mapped_batch(batch: Batch, mapped: Mapped, schema: pa.Schema) -> Batch:
     """
     rejects = (*batch.rejects, *mapped.rejects)
     encoded = schema.equals(EXAMPLES_SCHEMA)
+    numbers = None
     if encoded:
         data = pa.RecordBatch.from_arrays(
             [pa.array(mapped.rows, pa.large_binary())], schema=EXAMPLES_SCHEMA
@@ -147,8 +149,10 @@ def mapped_batch(batch: Batch, mapped: Mapped, schema: pa.Schema) -> Batch:
     else:
         data, kept, refused = _columns_of(batch, mapped, schema)
         rejects += refused
+        numbers = batch.numbers_in(data, mapped.source_rows[kept])
+    origin = _origin_of(batch, mapped, kept)
     return batch.replace(
-        data=data, origin=_origin_of(batch, mapped, kept), rejects=rejects, encoded=encoded
+        data=data, origin=origin, rejects=rejects, encoded=encoded, numbers=numbers
     )
 
 
@@ -209,7 +213,16 @@ def _array_of(values: list[Any], field: pa.Field) -> pa.Array:
         raise TypeError(f"column {field.name!r} is {field.type} but has a float")
     if isinstance(field.type, TensorType):
         return tensor_column(values, field.type)
-    return pa.array(values, field.type)
+    array = pa.array(values, field.type)
+    if pa.types.is_decimal(field.type) and not _same_zeros(array, values):
+        raise TypeError(f"column {field.name!r} is {field.type} but has a finer number")
+    return array
+
+
+def _same_zeros(array: pa.Array, values: list[Any]) -> bool:
+    """Tell whether decimals are 0 where the values are: Arrow makes 0 of one 39 digits too fine."""
+    zeros = pc.fill_null(pc.equal(array, pa.scalar(0, array.type)), False)
+    return not any(values[row] for row in np.flatnonzero(zeros.to_numpy(zero_copy_only=False)))
 
 
 def _reject_of(error: Exception, row: Any, batch: Batch, number: int) -> Reject:

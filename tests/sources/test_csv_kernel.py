@@ -46,7 +46,7 @@ def rows_of(kernel: ModuleType, text: bytes, columns: int, **options: object):
     bad = {fault.row for fault in filled.take_faults()}
     cells = [
         [bytes(values[offsets[i] : offsets[i + 1]]) for i in range(len(valid))]
-        for values, valid, offsets in filled.take()
+        for values, valid, offsets, _ in filled.take()
     ]
     good = [list(row) for i, row in enumerate(zip(*cells, strict=True)) if i not in bad]
     return good, bad
@@ -108,7 +108,7 @@ def test_both_tokenise_the_same(text, dialect, columns, keep_blank, capacity):
                 for i in range(len(valid))
                 if i not in bad
             ]
-            for values, valid, offsets in filled.take()
+            for values, valid, offsets, _ in filled.take()
         ]
         results.append((faults, filled.is_full, columns_found))
     assert results[0] == results[1]
@@ -138,7 +138,7 @@ def test_text_may_come_in_pieces(text, at, dialect):
         for index, piece in enumerate(pieces):
             left += piece
             left = left[filled.feed(left, 0, index == len(pieces) - 1) :]
-        ((values, valid, offsets),) = filled.take()
+        ((values, valid, offsets, _),) = filled.take()
         return bytes(values), bytes(valid), bytes(offsets), len(filled.take_faults())
 
     assert collect([text[:at], text[at:]]) == collect([text])
@@ -147,7 +147,7 @@ def test_text_may_come_in_pieces(text, at, dialect):
 def numbers_of(kernel: ModuleType, target: Target, words: list[bytes], dtype: str):
     filled = filler(kernel, 1, [target])
     filled.feed(b"\n".join(words) + b"\n", 0, True)
-    ((values, _, _),) = filled.take()
+    ((values, *_),) = filled.take()
     return np.asarray(values).view(dtype), [fault.row for fault in filled.take_faults()]
 
 

@@ -17,7 +17,14 @@ from beam_tfrecord.sources.csv.dialect import Dialect, is_cuttable, to_utf8
 from beam_tfrecord.sources.csv.infer import CsvInference
 from beam_tfrecord.sources.csv.kernel import Filler, Target, Typer, count_lines
 from beam_tfrecord.sources.csv.text import open_text
-from beam_tfrecord.sources.csv.types import array_of, converter_of, target_of
+from beam_tfrecord.sources.csv.types import (
+    array_of,
+    as_read,
+    converter_of,
+    is_stored_as_text,
+    number_of,
+    target_of,
+)
 from beam_tfrecord.sources.hive import with_partitions
 
 BLOCK_BYTES = 2**20
@@ -116,6 +123,8 @@ def read_unit(
 ) -> Iterator[Batch]:
     """Yield the rows of `unit` as batches of exactly `schema`; at least one.
 
+    Only floats that `schema` notes to be stored as text come as the text that they are.
+
     Args:
         unit: What to read.
         schema: Types of the columns that are wanted, those of the path too.
@@ -136,15 +145,18 @@ def read_unit(
             "pass --union to fill it with nulls"
         )
     fields = [field for field in schema if field.name in names]
-    targets = [target_of(field.name, field.type, names.index(field.name)) for field in fields]
+    targets = [target_of(field, names.index(field.name)) for field in fields]
+    # What is stored as the text that it is must still be a number.
+    checked = [field for field in fields if is_stored_as_text(field)]
+    checks = [number_of(field, names.index(field.name)) for field in checked]
     filler = Filler(
         how.dialect.settings,
         len(names),
-        targets,
+        [*targets, *checks],
         capacity=batch_rows,
         **how.kernel_options(len(names)),
     )
-    collected = _Collected(unit, tuple(fields), targets, schema, how)
+    collected = _Collected(unit, (*fields, *checked), targets, schema, how)
     for window in _windows(unit, how):
         while True:
             collected.remember(window, filler.rows)
@@ -171,10 +183,11 @@ class _Collected:
         how: Reading,
     ) -> None:
         self.first_row = 0
-        self._unit, self._fields, self._targets = unit, fields, targets
-        self._schema, self._how = schema, how
+        self._unit, self._faulty, self._targets, self._how = unit, fields, targets, how
+        self._fields = [as_read(field) for field in fields[: len(targets)]]
+        self._schema = pa.schema([as_read(field) for field in schema], metadata=schema.metadata)
         self._rejects: dict[int, Reject] = {}
-        self._converts = any(converter_of(field.type) for field in fields)
+        self._converts = any(converter_of(field.type) for field in self._fields)
         self._windows: list[tuple[int, _Window]] = []
 
     def remember(self, window: _Window, rows: int) -> None:
@@ -186,7 +199,7 @@ class _Collected:
         file = self._unit.file
         if fault.target >= 0:
             text = fault.value.decode("utf-8", "backslashreplace")
-            self._reject(fault.row, self._fields[fault.target], text, line)
+            self._reject(fault.row, self._faulty[fault.target], text, line)
             return
         message = (
             f"a quote in the row in {file.name}:{line} never closes: correct it, or pass --quote"
@@ -212,29 +225,35 @@ class _Collected:
 
     def batch(self, filler: Any) -> Batch:
         """Take the rows of `filler`; rows with a fault are left out."""
-        rows = filler.rows
+        rows, taken = filler.rows, filler.take()
         arrays = [
             self._converted(field, array_of(target, field.type, buffers))
-            for field, target, buffers in zip(
-                self._fields, self._targets, filler.take(), strict=True
-            )
+            for field, target, buffers in zip(self._fields, self._targets, taken, strict=False)
         ]
+        more_exact = {
+            field.name: pa.array(exact, mask=valid == 0)
+            for field, (_, valid, _, exact) in zip(self._fields, taken, strict=False)
+            if exact is not None
+        }
+        numbers = pa.RecordBatch.from_pydict(more_exact) if more_exact else None
         if arrays:
-            data = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(self._fields)))
+            data = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(self._fields))
         else:
             # Only a struct array carries a number of rows without a column.
             data = pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
-        numbers: Any = self.first_row
+        row_numbers: Any = self.first_row
         if self._rejects:
             keep = np.ones(rows, bool)
             keep[list(self._rejects)] = False
             data = data.filter(pa.array(keep))
-            numbers = self.first_row + np.flatnonzero(keep)
-        origin = Origin(self._unit.name, self._unit.index, numbers)
+            numbers = None if numbers is None else numbers.filter(pa.array(keep))
+            row_numbers = self.first_row + np.flatnonzero(keep)
+        origin = Origin(self._unit.name, self._unit.index, row_numbers)
         rejects = tuple(self._rejects[row] for row in sorted(self._rejects))
         self.first_row += rows
         self._rejects, self._windows = {}, []
-        return Batch(with_partitions(data, self._unit.file, self._schema), origin, rejects=rejects)
+        data = with_partitions(data, self._unit.file, self._schema)
+        return Batch(data, origin, rejects=rejects, numbers=numbers)
 
     def _converted(self, field: pa.Field, array: pa.Array) -> pa.Array:
         convert = converter_of(field.type)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from beam_tfrecord.contract.field_notes import notes_of
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.native import csv_reference as kinds
 from beam_tfrecord.native.csv_reference import Target
@@ -20,15 +21,28 @@ _CLOCK = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9})0*)?)?
 _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?", re.ASCII)
 
 
-def target_of(name: str, arrow: pa.DataType, column: int) -> Target:
-    """Return how the kernel reads column number `column` as `arrow`.
+def is_stored_as_text(field: pa.Field) -> bool:
+    """Tell whether a column of floats is stored as text: as the text that it is in the file."""
+    is_float = pa.types.is_float32(field.type) or pa.types.is_float64(field.type)
+    return is_float and notes_of(field)["store"] == "text"
+
+
+def as_read(field: pa.Field) -> pa.Field:
+    """Return the field of a column as it comes in batches."""
+    return field.with_type(pa.string()) if is_stored_as_text(field) else field
+
+
+def target_of(field: pa.Field, column: int) -> Target:
+    """Return how the kernel reads column number `column` as a field of the schema.
 
     Raises:
-        UsageError: Text cannot be read as that type.
+        UsageError: Text cannot be read as its type.
     """
-    types = pa.types
+    types, arrow = pa.types, field.type
+    if is_stored_as_text(field):
+        return Target(column, kinds.AS_WORDS)
     if types.is_dictionary(arrow):
-        return target_of(name, arrow.value_type, column)
+        return target_of(field.with_type(arrow.value_type), column)
     if types.is_null(arrow):
         return Target(column, kinds.AS_NULL)
     if types.is_boolean(arrow):
@@ -38,10 +52,8 @@ def target_of(name: str, arrow: pa.DataType, column: int) -> Target:
         signed = types.is_signed_integer(arrow)
         low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
         return Target(column, kinds.AS_INT, bits // 8, low, high)
-    if types.is_float32(arrow):
-        return Target(column, kinds.AS_FLOAT, 4)
-    if types.is_float64(arrow):
-        return Target(column, kinds.AS_DOUBLE, 8)
+    if types.is_float32(arrow) or types.is_float64(arrow):
+        return number_of(field, column)
     if types.is_date(arrow):
         return Target(column, kinds.AS_DATE, 4)
     if types.is_timestamp(arrow):
@@ -54,9 +66,16 @@ def target_of(name: str, arrow: pa.DataType, column: int) -> Target:
     if converter_of(arrow):
         return Target(column, kinds.AS_WORDS)
     raise UsageError(
-        f"column {name!r} cannot be read from csv as {arrow}: "
+        f"column {field.name!r} cannot be read from csv as {arrow}: "
         "read it as text with --types, and convert it with --map"
     )
+
+
+def number_of(field: pa.Field, column: int) -> Target:
+    """Return how the kernel reads column number `column` as a field of float32 or float64."""
+    if pa.types.is_float32(field.type):
+        return Target(column, kinds.AS_FLOAT, 4)
+    return Target(column, kinds.AS_DOUBLE, 8)
 
 
 def _is_text(arrow: pa.DataType) -> bool:
@@ -70,13 +89,13 @@ def _is_bytes(arrow: pa.DataType) -> bool:
 def array_of(
     target: Target,
     arrow: pa.DataType,
-    buffers: tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], Any],
+    buffers: tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], Any, Any],
 ) -> pa.Array:
-    """Return the array of kernel buffers (values, a valid byte a row, offsets).
+    """Return the array of kernel buffers (values, a valid byte a row, offsets, exact numbers).
 
     Values are not copied unless the type asks for it; one that `converter_of` serves stays text.
     """
-    values, valid, offsets = buffers
+    values, valid, offsets, _ = buffers
     rows = len(valid)
     if target.kind == kinds.AS_NULL:
         return pa.nulls(rows, arrow)
@@ -124,7 +143,12 @@ def converter_of(arrow: pa.DataType) -> Converter | None:
 def _exact_decimal(text: str, arrow: pa.DataType) -> pa.Scalar:
     if not _NUMBER.fullmatch(text):
         raise ValueError(f"{text!r} is not a number")
-    return pa.scalar(decimal.Decimal(text), arrow)
+    number = decimal.Decimal(text)
+    made = pa.scalar(number, arrow)
+    # Arrow makes 0 of a number that is 39 digits finer than the type.
+    if made.as_py() != number:
+        raise ValueError(f"{text!r} is finer than {arrow}")
+    return made
 
 
 def _exact_clock(text: str, arrow: pa.DataType) -> pa.Scalar:

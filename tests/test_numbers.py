@@ -1,0 +1,104 @@
+"""Numbers as text and decimals: rounded once, to nearest even, and every loss reported."""
+
+from __future__ import annotations
+
+import random
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.contract.schema import Feature, Schema
+from beam_tfrecord.ptransforms.coders import BatchCoder
+from beam_tfrecord.ptransforms.gather_rows import batch_of_rows
+from beam_tfrecord.records.arena import Arena
+from beam_tfrecord.records.encoding import Encoder
+from beam_tfrecord.sources.csv.source import Csv
+from tests.number_texts import random_texts, to_float32
+from tests.number_ways import WAYS, check_bytes, check_text, check_way, encoded, write_csv
+
+COLUMNS = 400
+ROWS = 3
+
+
+def columns_of(seed: int) -> dict[str, list[str]]:
+    """Return columns of random numbers; the fewer the rows, the sharper the look at losses."""
+    rng = random.Random(seed)
+    return {f"c{index}": random_texts(rng, ROWS) for index in range(COLUMNS)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_numbers_are_rounded_once(way, tmp_path):
+    assert check_way(way, columns_of(seed=len(way)), tmp_path) > COLUMNS // 4
+
+
+def test_numbers_as_bytes_are_the_nearest_float64(tmp_path):
+    assert check_bytes(columns_of(seed=1), tmp_path)
+
+
+def test_numbers_as_text_are_the_text(tmp_path):
+    assert check_text(columns_of(seed=2), tmp_path)
+
+
+LOST = ["9007199254740993.0", "1e-400", "0.50000000000000000000000001", "16777217.0000000000001"]
+
+
+@pytest.mark.parametrize(
+    ("types", "store", "reports_lost", "reports_tenth"),
+    [
+        ({}, "auto", True, True),
+        ({"a": "float32"}, "auto", True, True),
+        ({}, "bytes", True, False),
+        ({}, "text", False, False),
+    ],
+)
+def test_what_write_reports(tmp_path, types, store, reports_lost, reports_tenth):
+    options: dict[str, object] = {"source_options": {"types": types}}
+    if store != "auto":
+        columns = (Feature("a", pa.float64(), store=store), Feature("b", pa.float64(), store=store))
+        options["schema"] = Schema(columns)
+    path = write_csv({"a": LOST, "b": ["0.1", "12.34000000000000000000", "1e22", "-0.0"]}, tmp_path)
+    manifest = bt.write(path, tmp_path / "out", shuffle=False, **options)
+    losses = [feature.observed.max_relative_error for feature in manifest.schema.features]
+    assert [error > 0 for error in losses] == [reports_lost, reports_tenth]
+    found = [row["a"] for row in bt.load(tmp_path / "out").rows()]
+    stored = [to_float32(Fraction(text)) for text in LOST]
+    assert found == (stored if store == "auto" else [float(text) for text in LOST])
+
+
+def test_a_float32_printed_as_float64_is_no_loss(tmp_path):
+    texts = [repr(float(np.float32(number))) for number in (0.1, 0.3, 1e-30, 12345.678)]
+    path = write_csv({"a": texts}, tmp_path)
+    assert encoded(Csv(path).batches())["a"].reported == 0
+
+
+@pytest.mark.parametrize("text", ["1e39", "3.4028235677973367e38", "-1e400"])
+def test_text_beyond_float32_is_a_reject(text):
+    data = pa.RecordBatch.from_pydict({"a": ["1.5", text]})
+    result = Encoder(Schema((Feature("a", pa.float64()),))).encode(Batch(data), Arena())
+    assert [(reject[0], result.records) for reject in result.rejects] == [(1, 1)]
+
+
+def test_a_decimal_much_finer_than_its_type_is_a_reject(tmp_path):
+    arrow = pa.decimal128(38, 19)
+    path = write_csv({"a": ["1e-58", "1.5"]}, tmp_path)
+    source = Csv(path, types={"a": arrow})
+    (unit,) = source.all_units(source.all_scans())
+    (batch,) = source.read(unit, source.schema())
+    assert [reject.row for reject in batch.rejects] == [0]
+    data = pa.RecordBatch.from_pydict({"a": ["1e-58", "1.5"]})
+    result = Encoder(Schema((Feature("a", arrow),))).encode(Batch(data), Arena())
+    assert [reject[0] for reject in result.rejects] == [0]
+    rows = [{"a": Decimal("1e-58")}, {"a": Decimal("1.5")}, {"a": Decimal("0e-58")}]
+    batch = batch_of_rows(rows, pa.schema([("a", arrow)]))
+    assert (batch.num_rows, len(batch.rejects)) == (2, 1)
+
+
+def test_the_coder_keeps_the_numbers(tmp_path):
+    (batch,) = Csv(write_csv({"a": LOST}, tmp_path)).batches()
+    coder = BatchCoder()
+    assert encoded([coder.decode(coder.encode(batch.slice(1, 3)))]) == encoded([batch.slice(1, 3)])
