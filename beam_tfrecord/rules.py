@@ -15,4 +15,5 @@ RULES: tuple[str, ...] = (
     "compressed files of 0 bytes are refused",
     "decimals, and numbers as text, are rounded to float32 once, and losses that float64 hid count",
     "floats of CSV files with the store text are stored as the text in the file",
+    "both zeros, and all NaNs, count as equal in groups and keys, and a zero range is 0.0",
 )

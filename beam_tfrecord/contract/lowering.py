@@ -26,7 +26,11 @@ from beam_tfrecord.contract.lowering_lists import (
     open_list,
     open_map,
 )
-from beam_tfrecord.contract.lowering_tensors import lower_tensors
+from beam_tfrecord.contract.lowering_tensors import (
+    floats_with_one_zero,
+    lower_tensors,
+    tensors_with_one_zero,
+)
 from beam_tfrecord.contract.lowering_text import fixed_binary, to_text, uuid_to_text
 from beam_tfrecord.contract.rounding import round_decimals
 from beam_tfrecord.contract.schema import Feature
@@ -70,15 +74,16 @@ def needs_lowering(feature: Feature) -> bool:
     return not (is_text(arrow) or is_binary(arrow))
 
 
-def lower(array: pa.Array, feature: Feature) -> Lowered:
+def lower(array: pa.Array, feature: Feature, *, one_zero: bool = False) -> Lowered:
     """Return the leaves of a column.
 
     Args:
         array: The column; its type is that of `feature`, up to the layout of lists, dictionaries
             and the rounding that the kernel does itself (float64 where float32 is asked for).
         feature: What the schema says of it.
+        one_zero: Floats that are equal get equal bytes, and so does every NaN.
     """
-    lowering = _Lowering(feature, len(array))
+    lowering = _Lowering(feature, len(array), one_zero)
     arrays = tuple(lowering.leaves(array, feature.type))
     return Lowered(arrays, lowering.null_in_list)
 
@@ -86,9 +91,10 @@ def lower(array: pa.Array, feature: Feature) -> Lowered:
 class _Lowering:
     """The lowering of one column of one batch."""
 
-    def __init__(self, feature: Feature, rows: int) -> None:
+    def __init__(self, feature: Feature, rows: int, one_zero: bool) -> None:
         self._feature = feature
         self._rows = rows
+        self._one_zero = one_zero
         self.null_in_list: BoolArray | None = None
 
     def leaves(
@@ -107,6 +113,8 @@ class _Lowering:
         if is_tensor(arrow):
             yield from self._tensor(array.storage, arrow)
         elif is_numpy_tensor(arrow):
+            if self._one_zero:
+                array = tensors_with_one_zero(array)
             yield from lower_tensors(array, arrow, store=self._feature.store)
         elif is_extension(arrow) and not is_uuid(arrow):
             storage = array.storage if is_extension(array.type) else array
@@ -132,6 +140,8 @@ class _Lowering:
     ) -> Iterator[pa.Array]:
         if layers and self._feature.fill is not None and values.null_count:
             values = fill_nulls(values, self._feature)
+        if self._one_zero and pa.types.is_floating(values.type):
+            values = _with_one_zero(values)
         stored = store_values(values, arrow, store=self._feature.store)
         if not layers:
             yield stored
@@ -167,6 +177,8 @@ class _Lowering:
     def _tensor(self, storage: pa.Array, arrow: pa.DataType) -> Iterator[pa.Array]:
         shape = tensor_shape(arrow, self._feature.name)
         layer, values = open_list(storage)
+        if self._one_zero and pa.types.is_floating(values.type):
+            values = _with_one_zero(values)
         if self._feature.store == "values":
             yield make_list(layer, values)
             return
@@ -179,6 +191,13 @@ class _Lowering:
         shapes = np.tile(np.array(shape, np.int64), len(storage))
         offsets = np.arange(len(storage) + 1, dtype=np.int64) * len(shape)
         yield make_list(Layer(offsets, layer.missing), pa.array(shapes))
+
+
+def _with_one_zero(values: pa.Array) -> pa.Array:
+    numbers = np.frombuffer(values.buffers()[1] or b"", f"<f{values.type.bit_width // 8}")
+    numbers = numbers[values.offset : values.offset + len(values)]
+    mask = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
+    return pa.array(floats_with_one_zero(numbers), values.type, mask=mask)
 
 
 def _tensor_bytes(values: pa.Array, count: int, missing: BoolArray | None, rows: int) -> pa.Array:

@@ -26,6 +26,7 @@ from beam_tfrecord.contract.tensors import (
     is_small_float,
     join_tensor_types,
     repeated_shape,
+    tensor_column,
     varying_storage,
 )
 from beam_tfrecord.errors import DataError
@@ -62,6 +63,24 @@ def lower_tensors(array: pa.ExtensionArray, arrow: TensorType, *, store: str) ->
     if store != "values":
         name = pa.repeat(pa.scalar(dtype_name(arrow.dtype)), len(array))
         yield name if missing is None else pa.array(name.to_pylist(), name.type, mask=missing)
+
+
+def floats_with_one_zero(numbers: Array) -> Array:
+    """Return a copy of floats with one zero and one NaN: those that are equal are equal bytes."""
+    kind = numbers.dtype.type
+    with np.errstate(invalid="ignore"):
+        made: Array = np.where(np.isnan(numbers), kind(np.nan), numbers + kind(0))
+    return made
+
+
+def tensors_with_one_zero(array: pa.ExtensionArray) -> pa.ExtensionArray:
+    """Return a column of tensors, where they are of floats, with one zero and one NaN."""
+    arrow = array.type
+    if arrow.dtype.kind not in "fc" and not is_small_float(arrow.dtype):
+        return array
+    tensors = (value.as_py() for value in array)
+    made = [None if tensor is None else floats_with_one_zero(tensor) for tensor in tensors]
+    return tensor_column(made, arrow)
 
 
 def _values_of(data: pa.Array, arrow: TensorType) -> tuple[Array, Int64Array]:

@@ -87,4 +87,5 @@ def value_range(values: pa.Array) -> tuple[float | int | None, float | int | Non
         if not len(numbers):
             return None, None
         low, high = float(numbers.min()), float(numbers.max())
-    return float(np.float32(low)), float(np.float32(high))
+    # There are two zeros, and which one is found depends on the order of the rows.
+    return float(np.float32(low)) + 0.0, float(np.float32(high)) + 0.0

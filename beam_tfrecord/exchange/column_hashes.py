@@ -33,7 +33,10 @@ def check_columns(columns: Sequence[str], names: Sequence[str]) -> None:
 
 
 class ColumnHashes:
-    """Hashes of the canonical feature values of some columns: equal in every kind of source."""
+    """Hashes of the canonical feature values of some columns: equal in every kind of source.
+
+    Numbers that are equal have equal hashes, both zeros too, and so has every NaN.
+    """
 
     def __init__(self, given: Schema | None) -> None:
         self._given = given
@@ -51,7 +54,8 @@ class ColumnHashes:
         data = batch.data.select(list(columns))
         known = self._encoders.get(columns)
         if known is None or known[0] != data.schema:
-            known = (data.schema, Encoder(self._schema_of(columns, data.schema)))
+            schema = self._schema_of(columns, data.schema)
+            known = (data.schema, Encoder(schema, one_zero=True))
             self._encoders[columns] = known
         self._arena.reset()
         encoded = known[1].encode(Batch(data, numbers=batch.numbers), self._arena)

@@ -73,15 +73,18 @@ class Encoder:
     Args:
         schema: The features of the records.
         strict: Refuse batches with a column, not all null, that `schema` does not have.
+        one_zero: Give floats that are equal the same bytes, and so every NaN: the records are to be
+            hashed, not stored.
     """
 
-    def __init__(self, schema: Schema, *, strict: bool = False) -> None:
+    def __init__(self, schema: Schema, *, strict: bool = False, one_zero: bool = False) -> None:
         self.schema = schema
         self._strict = strict
+        self._one_zero = one_zero
         self._leaves = schema_leaves(schema)
         self._names = [leaf.name for column in self._leaves for leaf in column]
         self._owners = [i for i, column in enumerate(self._leaves) for _ in column]
-        self._lowered = tuple(needs_lowering(feature) for feature in schema.features)
+        self._lowered = tuple(one_zero or needs_lowering(feature) for feature in schema.features)
         self._observer = Observer(schema, self._leaves)
         self._plan: _Plan | None = None
         # By column, of the batch at hand: relative errors of float64 that are stored in bytes.
@@ -165,8 +168,10 @@ class Encoder:
             self._errors[index] = relative_error(array, exact)
         if plan.same[index]:
             return array
+        # Two texts may say one number.
+        store = "bytes" if self._one_zero and feature.store == "text" else feature.store
         try:
-            enforced, bad_rows, error = enforce(array, feature.type, feature.store)
+            enforced, bad_rows, error = enforce(array, feature.type, store)
         except NoConversion:
             raise SchemaConflict(
                 f"column {feature.name!r} is {array.type} in the data but {feature.type} in the "
@@ -191,7 +196,7 @@ class Encoder:
             if not must and bare_type(array.type) == array.type:
                 leaves.append(array)
                 continue
-            lowered = lower(array, feature)
+            lowered = lower(array, feature, one_zero=self._one_zero)
             leaves += lowered.arrays
             if lowered.null_in_list is not None:
                 for row in np.flatnonzero(lowered.null_in_list).tolist():
