@@ -17,6 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_tfrecord.refused import Refused
+
 Int64Array = npt.NDArray[np.int64]
 
 # Labels of the steps of a pipeline that rows have passed, the reader first.
@@ -150,6 +152,7 @@ class Batch:
             that ends it; None in all others.
         numbers: Columns of floats of `data`, again, whose numbers were more exact before they were
             brought to its types: float64 from which they round to float32 as the numbers would.
+        refused: Pictures among the rows read that TensorFlow refuses, to be reported by the sink.
     """
 
     data: pa.RecordBatch
@@ -164,6 +167,7 @@ class Batch:
     way: Way = ()
     input_hash: int | None = None
     numbers: pa.RecordBatch | None = None
+    refused: Refused | None = None
 
     def __post_init__(self) -> None:
         if self.origin is None:
@@ -200,24 +204,25 @@ class Batch:
         return dataclasses.replace(self, **changes)
 
     def take(self, indices: Int64Array) -> Batch:
-        """Return the rows `indices`, in that order; rejects and counts stay with the original."""
+        """Return the rows `indices`, in that order; reports and counts stay with the original."""
         origin = None if self.origin is None else self.origin.take(indices, self.num_rows)
         data = self.data.take(pa.array(indices, pa.int64()))
         read = None if self.rows_read is None else 0
         files = None if self.files is None else self.files.take(indices)
         numbers = None if self.numbers is None else self.numbers.take(pa.array(indices, pa.int64()))
-        beside: dict[str, Any] = {"files": files, "numbers": numbers}
+        beside: dict[str, Any] = {"files": files, "numbers": numbers, "refused": None}
         return self.replace(data=data, origin=origin, rejects=(), rows_read=read, **beside)
 
     def slice(self, start: int, stop: int) -> Batch:
-        """Return the rows `start` to `stop`; rejects and counts stay with the first slice."""
+        """Return the rows `start` to `stop`; reports and counts stay with the first slice."""
         origin = None if self.origin is None else self.origin.slice(start, stop)
         rejects = self.rejects if start == 0 else ()
         read = self.rows_read if start == 0 or self.rows_read is None else 0
+        refused = self.refused if start == 0 else None
         data = self.data.slice(start, stop - start)
         files = None if self.files is None else self.files.slice(start, stop)
         numbers = None if self.numbers is None else self.numbers.slice(start, stop - start)
-        beside: dict[str, Any] = {"files": files, "numbers": numbers}
+        beside: dict[str, Any] = {"files": files, "numbers": numbers, "refused": refused}
         return self.replace(data=data, origin=origin, rejects=rejects, rows_read=read, **beside)
 
     def numbers_in(

@@ -16,4 +16,10 @@ RULES: tuple[str, ...] = (
     "decimals, and numbers as text, are rounded to float32 once, and losses that float64 hid count",
     "floats of CSV files with the store text are stored as the text in the file",
     "both zeros, and all NaNs, count as equal in groups and keys, and a zero range is 0.0",
+    "GIFs have the width and height of their largest frame, which is what TensorFlow decodes",
+    "GIFs without a frame, and PNGs whose IDAT chunks are all empty, are rejected",
+    "extended WebPs have 4 channels where their pixels are transparent, whatever their flags say",
+    "pictures that TensorFlow refuses are encoded anew by --format png and --format jpeg "
+    "even where they have that format",
+    "resized pictures have original_width and original_height",
 )

@@ -21,7 +21,8 @@ from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.upkeep.verify import verify
 from tests.cli_stand_ins import run
 from tests.datasets import shard_hashes
-from tests.sources.made_images import jpeg, write_tree
+from tests.images.picture_zoo import zoo
+from tests.sources.made_images import HEIGHT, WIDTH, encoded, exif, jpeg, picture, write_tree
 
 SPLITS = ("a", "b", "c")
 
@@ -227,3 +228,156 @@ def test_the_kind_is_seen_from_the_suffix(tmp_path: Path, suffix: str) -> None:
     write_tree(tmp_path, cat__a=jpeg())
     (tmp_path / "cat" / "a.jpg").rename(tmp_path / "cat" / f"a.{suffix}")
     assert detect_kind(str(tmp_path)) == "images"
+
+
+def odd_pictures(root: Path) -> None:
+    """Write pictures in two classes, three of which TensorFlow refuses."""
+    odd = zoo()
+    for number, name in enumerate(("webp-animated", "bmp-1-40", "png-header-twice", "gif-87a")):
+        suffix = name.partition("-")[0]
+        path = root / ("cat", "dog")[number % 2] / f"{name}.{suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(odd[name])
+    write_tree(root, cat__plain=jpeg())
+
+
+@pytest.mark.parametrize("way", ["folders", "table"])
+def test_pictures_that_tensorflow_refuses_are_counted(
+    tmp_path: Path, way: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images_pack, "PACK_FILES", 2)
+    monkeypatch.setattr(images_read, "BATCH_FILES", 1)
+    odd_pictures(tmp_path / "in")
+    source, options = tmp_path / "in", {}
+    if way == "table":
+        paths = sorted(path.relative_to(source) for path in source.rglob("*.*"))
+        rows = "".join(f"{path},{path.parts[0]}\n" for path in paths)
+        source = tmp_path / "table.csv"
+        source.write_text("path,label\n" + rows)
+        options = {"from_": "images", "source_options": {"base": str(tmp_path / "in")}}
+    bt.write(source, tmp_path / "out", **options)
+    told = json.loads((tmp_path / "out" / "job.json").read_text())["refused_pictures"]
+    assert told == {
+        "rows": 3,
+        "path": "cat/png-header-twice.png",
+        "reason": "has two headers",
+        "cure": "--format png or --format jpeg",
+    }
+    assert [record.message for record in caplog.records if "TensorFlow" in record.message] == [
+        "3 pictures are stored that TensorFlow, and so .tf(), cannot decode or decodes wrongly: "
+        "the first is cat/png-header-twice.png, which has two headers: pass --format png or "
+        "--format jpeg"
+    ]
+
+
+@pytest.mark.parametrize("format", ["png", "jpeg"])
+def test_counted_pictures_are_read_once_they_are_encoded_anew(tmp_path: Path, format: str) -> None:
+    pytest.importorskip("tensorflow")
+    odd_pictures(tmp_path / "in")
+    bt.write(tmp_path / "in", tmp_path / "out", source_options={"format": format})
+    assert json.loads((tmp_path / "out" / "job.json").read_text())["refused_pictures"] is None
+    batches = list(bt.load(tmp_path / "out").tf(batch_size=2, image_size=(4, 4)))
+    assert sum(batch.shape[0] for batch in batches) == 5
+    assert len(list(bt.load(tmp_path / "out", columns=["path"]).rows())) == 5
+
+
+def test_nothing_is_counted_of_pictures_that_are_not_stored(tmp_path: Path) -> None:
+    odd_pictures(tmp_path / "in")
+    bt.write(tmp_path / "in", tmp_path / "out", columns=["label", "path"])
+    assert json.loads((tmp_path / "out" / "job.json").read_text())["refused_pictures"] is None
+
+
+def test_what_is_counted_travels_to_the_sink_through_every_step(tmp_path: Path) -> None:
+    odd_pictures(tmp_path / "in")
+
+    def same(row: dict[str, Any]) -> dict[str, Any]:
+        return row
+
+    with bt.pipeline() as root:
+        rows = root | bt.ReadFromImages(tmp_path / "in") | bt.MapRows(same)
+        split = rows | bt.AssignSplits("a=0.5,b=0.5")
+        split | bt.WriteToTFRecord(f"{tmp_path}/out/")
+    told = json.loads((tmp_path / "out" / "job.json").read_text())["refused_pictures"]
+    assert told["rows"] == 3
+
+
+def test_gifs_of_one_frame_size_need_no_size(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    for number, name in enumerate(("animated-larger-second", "larger-frame")):
+        path = tmp_path / "in" / "a" / f"{number}.gif"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(zoo()[f"gif-{name}"])
+    bt.write(tmp_path / "in", tmp_path / "out")
+    rows = list(bt.load(tmp_path / "out").rows())
+    # The screen is 11 x 7 pixels; the largest frame of each is what TensorFlow decodes.
+    assert {(row["width"], row["height"]) for row in rows} == {(15, 9)}
+    (batch,) = bt.load(tmp_path / "out").tf(batch_size=2)
+    assert batch.shape == (2, 9, 15, 3)
+
+
+def test_a_resized_gif_keeps_the_shape_of_what_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "in" / "a" / "0.gif"
+    path.parent.mkdir(parents=True)
+    # A frame of 4 x 3 pixels on a screen of 11 x 7, which is what viewers show.
+    path.write_bytes(zoo()["gif-smaller-frame"])
+    bt.write(tmp_path / "in", tmp_path / "out", source_options={"resize": 14})
+    (row,) = bt.load(tmp_path / "out").rows()
+    assert (row["width"], row["height"], row["format"]) == (22, 14, "png")
+
+
+@pytest.mark.parametrize("orient", [False, True])
+@pytest.mark.parametrize("check", ["header", "decode", "none"])
+def test_the_size_before_resizing_is_stored(tmp_path: Path, orient: bool, check: str) -> None:
+    turned = encoded(picture(width=40, height=20), "JPEG", exif=exif(6))
+    write_tree(
+        tmp_path / "in", a__large=jpeg(width=60, height=30), a__same=jpeg(width=12, height=8)
+    )
+    write_tree(tmp_path / "in", a__turned=turned)
+    options = {"resize": 8, "orient": orient, "check": check}
+    bt.write(tmp_path / "in", tmp_path / "out", source_options=options)
+    sizes = {
+        row["path"]: (
+            *(row["width"], row["height"]),
+            *(row["original_width"], row["original_height"]),
+        )
+        for row in bt.load(tmp_path / "out").rows()
+    }
+    # A box scales by the width over the original width, in the picture as it is stored.
+    assert sizes == {
+        "a/large.jpg": (16, 8, 60, 30),
+        "a/same.jpg": (12, 8, 12, 8),
+        "a/turned.jpg": (8, 16, 20, 40) if orient else (16, 8, 40, 20),
+    }
+
+
+def test_without_resizing_there_is_no_other_size(tmp_path: Path) -> None:
+    write_tree(tmp_path / "in", a__x=jpeg())
+    bt.write(tmp_path / "in", tmp_path / "out", source_options={"format": "png"})
+    assert not [name for name in bt.load(tmp_path / "out").schema.names if "original" in name]
+
+
+def test_a_table_may_have_sizes_of_its_own_where_nothing_is_resized(tmp_path: Path) -> None:
+    write_tree(tmp_path / "in", x=jpeg())
+    (tmp_path / "t.csv").write_text("path,original_width\nx.jpg,99\n")
+    options: dict[str, Any] = {"base": str(tmp_path / "in")}
+    bt.write(tmp_path / "t.csv", tmp_path / "out", from_="images", source_options=options)
+    (row,) = bt.load(tmp_path / "out").rows()
+    assert row["original_width"] == 99
+    with pytest.raises(UsageError, match="'original_width' of the table has the name of one that"):
+        bt.write(
+            tmp_path / "t.csv",
+            tmp_path / "resized",
+            from_="images",
+            source_options={**options, "resize": 8},
+        )
+    columns = ["original_width", "original_height"]
+    bt.write(
+        tmp_path / "t.csv",
+        tmp_path / "sizes",
+        from_="images",
+        columns=columns,
+        source_options={**options, "resize": 8},
+    )
+    assert list(bt.load(tmp_path / "sizes").rows()) == [
+        {"original_width": WIDTH, "original_height": HEIGHT}
+    ]

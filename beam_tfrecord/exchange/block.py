@@ -154,7 +154,12 @@ class Block:
         if not batch.data.num_columns:
             # Only rejects are left of such a batch: it tells no schema.
             self.rejects += rejects
-            counted = Tally(rows=rows, rejects=len(rejects), input_hash=batch.input_hash)
+            counted = Tally(
+                rows=rows,
+                rejects=len(rejects),
+                refused=batch.refused,
+                input_hash=batch.input_hash,
+            )
             self.tally = self.tally.merge(counted)
             return np.zeros(0, np.int64)
         if self._inputs.have_splits and batch.split is None and batch.num_rows:
@@ -185,6 +190,7 @@ class Block:
             ),
             splits_assigned=batch.split is not None,
             copies=copies_in(batch.data),
+            refused=batch.refused,
         )
         self.tally = self.tally.merge(tally).merge(counted)
         return kept[written]

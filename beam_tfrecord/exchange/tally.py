@@ -13,6 +13,7 @@ from beam_tfrecord.contract.schema import Observed, Schema
 from beam_tfrecord.copies import Copies
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.hashes import sum_hashes
+from beam_tfrecord.refused import Refused, merge_refused
 
 SAMPLE_REJECTS = 5
 
@@ -61,6 +62,7 @@ class Tally:
         left_out: Columns without any value, which have no type and so no feature.
         opaque: True where some elements were bytes of no known format.
         copies: Rows of equal content, where a column tells it; None where none does.
+        refused: Pictures that TensorFlow refuses; None where there are none.
         staged: Arrow schema of rows that were staged, as an IPC message; else empty.
         input_hash: Hash of the bytes that were read; None where none was made.
     """
@@ -78,6 +80,7 @@ class Tally:
     left_out: frozenset[str] = frozenset()
     opaque: bool = False
     copies: Copies | None = None
+    refused: Refused | None = None
     staged: bytes = b""
     input_hash: int | None = None
 
@@ -102,6 +105,7 @@ class Tally:
             left_out=self.left_out | other.left_out,
             opaque=self.opaque or other.opaque,
             copies=_merge_copies(self.copies, other.copies),
+            refused=merge_refused(self.refused, other.refused),
             staged=_same_staged(self.staged, other.staged),
             input_hash=_sum_hashes(self.input_hash, other.input_hash),
         )

@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images.describe import check_pixels, describe
-from beam_tfrecord.images.header import UPRIGHT, Fault, Header
+from beam_tfrecord.images.header import UPRIGHT, Fault, Header, Refusal
+from beam_tfrecord.images.pillow import (
+    ORIENTATION_TAG,
+    converted,
+    header_of,
+    refusal_of_pixels,
+)
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from PIL.ImageFile import ImageFile
 
 FORMATS = ("jpeg", "png", "webp")
 _PILLOW_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF")
-_ORIENTATION_TAG = 274
-_CHANNELS = {"LA": 2, "RGB": 3, "RGBA": 4, "P": 3, "CMYK": 4, "YCbCr": 3, "LAB": 3, "PA": 4}
-# What their values mean is known to whoever made them: there is no black and white to scale by.
-_WIDE_MODES = {"I": "integers of 32 bits", "F": "floating-point numbers"}
 _SIZE = re.compile(r"(\d+)(?:x(\d+))?")
 # A JPEG is decoded at the smallest scale that leaves this much for the smooth last step.
 _DRAFT_GAP = 2
@@ -52,13 +55,22 @@ class Transform:
     @property
     def is_none(self) -> bool:
         """True where no picture is ever changed."""
-        return not (self.shorter or self.size or self.format or self.orient)
+        return not (self.resizes or self.format or self.orient)
+
+    @property
+    def resizes(self) -> bool:
+        """True where pictures get another size."""
+        return bool(self.shorter or self.size)
 
     def changes(self, header: Header) -> bool:
         """Tell whether a picture has to be decoded and encoded anew."""
+        if self.is_none:
+            return False
         turns = self.orient and header.orientation != UPRIGHT
         is_resized = self.target(header.width, header.height) != (header.width, header.height)
-        return turns or is_resized or self.format not in (None, header.format)
+        # Whatever Pillow encodes in these two formats, TensorFlow decodes.
+        is_mended = header.refusal is not None and self.format in ("jpeg", "png")
+        return turns or is_resized or is_mended or self.format not in (None, header.format)
 
     def target(self, width: int, height: int) -> tuple[int, int]:
         """Return the new width and height of a picture that stands upright."""
@@ -115,52 +127,98 @@ def check_pillow() -> None:
         ) from None
 
 
-def check_decode(data: memoryview, *, max_pixels: int) -> Header:
+def check_decode(data: memoryview, header: Header | Fault, *, max_pixels: int) -> Header:
     """Decode a picture, its first frame where there are several, and describe it.
 
     All that is coded is decoded, and judged as at full size; but a JPEG becomes pixels at an eighth
     of its size, which takes 0.6 of the time: what is left out is arithmetic that cannot fail.
 
+    Args:
+        data: The whole file.
+        header: What `describe` says of it, or raises.
+        max_pixels: Width times height that is let through.
+
+    Returns:
+        `header`, or that of Pillow instead of a fault, with what only the pixels show.
+
     Raises:
         Fault: Pillow cannot.
     """
     image = _opened(data, max_pixels)
-    full_size = image.size
-    is_reduced = image.draft(None, _LEAST_SIZE) is not None
+    frame = image.tile[0][1] if image.tile else None
+    if _may_reduce(header):
+        image.draft(None, _LEAST_SIZE)
     _load(image)
-    header = _header_of(image)
-    if is_reduced:
-        header = header._replace(width=full_size[0], height=full_size[1])
-    return header
+    if isinstance(header, Fault):
+        # Pillow forgives more than other decoders do.
+        header = header_of(image)._replace(refusal=Refusal(header.reason))
+    return (
+        header if header.refusal else header._replace(refusal=refusal_of_pixels(data, image, frame))
+    )
+
+
+def _may_reduce(header: Header | Fault) -> bool:
+    """Tell whether a picture may be decoded at a part of its size.
+
+    Pillow writes behind the end of its memory where it does so with a lossless JPEG.
+    """
+    return isinstance(header, Header) and header.refusal is None
 
 
 def transformed(
     data: memoryview, header: Header, how: Transform, *, max_pixels: int
-) -> tuple[bytes, Header]:
-    """Return a picture as `how` wants it, and its new header; of several frames, the first.
+) -> tuple[bytes, Header, tuple[int, int]]:
+    """Return a picture as `how` wants it; of several frames, the first.
+
+    Returns:
+        Its new bytes, its new header, and width and height before it was resized, but turned as it
+        is now.
 
     Raises:
         Fault: It cannot be decoded, or its pixels do not fit into the new format.
     """
-    from PIL import ImageOps
-    from PIL.Image import Resampling
-
     image = _opened(data, max_pixels)
     # Pillow turns a TIFF when it loads it.
     turns = how.orient or header.format == "tiff"
     swaps = turns and header.orientation > 4  # these four exchange width and height
+    if header.format == "gif":
+        # Pillow decodes the screen, TensorFlow the largest frame.
+        header = header._replace(width=image.width, height=image.height)
     upright = (header.height, header.width) if swaps else (header.width, header.height)
     size = how.target(*upright)
     _check_size(size, max_pixels)
     drafted = size[::-1] if swaps else size
-    image.draft(None, (drafted[0] * _DRAFT_GAP, drafted[1] * _DRAFT_GAP))
+    if _may_reduce(header):
+        image.draft(None, (drafted[0] * _DRAFT_GAP, drafted[1] * _DRAFT_GAP))
     _load(image)
+    try:
+        stored, header = _encoded(image, header, how, size, turns=turns, max_pixels=max_pixels)
+    except Fault:
+        raise
+    except Exception as error:
+        raise _fault_of(error) from error
+    return stored, header, upright
+
+
+def _encoded(
+    image: Image,
+    header: Header,
+    how: Transform,
+    size: tuple[int, int],
+    *,
+    turns: bool,
+    max_pixels: int,
+) -> tuple[bytes, Header]:
+    """Turn, convert, resize and encode a decoded picture."""
+    from PIL import ImageOps
+    from PIL.Image import Resampling
+
     format = how.format or ("jpeg" if header.format == "jpeg" else "png")
     profile = image.info.get("icc_profile") if image.mode != "CMYK" else None
     orientation = header.orientation
     if turns:
         image, orientation = ImageOps.exif_transpose(image), UPRIGHT
-    image = _converted(image, format, of=header.format)
+    image = converted(image, format, of=header.format)
     if image.size != size:
         image = image.resize(size, Resampling.BICUBIC, reducing_gap=_DRAFT_GAP)
     options: dict[str, Any] = {"quality": how.quality} if format != "png" else {}
@@ -184,7 +242,7 @@ def _check_size(size: tuple[int, int], max_pixels: int) -> None:
         )
 
 
-def _opened(data: memoryview, max_pixels: int) -> Image:
+def _opened(data: memoryview, max_pixels: int) -> ImageFile:
     from PIL import Image, UnidentifiedImageError
 
     # Pillow's own guard would refuse what the user allows.
@@ -215,55 +273,9 @@ def _fault_of(error: Exception) -> Fault:
     return Fault("damaged", f"cannot be decoded ({text})")
 
 
-def _header_of(image: Image) -> Header:
-    format = (image.format or "").lower()
-    format = "jpeg" if format == "mpo" else format
-    channels = _CHANNELS.get(image.mode, 1)
-    if format == "jpeg":
-        channels = min(channels, 3)
-    elif image.mode == "P" and "transparency" in image.info and format == "png":
-        channels = 4
-    try:
-        orientation = image.getexif().get(_ORIENTATION_TAG, UPRIGHT)
-    except Exception:
-        orientation = UPRIGHT
-    known = isinstance(orientation, int) and 1 <= orientation <= 8
-    return Header(format, *image.size, channels, orientation if known else UPRIGHT)
-
-
-def _converted(image: Image, format: str, *, of: str) -> Image:
-    """Return the pixels in a mode that resizes smoothly and that `format` holds.
-
-    Raises:
-        Fault: There is none.
-    """
-    from PIL import Image as Images
-
-    # Older versions of Pillow widen the 16 bits of a PNG.
-    if image.mode.startswith("I;16") or (image.mode == "I" and of == "png"):
-        if format == "png" and image.mode == "I;16":
-            return image
-        return image.convert("F").point(lambda value: value / 256).convert("L")
-    if image.mode in _WIDE_MODES:
-        raise Fault(
-            "unsupported",
-            f"has pixels that are {_WIDE_MODES[image.mode]}, for which {format} has no room: "
-            "store it as it is, or convert it beforehand",
-        )
-    if image.mode in ("1", "L") and "transparency" not in image.info:
-        return image.convert("L" if format != "webp" else "RGB")
-    if not image.has_transparency_data:
-        return image.convert("RGB")
-    if format != "jpeg":
-        return image.convert("RGBA" if image.mode != "LA" or format == "webp" else "LA")
-    # JPEG has no transparency: what shines through is white, as on a page.
-    page = Images.new("RGBA", image.size, "white")
-    return Images.alpha_composite(page, image.convert("RGBA")).convert("RGB")
-
-
 def _orientation_exif(orientation: int) -> bytes:
     from PIL import Image
 
     exif = Image.Exif()
-    exif[_ORIENTATION_TAG] = orientation
+    exif[ORIENTATION_TAG] = orientation
     return exif.tobytes()

@@ -7,16 +7,30 @@ from typing import NamedTuple
 UPRIGHT = 1
 
 
+class Refusal(NamedTuple):
+    """Why ``tf.io.decode_image(channels=3)`` fails on a picture, or gives other pixels.
+
+    Attributes:
+        reason: To stand behind the name of the picture.
+        cure: The options that store what TensorFlow decodes.
+    """
+
+    reason: str
+    cure: str = "--format png or --format jpeg"
+
+
 class Header(NamedTuple):
     """A picture as its header describes it.
 
     Attributes:
         format: ``jpeg``, ``png``, ``gif``, ``webp``, ``bmp`` or ``tiff``.
-        width: Of the stored pixels, before any rotation that `orientation` asks for.
+        width: Of the stored pixels, before any rotation that `orientation` asks for; of a GIF
+            that of the widest frame, as TensorFlow decodes it.
         height: Likewise.
         channels: As ``tf.io.decode_image(channels=0)`` gives them where TensorFlow reads the
             format: a palette is 3 (PNG with transparency: 4), CMYK in a JPEG is 3.
         orientation: EXIF tag 274, from 1 (upright) to 8.
+        refusal: None where the structure shows nothing that TensorFlow refuses.
     """
 
     format: str
@@ -24,6 +38,7 @@ class Header(NamedTuple):
     height: int
     channels: int
     orientation: int = UPRIGHT
+    refusal: Refusal | None = None
 
 
 class Fault(Exception):
@@ -52,3 +67,8 @@ def truncated(what: str) -> Fault:
 def damaged(what: str) -> Fault:
     """Return the fault of a picture whose structure is broken."""
     return Fault("damaged", f"is damaged: {what}")
+
+
+def too_large_for_tensorflow(width: int, height: int) -> Refusal:
+    """Return the refusal of a picture of more pixels than TensorFlow decodes."""
+    return Refusal(f"is too large for TensorFlow ({width}x{height})", "a smaller --resize")

@@ -9,11 +9,12 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from beam_tfrecord.images.header import UPRIGHT, Fault, Header, damaged, truncated
+from beam_tfrecord.images.header import UPRIGHT, Fault, Header, Refusal, damaged, truncated
 
 WIDTH, HEIGHT, PHOTOMETRIC, ORIENTATION, SAMPLES = 256, 257, 262, 274, 277
 _OFFSETS_AND_COUNTS = ((273, 279), (324, 325))  # of strips, and of tiles
 _PALETTE, _YCBCR = 3, 6
+_REFUSAL = Refusal("is a TIFF")
 _RGB_CHANNELS = 3
 
 # Bytes of a value of each type; 13 and 16 to 18 are those of BigTIFF.
@@ -62,7 +63,7 @@ def tiff_header(data: memoryview, *, whole: bool) -> Header:
     if end > len(data):
         raise truncated(f"{end - len(data)} bytes before the end of its pixels")
     channels = _RGB_CHANNELS if photometric in (_PALETTE, _YCBCR) else samples
-    return Header("tiff", width, height, channels, _checked(orientation))
+    return Header("tiff", width, height, channels, _checked(orientation), _REFUSAL)
 
 
 def exif_orientation(data: memoryview) -> int:

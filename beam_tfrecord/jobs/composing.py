@@ -17,6 +17,7 @@ from beam_tfrecord.preprocess.write import write_transformed
 from beam_tfrecord.ptransforms.grouping import GROUP_BYTES
 from beam_tfrecord.ptransforms.reading import ReadBatches, done_of
 from beam_tfrecord.ptransforms.transforms import MapBatches, MapRows
+from beam_tfrecord.refused import refused_line
 from beam_tfrecord.runners import exchange_of, pipeline, runs_here
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv
@@ -159,3 +160,5 @@ def _warn_of_rows(target: Target) -> None:
     if (copies := told["copies"]) and copies["rows"]:
         about = "" if copies["exact"] else "about "
         _LOGGER.warning("%s%s rows are copies of others by content", about, f"{copies['rows']:,}")
+    if refused := told["refused_pictures"]:
+        _LOGGER.warning(refused_line(refused))

@@ -56,6 +56,7 @@ _MODULES = {
     "exchange.runs": ("Run",),
     "exchange.tally": ("Discovered", "Tally"),
     "ptransforms.grouping": ("Group",),
+    "refused": ("Refused",),
     "sources.base": ("InputFile", "Unit"),
     "sources.csv.read": ("CsvUnit",),
     "sources.images.pack": ("Pack", "Skipped"),

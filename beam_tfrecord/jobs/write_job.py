@@ -24,6 +24,7 @@ from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import ONE_INPUT, Inputs
 from beam_tfrecord.ptransforms.step import flat_map, map_each
+from beam_tfrecord.refused import refused_told
 from beam_tfrecord.rejects import RejectBudget
 from beam_tfrecord.storage import Lease
 
@@ -145,6 +146,7 @@ def _publish(
             **told,
             "left_out_columns": sorted(tally.left_out),
             "copies": copies_told(tally.copies),
+            "refused_pictures": refused_told(tally.refused),
         },
     )
     return [shard.path for shard in manifest.shards]

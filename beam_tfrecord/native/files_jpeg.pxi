@@ -2,19 +2,17 @@
 cdef extern from "jpeg.h" nogil:
     enum:
         JPEG_NUMBERS
-    bint jpeg_is_plain(const uint8_t *data, int64_t size, bint whole, int64_t max_pixels,
-                       int32_t *numbers)
+    bint jpeg_is_plain(const uint8_t *data, int64_t size, int64_t max_pixels, int32_t *numbers)
 
 
 def describe_jpegs(const uint8_t[::1] data, const int64_t[::1] starts, const int64_t[::1] sizes,
-                   bint whole, int64_t max_pixels):
+                   int64_t max_pixels):
     """Describe those JPEGs among some files of which nothing further is to be said.
 
     Args:
         data: Where files lie.
         starts: Of each; int64, shape `[n]`.
         sizes: Bytes of each, likewise.
-        whole: Their end marks must be there.
         max_pixels: Width times height that is let through.
 
     Returns:
@@ -31,6 +29,6 @@ def describe_jpegs(const uint8_t[::1] data, const int64_t[::1] starts, const int
     cdef int32_t[:, ::1] told = numbers
     with nogil:
         for i in range(count):
-            if not jpeg_is_plain(&data[0] + starts[i], sizes[i], whole, max_pixels, &told[i, 0]):
+            if not jpeg_is_plain(&data[0] + starts[i], sizes[i], max_pixels, &told[i, 0]):
                 told[i, 0] = told[i, 1] = told[i, 2] = 0
     return numbers

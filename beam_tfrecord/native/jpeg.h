@@ -7,14 +7,13 @@
 
 enum { JPEG_NUMBERS = 3 };
 
-/* Tells width, height and channels (3 at most) of a JPEG without EXIF that is all right.
+/* Tells width, height and channels (3 at most) of a JPEG without EXIF that is all right, ends with
+ * its end mark, and is of a kind that TensorFlow decodes.
  *
- * whole: its last bytes must be the end mark.
  * max_pixels: width times height that is let through.
  *
  * False where there is anything else to be said of it, for which the reference in Python is there:
  * `beam_tfrecord.images.jpeg`. Where this is true, that one gives the same numbers. */
-bool jpeg_is_plain(const uint8_t *data, int64_t size, bool whole, int64_t max_pixels,
-                   int32_t *numbers);
+bool jpeg_is_plain(const uint8_t *data, int64_t size, int64_t max_pixels, int32_t *numbers);
 
 #endif

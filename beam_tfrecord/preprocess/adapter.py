@@ -30,7 +30,7 @@ def without_missing(batch: Batch, columns: Sequence[str]) -> Batch:
     if kept.all():
         return batch
     rest = batch.take(np.flatnonzero(kept))
-    return rest.replace(rejects=batch.rejects, rows_read=batch.rows_counted)
+    return rest.replace(rejects=batch.rejects, rows_read=batch.rows_counted, refused=batch.refused)
 
 
 def analysis_batch(

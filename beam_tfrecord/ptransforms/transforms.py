@@ -214,11 +214,13 @@ def split_batch(batch: Batch, layout: Layout, schema: Schema | None = None) -> I
     numbers = block.splits
     if numbers is None:
         numbers = np.zeros(len(written), np.uint16)
-    rejects, read = tuple(block.rejects), batch.rows_counted
+    rejects, read, refused = tuple(block.rejects), batch.rows_counted, batch.refused
     for number in np.unique(numbers):
         part = batch.take(written[numbers == number])
-        yield part.replace(split=block.split_names[number], rejects=rejects, rows_read=read)
-        rejects, read = (), 0
+        yield part.replace(
+            split=block.split_names[number], rejects=rejects, rows_read=read, refused=refused
+        )
+        rejects, read, refused = (), 0, None
     if rejects:
         yield batch.slice(0, 0).replace(rejects=rejects, rows_read=read)
 

@@ -115,6 +115,7 @@ class StageWriter:
             records=batch.num_rows,
             rejects=len(batch.rejects),
             input_hash=batch.input_hash,
+            refused=batch.refused,
         )
         self.tally = self.tally.merge(counted)
         spill_rejects(self, self._directory, least=MAX_REJECTS)

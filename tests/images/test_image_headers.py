@@ -56,7 +56,7 @@ def test_header(name: str) -> None:
     expected = Header(
         name.partition("-")[0], WIDTH, HEIGHT, CHANNELS.get(name, 3), ORIENTATIONS.get(name, 1)
     )
-    assert describe(SAMPLES[name]) == expected
+    assert describe(SAMPLES[name])._replace(refusal=None) == expected
 
 
 @pytest.mark.parametrize("name", SAMPLES)

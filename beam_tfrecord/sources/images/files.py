@@ -56,11 +56,10 @@ class Files:
             return memoryview(content)
         return self._view[self._ends[index] : self._ends[index + 1]]
 
-    def plain_jpegs(self, *, whole: bool, max_pixels: int) -> list[Header | None]:
+    def plain_jpegs(self, *, max_pixels: int) -> list[Header | None]:
         """Return the headers of those JPEGs of which `describe` would say nothing further.
 
         Args:
-            whole: As there.
             max_pixels: As there.
 
         Returns:
@@ -69,7 +68,7 @@ class Files:
         starts, sizes = self._ends[:-1], np.diff(self._ends)
         if describe_jpegs is None:
             return [None] * len(sizes)
-        told = describe_jpegs(self._data, starts, sizes, whole, max_pixels).tolist()
+        told = describe_jpegs(self._data, starts, sizes, max_pixels).tolist()
         return [Header("jpeg", *numbers) if numbers[0] else None for numbers in told]
 
     def sha256(self, kept: Sequence[int]) -> list[str]:

@@ -15,6 +15,7 @@ from beam_tfrecord.batch import Batch, FileColumn, Origin, Reject
 from beam_tfrecord.contract.labels import LABELS_FILE
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.images import Fault
+from beam_tfrecord.refused import refused_in
 from beam_tfrecord.sources.base import Scan, Unit
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.images.labels import class_numbers, given_classes, is_line
@@ -162,7 +163,12 @@ def _batch(unit: Unit, schema: pa.Schema, how: Reading, task: _Task) -> Batch:
     if "label" in schema.names and numbers is not None:
         columns["label"] = pa.array([numbers[label] for label in labels], pa.int64())
     batch = rows.batch(columns, schema, kept)
-    if "image" not in schema.names or not how.keeps_files:
+    if "image" not in schema.names:
+        return batch
+    batch = batch.replace(
+        refused=refused_in(zip(taken(task.names, kept), pictures.headers, strict=True))
+    )
+    if not how.keeps_files:
         return batch
     opened = pa.array(map(os.fsencode, taken(paths, pictures.kept)), pa.binary())
     return batch.replace(files=FileColumn("image", opened))

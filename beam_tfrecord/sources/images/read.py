@@ -7,7 +7,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -16,13 +16,14 @@ from beam_tfrecord.images.decode import Transform, check_decode, transformed
 from beam_tfrecord.sources.images.files import Files
 
 CHECKS = ("header", "decode", "none")
-PICTURE_FIELDS = {
+_FIELDS = {
     "width": pa.int64(),
     "height": pa.int64(),
     "channels": pa.int64(),
     "format": pa.string(),
     "orientation": pa.int64(),
 }
+_ORIGINAL_FIELDS = {"original_width": pa.int64(), "original_height": pa.int64()}
 
 _UNKNOWN = (None,) * len(Header._fields)
 
@@ -37,6 +38,11 @@ THREADS = max(2, min(16, os.cpu_count() or 1))
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
+
+
+def picture_fields(*, resizes: bool) -> dict[str, pa.DataType]:
+    """Return the columns that describe a picture, with those of pictures that are resized."""
+    return _FIELDS | (_ORIGINAL_FIELDS if resizes else {})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +92,7 @@ class Pictures:
         headers: What is known of each; None where it could not be told.
         sha256: Hexadecimal hash of each file; empty where none was wanted.
         faults: Index among the wanted ones, and what was wrong, of all others.
+        original_sizes: Width and height of each before it was resized; None: none was to be.
     """
 
     kept: list[int]
@@ -93,15 +100,18 @@ class Pictures:
     headers: list[Header | None]
     sha256: list[str]
     faults: list[tuple[int, Fault]]
+    original_sizes: list[tuple[int | None, int | None]] | None = None
 
     def columns(self) -> dict[str, pa.Array]:
         """Return the columns that come from the pictures alone."""
         known = [_UNKNOWN if header is None else header for header in self.headers]
         fields = dict(zip(Header._fields, zip(*known, strict=True), strict=True)) if known else {}
-        columns = {
-            name: pa.array(fields.get(name, ()), kind) for name, kind in PICTURE_FIELDS.items()
-        }
+        columns = {name: pa.array(fields.get(name, ()), kind) for name, kind in _FIELDS.items()}
         columns["image"] = self.contents
+        if self.original_sizes is not None:
+            for side, name in enumerate(_ORIGINAL_FIELDS):
+                sizes = [size[side] for size in self.original_sizes]
+                columns[name] = pa.array(sizes, pa.int64())
         if self.sha256 or not self.kept:
             columns["sha256"] = pa.array(self.sha256, pa.string())
         return columns
@@ -121,27 +131,37 @@ def read_pictures(paths: Sequence[str], sizes: Sequence[int], how: Reading) -> P
     at: list[int] = []
     kept: list[int] = []
     headers: list[Header | None] = []
+    originals: list[tuple[int | None, int | None]] = []
     changed: dict[int, bytes] = {}
     faults = [
         (index, _too_large(sizes[index], how)) for index, is_so in enumerate(is_small) if not is_so
     ]
     plain: Sequence[Header | None] = [None] * len(wanted)
     if how.describes_only:
-        plain = files.plain_jpegs(whole=how.check == "header", max_pixels=how.max_pixels)
+        plain = files.plain_jpegs(max_pixels=how.max_pixels)
     for place, (index, header) in enumerate(zip(wanted, plain, strict=True)):
         if header is None:
             try:
-                header, instead = _checked(_content(files, place, how), how)
+                checked = _checked(_content(files, place, how), how)
             except Fault as fault:
                 faults.append((index, fault))
                 continue
-            if instead is not None:
-                changed[place] = instead
+            header = checked.header
+            if checked.changed is not None:
+                changed[place] = checked.changed
+            originals.append(checked.original_size or (None, None))
         at.append(place)
         kept.append(index)
         headers.append(header)
     hashes = files.sha256(at) if how.needs_sha256 else []
-    return Pictures(kept, files.array(at, changed), headers, hashes, faults)
+    return Pictures(
+        kept,
+        files.array(at, changed),
+        headers,
+        hashes,
+        faults,
+        originals if how.transform.resizes else None,
+    )
 
 
 def _content(files: Files, place: int, how: Reading) -> memoryview:
@@ -163,25 +183,43 @@ def _too_large(size: int, how: Reading) -> Fault:
     )
 
 
-def _checked(view: memoryview, how: Reading) -> tuple[Header | None, bytes | None]:
-    """Return the header of a picture as it is stored, and its new bytes where they change."""
-    header: Header | None = None
+class _Checked(NamedTuple):
+    """A picture as it is stored.
+
+    Attributes:
+        header: What is known of it; None where it could not be told.
+        changed: Its new bytes; None where it stays as it is.
+        original_size: Width and height before it was resized, turned as it is stored.
+    """
+
+    header: Header | None
+    changed: bytes | None = None
+    original_size: tuple[int, int] | None = None
+
+
+def _checked(view: memoryview, how: Reading) -> _Checked:
+    """Check a picture, and change it where that is asked for."""
+    header: Header | Fault
     try:
         header = describe(view, whole=how.check == "header", max_pixels=how.max_pixels)
     except Fault as fault:
         is_lasting = fault.code in ("empty", "too-large") or how.check == "header"
         if is_lasting or (how.check == "none" and not how.transform.is_none):
             raise
-    changes = header is not None and not how.transform.is_none and how.transform.changes(header)
+        header = fault
+    changes = isinstance(header, Header) and how.transform.changes(header)
     if how.check == "decode" and not changes:
         # Pillow is the judge here: it forgives some faults of headers, and finds others.
-        decoded = check_decode(view, max_pixels=how.max_pixels)
-        header = header or decoded
-        changes = not how.transform.is_none and how.transform.changes(header)
-    if header is None or not changes:
-        return header, None
-    changed, header = transformed(view, header, how.transform, max_pixels=how.max_pixels)
-    return header, changed
+        header = check_decode(view, header, max_pixels=how.max_pixels)
+        changes = how.transform.changes(header)
+    if isinstance(header, Fault):
+        return _Checked(None)
+    if not changes:
+        return _Checked(header, None, (header.width, header.height))
+    changed, header, original_size = transformed(
+        view, header, how.transform, max_pixels=how.max_pixels
+    )
+    return _Checked(header, changed, original_size)
 
 
 def cut_by_bytes(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:

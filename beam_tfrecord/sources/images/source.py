@@ -7,6 +7,8 @@ row has the columns
   the first folders are splits;
 * ``width``, ``height``, ``channels``, ``format``, ``orientation``: as in
   `beam_tfrecord.images.Header`;
+* ``original_width``, ``original_height``, where pictures are resized: the size before, turned as
+  the stored picture is;
 * ``path``: relative to the directory; ``sha256``: of the file, in hexadecimal;
 * from a table: its further columns.
 
@@ -45,11 +47,11 @@ from beam_tfrecord.sources.images.pack import PACK_BYTES, Pack, Skipped
 from beam_tfrecord.sources.images.read import (
     BATCH_FILES,
     CHECKS,
-    PICTURE_FIELDS,
     REMOTE_BATCH_FILES,
     REMOTE_THREADS,
     THREADS,
     Reading,
+    picture_fields,
 )
 from beam_tfrecord.sources.images.remote import read_remote
 from beam_tfrecord.sources.images.tree import LAYOUTS
@@ -243,7 +245,10 @@ class Images(Source):
             **({"label": with_labels(found.label, found.classes)} if found.label else {}),
             **({"label_name": pa.field("label_name", pa.string())} if found.has_names else {}),
             **({"split": pa.field("split", pa.string())} if found.has_splits else {}),
-            **{name: pa.field(name, kind) for name, kind in PICTURE_FIELDS.items()},
+            **{
+                name: pa.field(name, kind)
+                for name, kind in picture_fields(resizes=self.resize is not None).items()
+            },
             "path": pa.field("path", pa.string()),
             "sha256": mark_content(pa.field("sha256", pa.string())),
         }

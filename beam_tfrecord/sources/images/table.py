@@ -14,6 +14,7 @@ import pyarrow as pa
 from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.images import Fault
+from beam_tfrecord.refused import refused_in
 from beam_tfrecord.sources.base import UNIT_BYTES, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.csv import source as csv
 from beam_tfrecord.sources.csv.source import Csv
@@ -36,9 +37,9 @@ from beam_tfrecord.sources.images.read import (
     taken,
 )
 from beam_tfrecord.sources.images.table_columns import (
-    MADE_COLUMNS,
     check_columns,
     check_named,
+    made_columns,
     named_columns,
     names_in,
     needs_labels,
@@ -80,7 +81,8 @@ def table_of(source: Images) -> Source:
     paths = as_paths(source.paths)
     columns = None
     if source.columns is not None:
-        further = [name for name in source.columns if name not in MADE_COLUMNS]
+        made = made_columns(source)
+        further = [name for name in source.columns if name not in made]
         columns = tuple(dict.fromkeys([*named_columns(source).values(), *further]))
     if not _is_csv(paths):
         return Parquet(paths, columns=columns, union=source.union)
@@ -197,7 +199,8 @@ def read(source: Images, unit: Unit, schema: pa.Schema, *, batch_rows: int) -> I
 
 def _inner_schema(source: Images, table: Source, inner: TableUnit, schema: pa.Schema) -> pa.Schema:
     """Return the schema that the table is read with: what the rows need of it, in their types."""
-    fields = [field for field in schema if field.name not in MADE_COLUMNS]
+    made = made_columns(source)
+    fields = [field for field in schema if field.name not in made]
     if needs_paths(source):
         fields.append(pa.field(path_column(source), pa.string()))
     if {"label", "label_name"}.intersection(schema.names):
@@ -278,4 +281,7 @@ def _batch(source: Images, unit: Unit, schema: pa.Schema, how: Reading, task: _T
     ]
     if not rejects:
         left = batch
-    return left.replace(data=data, rejects=(*batch.rejects, *rejects))
+    refused = None
+    if "image" in schema.names:
+        refused = refused_in(zip(taken(names, kept.tolist()), pictures.headers, strict=True))
+    return left.replace(data=data, rejects=(*batch.rejects, *rejects), refused=refused)

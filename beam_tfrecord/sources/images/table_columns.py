@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.base import Scan
 from beam_tfrecord.sources.csv.infer import CsvInference
-from beam_tfrecord.sources.images.read import PICTURE_FIELDS
+from beam_tfrecord.sources.images.read import picture_fields
 
 if TYPE_CHECKING:
     from beam_tfrecord.sources.images.source import Images
 
 _LABEL_COLUMNS = frozenset({"label", "label_name"})
-# What rows have besides the further columns of a table.
-MADE_COLUMNS = frozenset({"image", "path", "sha256", *_LABEL_COLUMNS, *PICTURE_FIELDS})
+
+
+def made_columns(source: Images) -> frozenset[str]:
+    """Return the names of what rows have besides the further columns of a table."""
+    fields = picture_fields(resizes=source.resize is not None)
+    return frozenset({"image", "path", "sha256", *_LABEL_COLUMNS, *fields})
 
 
 def path_column(source: Images) -> str:
@@ -25,7 +29,7 @@ def path_column(source: Images) -> str:
 
 def needs_paths(source: Images) -> bool:
     """Tell whether more is wanted than further columns of a table."""
-    return source.columns is None or not MADE_COLUMNS.isdisjoint(source.columns)
+    return source.columns is None or not made_columns(source).isdisjoint(source.columns)
 
 
 def needs_labels(source: Images) -> bool:

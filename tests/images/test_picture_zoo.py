@@ -1,0 +1,135 @@
+"""Pictures of every kind: what is stored, TensorFlow decodes, or it is counted with the cure."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from beam_tfrecord.images import Fault, describe
+from beam_tfrecord.images.decode import Transform
+from tests.images.picture_zoo import zoo
+from tests.images.zoo_judges import damage, judged, pillow_pixels, stored, tensorflow_pixels
+
+tensorflow = pytest.importorskip("tensorflow")
+
+ZOO = zoo()
+# What a check cannot see: faults of the coded pixels, which the header check does not read, and a
+# stream that lacks its checksum, which Pillow does not miss.
+UNSEEN = {
+    "header": {"png-pixels-without-sum", "png-crc-pixels", "gif-small-table"},
+    "decode": {"png-pixels-without-sum"},
+}
+# Broken rules that TensorFlow lets pass.
+FALSE_ALARMS = {
+    "header": {"png-pixels-twice-parted"},
+    "decode": {"png-pixels-twice-parted", "jpeg-bytes-between"},
+}
+
+
+@pytest.mark.parametrize("check", ["header", "decode"])
+def test_what_is_stored_is_decoded_or_counted(check: str) -> None:
+    verdicts = {name: judged(data, check) for name, data in ZOO.items()}
+    # What Pillow refuses as well is damaged, which is for the decode check to find.
+    missed = {
+        name
+        for name, verdict in verdicts.items()
+        if verdict.is_missed and pillow_pixels(ZOO[name]) is not None
+    }
+    assert missed == UNSEEN[check]
+    alarms = {name for name, verdict in verdicts.items() if verdict.is_false_alarm}
+    assert alarms == FALSE_ALARMS[check]
+    sizes = {name for name, v in verdicts.items() if v.said == "silent" and not v.has_size}
+    assert not sizes
+    said = [verdict.said for verdict in verdicts.values()]
+    assert said.count("counted") > 100
+    assert said.count("silent") > 150
+
+
+@pytest.mark.parametrize("format", ["png", "jpeg"])
+def test_the_cure_cures(format: str) -> None:
+    for name, data in ZOO.items():
+        before, after = stored(data, "decode"), stored(data, "decode", Transform(format=format))
+        if before is None or before[0].refusal is None:
+            continue
+        refusal = before[0].refusal
+        assert "--format" in refusal.cure or "is too large" in refusal.reason
+        if after is None or "--format" not in refusal.cure:
+            continue
+        header, content = after
+        pixels = tensorflow_pixels(content)
+        assert header.refusal is None, name
+        assert pixels is not None, name
+        assert pixels.shape[:2] == (header.height, header.width), name
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("webp-animated", "is animated"),
+        ("webp-alpha", "has transparency, which TensorFlow decodes of no WebP"),
+        ("bmp-1-40", "has 1 bits a pixel"),
+        ("bmp-16-565", "has 16 bits a pixel"),
+        ("bmp-24-12", "has a header of OS/2"),
+        ("bmp-24-trailing", "has 2 bytes behind its pixels"),
+        ("bmp-8-colored", "has a palette, whose numbers TensorFlow takes for shades of grey"),
+        ("png-header-twice", "has two headers"),
+        ("png-critical", "has a chunk that no decoder knows (b'CrIt')"),
+        ("gif-smaller-frame", "has a frame that lies off its corner, of which TensorFlow cuts a"),
+        ("sample-tiff", "is a TIFF"),
+    ],
+)
+def test_the_reason_is_told(name: str, reason: str) -> None:
+    refusal = describe(ZOO[name]).refusal
+    assert refusal is not None
+    assert refusal.reason.startswith(reason)
+    assert refusal.cure == "--format png or --format jpeg"
+
+
+def test_no_end_mark_is_counted_where_it_is_no_fault() -> None:
+    data = ZOO["jpeg-no-end-but-trailing"]
+    with pytest.raises(Fault, match="before its end mark"):
+        describe(data)
+    kept = stored(data, "decode")
+    assert kept is not None
+    assert kept[0].refusal is not None
+    assert kept[0].refusal.reason == "has no end mark"
+
+
+def test_damaged_pictures_are_counted_or_rejected() -> None:
+    found = damage(600, seed=1)
+    decoded = found["counts"]["decode"]
+    seen = [(name, data) for check, name, data in found["missed"] if check == "decode"]
+    # See `UNSEEN`; what is damaged further lacks it still.
+    assert [name for name, _ in seen if name != "png-pixels-without-sum"] == []
+    assert decoded["rejected"] > 100
+    assert decoded["counted"] > 100
+    assert decoded.get("false alarm", 0) < decoded["counted"] / 10
+
+
+DECODES = """
+import sys
+from beam_tfrecord.images import Fault, describe
+from beam_tfrecord.images.decode import Transform, check_decode, transformed
+data = memoryview(bytes.fromhex(sys.argv[1]))
+header = describe(data)
+for _ in range(400):
+    assert check_decode(data, header, max_pixels=2**28)[1:3] == (11, 7)
+    transformed(data, header, Transform(shorter=2), max_pixels=2**28)
+"""
+
+
+def test_a_lossless_jpeg_does_not_overrun_memory() -> None:
+    # Decoded at a part of its size, it ended the process.
+    done = subprocess.run(
+        [sys.executable, "-c", DECODES, ZOO["jpeg-lossless"].hex()],
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr.decode()[-500:]
+
+
+def test_a_palette_that_is_missing_is_a_fault_and_no_crash() -> None:
+    assert stored(ZOO["png-palette-missing"], "header", Transform(format="jpeg")) is None
