@@ -21,6 +21,7 @@ from beam_tfrecord.upkeep.repair_shards import IntactRecords, LostBytes, salvage
 from beam_tfrecord.upkeep.verify_files import load_rejects
 
 _SCHEMA_FILES = ("schema.json", "schema.pbtxt")
+_DAMAGED = "damaged"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +46,9 @@ class Lost:
         if not self.stop:
             return f"{self.path}: {self.message}"
         records = f"{self.most_records:,} record{'' if self.most_records == 1 else 's'}"
-        return f"{self.path}: bytes {self.start:,} to {self.stop:,}: at most {records} lost"
+        place = f"{self.path}: bytes {self.start:,} to {self.stop:,}"
+        unsure = "" if self.message == _DAMAGED else f" ({self.message})"
+        return f"{place}: at most {records} lost{unsure}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,9 +82,10 @@ class Repair:
 def repair(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> Repair:
     """Write the intact records of a dataset as a new one, split by split in the same order.
 
-    Records whose checksums are right are intact. Behind a damaged length the next record is looked
-    for; of a damaged gzip stream nothing behind the damage can be read. The new dataset has the old
-    one's schema and settings; where something was lost it has no fingerprint, so that `write`
+    Records whose checksums are right are intact, unless they lie inside of a damaged one, whose
+    values may hold framed records too; where nothing tells which they are, they are left out, and
+    listed. Of a damaged gzip stream nothing behind the damage can be read. The new dataset has the
+    old one's schema and settings; where something was lost it has no fingerprint, so that `write`
     never takes it for what it would write. ``job.json`` lists what was lost.
 
     Args:
@@ -180,30 +184,31 @@ class _Repairing:
         for number, shard in enumerate(shards):
             writer = PieceWriter(self._target, split, (number,), self._old.compression)
             try:
-                found = self._salvage(shard, writer)
+                lost = self._salvage(shard, writer)
                 piece = writer.close()
             except BaseException:
                 writer.abort()
                 raise
-            if found < shard.examples:
-                self._fewer[shard.path] = shard.examples - found
+            if piece.xxh64 != shard.xxh64:
+                self._lost += lost or [_changed(shard, piece)]
+            if piece.examples < shard.examples:
+                self._fewer[shard.path] = shard.examples - piece.examples
             if piece.examples:
                 yield piece
             else:
                 os.remove(piece.path)
 
-    def _salvage(self, shard: Shard, writer: PieceWriter) -> int:
+    def _salvage(self, shard: Shard, writer: PieceWriter) -> list[Lost]:
         path = os.path.join(self._source, shard.path)
-        found = 0
         if not os.path.exists(path):
-            self._lost.append(Lost(shard.path, 0, 0, shard.examples, "the file is missing"))
-        for part in salvage(path, compression=self._old.compression, scratch=self._target):
+            return [Lost(shard.path, 0, 0, shard.examples, "the file is missing")]
+        lost = []
+        for part in salvage(path, shard, compression=self._old.compression, scratch=self._target):
             if isinstance(part, IntactRecords):
                 writer.write(part.data, part.starts)
-                found += len(part.starts)
             else:
-                self._lost.append(_lost_of(shard, part))
-        return found
+                lost.append(_lost_of(shard, part))
+        return lost
 
     def _named(self, pieces: list[Piece]) -> Iterator[Shard]:
         """Give shards their names, without gaps."""
@@ -255,4 +260,19 @@ class _Repairing:
 
 
 def _lost_of(shard: Shard, part: LostBytes) -> Lost:
-    return Lost(shard.path, part.start, part.stop, part.most_records, "damaged")
+    message = _DAMAGED
+    if part.unsure:
+        one = part.unsure == 1
+        message = (
+            f"of these, {part.unsure:,} {'is' if one else 'are'} left out because "
+            f"{'it' if one else 'they'} may be part of a damaged value"
+        )
+    return Lost(shard.path, part.start, part.stop, part.most_records, message)
+
+
+def _changed(shard: Shard, piece: Piece) -> Lost:
+    if piece.examples < shard.examples:
+        missing = shard.examples - piece.examples
+        message = f"{missing:,} record{'' if missing == 1 else 's'} lost, nothing tells where"
+        return Lost(shard.path, 0, 0, missing, message)
+    return Lost(shard.path, 0, 0, 0, "its records are sound but not those that were written")

@@ -1,7 +1,8 @@
 """Finding the intact records of a damaged shard, and what lies between them.
 
-A record whose length is sound is passed by that length. Behind a damaged length the next record is
-looked for byte by byte: its two checksums tell it from anything else.
+Behind damage, records are found again by their checksums. But a value may hold framed records too,
+and those of a damaged record look like its neighbours. What the manifest says of the shard tells
+them apart: see `beam_tfrecord.upkeep.resync`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from isal import isal_zlib
 
-from beam_tfrecord import native
-from beam_tfrecord.loading.blocks import FRAME_BYTES, is_header
+from beam_tfrecord.loading.blocks import FRAME_BYTES
+from beam_tfrecord.manifest import Shard
+from beam_tfrecord.upkeep.resync import header_length, resync
 
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
@@ -26,7 +28,6 @@ Int64Array = npt.NDArray[np.int64]
 # What a call of the codec decompressed before it met damage is gone with the call: little.
 _PIECE_BYTES = 512
 _GZIP_CONTAINER = 31
-_LENGTH_BYTES, _HEADER_BYTES = 8, 12
 # The stubs of isal take its error for an instance.
 _CODEC_ERROR = cast(type[Exception], isal_zlib.IsalError)
 
@@ -39,11 +40,13 @@ class LostBytes:
         start: Position of the first byte, after decompression.
         stop: Position behind the last.
         most_records: How many records they can have held.
+        unsure: Framed records in them that may be records, or parts of a damaged one.
     """
 
     start: int
     stop: int
     most_records: int
+    unsure: int
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -59,11 +62,14 @@ class IntactRecords:
     starts: Int64Array
 
 
-def salvage(path: str, *, compression: str, scratch: str) -> Iterator[IntactRecords | LostBytes]:
+def salvage(
+    path: str, shard: Shard, *, compression: str, scratch: str
+) -> Iterator[IntactRecords | LostBytes]:
     """Yield the intact records of a shard, and what was lost between them, in order.
 
     Args:
         path: The shard; where it is missing nothing is yielded.
+        shard: What the manifest says of it.
         compression: ``""`` or ``GZIP``. Of a damaged gzip stream, what comes before the damage is
             all there is.
         scratch: Directory for the decompressed stream.
@@ -72,7 +78,7 @@ def salvage(path: str, *, compression: str, scratch: str) -> Iterator[IntactReco
         OSError: The file cannot be read.
     """
     with contextlib.suppress(FileNotFoundError), _stream(path, compression, scratch) as data:
-        yield from _records_in(data)
+        yield from _records_in(data, shard)
 
 
 @contextlib.contextmanager
@@ -109,39 +115,23 @@ def _mapped(path: str) -> UInt8Array:
     return np.memmap(path, np.uint8, "r")
 
 
-def _records_in(data: UInt8Array) -> Iterator[IntactRecords | LostBytes]:
+def _records_in(data: UInt8Array, shard: Shard) -> Iterator[IntactRecords | LostBytes]:
+    found = resync(data, shard.examples, shard.bytes)
+    missing = max(0, shard.examples - found.records)
     at = 0
-    while at < len(data):
-        frames = native.scan_frames(data[at:], True)
-        if frames.consumed:
-            yield IntactRecords(data[at : at + frames.consumed], frames.starts)
-            at += frames.consumed
-        if at < len(data):
-            end = _next_record(data, at)
-            yield LostBytes(at, end, _most_records(data, at, end))
-            at = end
-
-
-def _next_record(data: UInt8Array, at: int) -> int:
-    """Return where reading goes on behind a record that is not intact."""
-    if _has_length(data, at):
-        size = FRAME_BYTES + _length(data, at)
-        if size <= len(data) - at:
-            return at + size
-    return int(native.find_frame(data, at + 1))
+    for chain in (*found.chains, None):
+        stop = len(data) if chain is None else chain.start
+        if stop > at:
+            most = min(missing, _most_records(data, at, stop))
+            yield LostBytes(at, stop, most, found.unsure_in(at, stop))
+        if chain is not None and len(chain.starts):
+            yield IntactRecords(data[chain.start : chain.stop], chain.starts - chain.start)
+        at = stop if chain is None else chain.stop
 
 
 def _most_records(data: UInt8Array, start: int, stop: int) -> int:
     """Return the largest number of records that lost bytes can have held."""
-    if _has_length(data, start) and start + FRAME_BYTES + _length(data, start) >= stop:
+    length = header_length(data, start)
+    if length is not None and start + FRAME_BYTES + length >= stop:
         return 1
     return max(1, (stop - start) // FRAME_BYTES)
-
-
-def _has_length(data: UInt8Array, at: int) -> bool:
-    head = data[at : at + _HEADER_BYTES]
-    return len(head) == _HEADER_BYTES and is_header(head)
-
-
-def _length(data: UInt8Array, at: int) -> int:
-    return int.from_bytes(data[at : at + _LENGTH_BYTES].tobytes(), "little")

@@ -5,6 +5,7 @@ at random places of datasets is found, and sound datasets of random schemas have
 the kernel's readers under sanitizers. ``kill``: jobs that are killed at random moments, and go on.
 ``replaced``: datasets that are replaced while they are read.
 ``elements``: bundles that emit for seconds lose nothing, on every runner of one machine.
+``repair``: random damage to shards, whose values may hold framed records.
 """
 
 from __future__ import annotations
@@ -58,6 +59,9 @@ def main() -> None:
     replaced.add_argument("--seed", type=int, default=0)
     elements = proofs.add_parser("elements")
     elements.add_argument("--runs", type=int, default=20, help="on each runner")
+    repair = proofs.add_parser("repair")
+    repair.add_argument("--damages", type=int, default=2100)
+    repair.add_argument("--seed", type=int, default=0)
     options = vars(parser.parse_args())
     name = options.pop("proof")
     begun = time.monotonic()
