@@ -61,6 +61,7 @@ _MODULES = {
     "sources.csv.read": ("CsvUnit",),
     "sources.images.pack": ("Pack", "Skipped"),
     "sources.numpy.arrays": ("_Contents",),
+    "sources.parquet.source": ("ParquetUnit",),
     "sources.numpy.columns": ("Column",),
     "sources.numpy.files": ("StoredArray",),
 }

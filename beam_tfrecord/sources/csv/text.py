@@ -92,7 +92,8 @@ def _opened(file: InputFile) -> Any:
         # Arrow takes it for the end of a stream.
         raise EOFError(f"it has no bytes, which is not what {kind} makes of an empty file")
     if kind is None or kind == "xz":
-        raw = _remote(file) if is_remote(file.path) else open(file.path, "rb")
+        # Whoever asked for the stream closes it.
+        raw = _remote(file) if is_remote(file.path) else open(file.path, "rb")  # noqa: SIM115
         return raw if kind is None else contextlib.closing(_XzStreams(raw))
     return pa.input_stream(_remote(file) if is_remote(file.path) else file.path, compression=kind)
 

@@ -56,7 +56,7 @@ class Parquet(Source):
     """
 
     kind: ClassVar[str] = "parquet"
-    detail_type: ClassVar[Any] = tuple[tuple[int, int], ...]
+    detail_type: ClassVar[Any] = ParquetUnit
     has_ranges: ClassVar[bool] = True
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
