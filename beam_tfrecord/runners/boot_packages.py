@@ -16,6 +16,8 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
+from beam_tfrecord.private import private_directory
+
 CACHE = "BEAM_TFRECORD_BOOT_CACHE"
 
 _WHEEL, _SOURCES = ".whl", (".tar.gz", ".zip")
@@ -153,10 +155,13 @@ def _build(path: str, into: str) -> None:
 def _own_directory() -> str:
     """Return a directory for this user alone: another one must not be able to put code there."""
     path = os.path.join(tempfile.gettempdir(), f"beam-tfrecord-packages-{os.getuid()}")
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    if os.stat(path, follow_symlinks=False).st_uid != os.getuid():
-        raise PackageFault(f"{path!r} belongs to someone else: set {CACHE} to another directory")
-    return path
+    try:
+        return private_directory(path)
+    except OSError as error:
+        raise PackageFault(
+            f"cannot install packages in {path!r}: {error.strerror}: set {CACHE} to another "
+            "directory"
+        ) from error
 
 
 @contextlib.contextmanager

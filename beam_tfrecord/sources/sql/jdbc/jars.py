@@ -18,6 +18,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.private import private_directory
 from beam_tfrecord.storage import put
 
 _COORDINATES = re.compile(r"([\w.-]+):([\w.-]+):([\w.-]+)")
@@ -91,12 +92,17 @@ def _staged(name: str) -> str | None:
 
 def _cache(name: str) -> str:
     root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    directory = os.path.join(root, "beam_tfrecord")
+    own = os.path.join(tempfile.gettempdir(), f"beam_tfrecord-{os.getuid()}")
     try:
-        os.makedirs(directory, exist_ok=True)
+        directory = private_directory(os.path.join(root, "beam_tfrecord"))
     except OSError:
-        directory = os.path.join(tempfile.gettempdir(), f"beam_tfrecord-{os.getuid()}")
-        os.makedirs(directory, mode=0o700, exist_ok=True)
+        try:
+            directory = private_directory(own)
+        except OSError as error:
+            raise UsageError(
+                f"cannot keep driver jars in {own!r}: {error.strerror}: remove it, or set "
+                "XDG_CACHE_HOME to a directory of your own"
+            ) from error
     return os.path.join(directory, name)
 
 

@@ -1,0 +1,27 @@
+"""Directories for one user alone: others must not be able to put code there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+
+def private_directory(path: str) -> str:
+    """Make a directory that only this user writes to, or make sure that it is one.
+
+    The user's own link to such a directory is followed.
+
+    Returns:
+        The path.
+
+    Raises:
+        OSError: It cannot be made, belongs to someone else, or others may write to it.
+    """
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    link, found = os.lstat(path), os.stat(path)
+    if not (link.st_uid == found.st_uid == os.getuid()):
+        raise PermissionError(errno.EPERM, "it belongs to another user", path)
+    if stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(errno.EPERM, "other users may write to it", path)
+    return path

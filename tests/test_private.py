@@ -1,0 +1,109 @@
+"""Directories that code is loaded from are the user's own."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.private import private_directory
+from beam_tfrecord.runners import boot_packages
+from beam_tfrecord.sources.sql.jdbc import jars
+
+NOBODY = 65534
+
+
+def owned_by_another(path: Path) -> None:
+    path.mkdir()
+    if os.getuid():
+        pytest.skip("only root can give a directory to another user")
+    os.chown(path, NOBODY, NOBODY)
+
+
+def open_to_others(path: Path) -> None:
+    path.mkdir()
+    path.chmod(0o777)
+
+
+def open_to_the_group(path: Path) -> None:
+    path.mkdir()
+    path.chmod(0o770)
+
+
+def link_of_another(path: Path) -> None:
+    (path.parent / "target").mkdir()
+    path.symlink_to(path.parent / "target")
+    if os.getuid():
+        pytest.skip("only root can give a link to another user")
+    os.lchown(path, NOBODY, NOBODY)
+
+
+def link_to_anothers(path: Path) -> None:
+    owned_by_another(path.parent / "target")
+    path.symlink_to(path.parent / "target")
+
+
+def file(path: Path) -> None:
+    path.touch()
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let temporary files be in a directory of the test, and let nothing else be writable."""
+    blocked = tmp_path / "no-directory"
+    blocked.touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
+    monkeypatch.delenv(boot_packages.CACHE, raising=False)
+    directory = tmp_path / "tmp"
+    directory.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(directory))
+    return directory
+
+
+def test_own_directory_is_made_for_the_user_alone(temporary: Path) -> None:
+    path = Path(jars._cache("a.jar"))
+    assert path == temporary / f"beam_tfrecord-{os.getuid()}" / "a.jar"
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert jars._cache("b.jar") == str(path.parent / "b.jar")
+
+
+def test_own_link_to_an_own_directory_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    assert private_directory(str(tmp_path / "link")) == str(tmp_path / "link")
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        owned_by_another,
+        open_to_others,
+        open_to_the_group,
+        link_of_another,
+        link_to_anothers,
+        file,
+    ],
+)
+def test_directory_that_others_may_write_to_is_refused(temporary: Path, plant) -> None:
+    plant(temporary / f"beam_tfrecord-{os.getuid()}")
+    with pytest.raises(bt.BeamTFRecordError, match=r"^cannot keep driver jars in .*: remove it"):
+        jars._cache("driver.jar")
+
+
+@pytest.mark.parametrize("plant", [owned_by_another, open_to_others, link_of_another])
+def test_packages_are_not_installed_where_others_may_write(temporary: Path, plant) -> None:
+    plant(temporary / f"beam-tfrecord-packages-{os.getuid()}")
+    with pytest.raises(boot_packages.PackageFault, match=f"set {boot_packages.CACHE} to another"):
+        boot_packages._own_directory()
+
+
+def test_cache_that_others_may_write_to_is_not_used(
+    temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    open_to_others(tmp_path / "beam_tfrecord")
+    assert jars._cache("a.jar").startswith(str(temporary))
