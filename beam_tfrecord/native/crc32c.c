@@ -2,7 +2,12 @@
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
+/* Clang 14 and later have the instruction apart from SSE 4.2, and GCC 10 and older lack the name. */
+#if defined(__clang__) && __clang_major__ >= 14
+#define BT_HARDWARE __attribute__((target("sse4.2,crc32")))
+#else
 #define BT_HARDWARE __attribute__((target("sse4.2")))
+#endif
 #define CRC_8(crc, value) ((uint32_t)_mm_crc32_u64((crc), (value)))
 #define CRC_4(crc, value) _mm_crc32_u32((crc), (value))
 #define CRC_1(crc, value) _mm_crc32_u8((crc), (value))
@@ -20,8 +25,6 @@ enum { LONG_LANE = 1024, SHORT_LANE = 128 };
 static const uint32_t POLYNOMIAL = 0x82f63b78u; /* 0x1edc6f41 with its bits reversed */
 
 static uint32_t slices[8][256];
-static uint32_t shift_long[4][256];
-static uint32_t shift_short[4][256];
 
 typedef uint32_t (*ExtendFunction)(uint32_t crc, const uint8_t *data, size_t bytes);
 
@@ -39,6 +42,9 @@ static uint32_t extend_portable(uint32_t crc, const uint8_t *data, size_t bytes)
 static ExtendFunction extend = extend_portable;
 
 #ifdef BT_HARDWARE
+
+static uint32_t shift_long[4][256];
+static uint32_t shift_short[4][256];
 
 BT_INLINE uint32_t shift(uint32_t table[4][256], uint32_t crc) {
     return table[0][crc & 0xff] ^ table[1][(crc >> 8) & 0xff] ^ table[2][(crc >> 16) & 0xff] ^
