@@ -166,13 +166,14 @@ uint32_t csv_fill(const CsvText *text, const CsvRows *rows, CsvColumn *column, s
 }
 
 void csv_collect(const CsvText *text, const CsvRows *rows, uint32_t column, uint32_t *kinds,
-                 uint32_t found[8]) {
+                 uint32_t found[9]) {
     const CsvField *fields = rows->fields + (size_t)column * rows->capacity;
     for (uint32_t row = 0; row < rows->rows && !(*kinds & CSV_TEXT); row++) {
         if (BT_UNLIKELY(rows->counts[row] != rows->columns)) continue;
         Text value = text_of(text, fields[row]);
-        if (!value.bytes || csv_is_word(&text->always, value.at, value.bytes)) continue;
+        if (csv_is_word(&text->always, value.at, value.bytes)) continue;
         uint32_t kind = (uint32_t)csv_kind(value.at, value.bytes);
+        if (BT_UNLIKELY(!kind) && fields[row].size & CSV_WAS_QUOTED) kind = CSV_EMPTY;
         if (BT_LIKELY(!(kind & ~*kinds))) continue;
         /* Only what is no value at all can be a word for null, whatever words were given. */
         csv_trim(&value.at, &value.bytes);

@@ -53,6 +53,6 @@ uint32_t csv_fill(const CsvText *text, const CsvRows *rows, CsvColumn *column, s
 /* Joins the kinds of one column of the table to `kinds`. Stops at CSV_TEXT, which decides the
  * type. `found[i]` is the row where bit i was seen first, where it is new. */
 void csv_collect(const CsvText *text, const CsvRows *rows, uint32_t column, uint32_t *kinds,
-                 uint32_t found[8]);
+                 uint32_t found[9]);
 
 #endif

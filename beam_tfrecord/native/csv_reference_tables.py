@@ -17,6 +17,7 @@ from beam_tfrecord.native.csv_reference_values import (
     AS_INT,
     AS_TEXT,
     AS_WORDS,
+    EMPTY,
     TEXT,
     Target,
     check_text,
@@ -83,13 +84,15 @@ class Typer(_Table):
         for row in self._rows(data, at, final):
             at = row.stop
             if row.closed and len(row.fields) == self.columns:
-                for column, (value, _) in enumerate(row.fields):
-                    self._see(column, value, row.start)
+                for column, (value, quoted) in enumerate(row.fields):
+                    self._see(column, value, quoted, row.start)
             self.rows += 1
         return at
 
-    def _see(self, column: int, value: bytes, start: int) -> None:
-        kind = 0 if {value, value.strip(b" \t")} & self.always else kind_of(value)
+    def _see(self, column: int, value: bytes, quoted: bool, start: int) -> None:
+        if {value, value.strip(b" \t")} & self.always:
+            return
+        kind = kind_of(value) or (EMPTY if quoted else 0)
         if kind == TEXT and value.strip(b" \t") in self.nulls:
             return
         if kind & ~self._kinds[column] and not self._kinds[column] & TEXT:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-BOOL, INT, BIG_INT, FLOAT, DATE, TIME, ZONED_TIME, TEXT = (1 << bit for bit in range(8))
+BOOL, INT, BIG_INT, FLOAT, DATE, TIME, ZONED_TIME, TEXT, EMPTY = (1 << bit for bit in range(9))
 (AS_NULL, AS_BOOL, AS_INT, AS_FLOAT, AS_DOUBLE, AS_DATE, AS_TIME, AS_TEXT, AS_BYTES, AS_WORDS) = (
     range(10)
 )

@@ -13,7 +13,7 @@ cdef class Typer(_Table):
 
     def feed(self, const uint8_t[::1] data, Py_ssize_t at, bint final):
         cdef uint32_t column, before
-        cdef uint32_t[8] found
+        cdef uint32_t[9] found
         cdef size_t behind
         while True:
             behind = self.next_rows(data, at, final, TABLE_ROWS)
@@ -24,7 +24,7 @@ cdef class Typer(_Table):
                 with nogil:
                     csv_collect(&self.text, &self.table, column, &self.kinds[column], found)
                 if self.kinds[column] != before:
-                    for bit in range(8):
+                    for bit in range(9):
                         if (self.kinds[column] & ~before) >> bit & 1:
                             row = found[bit]
                             self.sightings.append(Sighting(

@@ -14,7 +14,8 @@ enum {
     CSV_DATE = 16,
     CSV_TIME = 32,       /* date and time without a zone, no finer than 1 us */
     CSV_ZONED_TIME = 64, /* the same with a zone */
-    CSV_TEXT = 128
+    CSV_TEXT = 128,
+    CSV_EMPTY = 256 /* blank, but quoted: the empty text, where the column turns out to be text */
 };
 
 /* Results of parsing: a hard number needs arbitrary precision to be rounded correctly. */

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.batch import table_of
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import SchemaConflict, UsageError
 from beam_tfrecord.sources.csv import read as csv_read
 from beam_tfrecord.sources.csv.source import Csv
 
@@ -86,12 +86,27 @@ def column(source, name="a", schema=None):
         ([" 1", "2 "], "int64", [1, 2]),
         ([" x", "2 "], "string", [" x", "2 "]),
         (['2"', '5" disk'], "string", ['2"', '5" disk']),
+        (['""', '""'], "string", ["", ""]),
+        (['""', "", '" "'], "string", ["", None, " "]),
+        (["", '""', "NA"], "string", [None, "", "NA"]),
+        (['""', "5", "NA"], "int64", [None, 5, None]),
+        (["", "NA", ""], "null", [None, None, None]),
     ],
 )
 def test_types_and_values(write, cells, arrow, values):
     path = write("a,b\n" + "".join(f"{cell},z\n" for cell in cells))
     for chunk_bytes in (16, 2**20):
         assert column(Csv(path, chunk_bytes=chunk_bytes)) == (arrow, values)
+
+
+def test_a_file_of_empty_texts_agrees_with_any_other(tmp_path):
+    (tmp_path / "a.csv").write_text('a,b,c\n"",5,""\n')
+    (tmp_path / "b.csv").write_text('a,b,c\nx,"",""\n')
+    schema = Csv(str(tmp_path)).schema()
+    assert [str(field.type) for field in schema] == ["string", "int64", "string"]
+    (tmp_path / "c.csv").write_text('a,b,c\n"",2024-01-01,""\n')
+    with pytest.raises(SchemaConflict, match=r"'b' is date in c.csv:2 but int in a.csv:2"):
+        Csv(str(tmp_path)).schema()
 
 
 def test_null_words_are_null_in_text_too(write):

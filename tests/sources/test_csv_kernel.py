@@ -248,7 +248,9 @@ def test_kinds(word, kind):
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.text("0123456789-+:.TZ eE nafiurlstNA\t", min_size=1, max_size=30))
+@given(st.text('"0123456789-+:.TZ eE nafiurlstNA\t', min_size=1, max_size=30))
+@example('""')
+@example('" "')
 def test_both_find_the_same_kinds(word):
     found = []
     for kernel in KERNELS:

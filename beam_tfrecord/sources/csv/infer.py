@@ -16,6 +16,7 @@ from beam_tfrecord.native.csv_reference import (
     BIG_INT,
     BOOL,
     DATE,
+    EMPTY,
     FLOAT,
     INT,
     TIME,
@@ -62,6 +63,8 @@ def type_of(kinds: Iterable[int]) -> pa.DataType:
     joined = 0
     for kind in kinds:
         joined |= kind
+    # A quoted empty field is null in any other column than one of text.
+    joined = joined if joined == EMPTY else joined & ~EMPTY
     return _TYPES.get(joined, pa.string())
 
 
@@ -177,8 +180,8 @@ def _merged(name: str, files: Sequence[_File]) -> pa.DataType:
     Values of different kinds in one file make text. But that a column which is a number in one
     file turns to text because of another file is more likely a mistake than meant.
     """
-    having = [file for file in files if file.kinds.get(name)]
-    every = type_of(kind for file in having for kind in file.kinds[name])
+    every = type_of(kind for file in files for kind in file.kinds.get(name, ()))
+    having = [file for file in files if set(file.kinds.get(name, ())) - {EMPTY}]
     own = [type_of(file.kinds[name]) for file in having]
     if every != pa.string() or all(each == every for each in own):
         return every
@@ -208,4 +211,4 @@ def _told(file: _File, name: str) -> str:
     """Return such as ``text in a.csv:7``: the line that makes it so."""
     lines = file.kinds[name]
     arrow = type_of(lines)
-    return f"{_WORDS.get(arrow, str(arrow))} in {file.file.name}:{lines[max(lines)]}"
+    return f"{_WORDS.get(arrow, str(arrow))} in {file.file.name}:{lines[max({*lines} - {EMPTY})]}"

@@ -2,7 +2,8 @@
 
 Values mean the same in every column type and on every path:
 
-* An empty field is null; a quoted ``""`` is the empty text in a column of text, else null.
+* An empty field is null; a quoted ``""`` is the empty text in a column of text, and makes one of a
+  column without any other value; else it is null.
 * The words `NULL_WORDS` are null unless the column is text; `null_words` are null everywhere.
 * ``true`` and ``false`` in any case are booleans; ``0`` and ``1`` are integers.
 * ``nan``, ``inf`` and ``-inf`` in any case are floats. Quoted numbers are numbers.
