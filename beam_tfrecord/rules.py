@@ -23,4 +23,5 @@ RULES: tuple[str, ...] = (
     "even where they have that format",
     "resized pictures have original_width and original_height",
     'columns of CSV files that hold nothing but "" are text',
+    "rejected pictures of folders name their own file as their unit",
 )

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord import copies as copies_module
-from beam_tfrecord.copies import Copies, copies_in, copies_told, mark_content
+from beam_tfrecord.copies import Copies, copies_in, copies_lines, copies_told, mark_content
 
 
 def of(*texts: str | None) -> Copies:
@@ -27,6 +27,53 @@ def test_copies_are_counted_across_parts_in_any_order() -> None:
 def test_merging_is_associative() -> None:
     one, two, three = of("a", "b"), of("b", "c"), of("c", "c")
     assert one.merge(two).merge(three) == one.merge(two.merge(three))
+
+
+def labelled(*rows: tuple[str | None, int | None]) -> Copies:
+    texts, labels = zip(*rows, strict=True)
+    schema = pa.schema(
+        [mark_content(pa.field("x", pa.string()), label="y"), pa.field("y", pa.int64())]
+    )
+    found = copies_in(
+        pa.RecordBatch.from_arrays([pa.array(texts), pa.array(labels)], schema=schema)
+    )
+    assert found is not None
+    return found
+
+
+def test_content_under_several_labels_is_counted_across_parts_in_any_order() -> None:
+    parts = [
+        labelled(("a", 1), ("b", 2), ("b", 2), (None, 5)),
+        labelled(("a", 2), ("c", 0), ("d", -1)),
+        labelled(("a", 3), ("b", 2), ("d", -1), ("e", 4)),
+    ]
+    for seed in range(5):
+        total = Copies()
+        for part in random.Random(seed).sample(parts, len(parts)):
+            total = total.merge(part)
+        assert (total.number, total.mixed) == (5, 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "exact", "mixed", "lines"),
+    [
+        (0, True, 0, []),
+        (1, True, None, ["1 row is a duplicate of another by content"]),
+        (1200, False, 0, ["about 1,200 rows are duplicates of others by content"]),
+        (
+            3,
+            True,
+            1,
+            [
+                "3 rows are duplicates of others by content",
+                "1 duplicated content has several labels: correct the wrong ones",
+            ],
+        ),
+    ],
+)
+def test_lines_are_grammatical(rows: int, exact: bool, mixed: int | None, lines: list[str]) -> None:
+    told = {"rows": rows, "exact": exact, "contents_of_several_labels": mixed}
+    assert copies_lines(told) == lines
 
 
 def test_beyond_the_limit_the_number_is_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,5 +95,5 @@ def test_only_a_marked_column_is_counted() -> None:
     assert copies_in(plain) is None
     schema = pa.schema([mark_content(pa.field("x", pa.string()))])
     found = copies_in(pa.RecordBatch.from_arrays([column], schema=schema))
-    assert copies_told(found) == {"rows": 1, "exact": True}
+    assert copies_told(found) == {"rows": 1, "exact": True, "contents_of_several_labels": None}
     assert copies_told(None) is None

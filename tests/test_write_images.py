@@ -93,7 +93,11 @@ def test_the_manifest_tells_packs_and_not_files(
 
 def test_copies_share_a_split_and_are_told(written: tuple[Path, list[str]]) -> None:
     output, told = written
-    assert "5 rows are copies of others by content" in told
+    # Number 0 is a picture of dogs and of cats, and so on.
+    assert told[-2:] == [
+        "5 rows are duplicates of others by content",
+        "3 duplicated contents have several labels: correct the wrong ones",
+    ]
     assert json.loads((output / "manifest.json").read_text())["group"] == ["sha256"]
     split_of: dict[str, set[str]] = {}
     for split in SPLITS:
@@ -102,7 +106,11 @@ def test_copies_share_a_split_and_are_told(written: tuple[Path, list[str]]) -> N
     assert len(split_of) == 35
     assert all(len(splits) == 1 for splits in split_of.values())
     assert set().union(*split_of.values()) == set(SPLITS)
-    assert json.loads((output / "job.json").read_text())["copies"] == {"rows": 5, "exact": True}
+    assert json.loads((output / "job.json").read_text())["copies"] == {
+        "rows": 5,
+        "exact": True,
+        "contents_of_several_labels": 3,
+    }
 
 
 def test_nothing_is_done_twice_but_a_new_picture_is_seen(tmp_path: Path) -> None:
@@ -380,4 +388,14 @@ def test_a_table_may_have_sizes_of_its_own_where_nothing_is_resized(tmp_path: Pa
     )
     assert list(bt.load(tmp_path / "sizes").rows()) == [
         {"original_width": WIDTH, "original_height": HEIGHT}
+    ]
+
+
+def test_a_reject_names_its_own_file(tmp_path: Path) -> None:
+    write_tree(tmp_path / "in", a__0=jpeg(), a__1=b"no picture", b__2=jpeg(2), b__3=b"neither")
+    bt.write(tmp_path / "in", tmp_path / "out", max_rejects=2)
+    rejects = pq.read_table(tmp_path / "out" / "rejects").to_pylist()
+    assert [(row["unit"], row["row"], row["value"]) for row in rejects] == [
+        ("a/1.jpg", 0, "a/1.jpg"),
+        ("b/3.jpg", 0, "b/3.jpg"),
     ]

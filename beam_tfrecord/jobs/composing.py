@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from beam_tfrecord.copies import copies_lines
 from beam_tfrecord.jobs.keeping import keeps_files
 from beam_tfrecord.jobs.listing import Listing
 from beam_tfrecord.jobs.publish import Identity
@@ -157,8 +158,7 @@ def _warn_of_rows(target: Target) -> None:
         _LOGGER.warning(
             "column %r is left out: it has no value in any row, or is not in the schema", name
         )
-    if (copies := told["copies"]) and copies["rows"]:
-        about = "" if copies["exact"] else "about "
-        _LOGGER.warning("%s%s rows are copies of others by content", about, f"{copies['rows']:,}")
+    for line in copies_lines(told["copies"]) if told["copies"] else ():
+        _LOGGER.warning(line)
     if refused := told["refused_pictures"]:
         _LOGGER.warning(refused_line(refused))

@@ -212,8 +212,8 @@ class Rows:
         """Leave out the picture `index`."""
         name = self._names[index].encode("utf-8", "backslashreplace").decode()
         self._rejects[index] = Reject(
-            unit=self._unit.name,
-            row=self._first + index,
+            unit=name,
+            row=0,
             column="image",
             code=fault.code,
             message=f"{name} {fault.reason}",

@@ -250,7 +250,7 @@ class Images(Source):
                 for name, kind in picture_fields(resizes=self.resize is not None).items()
             },
             "path": pa.field("path", pa.string()),
-            "sha256": mark_content(pa.field("sha256", pa.string())),
+            "sha256": mark_content(pa.field("sha256", pa.string()), label="label"),
         }
         for field in found.further:
             if field.name in fields and (self.columns is None or field.name in self.columns):
