@@ -24,4 +24,5 @@ RULES: tuple[str, ...] = (
     "resized pictures have original_width and original_height",
     'columns of CSV files that hold nothing but "" are text',
     "rejected pictures of folders name their own file as their unit",
+    "categories with line breaks or backslashes have their own numbers, escaped in the vocabulary",
 )

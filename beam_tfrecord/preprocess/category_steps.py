@@ -13,16 +13,56 @@ from beam_tfrecord.preprocess.matrices import open_matrix
 # What TFT writes into a vocabulary file that would be empty, which TensorFlow cannot read.
 _NO_WORD = "49d0cd50-04bb-48c0-bc6f-5b575dce351a"
 
+# A vocabulary file has a text a line, so TFT leaves out every text with a line break. As regular
+# expressions and as TensorFlow writes what replaces them; the backslash comes first.
+_ESCAPES = ((r"\\", r"\\\\"), ("\n", r"\\n"), ("\r", r"\\r"))
+_PLAIN = r"[^\\\n\r]*"
+
+
+def escaped(words: Any) -> Any:
+    """Return texts as a vocabulary file holds them: each text as another one without line breaks.
+
+    Args:
+        words: Strings, dense or sparse; numbers stay as they are.
+    """
+    import tensorflow as tf
+
+    if words.dtype != tf.string:
+        return words
+
+    def replaced(values: Any) -> Any:
+        for pattern, rewrite in _ESCAPES:
+            values = tf.strings.regex_replace(values, pattern, rewrite)
+        return values
+
+    def replaced_if_any(values: Any) -> Any:
+        # One search of all texts together is seven times as fast as three in each.
+        is_plain = tf.strings.regex_full_match(tf.strings.reduce_join(values), _PLAIN)
+        return tf.cond(is_plain, lambda: values, lambda: replaced(values))
+
+    return on_values(words, replaced_if_any)
+
+
+def unescaped(word: Any) -> Any:
+    """Return the text, a string scalar, that `escaped` gives as `word`."""
+    import tensorflow as tf
+
+    # Between two backslashes that stand for one, any other begins the name of a line break.
+    parts = tf.strings.split(word, "\\\\")
+    for name, character in (("n", "\n"), ("r", "\r")):
+        parts = tf.strings.regex_replace(parts, rf"\\{name}", character)
+    return tf.strings.reduce_join(parts, separator="\\")
+
 
 def most_frequent(words: Any, file: str, default: str) -> Any:
-    """Return the most frequent text; of several the last in the order of their bytes."""
+    """Return the most frequent text; of several the last in the order of their escaped bytes."""
     import tensorflow as tf
     import tensorflow_transform as tft
 
     name = f"{file}_most_frequent"
-    path = tft.vocabulary(words, top_k=1, vocab_filename=name)
+    path = tft.vocabulary(escaped(words), top_k=1, vocab_filename=name)
     found = tf.strings.split(tf.io.read_file(path), "\n")[0]
-    return tf.where(tf.equal(found, _NO_WORD), tf.constant(default), found)
+    return tf.where(tf.equal(found, _NO_WORD), tf.constant(default), unescaped(found))
 
 
 def impute_text(column: Column, options: Mapping[str, Any], file: str) -> Column:
@@ -42,7 +82,7 @@ def _vocabulary_index(
     import tensorflow_transform as tft
 
     return tft.compute_and_apply_vocabulary(
-        column.tensor,
+        escaped(column.tensor),
         top_k=options.get("top_k"),
         frequency_threshold=options.get("min_count"),
         num_oov_buckets=oov_buckets,

@@ -1,4 +1,4 @@
-"""Steps as one preprocessing function of TFT operations.
+r"""Steps as one preprocessing function of TFT operations.
 
 What they mean for values that are none, or not usual (the tests hold every line):
 
@@ -8,8 +8,10 @@ What they mean for values that are none, or not usual (the tests hold every line
 * Statistics of a column without any value in the split they are made of: mean, median and most
   frequent number are 0, the most frequent text is empty, and its vocabulary holds nothing.
 * `zscore` and `minmax` of a constant column are 0.
-* A category that the vocabulary has not (unseen, too rare, the empty text, text with a line break)
-  gets an index above it, by hash if there are several out-of-vocabulary buckets; without any, -1.
+* A category that the vocabulary has not (unseen, too rare, the empty text) gets an index above it,
+  by hash if there are several out-of-vocabulary buckets; without any, -1.
+* A vocabulary file has a category a line: there a line break is ``\n``, a carriage return ``\r``
+  and a backslash two of them.
 * `impute` of whole numbers keeps them whole: the mean is rounded where it is written, not where
   another step follows.
 

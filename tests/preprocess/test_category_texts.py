@@ -1,0 +1,113 @@
+"""Categories of any bytes: each but the empty text has a number of its own."""
+
+from __future__ import annotations
+
+import collections
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import beam_tfrecord as bt
+
+tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow_transform")
+
+from beam_tfrecord.preprocess.category_steps import escaped, unescaped  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+BYTES = [bytes([byte]) for byte in range(256)]
+TEXTS = [
+    *("", " ", " a", "a ", "\ta", "a\x0b", "a\x0c", "a\u0085", "\u2028", "a\u2029b", "\u00a0"),
+    *("a\nb", "a\rb", "a\r\nb", "\n", "\r", "\r\n", "a\\nb", "a\\\nb", "a\\\\nb", "\\", "\\n", "a"),
+]
+# The most frequent of its column, with all that is escaped.
+FREQUENT = "one\\\ntwo\r\\nthree\\"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("texts")
+    rows = 2 * len(BYTES)
+    texts = [TEXTS[row % len(TEXTS)] for row in range(rows)]
+    table = pa.table(
+        {
+            "bytes": BYTES * 2,
+            "text": texts,
+            "hot": texts,
+            "list": [[text] for text in texts],
+            "filled": [None if row % 2 else FREQUENT for row in range(rows)],
+        }
+    )
+    pq.write_table(table, directory / "in.parquet")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bt.write(
+            directory / "in.parquet",
+            directory / "out",
+            shuffle=False,
+            transform=[
+                {"op": "vocabulary", "columns": ["bytes", "text", "list"]},
+                {"op": "one_hot", "columns": ["hot"]},
+                {"op": "impute", "columns": ["filled"], "how": "most_frequent"},
+            ],
+        )
+    return directory / "out"
+
+
+def column(written: Path, name: str) -> list[Any]:
+    values: list[Any] = bt.load(written).arrow()[name].to_pylist()
+    return values
+
+
+def test_every_byte_is_a_category(written: Path) -> None:
+    numbers = column(written, "bytes")
+    assert sorted(numbers[: len(BYTES)]) == list(range(len(BYTES)))
+    assert numbers[: len(BYTES)] == numbers[len(BYTES) :]
+
+
+@pytest.mark.parametrize("name", ["text", "list"])
+def test_every_text_is_a_category_but_the_empty_one(written: Path, name: str) -> None:
+    numbers = column(written, name)[: len(TEXTS)]
+    if name == "list":
+        numbers = [number for (number,) in numbers]
+    # The empty text is in the bucket above the vocabulary.
+    assert sorted(numbers) == list(range(len(TEXTS)))
+    assert numbers[0] == len(TEXTS) - 1
+
+
+def test_every_text_has_a_one_of_its_own_but_the_empty_one(written: Path) -> None:
+    vectors = column(written, "hot")[: len(TEXTS)]
+    assert vectors[0] == [0] * (len(TEXTS) - 1)
+    assert sorted(vector.index(1) for vector in vectors[1:]) == list(range(len(TEXTS) - 1))
+
+
+def test_the_vocabulary_has_a_line_for_each(written: Path) -> None:
+    file = written / "transform_fn" / "assets" / "text"
+    lines = file.read_bytes().decode().removesuffix("\n").split("\n")
+    assert len(lines) == len(TEXTS) - 1
+    numbers = dict(zip(TEXTS, column(written, "text"), strict=False))
+    assert lines[numbers["a\nb"]] == r"a\nb"
+    assert lines[numbers["a\\nb"]] == r"a\\nb"
+    assert lines[numbers["\r\n"]] == r"\r\n"
+    assert lines[numbers[" a"]] == " a"
+
+
+def test_the_most_frequent_text_fills_as_it_is(written: Path) -> None:
+    assert collections.Counter(column(written, "filled")) == {FREQUENT: 2 * len(BYTES)}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet="\\nr\n\r", max_size=9), st.binary(max_size=9))
+def test_no_two_texts_are_escaped_alike(text: str, data: bytes) -> None:
+    for plain in (text.encode(), data):
+        (found,) = escaped(tf.constant([plain])).numpy()
+        assert b"\n" not in found
+        assert b"\r" not in found
+        assert unescaped(tf.constant(found)).numpy() == plain
