@@ -495,3 +495,20 @@ def test_a_row_function_over_readers_of_different_types(tmp_path: Path) -> None:
         return bt.Manifest.load(f"{tmp_path}/out{order[0]}").schema.dumps()
 
     assert write([0, 1]) == write([1, 0])
+
+
+def test_a_batch_without_rows_has_no_examples() -> None:
+    empty = Batch(pa.RecordBatch.from_pydict({"id": pa.array([], pa.int64())}))
+    assert [empty] | bt.EncodeExamples() == []
+
+
+@pytest.mark.parametrize("exchange", ["files", "runner"])
+def test_a_fault_of_the_data_is_told_under_every_exchange(tmp_path: Path, exchange: str) -> None:
+    p = pipeline()
+    (
+        p
+        | beam.Create([b"one", b"two"])
+        | bt.WriteToTFRecord(f"{tmp_path}/", key="id", exchange=exchange)
+    )
+    with pytest.raises(Exception, match="column 'id' does not exist: the elements are examples"):
+        p.run()

@@ -193,6 +193,9 @@ class _CutBlocks(Step):
     def finish_bundle(self) -> Iterator[Any]:
         assert self._cutter is not None
         cutter, self._cutter = self._cutter, None
+        if is_stopped(self._exchange.directory):
+            # A fault of the data may have left a batch half done.
+            return
         with noted(self._exchange.directory):
             for output in cutter.flush():
                 yield in_global_window(_tagged_tally(output))

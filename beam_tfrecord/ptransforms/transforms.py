@@ -266,8 +266,10 @@ def examples_of(batch: Batch, schema: Schema | None = None) -> Iterator[bytes]:
     encoded = Encoder(schema or Schema.from_arrow(batch.data.schema)).encode(batch, arena)
     if encoded.rejects:
         raise DataError(encoded.rejects[0][3])
-    ends = np.append(arena.starts[1 : arena.records], arena.size)
-    for start, end in zip(arena.starts[: arena.records], ends, strict=True):
+    starts = arena.starts[: arena.records]
+    # A unit without rows gives a batch without rows.
+    ends = np.append(starts[1:], arena.size) if len(starts) else starts
+    for start, end in zip(starts, ends, strict=True):
         yield arena.data[start + 12 : end - 4].tobytes()
 
 
