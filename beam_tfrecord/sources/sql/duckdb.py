@@ -38,6 +38,17 @@ _AS_TEXT = (
     *("UUID", "ENUM", "JSON", "BIT", "UNION", "GEOMETRY", "VARIANT"),
 )
 _NESTED = ("STRUCT", "MAP", "UNION", "VARIANT")
+# What values, and the ends of ranges, rest on.
+_SETTINGS = {
+    "TimeZone": "UTC",
+    "Calendar": "gregorian",
+    "default_order": "ASC",
+    "default_null_order": "NULLS LAST",
+    "arrow_large_buffer_size": "false",
+    "arrow_lossless_conversion": "false",
+    "arrow_output_list_view": "false",
+    "arrow_output_version": "1.0",
+}
 INFINITIES = Infinities(days=(2**31 - 1, 1 - 2**31), ticks=(2**63 - 1, 1 - 2**63))
 
 
@@ -74,8 +85,15 @@ class DuckDb(Engine):
             raise UsageError(
                 f"cannot read DuckDB files ({error}): pip install 'beam-tfrecord[duckdb]'"
             ) from None
+        # A query reads this file and no other, and loads nothing, unless the user says otherwise.
+        config = {"enable_external_access": "false", **dict(self.options.properties)}
         with told(self):
-            connection = DuckDbConnection(self, duckdb.connect(self.path, read_only=True))
+            opened = duckdb.connect(self.path, read_only=True, config=config)
+            try:
+                connection = DuckDbConnection(self, opened)
+            except BaseException:
+                opened.close()
+                raise
         if snapshot not in ("", connection.export_snapshot()):
             connection.close()
             raise SnapshotLost(f"{self.place} was changed while it was read: run the job again")
@@ -93,6 +111,10 @@ def told(engine: DuckDb) -> Iterator[None]:
         raise
     except (duckdb.Error, pa.ArrowException) as error:
         message = str(error).strip().splitlines()[0]
+        if "different configuration" in message:
+            message = "it is open in this process: close that connection first"
+        elif "disabled by configuration" in message or "through configuration" in message:
+            message += ": pass --properties enable_external_access=true to allow it"
         raise UsageError(f"cannot read {engine.place}: {message}") from None
 
 
@@ -104,13 +126,24 @@ class DuckDbConnection(Connection):
     def __init__(self, engine: DuckDb, connection: Any) -> None:
         self._engine = engine
         self._connection = connection
-        for statement in ("SET TimeZone = 'UTC'", *engine.options.session_init):
+        # Ours come last, so that no statement of the user undoes them.
+        settings = [f"SET {name} = '{value}'" for name, value in _SETTINGS.items()]
+        for statement in (*engine.options.session_init, *settings):
             connection.execute(statement)
+
+    def _one(self, sql: str) -> str:
+        """Return a statement that is one SELECT by DuckDB's own parser, which would run several."""
+        import duckdb
+
+        found = self._connection.extract_statements(sql)
+        if len(found) != 1 or found[0].type != duckdb.StatementType.SELECT:
+            raise UsageError(f"cannot read {self._engine.place}: the query has to be one SELECT")
+        return sql
 
     def fetch(self, sql: str) -> list[tuple[Any, ...]]:
         """Return the rows of a small result as Python values."""
         with told(self._engine):
-            rows: list[tuple[Any, ...]] = self._connection.execute(sql).fetchall()
+            rows: list[tuple[Any, ...]] = self._connection.execute(self._one(sql)).fetchall()
             return rows
 
     def find_table(self, table: str) -> Table:
@@ -140,7 +173,7 @@ class DuckDbConnection(Connection):
             of_table = self.fetch(f"DESCRIBE {relation.table.sql}")
             sure = {str(name) for name, _, null, *_ in of_table if null == "NO"}
         with told(self._engine):
-            empty = self._connection.sql(f"{relation.select('*')} LIMIT 0")
+            empty = self._connection.sql(self._one(f"{relation.select('*')} LIMIT 0"))
             schema = empty.to_arrow_table().schema
         return tuple(
             self._column(name, declared, arrow, name not in sure, (types or {}).get(name))
@@ -187,7 +220,7 @@ class DuckDbConnection(Connection):
     def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
         """Stream a result."""
         with told(self._engine):
-            for data in self._connection.sql(sql).to_arrow_reader(batch_rows):
+            for data in self._connection.sql(self._one(sql)).to_arrow_reader(batch_rows):
                 yield rows_taken(data, columns, INFINITIES)
 
     def key_of(self, relation: Relation, column: SqlColumn) -> Key | None:

@@ -92,6 +92,18 @@ class Connection(abc.ABC):
             UsageError: There is none; the message tells near names where it can.
         """
 
+    def check_text(self, text: str, option: str) -> None:
+        """Look at a text of the user that is to be a part of statements.
+
+        Args:
+            text: A query or a condition.
+            option: What it was given by, for the message.
+
+        Raises:
+            UsageError: It could be more than one statement, and nothing later would see it.
+        """
+        return
+
     @abc.abstractmethod
     def describe(
         self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None

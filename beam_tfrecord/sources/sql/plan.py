@@ -113,6 +113,8 @@ def make_plan(connection: Connection, question: Question) -> SqlPlan:
     """
     relation = _relation(connection, question)
     found = connection.describe(relation, types=question.types)
+    if relation.where:
+        _check_where(connection, relation)
     name = relation.table.name if relation.table else "query"
     by_name = _by_name(found, name)
     columns = _chosen(found, by_name, question, name)
@@ -140,11 +142,20 @@ def make_plan(connection: Connection, question: Question) -> SqlPlan:
 
 def _relation(connection: Connection, question: Question) -> Relation:
     where = question.where or ""
+    connection.check_text(where, "--where")
     if question.query is not None:
-        return Relation(connection.dialect.subquery(question.query), where)
+        query = question.query.strip().rstrip(";")
+        connection.check_text(query, "--query")
+        return Relation(connection.dialect.subquery(query), where)
     assert question.table is not None
     table = connection.find_table(question.table)
     return Relation(table.sql, where, table)
+
+
+def _check_where(connection: Connection, relation: Relation) -> None:
+    """Refuse a condition that is more than one, and so would give rows to several partitions."""
+    if connection.fetch(relation.select("COUNT(*)", "1 = 0")) != [(0,)]:
+        raise UsageError("--where is not one condition: correct its brackets")
 
 
 def _by_name(columns: Sequence[SqlColumn], name: str) -> dict[str, SqlColumn]:

@@ -30,6 +30,7 @@ class Product:
         adapts: False where a fetch size other than `fetch_rows` would end streaming.
         cancels: True where closing a result would read the rest of it.
         shares: True where connections can share a moment.
+        writers: What is looked for in the plan of a query, where a transaction may write.
     """
 
     dialect: Dialect
@@ -43,9 +44,17 @@ class Product:
     adapts: bool = True
     cancels: bool = False
     shares: bool = False
+    writers: str = ""
 
 
-_MYSQL_BEGIN = ("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",)
+_MYSQL_BEGIN = (
+    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+    # Bytes are sent and taken as UTF-8, moments in UTC, and results to their last row; a CHAR
+    # comes without its blanks.
+    "SET time_zone = '+00:00', character_set_client = utf8mb4, character_set_results = utf8mb4, "
+    "sql_select_limit = DEFAULT, sql_mode = REPLACE(@@sql_mode, 'PAD_CHAR_TO_FULL_LENGTH', '')",
+    "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
+)
 
 # By the word behind ``jdbc:``.
 _PRODUCTS = {
@@ -61,6 +70,8 @@ _PRODUCTS = {
             "connectTimeout": str(_CONNECT_S),
             "loginTimeout": str(_CONNECT_S),
         },
+        # Before anything else in the transaction; its driver may have been told not to ask for it.
+        begin=("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",),
         limit="SET statement_timeout = {ms}",
         shares=True,
     ),
@@ -72,6 +83,8 @@ _PRODUCTS = {
         properties={"IFEXISTS": "TRUE"},
         begin=("SET LAZY_QUERY_EXECUTION TRUE", "SET TIME ZONE 'UTC'"),
         limit="SET QUERY_TIMEOUT {ms}",
+        writers=r"\b(NEXT VALUE FOR|NEXTVAL|CSVWRITE|FILE_WRITE|LINK_SCHEMA|"
+        r"(FINAL|NEW|OLD) TABLE)\b",
     ),
     "mariadb": Product(
         Dialect("mariadb", quote="`", backslashes=True),

@@ -26,6 +26,7 @@ from beam_tfrecord.sources.sql.jdbc.catalogue import find_table, type_in_catalog
 from beam_tfrecord.sources.sql.jdbc.columns import column_of
 from beam_tfrecord.sources.sql.jdbc.dialects import DRIVERS, REPEATABLE_READ, Product, product_of
 from beam_tfrecord.sources.sql.jdbc.errors import told
+from beam_tfrecord.sources.sql.jdbc.guards import is_one_statement, without_quoted
 from beam_tfrecord.sources.sql.jdbc.jars import local_jars
 from beam_tfrecord.sources.sql.jdbc.jvm import helper, java, result_of
 from beam_tfrecord.sources.sql.jdbc.keys import key_of
@@ -34,11 +35,15 @@ from beam_tfrecord.sources.sql.jdbc.types import (
     is_binary_safe,
 )
 from beam_tfrecord.sources.sql.postgres import cuts
+from beam_tfrecord.sources.sql.postgres.session import SETTINGS, settle
 from beam_tfrecord.sources.sql.secrets import password_of
 
 _FETCH_BYTES = 2 * 2**20
 _CONNECT_S = 5
 _USER = re.compile(r"(jdbc:[^/?;@]*//)([^/?;@]*)@")
+
+# Its driver writes intervals otherwise than the one that reads postgresql:// URLs.
+_POSTGRES_SETTINGS = {**SETTINGS, "IntervalStyle": "postgres"}
 
 # Constants of java.sql.
 _FORWARD_ONLY, _READ_ONLY = 1003, 1007
@@ -164,6 +169,8 @@ class JdbcConnection(Connection):
             self._execute(statement)
         if snapshot:
             self._execute(f"SET TRANSACTION SNAPSHOT {self.dialect.text(snapshot)}", joins=True)
+        if self._is_postgres:
+            settle(self, self._engine.place, _POSTGRES_SETTINGS)
 
     def _execute(self, sql: str, *, joins: bool = False) -> None:
         with self._told(joins=joins):
@@ -178,12 +185,25 @@ class JdbcConnection(Connection):
         with self._told():
             return find_table(self, self._opened, table, self._engine.place)
 
+    def check_text(self, text: str, option: str) -> None:
+        """Refuse a text that could end our statement, and so the read-only transaction.
+
+        Drivers split texts at semicolons by rules of their own. One inside quotes is let through
+        where no reading of the text can take it for anything else.
+        """
+        if not is_one_statement(text):
+            raise UsageError(
+                f"{option} holds a ';', which could end a statement of ours and begin another: "
+                "leave it out; inside quotes, leave out comments and the characters \\ $ ` # ["
+            )
+
     def describe(
         self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
     ) -> tuple[SqlColumn, ...]:
         """Return the columns of a result without rows."""
         try:
             with self._told(), self._statement() as statement:
+                self._check_reads_only(relation)
                 # A query in brackets can be nothing but a SELECT.
                 meta = ask(statement, relation.select("*", "1 = 0")).getMetaData()
                 found = described_in(meta, self.dialect.product)
@@ -204,6 +224,15 @@ class JdbcConnection(Connection):
             return tuple(columns)
         # Drivers promise for a query what holds for the table behind it: a join may leave it empty.
         return tuple(dataclasses.replace(column, nullable=True) for column in columns)
+
+    def _check_reads_only(self, relation: Relation) -> None:
+        """Refuse what writes, where transactions cannot be read-only."""
+        if not self._product.writers:
+            return
+        plan = "\n".join(str(row[0]) for row in self.fetch(f"EXPLAIN {relation.select('*')}"))
+        found = re.search(self._product.writers, without_quoted(plan))
+        if found:
+            raise UsageError(f"cannot read {self._engine.place}: {found[0]} writes")
 
     def _read(
         self, sql: str, columns: Sequence[SqlColumn] | None, *, batch_rows: int

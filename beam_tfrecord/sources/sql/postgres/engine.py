@@ -29,6 +29,7 @@ from beam_tfrecord.sources.sql.engine import (
 )
 from beam_tfrecord.sources.sql.postgres import catalogue, cuts
 from beam_tfrecord.sources.sql.postgres.errors import told
+from beam_tfrecord.sources.sql.postgres.session import SETTINGS, settle
 from beam_tfrecord.sources.sql.postgres.types import INFINITIES, column_of
 from beam_tfrecord.sources.sql.secrets import password_of
 from beam_tfrecord.sources.sql.values import rows_taken
@@ -36,17 +37,6 @@ from beam_tfrecord.sources.sql.values import rows_taken
 _CONNECT_S = 4
 _BATCH_BYTES = 4 * 2**20
 
-# Values and orders must not depend on the settings of a user or a server.
-_SESSION = {
-    "TimeZone": "UTC",
-    "DateStyle": "ISO, YMD",
-    "IntervalStyle": "iso_8601",
-    "extra_float_digits": "1",
-    "bytea_output": "hex",
-    "standard_conforming_strings": "on",
-    "synchronize_seqscans": "off",
-    "idle_in_transaction_session_timeout": "0",
-}
 _BEGIN = "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
@@ -117,18 +107,14 @@ class PostgresConnection(Connection):
             raise
 
     def _begin(self, snapshot: str) -> None:
-        engine = self._engine
-        options = engine.options
-        session = dict(_SESSION)
-        if options.statement_timeout_s is not None:
-            session["statement_timeout"] = str(int(options.statement_timeout_s * 1000))
-        # All in one statement: each is a round trip, and every partition has its connection.
-        text = self.dialect.text
-        calls = [f"set_config({text(k)}, {text(v)}, false)" for k, v in session.items()]
-        for statement in (f"SELECT {', '.join(calls)}", *options.session_init, _BEGIN):
+        options = self._engine.options
+        for statement in (*options.session_init, _BEGIN):
             self._run(statement)
         if snapshot:
             self._run(f"SET TRANSACTION SNAPSHOT {self.dialect.text(snapshot)}")
+        settle(self, self._engine.place, SETTINGS)
+        if options.statement_timeout_s is not None:
+            self._run(f"SET LOCAL statement_timeout = {int(options.statement_timeout_s * 1000)}")
 
     @contextlib.contextmanager
     def _statement(self, sql: str) -> Iterator[Any]:

@@ -145,5 +145,7 @@ def told(place: str) -> Iterator[None]:
                 f"a statement in {place} ran into the time limit: raise --statement-timeout"
             ) from None
         raise UsageError(f"cannot read {place}: {message}") from error
+    except (sqlite3.Warning, sqlite3.ProgrammingError) as error:
+        raise UsageError(f"cannot read {place}: {error}") from error
     except sqlite3.DatabaseError as error:
         raise DataError(f"cannot read {place}: {error}: check that it is whole") from error
