@@ -52,6 +52,8 @@ def taken(
     """Bring what a driver gives to the type of its column; what does not fit becomes null."""
     assert column.arrow is not None
     values = _plain(values)
+    if pa.types.is_nested(values.type):
+        return _nested(values, column, infinities)
     mask = _no_date(values, infinities)
     if mask is not None:
         return _without(values, mask, column, infinities)
@@ -77,6 +79,55 @@ def _no_date(values: pa.Array, infinities: Infinities) -> pa.Array | None:
     else:
         return None
     return mask if pc.any(mask).as_py() else None
+
+
+def _nested(
+    values: pa.Array, column: SqlColumn, infinities: Infinities
+) -> tuple[pa.Array, list[Misfit]]:
+    """Bring lists, structs and maps to their type; one that holds no date is a misfit itself."""
+    assert column.arrow is not None
+    rows = _rows_without_date(values, infinities)
+    if len(rows):
+        mask = np.zeros(len(values), bool)
+        mask[rows] = True
+        values = pc.if_else(pa.array(mask), pa.scalar(None, values.type), values)
+    message = (
+        f"holds 'infinity' or 24:00:00, which {column.arrow} cannot hold: "
+        f"pass --types {column.name}=text"
+    )
+    found = [Misfit(row, column.name, message) for row in np.unique(rows).tolist()]
+    array, others = cast_exactly(values, column.arrow)
+    return array, found + [_misfit(row, column, str(values[row])) for row in others.tolist()]
+
+
+def _rows_without_date(values: pa.Array, infinities: Infinities) -> np.ndarray:
+    """Return the rows that hold, at whatever depth, what no date or time can be."""
+    of = values.type
+    none = np.zeros(0, np.int64)
+    if not _has_moments(of):
+        return none
+    if pa.types.is_struct(of):
+        return np.concatenate([_rows_without_date(one, infinities) for one in values.flatten()])
+    if pa.types.is_fixed_size_list(of):
+        parents = pc.list_parent_indices(values).to_numpy()
+        return np.take(parents, _rows_without_date(values.flatten(), infinities))
+    if pa.types.is_nested(of):
+        offsets = values.offsets.to_numpy()
+        parents = np.repeat(np.arange(len(values)), np.diff(offsets))
+        parts = [values.keys, values.items] if pa.types.is_map(of) else [values.values]
+        cut = [part.slice(offsets[0], offsets[-1] - offsets[0]) for part in parts]
+        found = [parents[_rows_without_date(part, infinities)] for part in cut]
+        # A null list may still have items behind it.
+        nulls = np.flatnonzero(np.asarray(values.is_null()))
+        return np.setdiff1d(np.concatenate(found), nulls)
+    mask = _no_date(_plain(values), infinities)
+    return none if mask is None else np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+
+
+def _has_moments(of: pa.DataType) -> bool:
+    if not pa.types.is_nested(of):
+        return bool(pa.types.is_temporal(of))
+    return any(_has_moments(of.field(index).type) for index in range(of.num_fields))
 
 
 def _without(

@@ -30,7 +30,7 @@ from beam_tfrecord.sources.sql.engine import (
 from beam_tfrecord.sources.sql.postgres import catalogue, cuts
 from beam_tfrecord.sources.sql.postgres.errors import told
 from beam_tfrecord.sources.sql.postgres.session import SETTINGS, settle
-from beam_tfrecord.sources.sql.postgres.types import INFINITIES, column_of
+from beam_tfrecord.sources.sql.postgres.types import INFINITIES, column_of, without_matrices
 from beam_tfrecord.sources.sql.secrets import password_of
 from beam_tfrecord.sources.sql.values import rows_taken
 
@@ -201,7 +201,9 @@ class PostgresConnection(Connection):
         with self._statement(sql) as statement:
             statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
             for data in _reader(statement):
-                yield rows_taken(data, columns, INFINITIES)
+                given, matrices = without_matrices(data, columns)
+                rows = rows_taken(given, columns, INFINITIES)
+                yield dataclasses.replace(rows, misfits=matrices + rows.misfits)
 
     def key_of(self, relation: Relation, column: SqlColumn) -> Key:
         """Return how a column cuts."""

@@ -6,13 +6,17 @@ Types and modifiers come from the driver's description of a result. What has no 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.sources.parquet.types import can_cast
-from beam_tfrecord.sources.sql.engine import SqlColumn
+from beam_tfrecord.sources.sql.engine import Misfit, SqlColumn
 from beam_tfrecord.sources.sql.values import Infinities
 
 _LARGEST_PRECISION = 38
+_SHOWN_CHARACTERS = 200
 
 # Taken as the driver gives them. A money is left out: its number depends on the locale.
 _EXACT: dict[str, pa.DataType] = {
@@ -123,7 +127,10 @@ def _native(
         return pa.string(), f"CAST({quoted} AS text)", ""
     item = _EXACT.get(name[1:])
     if arrays == "list" and item is not None:
-        return pa.list_(item), quoted, ""
+        # The driver flattens arrays of more dimensions, and ends where one does not begin at 1.
+        is_matrix = f"array_ndims({quoted}) > 1"
+        values = f"CASE WHEN {is_matrix} THEN NULL ELSE {quoted}[:] END"
+        return pa.list_(item), f"{values}, CASE WHEN {is_matrix} THEN {quoted}::text END", ""
     cure = "--arrays list or --arrays text" if item is not None else "--arrays text"
     return None, quoted, f"an array is read with {cure}"
 
@@ -131,3 +138,31 @@ def _native(
 def _can_read(name: str, arrow: pa.DataType | None, wanted: pa.DataType) -> bool:
     is_plain = arrow is not None and name in _EXACT
     return is_plain and can_cast(arrow, wanted)
+
+
+def without_matrices(
+    data: pa.RecordBatch, columns: Sequence[SqlColumn]
+) -> tuple[pa.RecordBatch, tuple[Misfit, ...]]:
+    """Take out the column that follows each list: the text of arrays of more dimensions.
+
+    Args:
+        data: A batch of the driver.
+        columns: What was selected.
+
+    Returns:
+        A batch of one column each, and the arrays of more than one dimension, which are misfits.
+    """
+    given, arrays, misfits = iter(data.columns), [], []
+    for column in columns:
+        arrays.append(next(given))
+        if pa.types.is_list(column.arrow):
+            texts = next(given)
+            for row in np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False)).tolist():
+                text = texts[row].as_py()
+                message = (
+                    f"is {text[:40]!r}, which is not {column.arrow} exactly (an array of more "
+                    f"than one dimension is no list): pass --types {column.name}=text"
+                )
+                misfits.append(Misfit(row, column.name, message, text[:_SHOWN_CHARACTERS]))
+    names = [str(index) for index in range(len(columns))]
+    return pa.RecordBatch.from_arrays(arrays, names=names), tuple(misfits)
