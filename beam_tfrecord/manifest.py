@@ -8,15 +8,19 @@ bytes. Its last field is the XXH64 of the file's own text with that field empty.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
-from collections.abc import Mapping, Sequence
+import typing
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
+from beam_tfrecord.conforming import conforms
 from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.hashes import data_hash
-from beam_tfrecord.storage import absolute_path, exists, is_directory, read_bytes
+from beam_tfrecord.splits import is_split_name
+from beam_tfrecord.storage import absolute_path, exists, is_directory, is_plain_name, read_bytes
 
 FORMAT = "beam_tfrecord/1"
 MANIFEST_NAME = "manifest.json"
@@ -161,9 +165,9 @@ class Manifest:
             seal = value.pop("xxh64")
             if sealed(value) != text:
                 raise DataError(f"{where} was changed after it was written (hash {seal})")
-            return _from_json(value)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise DataError(f"{where} is not a manifest: {error!r}") from error
+            return _checked(_from_json(value), value)
+        except NOT_READ as error:
+            raise DataError(f"{where} is not a manifest: {reason_of(error)}") from error
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Manifest:
@@ -183,6 +187,8 @@ class Manifest:
             raise UsageError(f"no dataset at {os.fspath(path)!r}: there is no {file!r}") from None
         except UnicodeDecodeError as error:
             raise DataError(f"{file} is not a manifest: {error}") from error
+        except IsADirectoryError as error:
+            raise DataError(f"{file} is a directory, not a manifest") from error
         return cls.loads(text, where=file)
 
 
@@ -213,6 +219,104 @@ def sealed_lines(lines: Sequence[str]) -> str:
     body = "{\n" + ",\n".join(lines) + ',\n  "xxh64": "'
     tail = '"\n}\n'
     return f"{body}{data_hash((body + tail).encode())}{tail}"
+
+
+# What reading any JSON as one of ours can raise.
+NOT_READ = (
+    *(KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError),
+    UsageError,
+)
+_SHOWN_CHARACTERS = 200
+
+
+def reason_of(error: BaseException) -> str:
+    """Return in one short line why something is not what it should be."""
+    text = str(error) if isinstance(error, UsageError) else repr(error)
+    return text.splitlines()[0][:_SHOWN_CHARACTERS] if text else type(error).__name__
+
+
+def check_fields(made: Any) -> None:
+    """Check that every field of a dataclass that was made from a file has its type.
+
+    Raises:
+        ValueError: One has not.
+    """
+    for name, hint in _hints_of(typing.cast(Hashable, type(made))).items():
+        if not conforms(getattr(made, name), hint):
+            raise ValueError(f"{name} cannot be {getattr(made, name)!r:.40}")
+
+
+@functools.cache
+def _hints_of(kind: Hashable) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def check_names(names: Iterable[object]) -> None:
+    """Check names of files of a dataset: plain ones, relative to its manifest, each there once.
+
+    Raises:
+        ValueError: One would lead to another directory, or is there twice.
+    """
+    seen = set()
+    for name in names:
+        if not is_plain_name(name):
+            raise ValueError(f"{name!r:.80} is not the plain name of a file")
+        if name in seen:
+            raise ValueError(f"{name!r:.80} is named twice")
+        seen.add(name)
+
+
+def check_counts(made: Any, *names: str) -> None:
+    """Check that fields are numbers that can count records or bytes of files.
+
+    Raises:
+        ValueError: One is negative, or more than any file has.
+    """
+    for name in names:
+        if not 0 <= getattr(made, name) < _MOST:
+            raise ValueError(f"{name} cannot be {getattr(made, name)!r:.40}")
+
+
+def _checked(made: Manifest, value: Mapping[str, Any]) -> Manifest:
+    """Return a manifest whose hash anyone may have made, if it can be that of a dataset.
+
+    Raises:
+        ValueError: It cannot.
+    """
+    check_fields(made)
+    for shard in made.shards:
+        check_fields(shard)
+        check_counts(shard, "examples", "bytes")
+    check_names([*(shard.path for shard in made.shards), *made.sidecars])
+    for name, allowed in _ALLOWED.items():
+        if getattr(made, name) not in allowed:
+            raise ValueError(f"{name} cannot be {getattr(made, name)!r:.40}")
+    if not 0 <= made.seed < _SEEDS:
+        raise ValueError(f"seed cannot be {made.seed!r:.40}")
+    if not conforms(made.rejects.get("rows", 0), int) or made.rejects.get("rows", 0) < 0:
+        raise ValueError(f"rejects cannot be {made.rejects!r:.40}")
+    files = [] if made.source is None else made.source.get("files", [])
+    if not conforms(files, list[dict[str, Any]]):
+        raise ValueError("source has no list of files")
+    for name, split in made.splits.items():
+        if not is_split_name(name):
+            raise ValueError(f"{name!r:.80} cannot be the name of a split")
+        for what in ("examples", "bytes"):
+            if value["splits"][name][what] != getattr(split, what):
+                raise ValueError(
+                    f"split {name!r} has {getattr(split, what):,} {what} in its shards, not "
+                    f"{value['splits'][name][what]!r:.40}"
+                )
+    return made
+
+
+_MOST, _SEEDS = 2**63, 2**64
+_ALLOWED: Mapping[str, tuple[str | None, ...]] = {
+    "order": ("shuffled", "source"),
+    "compression": ("", "GZIP"),
+    "place": ("origin", "key", "bytes"),
+    "split_by": (None, BY_BYTES, BY_GROUP, BY_COLUMN, ASSIGNED),
+}
 
 
 def _split_lines(splits: Mapping[str, Any]) -> list[str]:

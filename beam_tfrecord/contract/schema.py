@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from beam_tfrecord.conforming import conforms
 from beam_tfrecord.contract.arrow_types import type_from_json, type_to_json, with_shape
 from beam_tfrecord.contract.field_notes import noted_field, notes_of
 from beam_tfrecord.contract.labels import labels_of, with_labels
@@ -89,10 +90,31 @@ class Feature:
         Raises:
             UsageError: An unknown key or type.
         """
-        unknown = set(value) - _FEATURE_KEYS
-        if "name" not in value or unknown:
-            wrong = f"unknown key {min(unknown)!r}" if unknown else "no name"
-            raise UsageError(f"feature {value.get('name', '?')!r} in the schema has {wrong}")
+        if not isinstance(value, Mapping):
+            raise UsageError(f"a feature in the schema is no object but {value!r:.40}")
+        unknown = set(value) - set(_FEATURE_KEYS)
+        wrong_types = [k for k, hint in _FEATURE_KEYS.items() if not conforms(value.get(k), hint)]
+        wrong = ""
+        if unknown:
+            wrong = f"unknown key {min(unknown)!r}"
+        elif not value.get("name"):
+            wrong = "no name"
+        elif wrong_types:
+            wrong = f"{wrong_types[0]} {value[wrong_types[0]]!r:.40}, which it cannot have"
+        if wrong:
+            raise UsageError(f"feature {value.get('name', '?')!r:.80} in the schema has {wrong}")
+        try:
+            return cls._from_checked(value)
+        except UsageError:
+            raise
+        except _MISTAKES as error:
+            raise UsageError(
+                f"feature {value['name']!r} in the schema has a type that does not exist: "
+                f"{str(error)[:100]}"
+            ) from error
+
+    @classmethod
+    def _from_checked(cls, value: Mapping[str, Any]) -> Feature:
         return cls(
             name=value["name"],
             type=type_from_json(value.get("type", "text")),
@@ -107,10 +129,20 @@ class Feature:
         )
 
 
-_FEATURE_KEYS = {
-    *("name", "type", "nullable", "default", "store", "fill", "shape", "dtype", "labels"),
-    *("missing", "min", "max", "loss", "kind"),
+_NUMBER = float | int | None
+_FEATURE_KEYS: Mapping[str, Any] = {
+    **dict.fromkeys(("name", "store", "dtype", "kind"), str | None),
+    "type": str | dict[str, Any] | pa.DataType | None,
+    "nullable": bool | None,
+    **dict.fromkeys(("default", "fill"), Any),
+    "shape": Sequence[int] | None,
+    "labels": Sequence[str] | None,
+    "missing": int | None,
+    **dict.fromkeys(("min", "max"), _NUMBER),
+    "loss": dict[str, str | float] | None,
 }
+# What building a type from any JSON can raise.
+_MISTAKES = (TypeError, ValueError, KeyError, AttributeError, OverflowError, pa.ArrowException)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,10 +291,14 @@ class Schema:
         """
         if not isinstance(value, Mapping) or not isinstance(value.get("features"), list):
             raise UsageError("not a schema: it has no list of features")
-        return cls(
-            tuple(Feature.from_json(feature) for feature in value["features"]),
-            separator=value.get("separator", "/"),
-        )
+        separator = value.get("separator", "/")
+        if not isinstance(separator, str):
+            raise UsageError(f"not a schema: its separator is {separator!r:.40}")
+        try:
+            features = tuple(map(Feature.from_json, value["features"]))
+        except RecursionError as error:
+            raise UsageError("not a schema: its types are nested too deeply") from error
+        return cls(features, separator=separator)
 
     def dumps(self) -> str:
         """Return the JSON text of ``schema.json``, one feature a line."""
@@ -281,3 +317,5 @@ class Schema:
             return cls.from_json(json.loads(text))
         except json.JSONDecodeError as error:
             raise UsageError(f"{where} is not JSON: line {error.lineno}: {error.msg}") from error
+        except (RecursionError, ValueError) as error:
+            raise UsageError(f"{where} is not JSON that can be read: {error}") from error

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from beam_tfrecord import errors
-from beam_tfrecord.errors import BeamTFRecordError, StorageError
+from beam_tfrecord.errors import BeamTFRecordError, DataError, StorageError
 from beam_tfrecord.storage import exists, list_names, make_directory, put, read_bytes, remove
 
 # Written after the first fault: one name to look for, where there may be many files.
@@ -80,13 +80,17 @@ def recorded_fault(directory: str) -> BeamTFRecordError | None:
     """Return the error in a directory, or None; of several the first by its text."""
     found = []
     for name in _fault_names(directory):
-        fault = json.loads(read_bytes(os.path.join(directory, name)))
-        found.append((fault["message"], fault["type"]))
+        try:
+            fault = json.loads(read_bytes(os.path.join(directory, name)))
+            found.append((str(fault["message"]), str(fault["type"])))
+        except (KeyError, TypeError, ValueError, RecursionError, DataError):
+            found.append((f"{os.path.join(directory, name)!r} was changed", DataError.__name__))
     if not found:
         return None
     message, kind = min(found)
-    made: BeamTFRecordError = getattr(errors, kind, BeamTFRecordError)(message)
-    return made
+    made = getattr(errors, kind, BeamTFRecordError)
+    is_ours = isinstance(made, type) and issubclass(made, BeamTFRecordError)
+    return made(message) if is_ours else BeamTFRecordError(message)
 
 
 def is_stopped(directory: str) -> bool:

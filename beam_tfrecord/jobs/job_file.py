@@ -10,9 +10,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from beam_tfrecord.conforming import conforms
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.hashes import data_hash
-from beam_tfrecord.storage import put, read_bytes
+from beam_tfrecord.storage import is_plain_name, put, read_bytes
 
 JOB_NAME = "job.json"
 STORED_HASHES = "stored_xxh64"
@@ -44,10 +45,22 @@ def load_job(text: str) -> dict[str, Any]:
         job = json.loads(text)
         del job[_SEAL]
         if _sealed(job) == text:
+            _check_stored(job)
             return dict(job)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         pass
     raise DataError("was changed after it was written")
+
+
+def _check_stored(job: Mapping[str, Any]) -> None:
+    """Check the names of the files that hashes are noted of: they are opened to look.
+
+    Raises:
+        ValueError: One leads elsewhere, or has no hash.
+    """
+    hashes = job.get(STORED_HASHES, {})
+    if not conforms(hashes, dict[str, str]) or not all(map(is_plain_name, hashes)):
+        raise ValueError(f"{STORED_HASHES} cannot be {hashes!r:.40}")
 
 
 def _sealed(job: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterable
 
+from beam_tfrecord.conforming import conforms
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.jobs.target import Target
@@ -20,6 +21,7 @@ from beam_tfrecord.preprocess.fitted import TRANSFORM_FN, TRANSFORMED_METADATA
 from beam_tfrecord.staging.manifest import stage_names
 from beam_tfrecord.storage import (
     exists,
+    is_plain_name,
     is_remote,
     publish_files,
     put,
@@ -55,9 +57,21 @@ class Note:
             told = json.loads(read_bytes(os.path.join(directory, _NOTE_NAME)))
             shards = tuple((temporary, name, nbytes) for temporary, name, nbytes in told["shards"])
             sidecars = tuple((name, digest) for name, digest in told["sidecars"])
-            return cls(shards, sidecars, frozenset(told["old"]))
-        except (FileNotFoundError, KeyError, TypeError, ValueError):
+            note = cls(shards, sidecars, frozenset(told["old"]))
+        except (FileNotFoundError, DataError, KeyError, TypeError, ValueError, RecursionError):
             return None
+        return note if note.is_sound else None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether all that it names is at the target, or in its own directory: files are moved."""
+        names = [name for _, name, _ in self.shards] + [name for name, _ in self.sidecars]
+        return (
+            conforms(self.shards, tuple[tuple[str, str, int], ...])
+            and conforms(self.sidecars, tuple[tuple[str, str], ...])
+            and all(map(is_plain_name, (*names, *self.old)))
+            and all("/" not in one and is_plain_name(one) for one, _, _ in self.shards)
+        )
 
     def save(self, directory: str) -> None:
         """Write the note to a temporary directory."""

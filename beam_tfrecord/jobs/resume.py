@@ -168,7 +168,7 @@ def remove_all_but(directory: str, kept_name: str) -> None:
 def _read_plan(directory: str) -> dict[str, Any]:
     try:
         plan = json.loads(read_bytes(os.path.join(directory, PLAN_NAME)))
-    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+    except (FileNotFoundError, NotADirectoryError, DataError, ValueError, RecursionError):
         return {}
     return plan if isinstance(plan, dict) else {}
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from beam_tfrecord.contract.schema import Schema
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.inputs import make_source
 from beam_tfrecord.jobs.target import Target, directory_target
 from beam_tfrecord.layout import Layout, parse_compression
@@ -18,7 +19,7 @@ from beam_tfrecord.rejects import RejectBudget, parse_budget
 from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.splits import as_columns, make_splits
-from beam_tfrecord.storage import read_bytes
+from beam_tfrecord.storage import is_remote, read_bytes
 
 Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -142,7 +143,13 @@ def _schema(schema: Schema | str | os.PathLike[str] | None) -> Schema | None:
         return schema
     path = os.fspath(schema)
     try:
-        return Schema.loads(read_bytes(path).decode(), where=path)
+        # A pipe will do here: the user has named it.
+        data = read_bytes(path) if is_remote(path) else Path(path).read_bytes()
+        return Schema.loads(data.decode(), where=path)
+    except UsageError as error:
+        raise DataError(str(error)) from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not JSON: {error}") from error
     except OSError as error:
         reason = error.strerror or "no such file"
         raise UsageError(f"cannot read schema {path!r}: {reason}") from error

@@ -137,6 +137,8 @@ def read_blocks(
             yield from _Scanner(stream, on_fault or fail, reuse=is_once).blocks(block_bytes)
     except FileNotFoundError:
         raise DataError(f"{name!r} is missing: restore it or write the dataset again") from None
+    except IsADirectoryError:
+        raise DataError(f"{name!r} is a directory: restore the file") from None
 
 
 def read_records(

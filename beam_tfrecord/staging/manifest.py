@@ -16,7 +16,15 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.errors import BeamTFRecordError, DataError, StorageError, UsageError
-from beam_tfrecord.manifest import MANIFEST_NAME, sealed_lines
+from beam_tfrecord.manifest import (
+    MANIFEST_NAME,
+    NOT_READ,
+    check_counts,
+    check_fields,
+    check_names,
+    reason_of,
+    sealed_lines,
+)
 from beam_tfrecord.staging.types import schema_from_json, schema_to_json
 from beam_tfrecord.storage import absolute_path, read_bytes
 
@@ -68,6 +76,23 @@ class StageManifest:
         """Size of all files."""
         return sum(file.bytes for file in self.files)
 
+    def check(self, value: Mapping[str, Any]) -> None:
+        """Check what was read: its hash may be anyone's.
+
+        Args:
+            value: The JSON that it was read from.
+
+        Raises:
+            ValueError: It cannot be the manifest of a stage.
+        """
+        check_fields(self)
+        for file in self.files:
+            check_fields(file)
+            check_counts(file, "rows", "bytes")
+        check_names(file.path for file in self.files)
+        if (value["rows"], value["bytes"]) != (self.rows, self.bytes):
+            raise ValueError("its totals are not those of its files")
+
     def dumps(self) -> str:
         """Return the text of the manifest."""
         return _sealed(
@@ -97,15 +122,18 @@ class StageManifest:
             del value["xxh64"]
             if _sealed(value) != text:
                 raise DataError(f"{where} was changed after it was written: extract it again")
-            return cls(
+            made = cls(
                 fingerprint=value["fingerprint"],
                 schema=schema_from_json(value["schema"]),
                 source=value["source"],
                 rejects=value["rejects"],
                 files=tuple(StageFile(**file) for file in value["files"]),
             )
-        except (KeyError, TypeError, AttributeError, ValueError, UsageError) as error:
-            raise DataError(f"{where} is not the manifest of a stage: {error!r}") from error
+            made.check(value)
+            return made
+        except NOT_READ as error:
+            reason = reason_of(error)
+            raise DataError(f"{where} is not the manifest of a stage: {reason}") from error
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> StageManifest:
@@ -127,7 +155,7 @@ def is_stage(path: str | os.PathLike[str]) -> bool:
     try:
         text = _text_of(_manifest_file(path))
         value = None if text is None else json.loads(text)
-    except (OSError, StorageError, ValueError):
+    except (OSError, DataError, StorageError, ValueError, RecursionError):
         return False
     return isinstance(value, dict) and str(value.get("format")).startswith("beam_tfrecord-stage/")
 

@@ -53,6 +53,9 @@ def _faults_of(directory: str, file: StageFile) -> Iterator[Fault]:
     except FileNotFoundError:
         yield Fault(file.path, "", "is missing")
         return
+    except (OSError, DataError) as error:
+        yield Fault(file.path, "", f"cannot be read: {error}")
+        return
     if nbytes != file.bytes:
         yield Fault(file.path, "", f"has {nbytes:,} bytes, the manifest says {file.bytes:,}")
     elif xxh64 != file.xxh64:

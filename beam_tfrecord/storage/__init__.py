@@ -16,7 +16,13 @@ from typing import Any, BinaryIO
 
 from beam_tfrecord.storage.filesystem import Entry, Filesystem, Lease
 from beam_tfrecord.storage.local import LocalFilesystem
-from beam_tfrecord.storage.paths import absolute_path, is_hidden, is_remote, output_path
+from beam_tfrecord.storage.paths import (
+    absolute_path,
+    is_hidden,
+    is_plain_name,
+    is_remote,
+    output_path,
+)
 
 __all__ = [
     "Entry",
@@ -28,6 +34,7 @@ __all__ = [
     "file_size",
     "is_directory",
     "is_hidden",
+    "is_plain_name",
     "is_remote",
     "lease",
     "list_files",

@@ -18,6 +18,8 @@ import time
 
 import numpy as np
 
+from beam_tfrecord.storage.regular import open_file
+
 BLOCK_BYTES = 4 * 2**20
 # The largest sector that disks have in practice; direct access wants sizes and offsets in sectors.
 SECTOR_BYTES = 4096
@@ -135,7 +137,7 @@ def read_into(path: str, start: int, out: memoryview) -> None:
     Raises:
         EOFError: The file ends before.
     """
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = open_file(path)
     try:
         done = 0
         if _DIRECT and len(out) >= SECTOR_BYTES and not is_cached(descriptor, start):

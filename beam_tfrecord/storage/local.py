@@ -14,6 +14,7 @@ from beam_tfrecord.errors import TargetExists
 from beam_tfrecord.storage.direct_io import BlockFile, read_into
 from beam_tfrecord.storage.filesystem import Entry, Filesystem, Lease, Writer
 from beam_tfrecord.storage.once_file import OnceFile
+from beam_tfrecord.storage.regular import checked_status, open_file
 
 
 class ScratchFile:
@@ -73,7 +74,7 @@ class LocalFilesystem(Filesystem):
     def status(self, path: str) -> Entry | None:
         """Return a file, or None where there is none."""
         try:
-            status = os.stat(path)
+            status = checked_status(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         return Entry(path, status.st_size, str(status.st_mtime_ns))
@@ -94,8 +95,9 @@ class LocalFilesystem(Filesystem):
         for parent, children, names in os.walk(directory):
             children.sort()
             for name in sorted(names):
+                path = os.path.join(parent, name)
                 # Temporary files of others come and go meanwhile.
-                if entry := self.status(os.path.join(parent, name)):
+                if os.path.isfile(path) and (entry := self.status(path)):
                     yield entry
 
     def read_into(self, path: str, start: int, out: memoryview, version: str) -> None:
@@ -104,7 +106,7 @@ class LocalFilesystem(Filesystem):
 
     def open(self, path: str, buffer_bytes: int | None, version: str = "") -> BinaryIO:
         """Open a file for reading."""
-        return open(path, "rb", buffering=buffer_bytes or 0)
+        return open(open_file(path), "rb", buffering=buffer_bytes or 0)
 
     def open_once(self, path: str) -> BinaryIO:
         """Open a file that is read once, from end to end."""

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from beam_tfrecord.storage.direct_io import is_cached
+from beam_tfrecord.storage.regular import open_file
 
 
 class OnceFile(io.RawIOBase):
@@ -20,12 +21,13 @@ class OnceFile(io.RawIOBase):
         path: The file.
 
     Raises:
+        DataError: It is no regular file.
         OSError: It cannot be opened or, from `readinto`, not be read.
     """
 
     def __init__(self, path: str) -> None:
         super().__init__()
-        self._descriptor = os.open(path, os.O_RDONLY)
+        self._descriptor = open_file(path)
         self._at = 0
         # Later bytes are no sign: the kernel may just have read them ahead. The first is no sure
         # one: the question may make the kernel read it, on a busy machine before it answers. Such

@@ -7,12 +7,28 @@ import os
 from beam_tfrecord.errors import UsageError
 
 _OUTPUT_SCHEMES = ("gs", "s3")
+_FIRST_PRINTED = ord(" ")
+_MOST_NAME_BYTES, _MOST_NAME_PARTS = 255, 16
 _SYSTEM_NAMES = frozenset(("thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "@eadir"))
 
 
 def is_hidden(name: str) -> bool:
     """Tell whether a file or directory is one that people do not see, or did not put there."""
     return name.startswith(".") or name.lower() in _SYSTEM_NAMES
+
+
+def is_plain_name(name: object) -> bool:
+    """Tell whether a name from a file is that of a file in, or below, the same directory."""
+    if not isinstance(name, str) or any(ord(letter) < _FIRST_PRINTED for letter in name):
+        return False
+    parts = name.split("/")
+    return (
+        all(
+            part not in ("", ".", "..") and len(os.fsencode(part)) <= _MOST_NAME_BYTES
+            for part in parts
+        )
+        and len(parts) <= _MOST_NAME_PARTS
+    )
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:

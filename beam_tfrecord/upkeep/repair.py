@@ -16,7 +16,7 @@ from beam_tfrecord.jobs.job_file import JOB_NAME, STORED_BYTES, STORED_HASHES, d
 from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, Shard, Split, manifest_path
 from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash, save_rejects
 from beam_tfrecord.shards import ShardNames, shard_suffix
-from beam_tfrecord.storage import is_remote, put, sync_directory
+from beam_tfrecord.storage import is_plain_name, is_remote, put, sync_directory
 from beam_tfrecord.upkeep.repair_shards import IntactRecords, LostBytes, salvage
 from beam_tfrecord.upkeep.verify_files import load_rejects
 
@@ -200,8 +200,9 @@ class _Repairing:
 
     def _salvage(self, shard: Shard, writer: PieceWriter) -> list[Lost]:
         path = os.path.join(self._source, shard.path)
-        if not os.path.exists(path):
-            return [Lost(shard.path, 0, 0, shard.examples, "the file is missing")]
+        if not os.path.isfile(path):
+            message = "it is no regular file" if os.path.exists(path) else "the file is missing"
+            return [Lost(shard.path, 0, 0, shard.examples, message)]
         lost = []
         for part in salvage(path, shard, compression=self._old.compression, scratch=self._target):
             if isinstance(part, IntactRecords):
@@ -244,8 +245,7 @@ class _Repairing:
                 continue
             path = os.path.join(self._source, old_name)
             # A name from a file is not to be trusted with where something is written.
-            is_inside = not os.path.isabs(name) and ".." not in name.split("/")
-            if is_inside and os.path.exists(path) and file_hash(path) == digest:
+            if is_plain_name(name) and os.path.isfile(path) and file_hash(path) == digest:
                 with open(path, "rb") as file:
                     kept[name] = self._put(name, file.read())
             else:

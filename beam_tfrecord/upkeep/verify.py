@@ -18,6 +18,7 @@ from beam_tfrecord.upkeep.verify_duplicates import DuplicateFinder
 from beam_tfrecord.upkeep.verify_faults import Fault, Verification
 from beam_tfrecord.upkeep.verify_files import DatasetFiles
 from beam_tfrecord.upkeep.verify_shards import CheckedShard, ShardChecker
+from beam_tfrecord.upkeep.verify_splits import SplitRanges
 
 __all__ = ["Fault", "Verification", "verify"]
 
@@ -27,6 +28,8 @@ _DUPLICATES_SHOWN = 10
 
 def verify(path: str | os.PathLike[str], *, threads: int | None = None) -> Verification:
     """Check a dataset, or a stage: every CRC, count, size and hash, the schema, and stray files.
+
+    Where the bytes of an example or the columns of its group decide its split, that is checked too.
 
     Every shard is read once, several at a time; memory is a few blocks a thread. Examples that are
     in more than one split with the same bytes are a fault where the bytes decide the split, a note
@@ -48,13 +51,18 @@ def verify(path: str | os.PathLike[str], *, threads: int | None = None) -> Verif
     except DataError as error:
         return Verification((Fault(os.path.basename(file), "", str(error)),))
     duplicates = DuplicateFinder(manifest)
-    checker = ShardChecker(directory_of(file), manifest, duplicates)
+    splits = SplitRanges(manifest)
+    checker = ShardChecker(directory_of(file), manifest, duplicates, splits)
     checked = _check_all(manifest, checker, duplicates.largest, threads)
     others = DatasetFiles(file, manifest)
     faults = [*others.faults(), *(fault for one in checked for fault in one.faults)]
     faults += _content_faults(os.path.basename(file), manifest, checked)
-    notes = list(others.notes())
     shared = duplicates.shared()
+    if not any(one.faults for one in checked):
+        faults += _schema_faults(os.path.basename(file), manifest, checker.unseen_features())
+        if not len(shared):
+            faults += _split_faults(manifest, checker, splits)
+    notes = list(others.notes())
     if len(shared) and manifest.split_by == BY_BYTES:
         faults += _duplicate_faults(manifest, checker, duplicates.largest, shared)
     elif len(shared):
@@ -88,6 +96,34 @@ def _content_faults(name: str, manifest: Manifest, checked: list[CheckedShard]) 
         yield Fault(
             name, "content", f"the hash of all examples is {content:016x}, not {manifest.content}"
         )
+
+
+def _schema_faults(name: str, manifest: Manifest, unseen: tuple[str, ...]) -> Iterator[Fault]:
+    """Yield what the schema says of columns that no example has."""
+    for column in unseen:
+        observed = manifest.schema[column].observed
+        if observed is not None and (having := manifest.examples - observed.missing):
+            yield Fault(
+                name, f"column {column!r}", f"no example has it, the schema says {having:,}"
+            )
+    described = [feature.observed is not None for feature in manifest.schema.features]
+    if any(described) and not all(described):
+        column = manifest.schema.names[described.index(False)]
+        yield Fault(
+            name, f"column {column!r}", "the schema lacks what was seen when it was written"
+        )
+
+
+def _split_faults(manifest: Manifest, checker: ShardChecker, splits: SplitRanges) -> list[Fault]:
+    misnamed = list(splits.misnamed())
+    misplaced = list(splits.misplaced())
+    if misplaced and manifest.split_by == BY_BYTES:
+        # Examples that came encoded were split by their canonical form.
+        splits.clear()
+        for shard in manifest.shards:
+            checker.add_canonical(shard)
+        misplaced = list(splits.misplaced())
+    return misnamed + misplaced
 
 
 def _duplicate_faults(

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_tfrecord.errors import DataError
+from beam_tfrecord.contract.schema import Schema
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.jobs.job_file import JOB_NAME, STORED_HASHES, load_job
 from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, directory_of
@@ -18,6 +19,7 @@ from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash
 from beam_tfrecord.storage import exists, list_names, read_bytes
 from beam_tfrecord.upkeep.verify_faults import Fault
 
+SCHEMA_FILE = "schema.json"
 _SHARD_LIKE = re.compile(r"[^._].*-\d+-of-\d+\.tfrecord(\.gz)?")
 
 
@@ -38,7 +40,10 @@ class DatasetFiles:
     def faults(self) -> Iterator[Fault]:
         """Yield the faults of all of them."""
         for name, digest in self._manifest.sidecars.items():
-            yield from self._hash_faults(name, digest, "the manifest")
+            of_hash = list(self._hash_faults(name, digest, "the manifest"))
+            yield from of_hash
+            if name == self._prefix + SCHEMA_FILE and not of_hash:
+                yield from self._schema_faults(name)
         of_job = list(self._job_faults())
         yield from of_job
         # What is known to be damaged is not worth parsing.
@@ -61,11 +66,20 @@ class DatasetFiles:
     def _hash_faults(self, name: str, digest: str, source: str) -> Iterator[Fault]:
         try:
             seen = file_hash(self._path(name))
-        except OSError as error:
-            yield Fault(name, "", f"the file cannot be read: {error.strerror}")
+        except (OSError, DataError) as error:
+            yield Fault(name, "", f"the file cannot be read: {_reason(error)}")
             return
         if seen != digest:
             yield Fault(name, "", f"the hash is {seen}, {source} says {digest}")
+
+    def _schema_faults(self, name: str) -> Iterator[Fault]:
+        try:
+            schema = Schema.loads(read_bytes(self._path(name)).decode())
+        except (UsageError, UnicodeDecodeError) as error:
+            yield Fault(name, "", f"the file cannot be read: {error}")
+            return
+        if schema.dumps() != self._manifest.schema.dumps():
+            yield Fault(name, "", "the schema is not that of the manifest")
 
     def _job_faults(self) -> Iterator[Fault]:
         name = self._prefix + JOB_NAME
@@ -76,8 +90,8 @@ class DatasetFiles:
         except OSError as error:
             yield Fault(name, "", f"the file cannot be read: {error.strerror}")
             return
-        except (DataError, UnicodeDecodeError):
-            yield Fault(name, "", "the file was changed after it was written")
+        except (DataError, UnicodeDecodeError) as error:
+            yield Fault(name, "", f"the file {_reason(error)}")
             return
         stored: Mapping[str, Any] = job.get(STORED_HASHES, {})
         for path, digest in stored.items():
@@ -117,6 +131,12 @@ class DatasetFiles:
                     "",
                     "named like a shard of this dataset but not in its manifest: remove it",
                 )
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "was changed after it was written"
+    return (getattr(error, "strerror", None) or str(error)).splitlines()[0]
 
 
 def load_rejects(path: str) -> pa.Table:

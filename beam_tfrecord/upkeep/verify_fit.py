@@ -6,6 +6,7 @@ columns whose features have to agree with each other (nested lists, maps), is de
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import pyarrow as pa
@@ -32,9 +33,14 @@ _MOST_VALUES = 2**63 - 1
 
 
 class SchemaFit:
-    """Tells whether records are examples of a schema."""
+    """Tells whether records are examples of a schema.
 
-    def __init__(self, schema: Schema) -> None:
+    Args:
+        schema: The schema.
+        examples: How many there are in all files.
+    """
+
+    def __init__(self, schema: Schema, examples: int) -> None:
         columns = schema_leaves(schema)
         self._leaves = {leaf.name: leaf for column in columns for leaf in column}
         self._rules = sorted(map(fit_rule, self._leaves.values()), key=lambda rule: rule.name)
@@ -45,9 +51,22 @@ class SchemaFit:
             if not _rules_suffice(column)
         ]
         self._linked = Decoder(schema, linked) if linked else None
+        # What is never missing is looked for in every record; what always is, in none.
+        self._columns = {
+            leaf.name: feature.name
+            for feature, column in zip(schema.features, columns, strict=True)
+            for leaf in column
+        }
+        self._unseen = {
+            feature.name
+            for feature in schema.features
+            if feature.nullable and feature.observed and feature.observed.missing < examples
+        }
 
     def first_misfit(self, block: RecordBlock) -> tuple[int, str] | None:
         """Return the number within the file, and the fault, of a block's first misfit."""
+        if self._unseen:
+            self._look_for_unseen(block)
         sure = native.fitting_records(block.data, block.starts, self._rules)
         if self._linked is not None and not self._decodes(self._linked, block.slice(0, sure)):
             sure = 0
@@ -64,6 +83,16 @@ class SchemaFit:
                 high = middle
         one = rest.slice(low, high)
         return one.first_record, self._problem(one) or "does not fit the schema"
+
+    def unseen(self) -> tuple[str, ...]:
+        """Return the columns that may be missing and were missing in all records so far."""
+        return tuple(sorted(self._unseen))
+
+    def _look_for_unseen(self, block: RecordBlock) -> None:
+        with contextlib.suppress(ValueError):
+            for name, feature in native.discover(block.data, block.starts).items():
+                if feature.present_count:
+                    self._unseen.discard(self._columns.get(name.decode("utf-8", "replace"), ""))
 
     @staticmethod
     def _decodes(decoder: Decoder, block: RecordBlock) -> bool:

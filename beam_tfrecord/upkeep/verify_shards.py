@@ -17,6 +17,7 @@ from beam_tfrecord.places import purpose_seed
 from beam_tfrecord.upkeep.verify_duplicates import DuplicateFinder
 from beam_tfrecord.upkeep.verify_faults import Fault
 from beam_tfrecord.upkeep.verify_fit import SchemaFit
+from beam_tfrecord.upkeep.verify_splits import SplitRanges
 
 _FAULTS_A_SHARD = 100
 # Large enough that threads seldom wait for each other, small enough for the shared cache.
@@ -47,14 +48,22 @@ class ShardChecker:
         directory: Where the shards are.
         manifest: What is said of them.
         duplicates: Told the hashes of the examples.
+        splits: Told the hashes that decide their splits.
     """
 
-    def __init__(self, directory: str, manifest: Manifest, duplicates: DuplicateFinder) -> None:
+    def __init__(
+        self,
+        directory: str,
+        manifest: Manifest,
+        duplicates: DuplicateFinder,
+        splits: SplitRanges,
+    ) -> None:
         self._directory = directory
         self._compression = manifest.compression
-        self._fit = SchemaFit(manifest.schema)
+        self._fit = SchemaFit(manifest.schema, manifest.examples)
         self._seed = purpose_seed(0, "content")
         self._duplicates = duplicates
+        self._splits = splits
 
     def check(self, shard: Shard) -> CheckedShard:
         """Read a shard and compare it with what the manifest says."""
@@ -68,6 +77,7 @@ class ShardChecker:
         stream_hash = native.XXH64(0)
         examples = nbytes = content = 0
         candidates: list[npt.NDArray[np.uint64]] = []
+        split_hashes = self._splits.hasher() if self._splits.is_needed else None
         try:
             for block in read_blocks(
                 path,
@@ -83,11 +93,15 @@ class ShardChecker:
                 content += int(hashes.sum(dtype=np.uint64))
                 if looks_for_duplicates:
                     candidates.append(self._duplicates.candidates(shard.path, hashes))
+                if split_hashes is not None:
+                    self._splits.add(shard.path, split_hashes(block))
                 if misfit := self._fit.first_misfit(block):
                     record, message = misfit
                     faults.append(Fault(shard.path, f"record {record}", message))
-        except DataError:
-            faults = [Fault(shard.path, "", "the file is missing")]
+        except DataError as error:
+            is_missing = isinstance(error.__context__, FileNotFoundError)
+            message = "the file is missing" if is_missing else str(error)
+            faults = [Fault(shard.path, "", message)]
         except OSError as error:
             faults = [Fault(shard.path, "", f"the file cannot be read: {error.strerror}")]
         if looks_for_duplicates:
@@ -95,6 +109,19 @@ class ShardChecker:
         if not faults:
             faults += _sum_faults(shard, examples, nbytes, f"{stream_hash.intdigest():016x}")
         return CheckedShard(_cut_short(faults), examples, nbytes, content)
+
+    def unseen_features(self) -> tuple[str, ...]:
+        """Return the features that the schema says some examples have, and none had."""
+        return self._fit.unseen()
+
+    def add_canonical(self, shard: Shard) -> None:
+        """Read a shard for the hashes of its examples in canonical form."""
+        path, hashes = (
+            os.path.join(self._directory, shard.path),
+            self._splits.hasher(is_canonical=True),
+        )
+        for block in read_blocks(path, compression=self._compression, on_fault=lambda _: None):
+            self._splits.add(shard.path, hashes(block))
 
     def records_of(self, shard: Shard, hashes: npt.NDArray[np.uint64]) -> Iterator[int]:
         """Yield the numbers of the records whose example has one of `hashes`."""
