@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_tfrecord.errors import DataError
-from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.errors import DataError, InputChanged
+from beam_tfrecord.sources.base import InputFile, version_and_state
 
 PACK_BYTES = 16 * 2**20
 PACK_FILES = 4096
@@ -30,11 +30,13 @@ class Found(NamedTuple):
         name: Posix path relative to the root of the listing, in the bytes of the filesystem.
         size: In bytes.
         version: Modification time in ns, or an etag.
+        state: Of a local file, as `InputFile` has it.
     """
 
     name: bytes
     size: int
     version: int | str
+    state: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +79,23 @@ class Pack(InputFile):
         """Return the pack without the names."""
         return dataclasses.replace(self, names=b"", sizes=b"")
 
+    def check(self) -> None:
+        """Check that all local files are still those that were listed.
+
+        Raises:
+            InputChanged: One is not, or it is gone.
+        """
+        if not (self.state and self.names):
+            return
+        found = [found_at(os.path.join(self.path, name), b"") for name, _ in self.files()]
+        if (self.version, self.state) == _version_and_state(found):
+            return
+        for (name, size), now in zip(self.files(), found, strict=True):
+            if now.size != size:
+                raise _changed(name.encode("utf-8", "backslashreplace").decode())
+        others = f" or one of the {self.inside - 1:,} files after it" if self.inside > 1 else ""
+        raise _changed(f"{self.name}{others}")
+
     def files(self) -> list[tuple[str, int]]:
         """Return name and size of every file; a name that is not UTF-8 has surrogates in it.
 
@@ -113,12 +132,13 @@ def pack_files(
 def _pack(found: list[Found], root: str, classes: tuple[str, ...], skipped: Skipped) -> Pack:
     names = b"\0".join(file.name for file in found)
     sizes = _numbers([file.size for file in found])
-    versions = "\0".join(str(file.version) for file in found)
+    version, state = _version_and_state(found)
     return Pack(
         path=root,
         name=found[0].name.decode("utf-8", "backslashreplace"),
         bytes=int(sizes.sum()),
-        version=hashlib.sha256(versions.encode()).hexdigest()[:16],
+        version=version,
+        state=state,
         inside=len(found),
         digest=_digest(names, sizes.tobytes(), classes),
         names=zlib.compress(names, _LEVEL),
@@ -136,6 +156,29 @@ def _digest(names: bytes, sizes: bytes, classes: tuple[str, ...]) -> str:
 def _unpacked(data: bytes, most_bytes: int) -> bytes:
     # A plan that was stored may be anyone's: a few bytes of it must not fill the memory.
     return zlib.decompressobj().decompress(data, most_bytes)
+
+
+def found_at(path: str, name: bytes) -> Found:
+    """Return a local file as it is now; one that cannot be looked at has no bytes."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return Found(name, 0, 0)
+    return Found(name, status.st_size, status.st_mtime_ns, version_and_state(status)[1])
+
+
+def _version_and_state(found: Iterable[Found]) -> tuple[str, str]:
+    pairs = [(str(file.version), file.state) for file in found]
+    version, state = (hashlib.sha256("\0".join(of).encode()) for of in zip(*pairs, strict=True))
+    is_local = any(of_file for _, of_file in pairs)
+    return version.hexdigest()[:16], state.hexdigest()[:16] if is_local else ""
+
+
+def _changed(what: str) -> InputChanged:
+    return InputChanged(
+        f"{what} was changed while the pictures were read: run the job again once nothing writes "
+        "to them"
+    )
 
 
 def _numbers(values: list[int]) -> npt.NDArray[np.uint64]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images import SUFFIXES
+from beam_tfrecord.sources.base import version_and_state
 from beam_tfrecord.sources.images.pack import Found, Skipped
 from beam_tfrecord.sources.images.remote import list_remote, remote_folders, remote_root
 from beam_tfrecord.storage import is_hidden, is_remote
@@ -231,7 +232,7 @@ def _found(path: str, name: bytes) -> Found | Skipped:
         return Found(name, 0, 0)
     if not stat.S_ISREG(status.st_mode):
         return _OTHER
-    return Found(name, status.st_size, status.st_mtime_ns)
+    return Found(name, status.st_size, status.st_mtime_ns, version_and_state(status)[1])
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
