@@ -16,14 +16,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError
 from beam_tfrecord.jobs import finishing, running
 from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.images import pack
+from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.sources.numpy.arrays import Numpy
 from beam_tfrecord.sources.parquet.source import Parquet
 
@@ -69,6 +71,12 @@ def _npz(first: int, rows: int, state: int) -> bytes:
     return sink.getvalue()
 
 
+def _png(first: int, rows: int, state: int) -> bytes:
+    sink = io.BytesIO()
+    Image.new("L", (4, 4), state).save(sink, "PNG", compress_level=0)
+    return sink.getvalue()
+
+
 @dataclasses.dataclass(frozen=True)
 class Input:
     """A kind of input.
@@ -97,6 +105,7 @@ INPUTS = {
     "npy": Input(Numpy, ".npy", _npy, {"example": "row"}),
     "npy cut inside": Input(Numpy, ".npy", _npy, {"example": "row"}, unit_bytes=500),
     "npz": Input(Numpy, ".npz", _npz, {"example": "row"}),
+    "pictures": Input(Images, ".png", _png),
 }
 CHANGES = ("rewritten", "replaced by mv", "replaced by cp -p", "truncated", "appended", "removed")
 MOMENTS = ("listed", "before a unit", "inside a unit", "after a unit", "before publishing")
@@ -137,6 +146,17 @@ def change(paths: list[Path], kind: str, rows: int, how: str) -> None:
 
 
 @contextlib.contextmanager
+def small_units(kind: str) -> Iterator[None]:
+    """Let the files of an input be cut where they are to be, and each picture be a unit."""
+    of = INPUTS[kind]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pack, "PACK_FILES", 1)
+        if of.unit_bytes is not None:
+            patch.setattr(of.source, "unit_bytes", of.unit_bytes)
+        yield
+
+
+@contextlib.contextmanager
 def at_moment(kind: str, moment: str, act: Callable[[], None]) -> Iterator[None]:
     """Let jobs in this process call `act` once, at a moment of their reading."""
     left, of = [act], INPUTS[kind]
@@ -170,8 +190,6 @@ def at_moment(kind: str, moment: str, act: Callable[[], None]) -> Iterator[None]
         patch.setattr(of.source, name, reading)
         patch.setattr(running, "list_input", listed)
         patch.setattr(finishing, "_publication", publishing)
-        if of.unit_bytes is not None:
-            patch.setattr(of.source, "unit_bytes", of.unit_bytes)
         yield
         assert not left, "the moment never came"
 
@@ -180,6 +198,10 @@ def rows_of(out: Path) -> Rows:
     """Return id and state of every row of a dataset, in order."""
     found = []
     for row in bt.load(out).rows():
+        if "image" in row:
+            pixels = Image.open(io.BytesIO(row["image"])).tobytes()
+            found.append((int(row["path"][:1]), pixels[0]))
+            continue
         pair = row["data"] if "data" in row else (row["id"], row["state"])
         if isinstance(pair, bytes):
             pair = np.frombuffer(pair, np.int64)
@@ -189,6 +211,8 @@ def rows_of(out: Path) -> Rows:
 
 def rows_made(kind: str, rows: int, state: int) -> Rows:
     """Return what `rows_of` gives of an input that never changed."""
+    if kind == "pictures":
+        rows = 1
     offset = 100_000 if kind.startswith("csv") else 0
     return [(offset + row, state) for row in range(FILES * rows)]
 
@@ -199,6 +223,11 @@ def judge(directory: Path, kind: str, how: str, moment: str, rows: int) -> str:
     Raises:
         AssertionError: The dataset is of no one state, or an error is not clear.
     """
+    with small_units(kind):
+        return _judged(directory, kind, how, moment, rows)
+
+
+def _judged(directory: Path, kind: str, how: str, moment: str, rows: int) -> str:
     of, out = INPUTS[kind], directory / "out"
     paths = write_files(directory / "in", kind, rows)
     told, code = "", 0

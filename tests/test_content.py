@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +16,19 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import TargetExists
 from beam_tfrecord.hashes import hash_ranges
 from beam_tfrecord.jobs.job_file import INPUT_STATE, INPUT_XXH64, dump_job, load_job
-from tests.changing import INPUTS, NEW, Input, write_files
+from tests.changing import INPUTS, NEW, small_units, write_files
 from tests.test_resume import stop_before_publishing
 
-KINDS = pytest.mark.parametrize("kind", INPUTS)
+KINDS = pytest.mark.parametrize("kind", [kind for kind in INPUTS if kind != "pictures"])
 EDITED = "the input was edited since the dataset in"
 
 
 @pytest.fixture(autouse=True)
-def small_units(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def cut(request: pytest.FixtureRequest) -> Iterator[None]:
     """Cut the files of those kinds that are to be cut."""
-    of = _input_of(request)
-    if of is not None and of.unit_bytes is not None:
-        monkeypatch.setattr(of.source, "unit_bytes", of.unit_bytes)
-
-
-def _input_of(request: pytest.FixtureRequest) -> Input | None:
     callspec = getattr(request.node, "callspec", None)
-    return INPUTS.get(callspec.params.get("kind")) if callspec is not None else None
+    with small_units("csv" if callspec is None else callspec.params["kind"]):
+        yield
 
 
 def write(source: Path, out: Path, kind: str, **options: Any) -> dict[str, Any]:
@@ -105,14 +101,17 @@ def test_what_an_earlier_attempt_has_hashed_counts(tmp_path: Path, kind: str) ->
     assert resumed[INPUT_XXH64] == whole[INPUT_XXH64]
 
 
-def test_where_no_hash_was_noted_it_is_an_edit(tmp_path: Path) -> None:
-    (path, *_) = write_files(tmp_path / "in", "csv", 40)
-    told = write(tmp_path / "in", tmp_path / "out", "csv", limit=10)
+@pytest.mark.parametrize(("kind", "options"), [("csv", {"limit": 10}), ("pictures", {})])
+def test_where_no_hash_was_noted_it_is_an_edit(
+    tmp_path: Path, kind: str, options: dict[str, Any]
+) -> None:
+    (path, *_) = write_files(tmp_path / "in", kind, 40)
+    told = write(tmp_path / "in", tmp_path / "out", kind, **options)
     assert INPUT_XXH64 not in told
-    assert write(tmp_path / "in", tmp_path / "out", "csv", limit=10) == told
+    assert write(tmp_path / "in", tmp_path / "out", kind, **options) == told
     path.chmod(0o440)
     with pytest.raises(TargetExists, match=EDITED):
-        write(tmp_path / "in", tmp_path / "out", "csv", limit=10)
+        write(tmp_path / "in", tmp_path / "out", kind, **options)
 
 
 def test_a_job_that_noted_no_state_is_judged_by_size_and_time(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ the kernel's readers under sanitizers. ``kill``: jobs that are killed at random 
 ``elements``: bundles that emit for seconds lose nothing, on every runner of one machine.
 ``repair``: random damage to shards, whose values may hold framed records.
 ``combinations``: every option with every kind of element and source, pairwise.
+``changes``: inputs that change while they are read. ``containers``: the same rows in other
+containers, orders and groupings.
 """
 
 from __future__ import annotations
@@ -66,6 +68,12 @@ def main() -> None:
     combinations = proofs.add_parser("combinations")
     combinations.add_argument("--cases", type=int, default=10_000, help="most of each family")
     combinations.add_argument("--seed", type=int, default=0)
+    changes = proofs.add_parser("changes")
+    changes.add_argument("--rounds", type=int, default=3, help="of every input, change and moment")
+    changes.add_argument("--seed", type=int, default=0)
+    containers = proofs.add_parser("containers")
+    containers.add_argument("--tables", type=int, default=50, help="random ones")
+    containers.add_argument("--seed", type=int, default=100)
     options = vars(parser.parse_args())
     name = options.pop("proof")
     begun = time.monotonic()
