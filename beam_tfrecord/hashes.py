@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -52,9 +51,9 @@ def hash_ranges(path: str, ranges: Iterable[tuple[int, int]], *, name: str) -> i
     with open(path, "rb", buffering=0) as file:
         for start, stop in ranges:
             digest = range_digest(name, start, stop)
-            at = start
+            at = file.seek(start)
             while at < stop:
-                count = os.preadv(file.fileno(), [buffer[: stop - at]], at)
+                count = file.readinto(buffer[: stop - at])
                 if not count:
                     raise EOFError(f"{path!r} has become shorter")
                 digest.update(buffer[:count])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import math
-import os
 import zipfile
 from typing import IO
 
@@ -38,7 +38,7 @@ class ArrayReader:
         self._shape = shape
         self._row_bytes = math.prod(shape[1:]) * array.dtype.itemsize
         self._digest: native.XXH64 | None = None
-        self._raw: IO[bytes] | None = None
+        self._raw: io.FileIO | None = None
         self._archive: zipfile.ZipFile | None = None
         self._stream: IO[bytes] | None = None
         self._whole: Array | None = None
@@ -94,12 +94,13 @@ class ArrayReader:
     def _copy(self, out: Array, at: int) -> None:
         """Fill `out`, bytes, from byte `at` of the file."""
         if self._raw is None:
-            self._raw = open(self._file.path, "rb", buffering=0)  # noqa: SIM115 - see `close`
+            self._raw = io.FileIO(self._file.path)
+        self._raw.seek(at)
         view, filled = out.data, 0
         while filled < len(out):
             # What is hashed is best still in the cache of this core.
             step = view[filled:] if self._digest is None else view[filled : filled + STEP_BYTES]
-            count = os.preadv(self._raw.fileno(), [step], at + filled)
+            count = self._raw.readinto(step)
             if not count:
                 raise DataError(f"{self._file.name} became shorter while it was read: start again")
             if self._digest is not None:

@@ -61,7 +61,7 @@ def unit_of(readers: Sequence[pq.ParquetFile], columns: Sequence[str], name: str
             ),
             strict=True,
         ):
-            for seconds, micros, nanos in _leaves(*(batch.column(0) for batch in batches)):
+            for seconds, micros, nanos in _leaves(*(batch.column(column) for batch in batches)):
                 far = _outside(seconds, NS)
                 if _outside(seconds, US).any():
                     raise DataError(
