@@ -9,6 +9,7 @@ the kernel's readers under sanitizers. ``kill``: jobs that are killed at random 
 ``combinations``: every option with every kind of element and source, pairwise.
 ``changes``: inputs that change while they are read. ``containers``: the same rows in other
 containers, orders and groupings.
+``pictures``: odd and damaged pictures, before TensorFlow and Pillow.
 """
 
 from __future__ import annotations
@@ -74,6 +75,9 @@ def main() -> None:
     containers = proofs.add_parser("containers")
     containers.add_argument("--tables", type=int, default=50, help="random ones")
     containers.add_argument("--seed", type=int, default=100)
+    pictures = proofs.add_parser("pictures")
+    pictures.add_argument("--pictures", type=int, default=50_000, help="damaged ones")
+    pictures.add_argument("--seed", type=int, default=0)
     options = vars(parser.parse_args())
     name = options.pop("proof")
     begun = time.monotonic()
