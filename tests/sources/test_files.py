@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
 import pytest
 
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import InputChanged, UsageError
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.files import as_paths, list_files
 
@@ -196,3 +197,14 @@ def test_unreadable_file_and_directory_are_refused(
     monkeypatch.setattr("builtins.open", refuse)
     with pytest.raises(UsageError, match=r"cannot read '.*/d/a\.csv': Permission denied"):
         _names(tmp_path / "d/a.csv")
+
+
+def test_an_inode_alone_is_no_change_while_reading(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a\n1\n")
+    (file,) = _list(path)
+    time, _, inode = file.state.partition("-")
+    # As a mount of an object store gives it after it has forgotten the file.
+    dataclasses.replace(file, state=f"{time}-{int(inode) + 1}").check()
+    with pytest.raises(InputChanged, match=r"a\.csv was changed while it was read"):
+        dataclasses.replace(file, state=f"{int(time) - 1}-{inode}").check()

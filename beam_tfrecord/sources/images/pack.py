@@ -88,7 +88,7 @@ class Pack(InputFile):
         if not (self.state and self.names):
             return
         found = [found_at(os.path.join(self.path, name), b"") for name, _ in self.files()]
-        if (self.version, self.state) == _version_and_state(found):
+        if self.is_unchanged(*_version_and_state(found)):
             return
         for (name, size), now in zip(self.files(), found, strict=True):
             if now.size != size:
@@ -168,10 +168,12 @@ def found_at(path: str, name: bytes) -> Found:
 
 
 def _version_and_state(found: Iterable[Found]) -> tuple[str, str]:
-    pairs = [(str(file.version), file.state) for file in found]
-    version, state = (hashlib.sha256("\0".join(of).encode()) for of in zip(*pairs, strict=True))
-    is_local = any(of_file for _, of_file in pairs)
-    return version.hexdigest()[:16], state.hexdigest()[:16] if is_local else ""
+    parts = [(str(file.version), *file.state.partition("-")[::2]) for file in found]
+    version, times, inodes = (
+        hashlib.sha256("\0".join(of).encode()).hexdigest()[:16] for of in zip(*parts, strict=True)
+    )
+    is_local = any(time for _, time, _ in parts)
+    return version, f"{times}-{inodes}" if is_local else ""
 
 
 def _changed(what: str) -> InputChanged:
