@@ -25,4 +25,5 @@ RULES: tuple[str, ...] = (
     'columns of CSV files that hold nothing but "" are text',
     "rejected pictures of folders name their own file as their unit",
     "categories with line breaks or backslashes have their own numbers, escaped in the vocabulary",
+    "datasets with a fitted function have metadata/schema.pbtxt, the schema of its inputs",
 )

@@ -17,7 +17,7 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.manifest import Manifest
-from beam_tfrecord.preprocess.fitted import TRANSFORM_FN, TRANSFORMED_METADATA
+from beam_tfrecord.preprocess.fitted import FITTED
 from beam_tfrecord.staging.manifest import stage_names
 from beam_tfrecord.storage import (
     exists,
@@ -190,7 +190,7 @@ def _is_ours(name: str) -> bool:
     """Tell whether a name in a manifest is one that this package gives."""
     parts = name.split("/")
     is_plain = all(part not in ("", ".", "..") for part in parts)
-    return is_plain and (len(parts) == 1 or parts[0].endswith((TRANSFORM_FN, TRANSFORMED_METADATA)))
+    return is_plain and (len(parts) == 1 or parts[0].endswith(FITTED))
 
 
 def _undo_publishing(target: Target, directory: str, named: set[str] | None) -> None:

@@ -1,9 +1,10 @@
 """The fitted function on disk, and applied to batches.
 
 It is a directory as TFT writes it: ``transform_fn/``, a SavedModel with its vocabularies, and
-``transformed_metadata/``, the types of what comes out; `tensorflow_transform.TFTransformOutput`
-opens it. What TFT has no place for, such as the columns that pass unchanged, is kept with the
-SavedModel in ``assets.extra/``, which TensorFlow leaves to its users.
+``transformed_metadata/`` and ``metadata/``, the types of what comes out and of what goes in;
+`tensorflow_transform.TFTransformOutput` opens it. What TFT has no place for, such as the columns
+that pass unchanged, is kept with the SavedModel in ``assets.extra/``, which TensorFlow leaves to
+its users.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.preprocess.adapter import column_of, tensors
-from beam_tfrecord.preprocess.ports import STRING, Port
+from beam_tfrecord.preprocess.ports import STRING, Port, raw_schema_pbtxt
 from beam_tfrecord.preprocess.step_checks import kind_of
 from beam_tfrecord.preprocess.steps import EMPTY, TEXT
 
 TRANSFORM_FN = "transform_fn"
 TRANSFORMED_METADATA = "transformed_metadata"
+RAW_METADATA = "metadata"
+FITTED = (TRANSFORM_FN, TRANSFORMED_METADATA, RAW_METADATA)
 RAW_SUFFIX = "_raw"
 _NOTES = os.path.join(TRANSFORM_FN, "assets.extra", "beam_tfrecord.json")
 
@@ -91,6 +94,14 @@ def save_notes(directory: str, notes: Notes) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
         file.write(notes.dumps())
+
+
+def save_raw_schema(directory: str, notes: Notes) -> None:
+    """Write the schema of the inputs of a fitted function where `TFTransformOutput` looks."""
+    path = os.path.join(directory, RAW_METADATA, "schema.pbtxt")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(raw_schema_pbtxt(notes.ports))
 
 
 def load_notes(directory: str) -> Notes:

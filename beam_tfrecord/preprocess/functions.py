@@ -8,6 +8,7 @@ What they mean for values that are none, or not usual (the tests hold every line
 * Statistics of a column without any value in the split they are made of: mean, median and most
   frequent number are 0, the most frequent text is empty, and its vocabulary holds nothing.
 * `zscore` and `minmax` of a constant column are 0.
+* Whole numbers become float64 where they are calculated with, so beyond 2^53 they are rounded.
 * A category that the vocabulary has not (unseen, too rare, the empty text) gets an index above it,
   by hash if there are several out-of-vocabulary buckets; without any, -1.
 * A vocabulary file has a category a line: there a line break is ``\n``, a carriage return ``\r``

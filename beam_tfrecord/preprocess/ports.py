@@ -29,6 +29,8 @@ _ARROW = {
     FLOAT64: pa.float64(),
     STRING: pa.large_binary(),
 }
+# Of `tensorflow.metadata.v0.FeatureType`.
+_FEATURE_TYPES = {STRING: 1, INT64: 2, FLOAT32: 3, FLOAT64: 3}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,12 +95,30 @@ def adapter_config(ports: Sequence[Port]) -> TensorAdapterConfig:
     fields, representations = [], {}
     for port in ports:
         fields.append(pa.field(port.name, pa.large_list(port.arrow)))
-        representation = schema_pb2.TensorRepresentation()
-        of: Any = representation
-        if port.is_dense:
-            of.dense_tensor.column_name = port.name
-            of.dense_tensor.shape.SetInParent()
-        else:
-            of.varlen_sparse_tensor.column_name = port.name
-        representations[port.name] = representation
+        representations[port.name] = schema_pb2.TensorRepresentation()
+        _represent(port, representations[port.name])
     return TensorAdapterConfig(pa.schema(fields), representations)
+
+
+def raw_schema_pbtxt(ports: Sequence[Port]) -> str:
+    """Return the inputs as the text of a `tensorflow.metadata.v0.Schema`, as examples hold them."""
+    from google.protobuf import text_format
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+    schema: Any = schema_pb2.Schema()
+    representations = schema.tensor_representation_group[""].tensor_representation
+    for port in ports:
+        feature = schema.feature.add(name=port.name, type=_FEATURE_TYPES[port.dtype])
+        if port.is_dense:
+            feature.presence.min_fraction = feature.presence.min_count = 1
+        _represent(port, representations[port.name])
+    return str(text_format.MessageToString(schema))
+
+
+def _represent(port: Port, representation: Any) -> None:
+    """Set how the values of a port become a tensor."""
+    if port.is_dense:
+        representation.dense_tensor.column_name = port.name
+        representation.dense_tensor.shape.SetInParent()
+    else:
+        representation.varlen_sparse_tensor.column_name = port.name

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.preprocess.fitted import TRANSFORM_FN, TRANSFORMED_METADATA, check_fitted
+from beam_tfrecord.preprocess.fitted import FITTED, check_fitted
 from beam_tfrecord.preprocess.matrices import matrix_sha256
 from beam_tfrecord.preprocess.steps import Step, load_steps, parse_step, steps_from_json
 from beam_tfrecord.ptransforms.mapping import MapFunction, load_map
@@ -118,7 +118,7 @@ def _tree_sha256(directory: str) -> str:
 
 def fitted_files(directory: str) -> Iterator[str]:
     """Yield the files of a fitted function in order, as posix paths relative to its directory."""
-    for top in (TRANSFORM_FN, TRANSFORMED_METADATA):
+    for top in FITTED:
         for base, directories, files in os.walk(os.path.join(directory, top)):
             directories.sort()
             for name in sorted(files):

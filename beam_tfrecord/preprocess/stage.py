@@ -21,12 +21,14 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.jobs.faults import recorded
 from beam_tfrecord.preprocess.adapter import analysis_batch, without_missing
 from beam_tfrecord.preprocess.fitted import (
+    FITTED,
     TRANSFORM_FN,
     TRANSFORMED_METADATA,
     Fitted,
     Notes,
     check_unchanged,
     save_notes,
+    save_raw_schema,
 )
 from beam_tfrecord.preprocess.plans import Plan, make_plan
 from beam_tfrecord.preprocess.ports import adapter_config
@@ -263,6 +265,7 @@ class _Finish:
             os.path.join(self._source, TRANSFORMED_METADATA),
             os.path.join(temporary, TRANSFORMED_METADATA),
         )
+        save_raw_schema(temporary, self._notes)
         save_notes(temporary, self._notes)
         _put_in_place(temporary, finished)
         yield finished
@@ -270,7 +273,7 @@ class _Finish:
 
 def _copy_fitted(source: str, finished: str) -> str:
     temporary = f"{finished}-{uuid.uuid4().hex}"
-    for name in (TRANSFORM_FN, TRANSFORMED_METADATA):
+    for name in FITTED:
         if os.path.isdir(os.path.join(source, name)):
             shutil.copytree(os.path.join(source, name), os.path.join(temporary, name))
     _put_in_place(temporary, finished)

@@ -115,6 +115,26 @@ def test_columns_without_steps_pass_unchanged_and_raw_ones_are_kept(rows: Any) -
     assert "note_raw" not in rows
 
 
+def test_the_schema_of_the_inputs_is_that_of_the_saved_function(out: Path) -> None:
+    output = tft.TFTransformOutput(str(out))
+    (inputs,) = tf.saved_model.load(
+        str(out / "transform_fn")
+    ).transform_fn.structured_input_signature[0]
+    spec = output.raw_feature_spec()
+    assert set(spec) == set(inputs)
+    for name, feature in spec.items():
+        is_sparse = isinstance(inputs[name], tf.SparseTensorSpec)
+        assert isinstance(feature, tf.io.VarLenFeature if is_sparse else tf.io.FixedLenFeature)
+        # Examples hold no float64.
+        dtype = tf.float32 if inputs[name].dtype == tf.float64 else inputs[name].dtype
+        assert feature.dtype == dtype
+    assert {type(feature) for feature in spec.values()} == {
+        tf.io.VarLenFeature,
+        tf.io.FixedLenFeature,
+    }
+    assert output.raw_domains() == {}
+
+
 def test_raw_rows_are_served_what_was_written(out: Path) -> None:
     """The saved function alone, given raw rows, gives the values that the examples have."""
     saved = tf.saved_model.load(str(out / "transform_fn"))
