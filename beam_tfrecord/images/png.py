@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-import zlib
+
+from isal import isal_zlib
 
 from beam_tfrecord.images.header import (
     UPRIGHT,
@@ -119,7 +120,7 @@ def is_sound(data: memoryview, at: int) -> bool:
     """Tell whether the checksum of the chunk at `at` is right; False where the file ends in it."""
     (length,) = struct.unpack_from(">I", data, at)
     end = at + 8 + length
-    return zlib.crc32(data[at + 4 : end]).to_bytes(4, "big") == bytes(data[end : end + 4])
+    return isal_zlib.crc32(data[at + 4 : end]).to_bytes(4, "big") == bytes(data[end : end + 4])
 
 
 def has_sound_pixels(data: memoryview) -> bool:
