@@ -16,7 +16,7 @@ _SHOWN_CHARACTERS = 200
 
 
 def columns_for(schema: pa.Schema, plan: SqlPlan) -> list[SqlColumn]:
-    """Return the columns to select: those of `schema`, then the one that numbers the rows."""
+    """Return the columns to select: those of `schema`, then the one that names the rows."""
     by_name = {column.name: column for column in plan.columns}
     for field in schema:
         column = by_name.get(field.name)
@@ -27,8 +27,8 @@ def columns_for(schema: pa.Schema, plan: SqlPlan) -> list[SqlColumn]:
                 f"column {field.name!r} of {plan.name} is {column.declared} but {field.type} in "
                 f"the schema: pass --types {field.name}={field.type}"
             )
-    number = [] if plan.number is None else [plan.number]
-    return [by_name[name] for name in schema.names] + number
+    behind = [] if plan.behind is None else [plan.behind]
+    return [by_name[name] for name in schema.names] + behind
 
 
 def origin_of(unit: Unit, plan: SqlPlan, rows: SqlRows, first_row: int) -> Origin | None:
@@ -45,7 +45,7 @@ def batch_of(rows: SqlRows, origin: Origin | None, schema: pa.Schema, plan: SqlP
     """Bring rows to a schema; what does not fit, and every misfit, is a reject."""
     rejects: dict[int, Reject] = {}
     for misfit in rows.misfits:
-        rejects.setdefault(misfit.row, _reject(misfit, origin, plan, rows.data.num_rows))
+        rejects.setdefault(misfit.row, _reject(misfit, origin, schema, plan, rows))
     arrays = []
     for index, field in enumerate(schema):
         values = rows.data.column(index)
@@ -54,7 +54,7 @@ def batch_of(rows: SqlRows, origin: Origin | None, schema: pa.Schema, plan: SqlP
         for row in misfits.tolist():
             text = str(values[row].as_py())[:_SHOWN_CHARACTERS]
             misfit = Misfit(row, field.name, f"is {text[:40]}, which is not {field.type}", text)
-            rejects.setdefault(row, _reject(misfit, origin, plan, rows.data.num_rows))
+            rejects.setdefault(row, _reject(misfit, origin, schema, plan, rows))
     data = pa.RecordBatch.from_arrays(arrays, schema=schema)
     if not rejects:
         return Batch(data, origin)
@@ -63,17 +63,36 @@ def batch_of(rows: SqlRows, origin: Origin | None, schema: pa.Schema, plan: SqlP
     return whole.replace(rejects=tuple(rejects[row] for row in sorted(rejects)))
 
 
-def _reject(misfit: Misfit, origin: Origin | None, plan: SqlPlan, num_rows: int) -> Reject:
-    number = -1 if origin is None else int(origin.row_numbers(num_rows)[misfit.row])
-    if plan.number is not None:
-        where = f" where {plan.number.name} is {number}"
+def _reject(
+    misfit: Misfit, origin: Origin | None, schema: pa.Schema, plan: SqlPlan, rows: SqlRows
+) -> Reject:
+    number, where = -1, ""
+    if plan.behind is not None:
+        found = rows.data.column(rows.data.num_columns - 1)[misfit.row].as_py()
+        number = -1 if found is None else int(found)
+        where = "" if found is None else f" where {plan.behind.name} is {found}"
+    elif origin is not None:
+        number = int(origin.row_numbers(rows.data.num_rows)[misfit.row])
+        where = f" in row {number}"
     else:
-        where = f" in row {number}" if number >= 0 else ""
+        keys = [name for name in plan.key if name in schema.names and name != misfit.column]
+        values = [rows.data.column(schema.get_field_index(name))[misfit.row] for name in keys]
+        shown = [f"{name} is {_shown(of)}" for name, of in zip(keys, values, strict=True)]
+        where = f" where {' and '.join(shown)}" if shown else ""
     return Reject(
-        unit="" if origin is None else origin.unit,
+        unit=plan.name if origin is None else origin.unit,
         row=number,
         column=misfit.column,
         code="bad-value",
         message=f"column {misfit.column!r} of {plan.name}{where} {misfit.message}",
         value=misfit.value,
     )
+
+
+def _shown(value: pa.Scalar) -> str:
+    # Python has no dates before year 1 or after 9999.
+    try:
+        found = value.as_py()
+    except (OverflowError, ValueError):
+        return str(value.cast(pa.string()))
+    return repr(found[:40]) if isinstance(found, str | bytes) else str(found)

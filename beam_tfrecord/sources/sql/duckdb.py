@@ -153,7 +153,9 @@ class DuckDbConnection(Connection):
         }
         plain = table.replace('"', "").lower()
         for full, (schema, name, rows) in found.items():
-            if plain in (full.lower(), name.lower() if schema == "main" else None):
+            is_plain = plain in (full.lower(), name.lower() if schema == "main" else None)
+            # Or letter for letter: a name may hold points and quotes itself.
+            if is_plain or (schema == "main" and table == name):
                 quoted = [self.dialect.name(part) for part in (schema, name)]
                 of = [self.dialect.text(part) for part in (schema, name)]
                 keys = [key for (key,) in self.fetch(_KEY.format(*of))]

@@ -162,6 +162,10 @@ class Connection(abc.ABC):
         """
         return None
 
+    def locator(self, relation: Relation) -> SqlColumn | None:
+        """Return a column of integers that names the rows of a table without a key, or None."""
+        return None
+
     def export_snapshot(self) -> str:
         """Return a token by which other connections see this one's moment; empty: impossible.
 

@@ -80,6 +80,8 @@ class SqlPlan:
         partitions: The parts.
         row_bytes: Estimate of the size of a row.
         is_ordered: True where rows come in an order of their own, and are numbered so.
+        key: Names of the columns of the primary key.
+        locator: Column that names a row in messages, where there is no key; None: there is none.
         snapshot: Token of the moment that was planned at; empty where none is shared.
     """
 
@@ -91,7 +93,14 @@ class SqlPlan:
     partitions: tuple[Partition, ...]
     row_bytes: int
     is_ordered: bool = False
+    key: tuple[str, ...] = ()
+    locator: SqlColumn | None = None
     snapshot: str = ""
+
+    @property
+    def behind(self) -> SqlColumn | None:
+        """The column that is read behind those that are wanted: it numbers or names the rows."""
+        return self.locator if self.number is None else self.number
 
     @property
     def encoded_row_bytes(self) -> int:
@@ -137,6 +146,8 @@ def make_plan(connection: Connection, question: Question) -> SqlPlan:
         partitions=partitions,
         row_bytes=row_bytes,
         is_ordered=question.ordered,
+        key=relation.table.key if relation.table else (),
+        locator=None if keys or question.ordered else connection.locator(relation),
     )
 
 

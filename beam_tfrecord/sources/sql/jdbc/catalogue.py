@@ -65,12 +65,14 @@ def find_table(connection: Connection, opened: Any, table: str, place: str) -> T
     # MariaDB and MySQL call their schemas catalogues.
     uses_catalogues = connection.dialect.product in ("mariadb", "mysql")
     here = _text(opened.getCatalog() if uses_catalogues else _schema_of(opened))
+    every = list(_tables(opened, _text(opened.getCatalog())))
     found = [
         one
-        for one in _tables(opened, _text(opened.getCatalog()))
+        for one in every
         if _is_in(one.catalogue if uses_catalogues else one.schema, wanted_schema)
     ]
-    same = [one for one in found if one.name == name]
+    # Or letter for letter: a name may hold points and quotes itself.
+    same = [one for one in found if one.name == name] or [one for one in every if one.name == table]
     if not same and not is_quoted:
         same = [one for one in found if one.name.lower() == name.lower()]
     if len(same) > 1:

@@ -35,6 +35,7 @@ from beam_tfrecord.sources.sql.secrets import password_of
 from beam_tfrecord.sources.sql.values import rows_taken
 
 _CONNECT_S = 4
+_NAME = r'(?:[^\W\d][\w$]*|"(?:[^"]|"")+")'
 _BATCH_BYTES = 4 * 2**20
 
 _BEGIN = "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -143,7 +144,7 @@ class PostgresConnection(Connection):
     def find_table(self, table: str) -> Table:
         """Look a table or view up, as SQL reads its name; else letter for letter."""
         exact = ".".join(self.dialect.name(part) for part in table.split("."))
-        for written in (table, exact):
+        for written in (table, exact, self.dialect.name(table)):
             if found := self._find(written):
                 return found
         names = [name for (name,) in self.fetch(catalogue.TABLES)]
@@ -153,9 +154,7 @@ class PostgresConnection(Connection):
 
     def _find(self, written: str) -> Table | None:
         # A name that is none, such as one with a blank, would end the transaction.
-        if not re.fullmatch(
-            r'(?:[^\W\d][\w$]*|"[^"]+")(?:\.(?:[^\W\d][\w$]*|"[^"]+")){0,2}', written
-        ):
+        if not re.fullmatch(rf"{_NAME}(?:\.{_NAME}){{0,2}}", written):
             return None
         found = self.fetch(catalogue.TABLE.format(self.dialect.text(written)))
         if not found:

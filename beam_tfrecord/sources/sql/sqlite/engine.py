@@ -235,17 +235,25 @@ class SqliteConnection(Connection):
 
     def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
         """Cut a table by the number that SQLite gives each row; a view has none."""
-        name = relation.table.name if relation.table else ""
-        ((kind, sql),) = self.fetch(_DEFINITION + self.dialect.text(name))
+        number = self.locator(relation)
+        if number is None:
+            return None
+        cuts = self.cut_points(relation, number, key_of(number.select), partitions)
+        return ranges(number.select, cuts, nullable=False)
+
+    def locator(self, relation: Relation) -> SqlColumn | None:
+        """Return the number that SQLite gives each row of a table, under a name that is free."""
+        if relation.table is None:
+            return None
+        name = self.dialect.text(relation.table.name)
+        ((kind, sql),) = self.fetch(_DEFINITION + name)
         if kind != "table" or "WITHOUT ROWID" in str(sql).upper():
             return None
         columns = {column.lower() for column, _, _ in self._declared(relation)}
         number = next((one for one in _ROW_NUMBERS if one not in columns), None)
         if number is None:
             return None
-        rowid = SqlColumn(number, "INTEGER", pa.int64(), False, number)
-        cuts = self.cut_points(relation, rowid, key_of(number), partitions)
-        return ranges(self.dialect.name(number), cuts, nullable=False)
+        return SqlColumn(number, "INTEGER", pa.int64(), False, self.dialect.name(number))
 
     def export_snapshot(self) -> str:
         """Lend the connections that were opened at this one's moment."""

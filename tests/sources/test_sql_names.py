@@ -1,0 +1,100 @@
+"""Tables by odd names, and rows named by what finds them again."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from beam_tfrecord.batch import Reject
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.sources.sql.source import Sql
+from tests.databases import partitions
+from tests.databases.jdbc_mariadb import MariaDbServer
+from tests.databases.partitions import KeyedDatabase
+from tests.databases.postgres import PostgresServer
+
+ODD = 'Mixed"Case.tbl'
+
+
+def numbers(database: KeyedDatabase, table: str) -> list[int]:
+    source = Sql(**database.source, table=table, partitions=2)
+    return sorted(row for b in source.batches() for row in b.data.column(0).to_pylist())
+
+
+@pytest.mark.parametrize("driver", ["", "jdbc"])
+def test_odd_names_of_postgres(postgres: PostgresServer, driver):
+    database = partitions.postgres(postgres, driver)
+    for name, given in {
+        ODD: (ODD, '"Mixed""Case.tbl"', 'public."Mixed""Case.tbl"'),
+        "a.b.c.d": ("a.b.c.d", '"a.b.c.d"'),
+        "it's; DROP": ("it's; DROP", '"it\'s; DROP"'),
+    }.items():
+        quoted = '"' + name.replace('"', '""') + '"'
+        database.run(f"DROP TABLE IF EXISTS {quoted}", f"CREATE TABLE {quoted} (n int PRIMARY KEY)")
+        database.run(f"INSERT INTO {quoted} VALUES (1), (2)")
+        for table in given:
+            assert numbers(database, table) == [1, 2]
+    with pytest.raises(UsageError, match=r"table 'Mixed\"Case' is not in "):
+        numbers(database, 'Mixed"Case')
+
+
+def test_odd_names_elsewhere(mariadb: MariaDbServer, tmp_path):
+    databases = [partitions.sqlite(tmp_path / "names.db"), partitions.h2("names")]
+    databases += [partitions.mariadb(mariadb, driver) for driver in ("mariadb", "mysql")]
+    databases.append(partitions.duckdb(tmp_path / "names.duckdb"))
+    for database in databases:
+        quoted = f"`{ODD}`" if "username" in database.source else '"Mixed""Case.tbl"'
+        database.run(f"DROP TABLE IF EXISTS {quoted}", f"CREATE TABLE {quoted} (n int PRIMARY KEY)")
+        database.run(f"INSERT INTO {quoted} VALUES (1), (2)")
+        assert numbers(database, ODD) == [1, 2]
+
+
+def rejects_of(tmp_path: Path, declared: str, *rows: str, **options: str) -> list[Reject]:
+    path = tmp_path / "rejects.db"
+    path.unlink(missing_ok=True)
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"CREATE TABLE t ({declared}")
+        for row in rows:
+            connection.execute(f"INSERT INTO t VALUES ({row})")
+    source = Sql(path, **({"table": "t"} | options))
+    scans = source.all_scans()
+    batches = [b for u in source.all_units(scans) for b in source.read(u, source.schema(scans))]
+    return [reject for batch in batches for reject in batch.rejects]
+
+
+@pytest.mark.parametrize(
+    ("declared", "row", "where", "number"),
+    [
+        ("x INT)", "'bad'", " where rowid is 1", 1),
+        ("rowid TEXT, x INT)", "'a', 'bad'", " where _rowid_ is 1", 1),
+        ("id INTEGER PRIMARY KEY, x INT)", "7, 'bad'", " where id is 7", 7),
+        ("id INT PRIMARY KEY, x INT)", "NULL, 'bad'", "", -1),
+        ("id TEXT PRIMARY KEY, x INT)", "'it''s', 'bad'", ' where id is "it\'s"', -1),
+        (
+            "a TEXT, d DATE, x INT, PRIMARY KEY (a, d)) WITHOUT ROWID",
+            "'k', '2024-01-02', 'bad'",
+            " where a is 'k' and d is 2024-01-02",
+            -1,
+        ),
+    ],
+)
+def test_a_reject_of_sqlite_names_its_row(tmp_path, declared, row, where, number):
+    (reject,) = rejects_of(tmp_path, declared, row)
+    assert reject.message.startswith(f"column 'x' of t{where} is text 'bad'")
+    assert (reject.unit, reject.row) == ("t", number)
+
+
+def test_a_reject_of_the_key_itself_names_no_other_row(tmp_path):
+    (reject,) = rejects_of(tmp_path, "id INT PRIMARY KEY, x INT)", "'k', 1", "2, 2")
+    assert reject.message.startswith("column 'id' of t is text 'k' where INT is read as int64")
+
+
+def test_rows_without_a_key_do_not_move_for_their_names(tmp_path):
+    path = tmp_path / "place.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE t (x INT)")
+        connection.executemany("INSERT INTO t VALUES (?)", [(n,) for n in range(9)])
+    (batch,) = Sql(path, table="t").batches()
+    assert (batch.origin, batch.data.schema.names) == (None, ["x"])
