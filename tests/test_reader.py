@@ -253,6 +253,27 @@ def test_parts_for_workers_hold_every_shard_once(path: Path) -> None:
         load(path).of_shards(3, 3)
 
 
+def test_more_readers_than_shards_are_refused(path: Path, tmp_path: Path) -> None:
+    for index in range(5):
+        with pytest.raises(
+            UsageError, match=r"5 readers cannot share 4 shard\(s\): write the datas"
+        ):
+            load(path).of_shards(index, 5)
+    with pytest.raises(
+        UsageError, match=r"2 readers cannot share 1 shard\(s\): .*shards=2 or more"
+    ):
+        load(own_shard(tmp_path)).of_shards(1, 2)
+    # Where there are no rows at all, every reader has the same number of them.
+    write_examples(tmp_path / "none", {"data": []}, Schema((Feature("a", "int64"),)))
+    assert len(load(tmp_path / "none").of_shards(1, 2)) == 0
+
+
+def own_shard(directory: Path) -> Path:
+    """Return a dataset of one shard."""
+    make_dataset(directory / "one", TABLE, shards=1)
+    return directory / "one"
+
+
 def test_what_tensors_are_made_of(path: Path) -> None:
     first, *_, last = dict_batches(load(path, columns=["id", "name"]), 4, {})
     assert first["id"].tolist() == [0, 1, 2, 3]
@@ -348,6 +369,7 @@ class TestTf:
             ({"rename": {"y": "z"}}, "no feature 'y' to rename"),
             ({"rename": {"id": "x"}}, "two features would be named 'x'"),
             ({"shard": (2, 2)}, "shard 2 of 2 does not exist"),
+            ({"shard": (4, 9)}, "9 readers cannot share 4 shard"),
         ],
     )
     def test_wrong_options_are_named(

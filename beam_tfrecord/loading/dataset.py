@@ -287,11 +287,23 @@ class Dataset:
     def of_shards(self, index: int, count: int) -> Dataset:
         """Return the part `index` of `count`: every `count`-th shard.
 
+        Parts have about the same number of rows only where `count` divides the number of shards.
+
         Raises:
-            UsageError: `index` is not below `count`.
+            UsageError: `index` is not below `count`, or there are fewer shards than `count`, so
+                that a part would have no rows.
         """
         if not 0 <= index < count:
             raise UsageError(f"shard {index} of {count} does not exist: count from 0")
+        if 0 < len(self.shards) < count:
+            raise UsageError(
+                f"{count} readers cannot share {len(self.shards)} shard(s): write the dataset with "
+                f"shards={count} or more, or let each reader take every {count}th row of all"
+            )
+        return self.part(index, count)
+
+    def part(self, index: int, count: int) -> Dataset:
+        """Return every `count`-th shard from `index` on, which may be none."""
         kept = {id(shard) for shard in self.shards[index::count]}
         splits = {
             name: dataclasses.replace(
