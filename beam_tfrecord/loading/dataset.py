@@ -268,21 +268,33 @@ class Dataset:
         return tf_dataset(self, batch_size, **options)
 
     def torch(
-        self, batch_size: int | None = None, *, defaults: Mapping[str, Any] | None = None
+        self,
+        batch_size: int | None = None,
+        *,
+        defaults: Mapping[str, Any] | None = None,
+        shuffle: bool | int = False,
     ) -> TorchDataset:
         """Return a PyTorch ``IterableDataset``.
 
         Every shard is read by one worker of the ``DataLoader``, so use at most as many workers
-        as there are shards.
+        as there are shards. Numbers are tensors that may be written to; text, lists of varying
+        length and columns without a tensor for a missing value are Python lists in every batch.
 
         Args:
             batch_size: Rows a batch; pass ``batch_size=None`` to the ``DataLoader`` then. None:
                 single rows.
             defaults: What replaces missing values, by column.
+            shuffle: True mixes the shards, and the rows within about 64 MB; a number the rows
+                within that many: anew in every epoch, by PyTorch's generator, so
+                ``torch.manual_seed`` repeats it. False: every epoch has the order of the dataset.
+
+        Raises:
+            UsageError: Numbers may be missing in a column without a default: the schema decides,
+                not the batch that lacks one.
         """
         from beam_tfrecord.loading.torch import TorchDataset
 
-        return TorchDataset(self, batch_size, dict(defaults or {}))
+        return TorchDataset(self, batch_size, dict(defaults or {}), shuffle)
 
     def of_shards(self, index: int, count: int) -> Dataset:
         """Return the part `index` of `count`: every `count`-th shard.
