@@ -11,6 +11,7 @@ import dataclasses
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -68,7 +69,7 @@ class Ended:
     def is_right(self) -> bool:
         """Whether it ended as a command may: well, with faults, or with one line that says why."""
         errors = [line for line in self.lines if line.startswith("error:")]
-        is_quiet = not any(word in " ".join(self.lines) for word in ("unexpected", "Traceback"))
+        is_quiet = not re.search(r"unexpected \w+Error|Traceback", "\n".join(self.lines))
         return self.code in (0, 1) and len(errors) <= self.code and is_quiet and not self.opened
 
 

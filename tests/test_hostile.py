@@ -15,7 +15,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord import manifest as manifests
-from beam_tfrecord.errors import DataError
+from beam_tfrecord.errors import DataError, RejectedRows
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.upkeep.repair import repair
 from beam_tfrecord.upkeep.verify import verify
@@ -25,6 +25,7 @@ from tests.hostile import (
     make,
     odd_things,
     run,
+    seal_stored,
     sealed,
     write_changed,
 )
@@ -187,22 +188,32 @@ def exchanged(dataset: Path, *, renames: bool) -> None:
     edited(dataset, change)
 
 
-@pytest.mark.parametrize("group", [None, "name", "id"])
+@pytest.mark.parametrize(
+    "decides",
+    [
+        {"splits": {"train": 0.6, "test": 0.4}},
+        {"splits": {"train": 0.6, "test": 0.4}, "group": "name"},
+        {"splits": {"train": 0.6, "test": 0.4}, "group": ["id", "x"], "compression": "gzip"},
+        {"splits": {"train": 0.6, "test": 0.4}, "key": "id"},
+        {"split_column": "part"},
+        {"split_column": "part", "compression": "gzip"},
+    ],
+)
 @pytest.mark.parametrize("renames", [False, True])
-@pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_shards_of_two_splits_that_were_exchanged_are_found(
-    group: str | None, renames: bool, compression: str, tmp_path: Path
+    decides: dict[str, Any], renames: bool, tmp_path: Path
 ) -> None:
-    rows = "".join(f"{row},name {row % 50},{row / 7}\n" for row in range(300))
-    (tmp_path / "in.csv").write_text("id,name,x\n" + rows)
+    rows = "".join(
+        f"{row},name {row % 50},{row / 7},{'test' if row % 3 else 'train'},test\n"
+        for row in range(300)
+    )
+    (tmp_path / "in.csv").write_text("id,name,x,part,other\n" + rows)
     out = tmp_path / "out"
     bt.write(
         tmp_path / "in.csv",
         out,
-        splits={"train": 0.6, "test": 0.4},
-        group=group,
         shards={"train": 2, "test": 2},
-        compression=compression,
+        **decides,
     )
     assert faults(out) == []
     exchanged(out, renames=renames)
@@ -238,3 +249,39 @@ def test_a_record_stream_is_never_decompressed_without_end(sound: Path, tmp_path
         path.write_bytes(gzip.compress(bytes(2**28), 1))
     done = repair(dataset, tmp_path / "out")
     assert done.manifest.examples == 0
+
+
+def stopped(directory: Path) -> tuple[Path, Path]:
+    """Run a job that ends over its budget of rejects; return its input and its stored state."""
+    rows = "".join(f"{row},{row}\n" for row in range(20))
+    (directory / "in.csv").write_text(f"a,b\n{rows}1,1000\n")
+    (directory / "schema.json").write_text(
+        '{"features": [{"name": "a", "type": "int64"}, {"name": "b", "type": "int8"}]}'
+    )
+    with pytest.raises(RejectedRows):
+        bt.write(directory / "in.csv", directory / "out", schema=directory / "schema.json", seed=1)
+    (state,) = (directory / "out").glob(".tmp-*")
+    return directory / "in.csv", state
+
+
+@pytest.mark.parametrize("thing", ["pipe", "endless device", "any bytes", "deep nesting", "stored"])
+def test_stored_state_of_any_content_is_done_again(thing: str, tmp_path: Path) -> None:
+    source, state = stopped(tmp_path)
+    names = [path.name for path in state.iterdir()]
+    assert {"plan.json", "kept-groups"} <= set(names)
+    assert any(name.startswith("group-") for name in names)
+    for name in names:
+        if name.startswith(("kept-", "group-")) or (name == "plan.json" and thing != "stored"):
+            (state / name).unlink()
+            if thing == "stored":
+                (state / name).write_bytes(seal_stored('["x", {"Keep": [[0], []]}]'))
+            else:
+                odd_things(state / name)[thing]()
+    (state / "publishing").write_text('{"shards": [["x", "../in.csv", 5]], "old": ["../in.csv"]}')
+    before = source.read_bytes()
+    done = bt.write(
+        source, tmp_path / "out", schema=tmp_path / "schema.json", seed=1, max_rejects="any"
+    )
+    assert (done.examples, done.rejects["rows"]) == (20, 1)
+    assert source.read_bytes() == before
+    assert verify(tmp_path / "out").ok

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +29,7 @@ from beam_tfrecord.manifest import (
 from beam_tfrecord.staging.types import schema_from_json, schema_to_json
 from beam_tfrecord.storage import absolute_path, read_bytes
 
+_FILE_NAME = re.compile(r"part-\d+\.parquet")
 STAGE_FORMAT = "beam_tfrecord-stage/1"
 
 
@@ -90,6 +92,9 @@ class StageManifest:
             check_fields(file)
             check_counts(file, "rows", "bytes")
         check_names(file.path for file in self.files)
+        for file in self.files:
+            if not _FILE_NAME.fullmatch(file.path):
+                raise ValueError(f"{file.path!r:.80} is not the name of a file of a stage")
         if (value["rows"], value["bytes"]) != (self.rows, self.bytes):
             raise ValueError("its totals are not those of its files")
 

@@ -18,7 +18,7 @@ from beam_tfrecord.upkeep.verify_duplicates import DuplicateFinder
 from beam_tfrecord.upkeep.verify_faults import Fault, Verification
 from beam_tfrecord.upkeep.verify_files import DatasetFiles
 from beam_tfrecord.upkeep.verify_shards import CheckedShard, ShardChecker
-from beam_tfrecord.upkeep.verify_splits import SplitRanges
+from beam_tfrecord.upkeep.verify_splits import SplitChecker
 
 __all__ = ["Fault", "Verification", "verify"]
 
@@ -29,7 +29,7 @@ _DUPLICATES_SHOWN = 10
 def verify(path: str | os.PathLike[str], *, threads: int | None = None) -> Verification:
     """Check a dataset, or a stage: every CRC, count, size and hash, the schema, and stray files.
 
-    Where the bytes of an example or the columns of its group decide its split, that is checked too.
+    Where the bytes of an example, its group or a column decides its split, that is checked too.
 
     Every shard is read once, several at a time; memory is a few blocks a thread. Examples that are
     in more than one split with the same bytes are a fault where the bytes decide the split, a note
@@ -51,7 +51,7 @@ def verify(path: str | os.PathLike[str], *, threads: int | None = None) -> Verif
     except DataError as error:
         return Verification((Fault(os.path.basename(file), "", str(error)),))
     duplicates = DuplicateFinder(manifest)
-    splits = SplitRanges(manifest)
+    splits = SplitChecker(manifest)
     checker = ShardChecker(directory_of(file), manifest, duplicates, splits)
     checked = _check_all(manifest, checker, duplicates.largest, threads)
     others = DatasetFiles(file, manifest)
@@ -114,14 +114,14 @@ def _schema_faults(name: str, manifest: Manifest, unseen: tuple[str, ...]) -> It
         )
 
 
-def _split_faults(manifest: Manifest, checker: ShardChecker, splits: SplitRanges) -> list[Fault]:
+def _split_faults(manifest: Manifest, checker: ShardChecker, splits: SplitChecker) -> list[Fault]:
     misnamed = list(splits.misnamed())
     misplaced = list(splits.misplaced())
     if misplaced and manifest.split_by == BY_BYTES:
         # Examples that came encoded were split by their canonical form.
         splits.clear()
         for shard in manifest.shards:
-            checker.add_canonical(shard)
+            checker.look_again(shard)
         misplaced = list(splits.misplaced())
     return misnamed + misplaced
 

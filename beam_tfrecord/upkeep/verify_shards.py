@@ -17,7 +17,7 @@ from beam_tfrecord.places import purpose_seed
 from beam_tfrecord.upkeep.verify_duplicates import DuplicateFinder
 from beam_tfrecord.upkeep.verify_faults import Fault
 from beam_tfrecord.upkeep.verify_fit import SchemaFit
-from beam_tfrecord.upkeep.verify_splits import SplitRanges
+from beam_tfrecord.upkeep.verify_splits import SplitChecker
 
 _FAULTS_A_SHARD = 100
 # Large enough that threads seldom wait for each other, small enough for the shared cache.
@@ -48,7 +48,7 @@ class ShardChecker:
         directory: Where the shards are.
         manifest: What is said of them.
         duplicates: Told the hashes of the examples.
-        splits: Told the hashes that decide their splits.
+        splits: Told what decides their splits.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ShardChecker:
         directory: str,
         manifest: Manifest,
         duplicates: DuplicateFinder,
-        splits: SplitRanges,
+        splits: SplitChecker,
     ) -> None:
         self._directory = directory
         self._compression = manifest.compression
@@ -77,7 +77,7 @@ class ShardChecker:
         stream_hash = native.XXH64(0)
         examples = nbytes = content = 0
         candidates: list[npt.NDArray[np.uint64]] = []
-        split_hashes = self._splits.hasher() if self._splits.is_needed else None
+        look_at_split = self._splits.looker(shard.path)
         try:
             for block in read_blocks(
                 path,
@@ -93,8 +93,7 @@ class ShardChecker:
                 content += int(hashes.sum(dtype=np.uint64))
                 if looks_for_duplicates:
                     candidates.append(self._duplicates.candidates(shard.path, hashes))
-                if split_hashes is not None:
-                    self._splits.add(shard.path, split_hashes(block))
+                look_at_split(block)
                 if misfit := self._fit.first_misfit(block):
                     record, message = misfit
                     faults.append(Fault(shard.path, f"record {record}", message))
@@ -114,14 +113,12 @@ class ShardChecker:
         """Return the features that the schema says some examples have, and none had."""
         return self._fit.unseen()
 
-    def add_canonical(self, shard: Shard) -> None:
+    def look_again(self, shard: Shard) -> None:
         """Read a shard for the hashes of its examples in canonical form."""
-        path, hashes = (
-            os.path.join(self._directory, shard.path),
-            self._splits.hasher(is_canonical=True),
-        )
+        look_at_split = self._splits.looker(shard.path, is_canonical=True)
+        path = os.path.join(self._directory, shard.path)
         for block in read_blocks(path, compression=self._compression, on_fault=lambda _: None):
-            self._splits.add(shard.path, hashes(block))
+            look_at_split(block)
 
     def records_of(self, shard: Shard, hashes: npt.NDArray[np.uint64]) -> Iterator[int]:
         """Yield the numbers of the records whose example has one of `hashes`."""

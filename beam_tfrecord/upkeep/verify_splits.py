@@ -1,11 +1,13 @@
-"""Whether examples are in the split that their bytes, or the columns of their group, decide.
+"""Whether examples are in the split that their bytes, their group or a column decide.
 
 The manifest does not say the shares. But a split is a range of hashes, in the order of the splits:
-so no example of a split has a greater hash than any of a later one.
+so no example of a split has a greater hash than any of a later one. Nor does it say which column
+names the splits; but that column, where it was written too, holds nothing but their names.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator
 
@@ -16,10 +18,11 @@ import pyarrow.compute as pc
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
+from beam_tfrecord.contract.type_kinds import is_text
 from beam_tfrecord.errors import BeamTFRecordError
 from beam_tfrecord.exchange.column_hashes import ColumnHashes
 from beam_tfrecord.loading.blocks import RecordBlock
-from beam_tfrecord.manifest import BY_BYTES, BY_GROUP, Manifest
+from beam_tfrecord.manifest import BY_BYTES, BY_COLUMN, BY_GROUP, Manifest
 from beam_tfrecord.places import purpose_seed
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.upkeep.verify_faults import Fault
@@ -30,8 +33,8 @@ Hasher = Callable[[RecordBlock], UInt64Array]
 _NUMBERED = re.compile(r"(.+)-\d+-of-\d+\.tfrecord(\.gz)?")
 
 
-class SplitRanges:
-    """Finds the range of hashes of every shard; one object serves all threads.
+class SplitChecker:
+    """Finds what decides the split of the examples of each shard; one object serves all threads.
 
     Args:
         manifest: Of the dataset.
@@ -45,22 +48,46 @@ class SplitRanges:
         self._ranges: dict[str, tuple[int, int]] = {}
         self._seed = purpose_seed(manifest.seed, "split")
         self._columns = manifest.group or ()
-        self.is_needed = sum(split.examples > 0 for split in manifest.splits.values()) > 1 and (
+        # Of a column that may name the splits: the shards where it names another one.
+        self._naming: dict[str, set[str]] = {}
+        if manifest.split_by == BY_COLUMN:
+            self._naming = {f.name: set() for f in manifest.schema.features if _can_name(f.type)}
+        self._has_hashes = sum(split.examples > 0 for split in manifest.splits.values()) > 1 and (
             manifest.split_by == BY_BYTES or self._decides_by_group()
         )
 
-    def hasher(self, *, is_canonical: bool = False) -> Hasher:
-        """Return what hashes the records of a block, for one thread.
+    def looker(self, path: str, *, is_canonical: bool = False) -> Callable[[RecordBlock], None]:
+        """Return what takes note of the blocks of a shard.
 
         Args:
+            path: Of the shard.
             is_canonical: Hash the canonical form of examples, as of those that came encoded.
         """
+        if self._has_hashes:
+            hashes = self._hasher(is_canonical)
+            return lambda block: self._add(path, hashes(block))
+        if self._naming and len(self._manifest.splits) > 1:
+            return lambda block: self._compare(path, block)
+        return lambda block: None
+
+    def _compare(self, path: str, block: RecordBlock) -> None:
+        split, names = self._split_of[path], set(self._manifest.splits)
+        for column in list(self._naming):
+            with contextlib.suppress(BeamTFRecordError, ValueError, pa.ArrowException):
+                data = Decoder(self._manifest.schema, [column]).decode(block.data, block.starts)
+                named = set(pc.unique(data.column(0).cast(pa.string())).to_pylist())
+                if not named <= names:
+                    self._naming.pop(column, None)
+                elif named - {split} and (wrong := self._naming.get(column)) is not None:
+                    wrong.add(path)
+
+    def _hasher(self, is_canonical: bool) -> Hasher:
         if self._manifest.split_by == BY_GROUP:
             return _GroupHasher(self._manifest, self._columns, self._seed)
         hash_all = native.canonical_hashes if is_canonical else native.hash_records
         return lambda block: hash_all(block.data, block.starts, self._seed)
 
-    def add(self, path: str, hashes: UInt64Array) -> None:
+    def _add(self, path: str, hashes: UInt64Array) -> None:
         """Take note of some hashes of a shard."""
         if len(hashes):
             low, high = int(hashes.min()), int(hashes.max())
@@ -73,6 +100,12 @@ class SplitRanges:
 
     def misplaced(self) -> Iterator[Fault]:
         """Yield the shards whose range reaches into that of another split."""
+        wrong = list(self._naming.items())
+        if wrong and all(paths for _, paths in wrong):
+            column, paths = wrong[0]
+            for path in sorted(paths):
+                message = f"column {column!r} names another split for some of its examples"
+                yield Fault(path, "", f"{message}: examples were exchanged")
         order = list(self._manifest.splits)
         bounds: dict[str, tuple[int, int]] = {}
         for path, (low, high) in self._ranges.items():
@@ -107,6 +140,10 @@ class SplitRanges:
             and bool(self._columns)
             and all(name in names for name in self._columns)
         )
+
+
+def _can_name(arrow: pa.DataType) -> bool:
+    return is_text(arrow) or pa.types.is_integer(arrow) or pa.types.is_boolean(arrow)
 
 
 class _GroupHasher:

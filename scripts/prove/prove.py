@@ -10,6 +10,8 @@ the kernel's readers under sanitizers. ``kill``: jobs that are killed at random 
 ``changes``: inputs that change while they are read. ``containers``: the same rows in other
 containers, orders and groupings.
 ``pictures``: odd and damaged pictures, before TensorFlow and Pillow.
+``repair``: random damage to shards, whose values may hold framed records. ``hostile``: manifests of
+any content under right hashes, and pipes, devices and links in place of files.
 """
 
 from __future__ import annotations
@@ -78,6 +80,9 @@ def main() -> None:
     pictures = proofs.add_parser("pictures")
     pictures.add_argument("--pictures", type=int, default=50_000, help="damaged ones")
     pictures.add_argument("--seed", type=int, default=0)
+    hostile = proofs.add_parser("hostile")
+    hostile.add_argument("--manifests", type=int, default=1000)
+    hostile.add_argument("--seed", type=int, default=0)
     options = vars(parser.parse_args())
     name = options.pop("proof")
     begun = time.monotonic()

@@ -14,7 +14,7 @@ from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.files import list_files
 from beam_tfrecord.sources.parquet.footer import Footer
 from beam_tfrecord.staging.manifest import StageManifest, is_stage, stage_files
-from beam_tfrecord.storage import absolute_path
+from beam_tfrecord.storage import absolute_path, exists, is_directory
 
 
 def list_staged(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputFile]:
@@ -33,15 +33,18 @@ def list_staged(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[Input
             named.append(path)
             continue
         manifest, (_, files) = StageManifest.load(path), stage_files(path)
+        for file in files:
+            if not exists(file) or is_directory(file):
+                raise DataError(f"{file!r} of its stage is missing: extract it again")
         named += files or [os.path.join(absolute_path(path), MANIFEST_NAME)]
         sizes |= dict(zip(files, (file.bytes for file in manifest.files), strict=True))
-    for file in list_files(named, suffixes, remote=True):
-        if file.bytes != sizes.get(file.path, file.bytes):
+    for found in list_files(named, suffixes, remote=True):
+        if found.bytes != sizes.get(found.path, found.bytes):
             raise DataError(
-                f"{file.path!r} has {file.bytes:,} bytes but the manifest of its stage says "
-                f"{sizes[file.path]:,}: extract it again"
+                f"{found.path!r} has {found.bytes:,} bytes but the manifest of its stage says "
+                f"{sizes[found.path]:,}: extract it again"
             )
-        yield file
+        yield found
 
 
 def stands_for_none(file: InputFile) -> bool:
