@@ -21,6 +21,7 @@ from beam_tfrecord.contract.labels import labels_of, with_labels
 from beam_tfrecord.contract.observed import Observed as Observed
 from beam_tfrecord.contract.observed import observed_from_json, observed_to_json
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.extras import require
 
 STORES = ("auto", "values", "text", "bytes")
 
@@ -208,6 +209,7 @@ class Schema:
     @classmethod
     def from_feature_spec(cls, spec: Mapping[str, Any]) -> Schema:
         """Return the schema of a TensorFlow feature spec: see the module `feature_spec`."""
+        require("tensorflow", "Schema.from_feature_spec()")
         from beam_tfrecord.contract.feature_spec import schema_from_feature_spec
 
         return schema_from_feature_spec(spec)
@@ -218,6 +220,7 @@ class Schema:
         Args:
             ragged: Read lists as `tf.io.RaggedFeature`, else as `tf.io.VarLenFeature`.
         """
+        require("tensorflow", "Schema.feature_spec()")
         from beam_tfrecord.contract.feature_spec import feature_spec
 
         return feature_spec(self, ragged=ragged)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.extras import require
 from beam_tfrecord.loading.batches import rebatch as rebatch
 from beam_tfrecord.loading.blocks import RecordBlock, read_blocks
 from beam_tfrecord.loading.opened import OpenedManifest
@@ -262,7 +263,11 @@ class Dataset:
         """Return a ``tf.data.Dataset`` of parsed examples.
 
         See `beam_tfrecord.loading.tf.tf_dataset` for the options.
+
+        Raises:
+            UsageError: TensorFlow is not installed, or an option makes no sense.
         """
+        require("tensorflow", "load(...).tf()")
         from beam_tfrecord.loading.tf import tf_dataset
 
         return tf_dataset(self, batch_size, **options)
@@ -290,8 +295,9 @@ class Dataset:
 
         Raises:
             UsageError: Numbers may be missing in a column without a default: the schema decides,
-                not the batch that lacks one.
+                not the batch that lacks one. Or PyTorch is not installed.
         """
+        require("torch", "load(...).torch()")
         from beam_tfrecord.loading.torch import TorchDataset
 
         return TorchDataset(self, batch_size, dict(defaults or {}), shuffle)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.extras import require
 from beam_tfrecord.preprocess.fitted import FITTED, check_fitted
 from beam_tfrecord.preprocess.matrices import matrix_sha256
 from beam_tfrecord.preprocess.steps import Step, load_steps, parse_step, steps_from_json
@@ -69,8 +70,13 @@ def make_request(
         raw_too: Keep raw values too.
 
     Raises:
-        UsageError: They cannot be read, or do not fit together.
+        UsageError: They cannot be read, do not fit together, or TFT is not installed.
     """
+    if transform is None and transform_fn is None and not step:
+        if raw_too or fit != TRAIN:
+            raise UsageError("there is nothing to preprocess: give transform or step")
+        return None
+    require("transform", "preprocessing")
     typed = tuple(parse_step(text) for text in step)
     if transform_fn is not None:
         if transform is not None or typed:
@@ -78,10 +84,6 @@ def make_request(
         directory = os.path.abspath(os.fspath(transform_fn))
         check_fitted(directory)
         return Request(fitted=directory, fit=fit, raw_too=raw_too)
-    if transform is None and not typed:
-        if raw_too or fit != TRAIN:
-            raise UsageError("there is nothing to preprocess: give transform or step")
-        return None
     if callable(transform) or (isinstance(transform, str) and _names_function(transform)):
         if typed:
             raise UsageError("a preprocessing function does all itself: leave out the steps")

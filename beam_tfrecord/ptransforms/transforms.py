@@ -15,6 +15,7 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.block import Block
+from beam_tfrecord.extras import require
 from beam_tfrecord.jobs.faults import recorded
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.ptransforms import display
@@ -286,6 +287,10 @@ class ToExample(beam.DoFn):
     def display_data(self) -> dict[str, Any]:
         """Return what a runner's page shows."""
         return display.shown(schema=display.schema_text(self._schema))
+
+    def setup(self) -> None:
+        """Make sure that TensorFlow is there."""
+        require("tensorflow", "ToExample")
 
     def process(self, row: Mapping[str, Any]) -> Iterator[Any]:
         """Yield the example of a row."""

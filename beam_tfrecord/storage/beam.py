@@ -12,7 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, NoReturn, cast
 
 from beam_tfrecord.errors import StorageError, UsageError
+from beam_tfrecord.extras import require
 from beam_tfrecord.storage.filesystem import Entry, Filesystem, Lease, Writer
+
+# Beam has these, but not by itself what they need.
+_EXTRAS = {"azfs": "azure", "hdfs": "hadoop"}
 
 
 class BeamFilesystem(Filesystem):
@@ -97,15 +101,17 @@ def _beam(path: str) -> Any:
     """Return Beam's modules for files.
 
     Raises:
-        UsageError: Beam has no filesystem for this URL.
+        UsageError: Beam has no filesystem for this URL, or lacks what that one needs.
     """
+    scheme = path.partition("://")[0]
+    if scheme in _EXTRAS:
+        require(_EXTRAS[scheme], f"{scheme}://")
     import apache_beam.io.filesystem
     import apache_beam.io.filesystems
 
     try:
         apache_beam.io.filesystems.FileSystems.get_filesystem(path)
     except (ValueError, ImportError) as error:
-        scheme = path.partition("://")[0]
         raise UsageError(
             f"cannot read {path!r}: Beam has no filesystem for {scheme}://: install the extra of "
             "apache-beam for it, or copy the input here first"

@@ -157,8 +157,8 @@ def is_cached(descriptor: int, start: int) -> bool:
         os.preadv(descriptor, [bytearray(1)], start, os.RWF_NOWAIT)
     except BlockingIOError:
         return False
-    except OSError:
-        # The filesystem cannot tell, so it is none that gains from direct reading.
+    except (OSError, AttributeError):
+        # The filesystem or this build of Python cannot tell: read as any other program does.
         return True
     return True
 

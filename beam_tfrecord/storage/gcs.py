@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from beam_tfrecord.errors import BeamTFRecordError, StorageError, UsageError
+from beam_tfrecord.extras import require
 from beam_tfrecord.storage import objects
 from beam_tfrecord.storage.filesystem import Entry
 from beam_tfrecord.storage.object_files import Upload
@@ -203,13 +204,9 @@ def _client() -> Any:
 @functools.lru_cache(maxsize=2)
 def _client_of(endpoint: str, process: int) -> Any:
     """Return the client of this process, anew where the endpoint is another one."""
-    try:
-        from google.cloud import storage
-    except ImportError as error:
-        raise UsageError(
-            "gs:// needs google-cloud-storage: pip install 'beam-tfrecord[gcp]'"
-        ) from error
+    require("gcp", "gs://")
     from google.auth.exceptions import DefaultCredentialsError
+    from google.cloud import storage
 
     try:
         client = storage.Client()
@@ -238,6 +235,7 @@ def _told(path: str, *, bucket_only: bool = False, version: str = "") -> Iterato
         bucket_only: Nothing but the bucket can be missing.
         version: The version that is asked for; empty: any.
     """
+    require("gcp", "gs://")
     from google.api_core.exceptions import PreconditionFailed, RetryError
     from google.auth.exceptions import GoogleAuthError
     from google.cloud.exceptions import GoogleCloudError

@@ -60,13 +60,15 @@ class Postgres(Engine):
     def connect(self, *, snapshot: str = "") -> PostgresConnection:
         """Open a read-only transaction, at the moment `snapshot` where one is given."""
         password = password_of(self.url, self.options)
+        driver = _driver()
         with told(self.place, password):
-            database = _driver().connect(_uri(self, password))
+            database = driver.connect(_uri(self, password))
             return PostgresConnection(self, database, password, snapshot)
 
 
 def _driver() -> Any:
     try:
+        import adbc_driver_manager  # noqa: F401
         import adbc_driver_postgresql as driver
     except ImportError as error:
         raise UsageError(

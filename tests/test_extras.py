@@ -1,0 +1,231 @@
+"""Each feature without the packages it needs: one line with the command that installs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import beam_tfrecord as bt
+from tests.sources.made_images import jpeg
+
+ROOT = Path(__file__).parents[1]
+
+# Hides packages from the import system, then runs commands and lines of Python one by one.
+WITHOUT = """
+import contextlib, io, json, sys, traceback
+hidden, runs = json.loads(sys.argv[1])
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if any(name == one or name.startswith(one + ".") for one in hidden):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Hide())
+import beam_tfrecord as bt
+from beam_tfrecord.cli.main import cli
+found = []
+for command, code in runs:
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            if command:
+                cli.main(command.split(), prog_name="beam-tfrecord")
+            else:
+                exec(code)
+            result = 0
+        except SystemExit as end:
+            result = end.code or 0
+        except bt.BeamTFRecordError as error:
+            print(f"error: {error}", file=sys.stderr)
+            result = error.exit_code
+        except BaseException:
+            traceback.print_exc()
+            result = "raised"
+    found.append((result, said.getvalue().strip().splitlines()))
+print("\\n" + json.dumps(found))
+"""
+
+TENSORFLOW = ("tensorflow",)
+TRANSFORM = ("tensorflow_transform", "tfx_bsl")
+POSTGRES = ("adbc_driver_postgresql", "adbc_driver_manager")
+GCP = ("google.cloud", "google.auth", "google.api_core")
+AZURE = ("azure",)
+
+COMMANDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (TRANSFORM, "write in.csv out --step zscore=id", "beam-tfrecord[transform]"),
+    (
+        TENSORFLOW,
+        "write in.csv out --step zscore=id",
+        "beam-tfrecord[transform]",
+    ),
+    (TRANSFORM, "write in.csv out --transform f.py:f", "beam-tfrecord[transform]"),
+    (TRANSFORM, "write in.csv out --transform-fn fn", "beam-tfrecord[transform]"),
+    (TRANSFORM, "plan in.csv out --step zscore=id", "beam-tfrecord[transform]"),
+    (("PIL",), "write pictures out --resize 4x4", "beam-tfrecord[images]"),
+    (
+        POSTGRES,
+        "write postgresql://u@localhost:1/d out --table t",
+        "beam-tfrecord[postgres]",
+    ),
+    (
+        POSTGRES[1:],
+        "write postgresql://u@localhost:1/d out --table t",
+        "beam-tfrecord[postgres]",
+    ),
+    (
+        POSTGRES,
+        "schema postgresql://u@localhost:1/d --table t",
+        "beam-tfrecord[postgres]",
+    ),
+    (
+        POSTGRES,
+        "plan postgresql://u@localhost:1/d out --table t",
+        "beam-tfrecord[postgres]",
+    ),
+    (
+        POSTGRES,
+        "extract postgresql://u@localhost:1/d out --table t",
+        "beam-tfrecord[postgres]",
+    ),
+    (("jpype",), "write jdbc:h2:mem:x out --table t", "beam-tfrecord[jdbc]"),
+    (("duckdb",), "write duckdb:///a.duckdb out --table t", "beam-tfrecord[duckdb]"),
+    (("boto3", "botocore"), "write s3://b/in.csv out", "beam-tfrecord[aws]"),
+    (("boto3", "botocore"), "write in.csv s3://b/out", "beam-tfrecord[aws]"),
+    (("boto3", "botocore"), "show s3://b/out", "beam-tfrecord[aws]"),
+    (GCP, "write gs://b/in.csv out", "beam-tfrecord[gcp]"),
+    (GCP, "write in.csv gs://b/out", "beam-tfrecord[gcp]"),
+    (GCP, "head gs://b/out", "beam-tfrecord[gcp]"),
+    (
+        (*GCP, "apache_beam.io.gcp"),
+        "write in.csv gs://b/out --runner dataflow --project p --region r --temp-location gs://b/t",
+        "beam-tfrecord[gcp]",
+    ),
+    (AZURE, "write azfs://a/c/in.csv out", "apache-beam[azure]"),
+    (AZURE, "verify azfs://a/c/out", "apache-beam[azure]"),
+    (("hdfs",), "write hdfs://in.csv out", "apache-beam[hadoop]"),
+)
+
+CODE: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (TENSORFLOW, "bt.load('dataset').tf()", "beam-tfrecord[tensorflow]"),
+    (
+        TENSORFLOW,
+        "bt.load('dataset').schema.feature_spec()",
+        "beam-tfrecord[tensorflow]",
+    ),
+    (
+        TENSORFLOW,
+        "bt.Schema.from_feature_spec({})",
+        "beam-tfrecord[tensorflow]",
+    ),
+    (
+        TENSORFLOW,
+        "import pyarrow; bt.ToExample(pyarrow.schema([])).setup()",
+        "beam-tfrecord[tensorflow]",
+    ),
+    (("torch",), "bt.load('dataset').torch()", "torch"),
+    (
+        TRANSFORM,
+        "bt.write('in.csv', 'out', step=['zscore=id'])",
+        "beam-tfrecord[transform]",
+    ),
+    (
+        TRANSFORM,
+        "bt.Preprocess([{'op': 'zscore', 'columns': ['id']}])",
+        "beam-tfrecord[transform]",
+    ),
+    (
+        POSTGRES,
+        "list(bt.ReadFromSql('postgresql://u@localhost:1/d', table='t').batches())",
+        "beam-tfrecord[postgres]",
+    ),
+    (
+        ("jpype",),
+        "list(bt.ReadFromSql('jdbc:h2:mem:x', table='t').batches())",
+        "beam-tfrecord[jdbc]",
+    ),
+    (
+        ("duckdb",),
+        "list(bt.ReadFromSql('duckdb:///a.duckdb', table='t').batches())",
+        "beam-tfrecord[duckdb]",
+    ),
+    (
+        ("PIL",),
+        "list(bt.ReadFromImages('pictures', resize='4x4').batches())",
+        "beam-tfrecord[images]",
+    ),
+    (("boto3", "botocore"), "bt.load('s3://b/out')", "beam-tfrecord[aws]"),
+    (GCP, "bt.load('gs://b/out')", "beam-tfrecord[gcp]"),
+    (AZURE, "bt.load('azfs://a/c/out')", "apache-beam[azure]"),
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with an input of each kind and a dataset."""
+    directory = tmp_path_factory.mktemp("extras")
+    (directory / "in.csv").write_text("id,name\n1,a\n2,b\n")
+    (directory / "a.duckdb").write_bytes(b"\0" * 8 + b"DUCK" + b"\0" * 4084)
+    (directory / "driver.jar").touch()
+    (directory / "f.py").write_text("def f(columns):\n    return columns\n")
+    (directory / "pictures" / "cat").mkdir(parents=True)
+    (directory / "pictures" / "cat" / "a.jpg").write_bytes(jpeg())
+    pq.write_table(pa.table({"id": [1, 2]}), directory / "in.parquet")
+    bt.write(directory / "in.parquet", directory / "dataset")
+    return directory
+
+
+def without(
+    place: Path, hidden: Iterable[str], runs: Sequence[tuple[str, str]], **environment: str
+) -> list[tuple[int | str, list[str]]]:
+    """Return the exit code of each command or piece of Python, and what it said."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", WITHOUT, json.dumps([list(hidden), runs])],
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: list[tuple[int | str, list[str]]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def one_line(place: Path, found: tuple[int | str, list[str]]) -> str:
+    """Return the error of a command that published nothing."""
+    code, lines = found
+    assert code == 2, lines
+    errors = [line for line in lines if not line.startswith("reading ")]
+    assert len(errors) == 1, lines
+    assert errors[0].startswith("error: ")
+    assert not (place / "out" / "manifest.json").exists()
+    return errors[0]
+
+
+@pytest.mark.parametrize("hidden", sorted({case[0] for case in [*COMMANDS, *CODE]}))
+def test_each_feature_names_what_to_install(place: Path, hidden: tuple[str, ...]) -> None:
+    commands = [(text, "", package) for names, text, package in COMMANDS if names == hidden]
+    codes = [("", text, package) for names, text, package in CODE if names == hidden]
+    runs = [*commands, *codes]
+    found = without(place, hidden, [(command, code) for command, code, _ in runs])
+    for (command, code, package), result in zip(runs, found, strict=True):
+        assert f"pip install '{package}'" in one_line(place, result), command or code
+
+
+def test_databases_by_jdbc_say_that_there_is_no_java(place: Path) -> None:
+    run = ("write jdbc:h2:mem:x out --table t --jar driver.jar", "")
+    (found,) = without(place, (), [run], JAVA_HOME="", PATH="/nowhere")
+    assert "Java" in one_line(place, found)
+
+
+def test_what_needs_no_extra_works_without_all(place: Path) -> None:
+    hidden = {one for case in [*COMMANDS, *CODE] for one in case[0]}
+    commands = ["write in.csv all", "write pictures all-pictures", "verify dataset"]
+    for code, lines in without(place, hidden, [(command, "") for command in commands]):
+        assert code == 0, lines
