@@ -127,7 +127,7 @@ def test_installed_metadata():
     found = importlib.metadata.metadata("beam-tfrecord")
     assert found["Version"] == __version__
     assert found["License-Expression"] == "Apache-2.0"
-    assert found["Requires-Python"] in ("<3.14,>=3.10", ">=3.10,<3.14")
+    assert found["Requires-Python"] in ("<3.14,>=3.11", ">=3.11,<3.14")
     assert {
         "tensorflow",
         "transform",
