@@ -1,4 +1,7 @@
-"""Each feature without the packages it needs: one line with the command that installs them."""
+"""Each feature without the packages it needs: one line with the command that installs them.
+
+A machine without Java is tried in `tests/sources/test_sql_jdbc_process.py`.
+"""
 
 from __future__ import annotations
 
@@ -170,7 +173,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("extras")
     (directory / "in.csv").write_text("id,name\n1,a\n2,b\n")
     (directory / "a.duckdb").write_bytes(b"\0" * 8 + b"DUCK" + b"\0" * 4084)
-    (directory / "driver.jar").touch()
     (directory / "f.py").write_text("def f(columns):\n    return columns\n")
     (directory / "pictures" / "cat").mkdir(parents=True)
     (directory / "pictures" / "cat" / "a.jpg").write_bytes(jpeg())
@@ -180,13 +182,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def without(
-    place: Path, hidden: Iterable[str], runs: Sequence[tuple[str, str]], **environment: str
+    place: Path, hidden: Iterable[str], runs: Sequence[tuple[str, str]]
 ) -> list[tuple[int | str, list[str]]]:
     """Return the exit code of each command or piece of Python, and what it said."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", WITHOUT, json.dumps([list(hidden), runs])],
         cwd=place,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=300,
@@ -216,12 +218,6 @@ def test_each_feature_names_what_to_install(place: Path, hidden: tuple[str, ...]
     found = without(place, hidden, [(command, code) for command, code, _ in runs])
     for (command, code, package), result in zip(runs, found, strict=True):
         assert f"pip install '{package}'" in one_line(place, result), command or code
-
-
-def test_databases_by_jdbc_say_that_there_is_no_java(place: Path) -> None:
-    run = ("write jdbc:h2:mem:x out --table t --jar driver.jar", "")
-    (found,) = without(place, (), [run], JAVA_HOME="", PATH="/nowhere")
-    assert "Java" in one_line(place, found)
 
 
 def test_what_needs_no_extra_works_without_all(place: Path) -> None:
