@@ -263,11 +263,7 @@ class Dataset:
         """Return a ``tf.data.Dataset`` of parsed examples.
 
         See `beam_tfrecord.loading.tf.tf_dataset` for the options.
-
-        Raises:
-            UsageError: TensorFlow is not installed, or an option makes no sense.
         """
-        require("tensorflow", "load(...).tf()")
         from beam_tfrecord.loading.tf import tf_dataset
 
         return tf_dataset(self, batch_size, **options)
@@ -286,8 +282,7 @@ class Dataset:
         length and columns without a tensor for a missing value are Python lists in every batch.
 
         Args:
-            batch_size: Rows a batch; pass ``batch_size=None`` to the ``DataLoader`` then. None:
-                single rows.
+            batch_size: Rows a batch (``batch_size=None`` for the ``DataLoader``); None: rows.
             defaults: What replaces missing values, by column.
             shuffle: True mixes the shards, and the rows within about 64 MB; a number the rows
                 within that many: anew in every epoch, by PyTorch's generator, so

@@ -11,6 +11,7 @@ import numpy as np
 
 from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.extras import require
 from beam_tfrecord.loading.images import IMAGE, pictures_of
 from beam_tfrecord.loading.opened import OpenedManifest
 from beam_tfrecord.loading.parquet import ParquetDataset
@@ -87,9 +88,11 @@ def tf_dataset(
 
     Raises:
         UsageError: An option names no column, a label may be missing and has no default, pictures
-            have several sizes, or there are fewer shards than workers.
+            have several sizes, or there are fewer shards than workers; or TensorFlow is not
+            installed.
         DataError: A shard is missing or has the wrong size.
     """
+    require("tensorflow", "load(...).tf()")
     import tensorflow as tf
 
     labels = [label] if isinstance(label, str) else list(label or ())
