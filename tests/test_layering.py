@@ -30,6 +30,7 @@ UPPER_LAYERS = {
     "beam_tfrecord.ptransforms.map_rows",
     "beam_tfrecord.ptransforms.metrics",
     "beam_tfrecord.preprocess.moments",
+    "beam_tfrecord.preprocess.read_schemas",
     "beam_tfrecord.preprocess.stage",
     "beam_tfrecord.preprocess.write",
     "beam_tfrecord.ptransforms.reading",

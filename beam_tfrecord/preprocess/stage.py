@@ -15,7 +15,6 @@ import pyarrow as pa
 from apache_beam.utils import shared
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.hints import returned_schema
 from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.jobs.faults import recorded
@@ -32,13 +31,13 @@ from beam_tfrecord.preprocess.fitted import (
 )
 from beam_tfrecord.preprocess.plans import Plan, make_plan
 from beam_tfrecord.preprocess.ports import adapter_config
+from beam_tfrecord.preprocess.read_schemas import read_schema
 from beam_tfrecord.preprocess.request import TRAIN, Request, Transform, make_request
 from beam_tfrecord.preprocess.saved_model import copy_repeatable
 from beam_tfrecord.ptransforms import display
-from beam_tfrecord.ptransforms.map_rows import Chain, MapRows, as_arrow_schema, remember_reader
-from beam_tfrecord.ptransforms.reading import ReadBatches, Together, reader_of
+from beam_tfrecord.ptransforms.map_rows import as_arrow_schema, remember_reader
+from beam_tfrecord.ptransforms.reading import reader_of
 from beam_tfrecord.ptransforms.step import Step, map_each
-from beam_tfrecord.ptransforms.transforms import AssignSplits
 from beam_tfrecord.ptransforms.ways import Noting, mark_step, step_label
 from beam_tfrecord.ptransforms.windows import in_one_window
 
@@ -98,13 +97,7 @@ class Preprocess(beam.PTransform):
 
     def display_data(self) -> dict[str, Any]:
         """Return what a runner's page shows."""
-        return display.shown(
-            steps=[step.to_json() for step in self._request.steps],
-            function=self._request.function and display.function_name(self._request.function),
-            transform_fn=self._request.fitted and display.place(self._request.fitted),
-            fit=self._request.fit,
-            raw_too=self._request.raw_too,
-        )
+        return display.of_request(self._request)
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Build both passes."""
@@ -181,24 +174,6 @@ def _temporary_directory() -> str:
     directory = tempfile.mkdtemp(prefix="beam-tfrecord-transform-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return directory
-
-
-def read_schema(reader: beam.PTransform | None) -> pa.Schema | None:
-    """Return the schema of what a reader gives, where that is known before it runs."""
-    if isinstance(reader, Together):
-        schemas = [read_schema(one) for one in reader.readers]
-        return schemas[0] if all(schema == schemas[0] for schema in schemas) else None
-    if isinstance(reader, ReadBatches):
-        return reader.schema if reader.schema is not None else reader.source.schema()
-    if not isinstance(reader, Chain):
-        return None
-    if isinstance(reader.step, AssignSplits):
-        return read_schema(reader.reader)
-    if not isinstance(reader.step, MapRows):
-        return None
-    function = reader.step.function
-    given = as_arrow_schema(reader.step.schema)
-    return given if given is not None else returned_schema(getattr(function, "function", function))
 
 
 def fitted_directory(directory: str) -> str:

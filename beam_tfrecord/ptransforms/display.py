@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -12,6 +12,9 @@ from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.sql.secrets import without_password
+
+if TYPE_CHECKING:
+    from beam_tfrecord.preprocess.request import Request
 
 _CHARACTERS = 300
 # Other options of a database may hold what is not for everyone: statements, users, properties.
@@ -47,6 +50,17 @@ def of_layout(layout: Layout) -> dict[str, Any]:
         shards=shards.total or dict(shards.per_split),
         shard_bytes=shards.shard_bytes,
         compression=layout.compression,
+    )
+
+
+def of_request(request: Request) -> dict[str, Any]:
+    """Return what a preprocessing is asked to do."""
+    return shown(
+        steps=[step.to_json() for step in request.steps],
+        function=request.function and function_name(request.function),
+        transform_fn=request.fitted and place(request.fitted),
+        fit=request.fit,
+        raw_too=request.raw_too,
     )
 
 
