@@ -12,6 +12,7 @@ containers, orders and groupings.
 ``pictures``: odd and damaged pictures, before TensorFlow and Pillow.
 ``repair``: random damage to shards, whose values may hold framed records. ``hostile``: manifests of
 any content under right hashes, and pipes, devices and links in place of files.
+``partitions``: tables with keys of every type of every database are read in parts, and completely.
 """
 
 from __future__ import annotations
@@ -56,6 +57,9 @@ def main() -> None:
     fuzz = proofs.add_parser("fuzz")
     fuzz.add_argument("--runs", type=int, default=10_000_000)
     fuzz.add_argument("--seed", type=int, default=1)
+    partitions = proofs.add_parser("partitions")
+    partitions.add_argument("--tables", type=int, default=20, help="of each type of key and driver")
+    partitions.add_argument("--seed", type=int, default=0)
     kill = proofs.add_parser("kill")
     kill.add_argument("--kills", type=int, default=50, help="of jobs of each order")
     kill.add_argument("--seed", type=int, default=0)

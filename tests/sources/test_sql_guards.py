@@ -102,6 +102,7 @@ MARIADB_SETTINGS = (
     *("sql_select_limit = 1", "sql_mode = 'PAD_CHAR_TO_FULL_LENGTH'", "sql_mode = 'TRADITIONAL'"),
     *("SESSION TRANSACTION READ WRITE", "autocommit = 0", "sql_auto_is_null = 1"),
     "sql_mode = 'NO_BACKSLASH_ESCAPES,ANSI_QUOTES'",
+    "sql_mode = 'STRICT_TRANS_TABLES,PAD_CHAR_TO_FULL_LENGTH,NO_ZERO_DATE'",
 )
 
 
