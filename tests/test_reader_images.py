@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
@@ -149,3 +151,84 @@ def test_shuffled_pictures_are_the_same(same_size: Path) -> None:
     mixed = bt.load(same_size).tf(batch_size=2, label="label", shuffle=True, seed=3)
     assert pairs(plain) == pairs(mixed)
     assert np.isfinite(np.concatenate([image for image, _ in mixed])).all()
+
+
+@pytest.fixture(scope="module")
+def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a dataset of six pictures of one size, with lists of several lengths beside them."""
+    directory = tmp_path_factory.mktemp("tagged")
+    write_tree(directory / "in", **{f"c__{n}": jpeg(n) for n in range(6)})
+    paths = sorted(path for path in (directory / "in").rglob("*") if path.is_file())
+    table = pa.table(
+        {
+            "path": [path.relative_to(directory / "in").as_posix() for path in paths],
+            "label": [number % 2 for number in range(6)],
+            "tags": [list(range(number % 3)) for number in range(6)],
+            "words": [["w"] * (number % 4) for number in range(6)],
+            "boxes": [[[1.0, 2.0]] * (number % 3) for number in range(6)],
+            "maybe": [None if number == 2 else number for number in range(6)],
+        }
+    )
+    pq.write_table(table, directory / "in.parquet")
+    bt.write(
+        directory / "in.parquet",
+        directory / "out",
+        from_="images",
+        shards=2,
+        source_options={"base": str(directory / "in")},
+    )
+    return directory / "out"
+
+
+def plain(value: Any) -> Any:
+    """Return what a tensor of any kind holds."""
+    if isinstance(value, tf.SparseTensor):
+        return tf.sparse.to_dense(value, default_value=-1).numpy().tolist()
+    return value.to_list() if isinstance(value, tf.RaggedTensor) else value.numpy().tolist()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"image_size": (12, 9)},
+        {"label": "tags"},
+        {"label": ["label", "boxes"], "drop_remainder": True},
+        {"shuffle": True, "seed": 3},
+        {"repeat": 2, "cache": True},
+        {"interleave": 2, "shard": (0, 1)},
+    ],
+)
+def test_lists_beside_decoded_pictures_are_those_beside_their_bytes(
+    tagged: Path, options: dict[str, Any]
+) -> None:
+    columns = ["image", "label", "tags", "words", "boxes", "maybe"]
+    size = options.pop("image_size", None)
+    decoded = bt.load(tagged).tf(4, columns=columns, image_size=size, **options)
+    stored = bt.load(tagged).tf(4, columns=columns, decode=False, **options)
+    batches = list(decoded)
+    assert int(decoded.cardinality()) == int(stored.cardinality()) == len(batches)
+    for found, expected in zip(batches, stored, strict=True):
+        parts = (
+            [(found, expected)] if isinstance(found, dict) else zip(found, expected, strict=True)
+        )
+        for ours, theirs in parts:
+            if not isinstance(ours, dict):
+                assert plain(ours) == plain(theirs)
+                continue
+            assert sorted(ours) == sorted(theirs)
+            for name in set(ours) - {"image"}:
+                assert type(ours[name]) is type(theirs[name])
+                assert plain(ours[name]) == plain(theirs[name])
+            if "image" in ours:
+                assert ours["image"].shape == (theirs["image"].shape[0], *decoded_size(size), 3)
+
+
+def decoded_size(size: tuple[int, int] | None) -> tuple[int, int]:
+    """Return height and width of a picture that is resized, or of those of `jpeg`."""
+    return size or tf.io.decode_jpeg(jpeg(0)).shape[:2]
+
+
+def test_single_examples_have_lists_as_they_are(tagged: Path) -> None:
+    examples = list(bt.load(tagged).tf(columns=["image", "tags"]))
+    assert sorted(len(example["tags"]) for example in examples) == [0, 0, 1, 1, 2, 2]

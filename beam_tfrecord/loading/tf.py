@@ -121,9 +121,10 @@ def tf_dataset(
     # Pictures are decoded one by one, and become a batch when they have one size.
     is_batched_first = batch_size is not None and pictures is None
     parse = parse_many if is_batched_first else parse_one
-    if is_batched_first:
+    if batch_size is not None:
         for decoding in decodings:
             decoding.check_batch()
+    if is_batched_first:
         records = records.batch(batch_size, drop_remainder=drop_remainder)
     single = isinstance(label, str)
     names = _new_names([name for name in spec if name not in hidden], rename or {})
@@ -144,7 +145,8 @@ def tf_dataset(
 
     examples = records.map(element, tf.data.AUTOTUNE, deterministic=deterministic)
     if batch_size is not None and not is_batched_first:
-        examples = examples.batch(batch_size, drop_remainder=drop_remainder)
+        # Lists and tensors of several sizes become ragged tensors, as where a batch is parsed.
+        examples = examples.ragged_batch(batch_size, drop_remainder=drop_remainder)
     if repeat != 1:
         examples = examples.repeat(-1 if repeat is None else repeat)
     return examples.prefetch(tf.data.AUTOTUNE) if prefetch else examples
