@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -354,6 +355,22 @@ def test_a_column_without_any_value_is_left_out_with_a_warning(
     assert [
         record.getMessage() for record in caplog.records if record.name.startswith("beam_t")
     ] == ["column 'empty' is left out: it has no value in any row, or is not in the schema"]
+
+
+def hp_of(row: dict) -> dict:
+    return {"hp": row["hp"]}
+
+
+@pytest.mark.parametrize("function", [None, hp_of])
+def test_words_that_decide_a_type_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, function: Callable[[dict], dict] | None
+) -> None:
+    (tmp_path / "a.csv").write_text("hp,sex\n130,F\n165,NA\n?,M\n")
+    bt.write(tmp_path / "a.csv", tmp_path / "out", map=function)
+    assert [line for line in caplog.messages if "--null" in line] == [
+        "hp: 2 of 3 values are numbers, '?' once: --null '?'",
+        "sex: 'NA' once is text, not null: --null NA",
+    ]
 
 
 def test_writing_never_imports_tensorflow(parquet: str, tmp_path: Path) -> None:

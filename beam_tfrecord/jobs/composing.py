@@ -158,7 +158,9 @@ def _warn_of_rows(target: Target) -> None:
         _LOGGER.warning(
             "column %r is left out: it has no value in any row, or is not in the schema", name
         )
+    for remark in told["remarks"]:
+        _LOGGER.warning("%s", remark)
     for line in copies_lines(told["copies"]) if told["copies"] else ():
-        _LOGGER.warning(line)
+        _LOGGER.warning("%s", line)
     if refused := told["refused_pictures"]:
-        _LOGGER.warning(refused_line(refused))
+        _LOGGER.warning("%s", refused_line(refused))

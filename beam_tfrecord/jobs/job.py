@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,9 @@ from beam_tfrecord.preprocess.request import Transform
 
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.progress import Progress
+
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def write(
@@ -142,4 +146,7 @@ def schema(inputs: Inputs, *, from_: str | None = None, **source_options: Any) -
         SchemaConflict: Two files disagree about a column.
     """
     source = make_source(inputs, from_=from_, options=source_options)
-    return Schema.from_arrow(source.schema())
+    arrow, remarks = source.inferred()
+    for remark in remarks:
+        _LOGGER.warning("%s", remark)
+    return Schema.from_arrow(arrow)

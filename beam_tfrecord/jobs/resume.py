@@ -5,6 +5,7 @@ A job's temporary directory is named by its fingerprint, so the same command fin
     plan.json      written first: what the job is made from, and how often it was tried
     kept-groups    the groups of units     kept-schema  types of the rows
     kept-types     types of mapped rows, where a pass of its own found them
+    remarks.json   what a user should know of the types of the rows
     group-<key>    what a group of units became (see `exchange.marks`)
     done-<key>     what a merged shard became
     publishing     the names that shards are about to get
@@ -48,6 +49,7 @@ from beam_tfrecord.storage import (
 PLAN_NAME = "plan.json"
 _FILES_TOLD = 10_000
 GROUPS, SCHEMA, TYPES = "kept-groups", "kept-schema", "kept-types"
+REMARKS = "remarks.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +104,7 @@ def begin(
         remove_tree(directory)
         old = {}
     elif not is_same_input or not _is_plan_of(directory, files, source):
-        for name in (GROUPS, SCHEMA, TYPES):
+        for name in (GROUPS, SCHEMA, TYPES, REMARKS):
             with contextlib.suppress(FileNotFoundError):
                 remove(os.path.join(directory, name))
     make_directory(directory)
@@ -223,6 +225,19 @@ def kept(directory: str | None, name: str) -> list[Any] | None:
         return None
     found = sealed.load(os.path.join(directory, name))
     return found if isinstance(found, list) else None
+
+
+def save_remarks(directory: str, remarks: Sequence[str]) -> None:
+    """Write down for whoever publishes what a user should know of the types of the rows."""
+    put(os.path.join(directory, REMARKS), json.dumps(remarks).encode())
+
+
+def load_remarks(directory: str) -> list[str]:
+    """Return what `save_remarks` wrote; nothing where it did not."""
+    try:
+        return [str(line) for line in json.loads(read_bytes(os.path.join(directory, REMARKS)))]
+    except FileNotFoundError:
+        return []
 
 
 def load_groups(directory: str) -> list[Group]:

@@ -20,6 +20,7 @@ from beam_tfrecord.exchange.sizes import request_bytes, run_bytes_for
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.jobs.finishing import Publisher, finish
 from beam_tfrecord.jobs.publish import Identity, publish
+from beam_tfrecord.jobs.resume import load_remarks
 from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import ONE_INPUT, Inputs
@@ -145,6 +146,7 @@ def _publish(
         job={
             **told,
             "left_out_columns": sorted(tally.left_out),
+            "remarks": load_remarks(job.directory),
             "copies": copies_told(tally.copies),
             "refused_pictures": refused_told(tally.refused),
         },

@@ -11,7 +11,7 @@ from libc.string cimport memchr, memset
 import numpy as np
 
 from beam_tfrecord.native.csv_reference import (
-    COLUMN_TEXT_BYTES, Fault, Sighting, beyond, floats_of, nearest_double, powers_of_five
+    COLUMN_TEXT_BYTES, Fault, Sighting, WordsSeen, beyond, floats_of, nearest_double, powers_of_five
 )
 
 include "csv_kernel.pxi"

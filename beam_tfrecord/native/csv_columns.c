@@ -165,21 +165,72 @@ uint32_t csv_fill(const CsvText *text, const CsvRows *rows, CsvColumn *column, s
     return 0;
 }
 
-void csv_collect(const CsvText *text, const CsvRows *rows, uint32_t column, uint32_t *kinds,
+/* Counts a text, unless there are too many different ones, or more than other values. */
+static void add_stray(CsvSeen *seen, Text value) {
+    uint32_t i = 0;
+    seen->stray_values++;
+    if (value.bytes > CSV_STRAY_BYTES || seen->stray_values > seen->values + CSV_STRAYS_AHEAD) {
+        seen->strays = CSV_STRAYS + 1;
+        return;
+    }
+    while (i < seen->strays && (seen->bytes[i] != value.bytes ||
+                                memcmp(seen->words[i], value.at, value.bytes)))
+        i++;
+    if (i == seen->strays) {
+        if (++seen->strays > CSV_STRAYS) return;
+        seen->bytes[i] = (uint32_t)value.bytes;
+        memcpy(seen->words[i], value.at, value.bytes);
+    }
+    seen->counts[i]++;
+}
+
+/* Counts the words for null in a column of text. */
+static void collect_nulls(const CsvText *text, const CsvRows *rows, const CsvField *fields,
+                          uint32_t row, CsvSeen *seen) {
+    const uint64_t *first = text->nulls.first;
+    for (; row < rows->rows; row++) {
+        if (BT_UNLIKELY(rows->counts[row] != rows->columns)) continue;
+        Text value = text_of(text, fields[row]);
+        if (!value.bytes || !(first[*value.at >> 6] >> (*value.at & 63) & 1)) continue;
+        int word = csv_find_word(&text->nulls, value.at, value.bytes);
+        if (word >= 0 && !csv_is_word(&text->always, value.at, value.bytes)) seen->nulls[word]++;
+    }
+}
+
+void csv_collect(const CsvText *text, const CsvRows *rows, uint32_t column, CsvSeen *seen,
                  uint32_t found[9]) {
     const CsvField *fields = rows->fields + (size_t)column * rows->capacity;
-    for (uint32_t row = 0; row < rows->rows && !(*kinds & CSV_TEXT); row++) {
+    uint32_t row = 0;
+    for (; row < rows->rows && seen->strays <= CSV_STRAYS; row++) {
         if (BT_UNLIKELY(rows->counts[row] != rows->columns)) continue;
         Text value = text_of(text, fields[row]);
         if (csv_is_word(&text->always, value.at, value.bytes)) continue;
         uint32_t kind = (uint32_t)csv_kind(value.at, value.bytes);
-        if (BT_UNLIKELY(!kind) && fields[row].size & CSV_WAS_QUOTED) kind = CSV_EMPTY;
-        if (BT_LIKELY(!(kind & ~*kinds))) continue;
+        if (BT_UNLIKELY(!kind)) {
+            if (!(fields[row].size & CSV_WAS_QUOTED)) continue;
+            kind = CSV_EMPTY;
+        }
+        if (BT_LIKELY(kind < CSV_TEXT)) seen->values++;
+        if (BT_LIKELY(!(kind & ~seen->others))) continue;
         /* Only what is no value at all can be a word for null, whatever words were given. */
         csv_trim(&value.at, &value.bytes);
-        if (csv_is_word(&text->always, value.at, value.bytes)) continue;
-        if (kind == CSV_TEXT && csv_is_word(&text->nulls, value.at, value.bytes)) continue;
-        *kinds |= kind;
+        if (csv_is_word(&text->always, value.at, value.bytes)) {
+            seen->values -= kind < CSV_TEXT;
+            continue;
+        }
+        if (kind == CSV_TEXT) {
+            int word = csv_find_word(&text->nulls, value.at, value.bytes);
+            if (word >= 0) {
+                seen->nulls[word]++;
+                continue;
+            }
+            add_stray(seen, value);
+        } else {
+            seen->others |= kind;
+        }
+        if (seen->kinds & (kind | CSV_TEXT)) continue;
+        seen->kinds |= kind;
         found[__builtin_ctz(kind)] = row;
     }
+    collect_nulls(text, rows, fields, row, seen);
 }

@@ -50,9 +50,25 @@ typedef struct {
 uint32_t csv_fill(const CsvText *text, const CsvRows *rows, CsvColumn *column, size_t at,
                   uint32_t mark, uint32_t *faults, uint32_t *hard);
 
-/* Joins the kinds of one column of the table to `kinds`. Stops at CSV_TEXT, which decides the
- * type. `found[i]` is the row where bit i was seen first, where it is new. */
-void csv_collect(const CsvText *text, const CsvRows *rows, uint32_t column, uint32_t *kinds,
+/* Texts that are counted, where all other values of a column are of a type. */
+enum { CSV_STRAYS = 3, CSV_STRAY_BYTES = 16, CSV_STRAYS_AHEAD = 64 };
+
+/* What the values of a column are. */
+typedef struct {
+    uint32_t kinds;  /* a set; none is added behind the first text, which decides the type */
+    uint32_t others; /* kinds of the values that are no text, behind it too */
+    uint64_t values; /* number of those */
+    uint64_t stray_values;
+    uint32_t strays; /* different texts; more than CSV_STRAYS where they are no longer counted */
+    uint32_t bytes[CSV_STRAYS];
+    uint8_t words[CSV_STRAYS][CSV_STRAY_BYTES];
+    uint64_t counts[CSV_STRAYS];
+    uint64_t *nulls; /* how often each word for null was seen */
+} CsvSeen;
+
+/* Joins the values of one column of the table to what was seen. `found[i]` is the row where bit i
+ * of the kinds was seen first, where it is new. */
+void csv_collect(const CsvText *text, const CsvRows *rows, uint32_t column, CsvSeen *seen,
                  uint32_t found[9]);
 
 #endif

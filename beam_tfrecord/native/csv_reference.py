@@ -27,10 +27,12 @@ from beam_tfrecord.native.csv_reference_scan import (
 )
 from beam_tfrecord.native.csv_reference_tables import (
     COLUMN_TEXT_BYTES,
+    STRAYS,
     Fault,
     Filler,
     Sighting,
     Typer,
+    WordsSeen,
 )
 from beam_tfrecord.native.csv_reference_values import (
     AS_BOOL,
@@ -92,12 +94,14 @@ __all__ = [
     "QUOTE_SEEN",
     "ROW_START",
     "Row",
+    "STRAYS",
     "Sighting",
     "TEXT",
     "TIME",
     "Target",
     "Typer",
     "UNQUOTED",
+    "WordsSeen",
     "ZONED_TIME",
     "beyond",
     "check_text",

@@ -30,6 +30,12 @@ from beam_tfrecord.native.csv_reference_values import (
 COLUMN_TEXT_BYTES = 2**28
 
 
+# Texts that are counted where all other values of a column are of a type.
+STRAYS = 3
+_STRAY_BYTES = 16
+_STRAYS_AHEAD = 64
+
+
 class Fault(NamedTuple):
     """A row that does not fit: `target` is -1 where its `fields` (-1: unclosed quote) do not."""
 
@@ -47,6 +53,39 @@ class Sighting(NamedTuple):
     kind: int
     row: int
     start: int
+
+
+class WordsSeen(NamedTuple):
+    """The words in a column that is text, or in one that would be of a type without them.
+
+    Attributes:
+        kinds: Of the values that are no text.
+        values: Number of those.
+        strays: The texts, of a few bytes, and how often each was seen; None where there are too
+            many, and so no longer counted.
+        nulls: The words for null that were seen, and how often.
+    """
+
+    kinds: int
+    values: int
+    strays: dict[bytes, int] | None
+    nulls: dict[bytes, int]
+
+
+class _Seen:
+    """What the values of a column are."""
+
+    def __init__(self) -> None:
+        self.kinds = self.others = self.values = 0
+        self.strays: dict[bytes, int] | None = {}
+        self.nulls: dict[bytes, int] = {}
+
+    def add_stray(self, word: bytes) -> None:
+        assert self.strays is not None
+        self.strays[word] = self.strays.get(word, 0) + 1
+        is_ahead = sum(self.strays.values()) > self.values + _STRAYS_AHEAD
+        if is_ahead or len(word) > _STRAY_BYTES or len(self.strays) > STRAYS:
+            self.strays = None
 
 
 class _Table:
@@ -72,14 +111,14 @@ class Typer(_Table):
 
     def __init__(self, dialect: Dialect, columns: int, **options: Any) -> None:
         super().__init__(dialect, columns, **options)
-        self._kinds = [0] * columns
+        self._seen = [_Seen() for _ in range(columns)]
         self._sightings: list[Sighting] = []
 
     def feed(self, data: Any, at: int, final: bool) -> int:
         """Take whole rows from `at` on; returns where the first one left starts.
 
-        A column that has seen text is not looked at any more. Rows with a wrong number of fields
-        take no part.
+        Of a column that has seen text, only words are counted from there on. Rows with a wrong
+        number of fields take no part.
         """
         for row in self._rows(data, at, final):
             at = row.stop
@@ -90,14 +129,27 @@ class Typer(_Table):
         return at
 
     def _see(self, column: int, value: bytes, quoted: bool, start: int) -> None:
-        if {value, value.strip(b" \t")} & self.always:
+        seen, trimmed = self._seen[column], value.strip(b" \t")
+        if seen.strays is None:
+            if value in self.nulls and value not in self.always:
+                seen.nulls[value] = seen.nulls.get(value, 0) + 1
             return
-        kind = kind_of(value) or (EMPTY if quoted else 0)
-        if kind == TEXT and value.strip(b" \t") in self.nulls:
+        kind = 0 if {value, trimmed} & self.always else kind_of(value) or (EMPTY if quoted else 0)
+        if kind == TEXT and trimmed in self.nulls:
+            seen.nulls[trimmed] = seen.nulls.get(trimmed, 0) + 1
             return
-        if kind & ~self._kinds[column] and not self._kinds[column] & TEXT:
-            self._kinds[column] |= kind
+        if kind == TEXT:
+            seen.add_stray(trimmed)
+        else:
+            seen.others |= kind
+            seen.values += 0 < kind < TEXT
+        if kind & ~seen.kinds and not seen.kinds & TEXT:
+            seen.kinds |= kind
             self._sightings.append(Sighting(column, kind, self.rows, start))
+
+    def words_seen(self) -> list[WordsSeen]:
+        """Return the words in every column, of all that was fed."""
+        return [WordsSeen(one.others, one.values, one.strays, one.nulls) for one in self._seen]
 
     def take_sightings(self) -> list[Sighting]:
         """Return the kinds seen for the first time since the last call."""

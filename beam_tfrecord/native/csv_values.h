@@ -37,6 +37,8 @@ typedef struct {
     bool zoned;
 } CsvTime;
 
+/* The number of the word that the text is, or -1. */
+int csv_find_word(const CsvWords *words, const uint8_t *at, size_t bytes);
 bool csv_is_word(const CsvWords *words, const uint8_t *at, size_t bytes);
 
 /* An integer as sign and magnitude; leading zeros are allowed. */

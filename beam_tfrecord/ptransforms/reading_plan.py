@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import pyarrow as pa
 
 from beam_tfrecord.jobs.faults import recorded
-from beam_tfrecord.jobs.resume import GROUPS, SCHEMA, Keep, kept, kept_schema, load_groups
+from beam_tfrecord.jobs.resume import (
+    GROUPS,
+    SCHEMA,
+    Keep,
+    kept,
+    kept_schema,
+    load_groups,
+    save_remarks,
+)
 from beam_tfrecord.ptransforms.flow import Gather, Spread, Start
 from beam_tfrecord.ptransforms.grouping import Group, group_units, grown, one_group
 from beam_tfrecord.ptransforms.step import flat_map
@@ -84,7 +92,7 @@ def _group_plan(reader: ReadBatches) -> Keep:
 
 
 def _schema_merge(reader: ReadBatches) -> Keep:
-    return Keep(_One(reader.source.merge), reader.resume, SCHEMA)
+    return Keep(_Merge(reader.source, reader.faults), reader.resume, SCHEMA)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +143,21 @@ class _One:
 
     def __call__(self, value: Any) -> Iterator[Any]:
         yield self.function(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Merge:
+    """Yield the schema that digests make, and write down what there is to remark on it."""
+
+    source: Source
+    directory: str | None
+
+    def __call__(self, inferences: Iterable[Any]) -> Iterator[pa.Schema]:
+        found = list(inferences)
+        schema = self.source.merge(found)
+        if self.directory is not None and (remarks := self.source.remarks(found, schema)):
+            save_remarks(self.directory, remarks)
+        yield schema
 
 
 @dataclasses.dataclass(frozen=True)

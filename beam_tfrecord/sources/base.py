@@ -263,6 +263,10 @@ class Source(abc.ABC):
             SchemaConflict: Two files disagree.
         """
 
+    def remarks(self, inferences: Sequence[Any], schema: pa.Schema) -> list[str]:
+        """Return what a user should know of how `merge` came to `schema`."""
+        return []
+
     @abc.abstractmethod
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
@@ -363,12 +367,18 @@ class Source(abc.ABC):
 
     def schema(self, scans: Sequence[Scan] | None = None) -> pa.Schema:
         """Infer the schema of the whole input here, without a pipeline."""
+        return self.inferred(scans)[0]
+
+    def inferred(self, scans: Sequence[Scan] | None = None) -> tuple[pa.Schema, list[str]]:
+        """Return the schema of the whole input, inferred here, and the remarks on it."""
         if scans is None:
             scans = self.all_scans()
             if self.infers_from_scans:
                 self.release()
         pieces: Sequence[Any] = scans if self.infers_from_scans else self.all_units(scans)
-        return self.merge(self.infer(piece) for piece in pieces)
+        inferences = [self.infer(piece) for piece in pieces]
+        schema = self.merge(inferences)
+        return schema, self.remarks(inferences, schema)
 
     def batches(self, *, batch_rows: int = DEFAULT_BATCH_ROWS) -> Iterator[Batch]:
         """Iterate the whole input here, without a pipeline.

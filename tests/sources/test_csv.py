@@ -109,6 +109,51 @@ def test_a_file_of_empty_texts_agrees_with_any_other(tmp_path):
         Csv(str(tmp_path)).schema()
 
 
+@pytest.mark.parametrize(
+    ("cells", "remarks"),
+    [
+        (["1", "2.5", "?"], ["a: 2 of 3 values are numbers, '?' once: --null '?'"]),
+        (
+            ["?", *map(str, range(299)), "", "n.a.", "?"],
+            ["a: 299 of 302 values are numbers, '?' twice, 'n.a.' once: --null '?' --null n.a."],
+        ),
+        (
+            ["true", "FALSE", "true", "-", "NA"],
+            ["a: 3 of 4 values are true or false, '-' once: --null -"],
+        ),
+        (
+            ["2024-01-01", "2024-01-02", "soon"],
+            ["a: 2 of 3 values are dates, 'soon' once: --null soon"],
+        ),
+        (
+            ["x", "NA", "NA", "y", "null"],
+            ["a: 'NA' twice, 'null' once are text, not null: --null NA --null null"],
+        ),
+        (["NA", "x"], ["a: 'NA' once is text, not null: --null NA"]),
+        (["x", "NAN", "y", ""], []),
+        (["1", "?"], []),
+        (["1", "2", "3", "4", "5", "p", "q", "r", "s"], []),
+        (["1", "2", "a text of some length"], []),
+        (["1", "NA", ""], []),
+    ],
+)
+def test_words_that_decide_a_type_are_remarked_on(write, cells, remarks):
+    path = write("a,b\n" + "".join(f"{cell},z\n" for cell in cells))
+    for chunk_bytes in (16, 2**20):
+        assert Csv(path, chunk_bytes=chunk_bytes).inferred()[1] == remarks
+    assert Csv(path, types={"a": "text"}).inferred()[1] == []
+    words = [remark.split("'")[1] for remark in remarks]
+    assert Csv(path, null_words=[*words, "n.a.", "null"]).inferred()[1] == []
+
+
+def test_remarks_are_few(write):
+    names = [f"c{index}" for index in range(9)]
+    path = write(",".join(names) + "\n" + ",".join(["NA"] * 9) + "\n" + ",".join("x" * 9) + "\n")
+    remarks = Csv(path).inferred()[1]
+    assert [remark[:3] for remark in remarks[:5]] == ["c0:", "c1:", "c2:", "c3:", "c4:"]
+    assert remarks[5:] == ["4 more columns of text hold such words"]
+
+
 def test_null_words_are_null_in_text_too(write):
     path = write("a,b\nx,-999\n-999,5\n")
     table, _ = read_all(Csv(path, null_words=["-999"]))

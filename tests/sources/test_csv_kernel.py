@@ -260,6 +260,22 @@ def test_both_find_the_same_kinds(word):
     assert found[0] == found[1]
 
 
+words = st.sampled_from(["1", "2.5", "?", " - ", "NA", "null", '""', "", "x", "no", "y" * 17])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(words, max_size=300), st.integers(0, 100))
+def test_both_count_the_same_words(cells, strays):
+    cells += ["?"] * strays
+    found = []
+    for kernel in KERNELS:
+        typer = kernel.Typer(RFC, 2, keep_blank=False, nulls=[b"NA", b"null"], always=[b"no"])
+        text = "".join(f"{cell},1\n" for cell in cells).encode()
+        typer.feed(text, 0, True)
+        found.append((typer.words_seen(), sorted(typer.take_sightings())))
+    assert found[0] == found[1]
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.datetimes(), st.sampled_from(["s", "ms", "us", "ns"]))
 def test_times_equal_numpys(moment, unit):

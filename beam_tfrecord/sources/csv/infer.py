@@ -7,6 +7,7 @@ Digests join as sets do, so neither their order nor the cutting of files matters
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
@@ -19,8 +20,10 @@ from beam_tfrecord.native.csv_reference import (
     EMPTY,
     FLOAT,
     INT,
+    STRAYS,
     TIME,
     ZONED_TIME,
+    WordsSeen,
 )
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.hive import add_partition_fields, partition_fields
@@ -51,11 +54,13 @@ class CsvInference:
         file: Its file.
         names: Names of the file's columns.
         kinds: For each column, pairs (kind, line it was first seen on).
+        words: For each column, the words in it.
     """
 
     file: InputFile
     names: tuple[str, ...]
     kinds: tuple[tuple[tuple[int, int], ...], ...]
+    words: tuple[WordsSeen, ...]
 
 
 def type_of(kinds: Iterable[int]) -> pa.DataType:
@@ -212,3 +217,75 @@ def _told(file: _File, name: str) -> str:
     lines = file.kinds[name]
     arrow = type_of(lines)
     return f"{_WORDS.get(arrow, str(arrow))} in {file.file.name}:{lines[max({*lines} - {EMPTY})]}"
+
+
+_REMARKS = 5
+_PLURALS = {
+    pa.bool_(): "true or false",
+    pa.int64(): "numbers",
+    pa.float64(): "numbers",
+    pa.date32(): "dates",
+    pa.timestamp("us"): "times",
+    pa.timestamp("us", "UTC"): "times",
+}
+
+
+def remarks_of(inferences: Iterable[CsvInference], schema: pa.Schema) -> list[str]:
+    """Return a line for each column of text that words have made so, or that holds words for null.
+
+    Args:
+        inferences: The digests, in any order.
+        schema: What they were merged to.
+    """
+    seen: dict[str, WordsSeen] = {}
+    for found in inferences:
+        for name, words in zip(found.names, found.words, strict=True):
+            seen[name] = _joined(seen[name], words) if name in seen else words
+    texts = [field.name for field in schema if pa.types.is_string(field.type)]
+    lines = [line for name in texts if name in seen and (line := _remark(name, seen[name]))]
+    if (more := len(lines) - _REMARKS) > 1:
+        return [*lines[:_REMARKS], f"{more} more columns of text hold such words"]
+    return lines
+
+
+def _joined(one: WordsSeen, other: WordsSeen) -> WordsSeen:
+    strays = None
+    if one.strays is not None and other.strays is not None:
+        strays = _sum(one.strays, other.strays)
+        strays = strays if len(strays) <= STRAYS else None
+    kinds, values = one.kinds | other.kinds, one.values + other.values
+    return WordsSeen(kinds, values, strays, _sum(one.nulls, other.nulls))
+
+
+def _sum(one: Mapping[bytes, int], other: Mapping[bytes, int]) -> dict[bytes, int]:
+    return {word: one.get(word, 0) + other.get(word, 0) for word in {**one, **other}}
+
+
+def _remark(name: str, words: WordsSeen) -> str:
+    """Return one line, or nothing where the column is one of ordinary text."""
+    without, strays = _PLURALS.get(type_of([words.kinds])), words.strays or {}
+    count = sum(strays.values())
+    if without and strays and words.values > count:
+        return (
+            f"{name}: {words.values:,} of {words.values + count:,} values are {without}, "
+            f"{_counted(strays)}: {_cure(strays)}"
+        )
+    if words.nulls:
+        is_are = "is" if sum(words.nulls.values()) == 1 else "are"
+        return f"{name}: {_counted(words.nulls)} {is_are} text, not null: {_cure(words.nulls)}"
+    return ""
+
+
+def _by_count(words: Mapping[bytes, int]) -> list[tuple[str, int]]:
+    pairs = sorted(words.items(), key=lambda pair: (-pair[1], pair[0]))
+    return [(word.decode("utf-8", "backslashreplace"), count) for word, count in pairs]
+
+
+def _counted(words: Mapping[bytes, int]) -> str:
+    times = {1: "once", 2: "twice"}
+    pairs = _by_count(words)
+    return ", ".join(f"{word!r} {times.get(count, f'{count:,} times')}" for word, count in pairs)
+
+
+def _cure(words: Mapping[bytes, int]) -> str:
+    return " ".join(f"--null {shlex.quote(word)}" for word, _ in _by_count(words))

@@ -115,7 +115,7 @@ def infer_unit(unit: Unit, how: Reading) -> CsvInference:
         for column, kind, _, start in typer.take_sightings():
             kinds[column].append((kind, window.line_of(start)))
         window.move(behind)
-    return CsvInference(unit.file, names, tuple(map(tuple, kinds)))
+    return CsvInference(unit.file, names, tuple(map(tuple, kinds)), tuple(typer.words_seen()))
 
 
 def read_unit(

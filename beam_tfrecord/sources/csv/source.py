@@ -41,7 +41,7 @@ from beam_tfrecord.sources.base import (
 from beam_tfrecord.sources.csv.cut import ChunkScan, cut, join_scans, scan_chunk
 from beam_tfrecord.sources.csv.dialect import NULL_WORDS, Dialect, codec_name, is_cuttable
 from beam_tfrecord.sources.csv.header import Header, read_header
-from beam_tfrecord.sources.csv.infer import CsvInference, infer_schema
+from beam_tfrecord.sources.csv.infer import CsvInference, infer_schema, remarks_of
 from beam_tfrecord.sources.csv.read import CsvUnit, Reading, infer_unit, read_unit
 from beam_tfrecord.sources.csv.text import compression_of, is_stream, open_text
 from beam_tfrecord.sources.files import as_paths, list_files
@@ -243,6 +243,11 @@ class Csv(Source):
             union=self.union,
             has_header=self.header,
         )
+
+    def remarks(self, inferences: Sequence[CsvInference], schema: pa.Schema) -> list[str]:
+        """Return a line for each column whose type a few words have decided."""
+        inferred = [field for field in schema if field.name not in self.types]
+        return remarks_of(inferences, pa.schema(inferred))
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
