@@ -17,6 +17,7 @@ import beam_tfrecord as bt
 from beam_tfrecord import manifest as manifests
 from beam_tfrecord.errors import DataError, RejectedRows
 from beam_tfrecord.manifest import Manifest
+from beam_tfrecord.upkeep import verify_splits
 from beam_tfrecord.upkeep.repair import repair
 from beam_tfrecord.upkeep.verify import verify
 from tests.hostile import (
@@ -201,7 +202,7 @@ def exchanged(dataset: Path, *, renames: bool) -> None:
 )
 @pytest.mark.parametrize("renames", [False, True])
 def test_shards_of_two_splits_that_were_exchanged_are_found(
-    decides: dict[str, Any], renames: bool, tmp_path: Path
+    decides: dict[str, Any], renames: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = "".join(
         f"{row},name {row % 50},{row / 7},{'test' if row % 3 else 'train'},test\n"
@@ -218,6 +219,11 @@ def test_shards_of_two_splits_that_were_exchanged_are_found(
     assert faults(out) == []
     exchanged(out, renames=renames)
     assert any("exchanged" in fault for fault in faults(out))
+    # Of larger shards a part is looked at.
+    monkeypatch.setattr(verify_splits, "_WHOLE_BYTES", 0)
+    assert any("exchanged" in fault for fault in faults(out))
+    exchanged(out, renames=renames)
+    assert faults(out) == []
 
 
 def test_a_note_of_publishing_moves_nothing_outside(tmp_path: Path) -> None:

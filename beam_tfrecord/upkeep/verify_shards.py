@@ -77,7 +77,7 @@ class ShardChecker:
         stream_hash = native.XXH64(0)
         examples = nbytes = content = 0
         candidates: list[npt.NDArray[np.uint64]] = []
-        look_at_split = self._splits.looker(shard.path)
+        look_at_split = self._splits.looker(shard)
         try:
             for block in read_blocks(
                 path,
@@ -115,7 +115,7 @@ class ShardChecker:
 
     def look_again(self, shard: Shard) -> None:
         """Read a shard for the hashes of its examples in canonical form."""
-        look_at_split = self._splits.looker(shard.path, is_canonical=True)
+        look_at_split = self._splits.looker(shard, is_canonical=True)
         path = os.path.join(self._directory, shard.path)
         for block in read_blocks(path, compression=self._compression, on_fault=lambda _: None):
             look_at_split(block)
