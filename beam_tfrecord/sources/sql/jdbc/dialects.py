@@ -52,7 +52,8 @@ _MYSQL_BEGIN = (
     # Bytes are sent and taken as UTF-8, moments in UTC, and results to their last row; a CHAR
     # comes without its blanks.
     "SET time_zone = '+00:00', character_set_client = utf8mb4, character_set_results = utf8mb4, "
-    "sql_select_limit = 18446744073709551615, sql_mode = REPLACE(@@sql_mode, 'PAD_CHAR_TO_FULL_LENGTH', '')",
+    "sql_select_limit = 18446744073709551615, "
+    "sql_mode = REPLACE(@@sql_mode, 'PAD_CHAR_TO_FULL_LENGTH', '')",
     "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
 )
 

@@ -35,7 +35,10 @@ def settle(connection: Connection, place: str, settings: Mapping[str, str]) -> N
     """
     text = connection.dialect.text
     # All in one statement: each is a round trip, and every partition has its connection.
-    asked = [f"pg_catalog.set_config({text(name)}, {text(value)}, true)" for name, value in settings.items()]
+    asked = [
+        f"pg_catalog.set_config({text(name)}, {text(value)}, true)"
+        for name, value in settings.items()
+    ]
     asked += [f"pg_catalog.current_setting({text(name)})" for name in _TRANSACTION]
     columns = ", ".join(f"{one} AS c{at}" for at, one in enumerate(asked))
     (found,) = connection.fetch(f"SELECT {columns}")
