@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 import tempfile
 from pathlib import Path
@@ -21,6 +22,8 @@ def prove(*, tables: int, seed: int) -> dict[str, Any]:
         tables: Tables of each type of key, database and driver.
         seed: Chooses rows, partitions and the way each table is read.
     """
+    # Keys that do not cut are warned of.
+    logging.getLogger("beam_tfrecord").setLevel(logging.ERROR)
     found = {}
     with contextlib.ExitStack() as servers:
         scratch = Path(servers.enter_context(tempfile.TemporaryDirectory()))
