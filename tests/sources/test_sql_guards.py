@@ -84,9 +84,8 @@ def test_a_setting_that_a_driver_rests_on_is_set_back_or_refused(postgresql, nam
         assert rows_of(postgresql, **options) == [{"t": "é😀", "d": "2024-01-02"}]
 
 
-def test_a_driver_that_was_told_to_write_still_reads_only(postgresql):
-    if "jars" not in postgresql.source:
-        pytest.skip("only the JDBC driver has such a property")
+def test_a_driver_that_was_told_to_write_still_reads_only(postgres):
+    postgresql = partitions.postgres(postgres, "jdbc")
     postgresql.run("DROP TABLE IF EXISTS safe", "CREATE TABLE safe (a int)")
     properties = {**postgresql.source["properties"], "readOnlyMode": "ignore"}
     source = Sql(**{**postgresql.source, "properties": properties}, table="safe")
