@@ -84,7 +84,7 @@ def test_a_setting_that_a_driver_rests_on_is_set_back_or_refused(postgresql, nam
         assert rows_of(postgresql, **options) == [{"t": "é😀", "d": "2024-01-02"}]
 
 
-def test_a_driver_that_was_told_to_write_still_reads_only(postgres):
+def test_a_property_of_the_driver_does_not_let_it_write(postgres):
     postgresql = partitions.postgres(postgres, "jdbc")
     postgresql.run("DROP TABLE IF EXISTS safe", "CREATE TABLE safe (a int)")
     properties = {**postgresql.source["properties"], "readOnlyMode": "ignore"}
@@ -328,7 +328,7 @@ def test_duckdb_reads_other_files_where_the_user_says_so(duckdb, tmp_path):
     assert rows_of(duckdb, query=query, properties={"enable_external_access": "true"}) == [{"a": 1}]
 
 
-def test_a_duckdb_file_that_is_open_here_is_told_of(duckdb, tmp_path):
+def test_a_duckdb_file_that_is_open_here_is_named(duckdb, tmp_path):
     import duckdb as driver
 
     duckdb.run("CREATE TABLE safe (a int)")

@@ -71,7 +71,7 @@ _PRODUCTS = {
             "connectTimeout": str(_CONNECT_S),
             "loginTimeout": str(_CONNECT_S),
         },
-        # Before anything else in the transaction; its driver may have been told not to ask for it.
+        # Before anything else in the transaction; a property of its driver may keep it from asking.
         begin=("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",),
         limit="SET statement_timeout = {ms}",
         shares=True,
