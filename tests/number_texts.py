@@ -135,7 +135,9 @@ def check_losses(texts: Sequence[str], stored: Sequence[float], reported: float)
     """Check that the largest loss of a column is what was reported; none only where there is."""
     worst = max(loss(text, value) for text, value in zip(texts, stored, strict=True))
     assert (worst > 0) == (reported > 0), (texts, stored, reported)
-    assert abs(Fraction(reported) - worst) <= _SLACK, (texts, float(worst), reported)
+    # The float64 beside a subnormal one is far away: there, more may be reported than was lost.
+    most = Fraction(1) if any(0 < abs(float(text)) < 1e-300 for text in texts) else worst
+    assert worst - _SLACK <= reported <= most + _SLACK, (texts, float(worst), reported)
 
 
 def check_column(texts: Sequence[str], stored: Sequence[float], reported: float) -> None:

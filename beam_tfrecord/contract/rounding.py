@@ -62,7 +62,8 @@ def relative_error(stored: pa.Array, exact: pa.Array) -> float:
     """
     one, other = stored.drop_null().to_numpy(), exact.drop_null().to_numpy()
     changed = np.flatnonzero((one != other) & (np.nextafter(one, other) == other))
-    errors = np.abs(one[changed] - other[changed]) / np.abs(other[changed])
+    lengths = np.sort(np.abs([one[changed], other[changed]]), axis=0)
+    errors = (lengths[1] - lengths[0]) / np.where(lengths[0], lengths[0], lengths[1])
     return float(errors.max(initial=0.0))
 
 
