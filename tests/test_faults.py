@@ -19,6 +19,7 @@ from beam_tfrecord.jobs import faults
 from beam_tfrecord.jobs.faults import (
     forget_faults,
     is_stopped,
+    machine_error,
     machine_fault,
     record_fault,
     recorded,
@@ -93,6 +94,17 @@ def test_faults_of_the_machine_are_raised_for_the_runner_and_noted(
     assert isinstance(found, StorageError)
     assert found.exit_code == 1
     assert str(found).startswith(message)
+
+
+def test_memory_faults_are_known_in_whatever_beam_makes_of_them() -> None:
+    wrapped = RuntimeError("_ArrayMemoryError: Unable to allocate [while running 'Spill']")
+    wrapped._tagged_with_step = True  # type: ignore[attr-defined]
+    wrapped.__context__ = MemoryError()
+    refused = RuntimeError("can't start new thread")
+    for error in (wrapped, refused, OSError(errno.ENOMEM, "Cannot allocate memory")):
+        assert str(machine_error(error, "/out")).startswith("out of memory while writing '/out'")
+    # What a function of the user's raises is no fault of the machine.
+    assert machine_error(RuntimeError("its own"), "/out") is None
 
 
 def test_of_several_errors_the_first_by_text_is_found(tmp_path: Path) -> None:

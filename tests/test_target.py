@@ -67,3 +67,8 @@ def test_a_dataset_is_not_overwritten_unasked(tmp_path: Path) -> None:
     check_free(Target(str(tmp_path)), overwrite=True)
     with pytest.raises(TargetExists, match="already holds another dataset: pass --overwrite"):
         check_free(Target(str(tmp_path)), overwrite=False)
+
+
+def test_an_output_whose_name_is_not_utf8_is_refused_before_anything_is_written() -> None:
+    with pytest.raises(UsageError, match=r"the name of output '.*ut' is not utf-8: choose another"):
+        directory_target("\udcc3\udcb6ut")

@@ -119,15 +119,16 @@ class _Spill(Step):
 
     def start_bundle(self) -> None:
         exchange = self._exchange
-        make_directory(exchange.directory)
-        self._spiller = Spiller(
-            exchange.layout,
-            exchange.directory,
-            schema=exchange.schema,
-            run_bytes=run_bytes_for(exchange.total_bytes, exchange.request_bytes),
-            keeps_files=exchange.keeps_files,
-            inputs=exchange.inputs,
-        )
+        with noted(exchange.directory):
+            make_directory(exchange.directory)
+            self._spiller = Spiller(
+                exchange.layout,
+                exchange.directory,
+                schema=exchange.schema,
+                run_bytes=run_bytes_for(exchange.total_bytes, exchange.request_bytes),
+                keeps_files=exchange.keeps_files,
+                inputs=exchange.inputs,
+            )
         self._marks = GroupMarks(exchange.directory)
 
     def process(self, batch: Batch) -> Iterator[Any]:

@@ -133,9 +133,15 @@ def machine_fault(directory: str, output: str) -> BeamTFRecordError | None:
 
 def machine_error(error: BaseException, output: str) -> BeamTFRecordError | None:
     """Return a fault of the machine as one line; None where it is none."""
+    if getattr(error, "_tagged_with_step", False) and error.__context__ is not None:
+        # Beam makes another exception of the same, with the name of its step in the message.
+        error = error.__context__
     if isinstance(error, BeamTFRecordError):
         return error
-    if isinstance(error, MemoryError):
+    is_full = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    # Python raises no class of its own where the system refuses a thread.
+    is_threadless = isinstance(error, RuntimeError) and "can't start new thread" in str(error)
+    if isinstance(error, MemoryError) or is_full or is_threadless:
         return StorageError(
             f"out of memory while writing {output!r}: give the job more, or fewer workers "
             "(-- --direct_num_workers=1)"

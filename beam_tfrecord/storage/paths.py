@@ -50,9 +50,17 @@ def output_path(path: str | os.PathLike[str]) -> str:
     """Return the absolute path of an output.
 
     Raises:
-        UsageError: It is on a filesystem that cannot be written to, or names no bucket.
+        UsageError: It is on a filesystem that cannot be written to, names no bucket, or is not
+            UTF-8, as Beam has to pass it on.
     """
     text = absolute_path(path)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"the name of output {text!r} is not utf-8: choose another, or run with PYTHONUTF8=1 "
+            "where the locale (LC_ALL) is not one of UTF-8"
+        ) from error
     scheme, colon, rest = text.partition("://")
     if colon and scheme not in _OUTPUT_SCHEMES:
         raise UsageError(
