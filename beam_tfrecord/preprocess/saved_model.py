@@ -15,7 +15,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-_NUMBERED = re.compile(r"(__(?:inference|forward|backward)_.*)_(\d+)")
+_NUMBERED = re.compile(
+    r"(__(?:inference|forward|backward)_.*|.*cond_(?:true|false)|.*while_(?:cond|body))_(\d+)"
+)
 _TEMPORARY_PATH = re.compile(rb"b(['\"]).*/([^/]*)\1")
 # Of a tensor that a function has captured it is a number of the process.
 _NAME_ATTRIBUTE = "_user_specified_name"
