@@ -133,7 +133,8 @@ def _reader(settings: Settings, job: WriteJob, resume: str | None, listing: List
 
 def hashes_input(source: Source, listing: Listing, limit: int | None) -> bool:
     """Tell whether a job reads all of some local files, whose bytes can be hashed."""
-    are_local = all(file.state for file in listing.outlines)
+    # A template lists its input when it runs.
+    are_local = bool(listing.outlines) and all(file.state for file in listing.outlines)
     return source.has_ranges and are_local and limit is None
 
 
