@@ -154,7 +154,6 @@ class WriteToTFRecord(beam.PTransform):
         """Build the chain."""
         check_lossless(elements.pipeline)
         check_free(self._job.target, overwrite=self._job.overwrite)
-        claim(self._job.target, elements.pipeline)
         if not elements.is_bounded:
             raise UsageError("WriteToTFRecord needs a bounded PCollection: a dataset has an end")
         is_assigned = self._job.layout.splits.column is None and comes_with_splits(
@@ -165,7 +164,9 @@ class WriteToTFRecord(beam.PTransform):
         job = dataclasses.replace(
             self._job, fitted=fitted_of(elements), inputs=inputs, exchange=exchange
         )
-        return write_batches(batches_of(in_one_window(elements), self._coder, job.schema), job)
+        batches = batches_of(in_one_window(elements), self._coder, job.schema)
+        claim(job.target, elements.pipeline)
+        return write_batches(batches, job)
 
 
 def _compression_and_suffix(
