@@ -11,12 +11,12 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineRunner
 from apache_beam.transforms.display import DisplayData
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import TargetExists
+from beam_tfrecord.runners.local import LocalRunner
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 SECRET = "hush-hush"
@@ -160,5 +160,5 @@ def test_the_exchange_follows_the_runner(tmp_path: Path) -> None:
 
     assert "SortRange0" in labels(DataflowRunner())
     assert "Spill0" in labels(DataflowRunner(), exchange="files")
-    assert "Spill0" in labels(FnApiRunner())
-    assert "SortRange0" in labels(FnApiRunner(), exchange="runner")
+    assert "Spill0" in labels(LocalRunner())
+    assert "SortRange0" in labels(LocalRunner(), exchange="runner")

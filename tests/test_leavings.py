@@ -33,7 +33,7 @@ def killed(tmp_path: Path) -> Path:
     shards = tuple((f"shard-{n}", NEW[n], len(f"shard {n}")) for n in range(2))
     (tmp_path / OLD).write_text("old")
     sidecars = (("labels.txt", f"{native.xxh64(b'cat', 0):016x}"),)
-    Note(shards, sidecars, frozenset([OLD, "../precious", "/precious"])).save(str(directory))
+    Note(shards, sidecars, frozenset([OLD])).save(str(directory))
     os.replace(directory / "shard-0", tmp_path / NEW[0])
     (tmp_path / "notes.txt").write_text("mine")
     return tmp_path
@@ -67,8 +67,12 @@ def test_a_file_of_another_size_than_the_shard_stays(killed: Path) -> None:
 def test_nothing_outside_is_touched(killed: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     precious = killed.parent / "precious"
     precious.write_text("mine")
+    replaced = frozenset([OLD, "../precious", str(precious)])
+    Note((), (), replaced).save(str(killed / ".tmp-0a"))
     clear_leavings(Target(str(killed)))
     assert precious.read_text() == "mine"
+    # Nothing that such a note says is believed.
+    assert (killed / OLD).read_text() == "old"
 
 
 def test_a_note_that_is_not_whole_is_no_obstacle(killed: Path) -> None:

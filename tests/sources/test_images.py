@@ -131,7 +131,7 @@ def test_a_class_that_the_labels_lack_is_a_reject(tmp_path: Path) -> None:
     write_tree(tmp_path, cat__a=jpeg(), dog__b=jpeg(1))
     source = Images(tmp_path, labels=["cat"])
     (reject,) = rejects_of(source)
-    assert (reject.code, reject.row) == ("unknown-label", 1)
+    assert (reject.code, reject.unit, reject.row) == ("unknown-label", "dog/b.jpg", 0)
     assert reject.message == "dog/b.jpg is of class 'dog', which is not among the labels"
 
 
@@ -188,18 +188,20 @@ def test_faults_are_rejects_with_path_and_reason(tmp_path: Path) -> None:
     os.symlink(tmp_path / "h.jpg", tmp_path / "h.jpg")
     source = Images(tmp_path, max_bytes=2 * len(good))
     assert [row["path"] for row in rows_of(source)] == ["a.jpg", "f.jpg"]
-    assert [(reject.row, reject.code, reject.message) for reject in rejects_of(source)] == [
-        (1, "empty", "b.jpg is empty"),
-        (2, "truncated", "c.jpg is cut off before its end mark"),
-        (3, "not-an-image", "d.jpg is no picture: it begins with b'<html>no'"),
-        (4, "missing", "e.jpg is missing"),
+    rejects = rejects_of(source)
+    assert [reject.row for reject in rejects] == [0] * 6
+    assert [(reject.unit, reject.code, reject.message) for reject in rejects] == [
+        ("b.jpg", "empty", "b.jpg is empty"),
+        ("c.jpg", "truncated", "c.jpg is cut off before its end mark"),
+        ("d.jpg", "not-an-image", "d.jpg is no picture: it begins with b'<html>no'"),
+        ("e.jpg", "missing", "e.jpg is missing"),
         (
-            6,
+            "g.jpg",
             "too-large",
             f"g.jpg has {3 * len(good):,} bytes, more than {2 * len(good):,}: "
             "pass --max-bytes to allow it",
         ),
-        (7, "unreadable", "h.jpg cannot be read (Too many levels of symbolic links)"),
+        ("h.jpg", "unreadable", "h.jpg cannot be read (Too many levels of symbolic links)"),
     ]
     assert [number for _, number, _ in by_origin(batches_of(source))] == [0, 5]
     with pytest.raises(DataError, match=r"b\.jpg is empty"):
