@@ -216,12 +216,12 @@ static void read_stream(const uint8_t *data, size_t bytes) {
     vec_free(&run_places);
 }
 
-/* Whatever is asked of a JPEG, more is not there than where less is asked. */
+/* A limit of pixels refuses some JPEGs, and changes nothing of the others. */
 static void read_jpeg(const uint8_t *data, size_t bytes) {
-    int32_t whole[JPEG_NUMBERS], part[JPEG_NUMBERS];
-    bool is_part = jpeg_is_plain(data, (int64_t)bytes, INT64_MAX, part);
-    if (!jpeg_is_plain(data, (int64_t)bytes, 1000, whole)) return;
-    must(is_part && !memcmp(whole, part, sizeof part), "a whole JPEG is another in part");
+    int32_t limited[JPEG_NUMBERS], any[JPEG_NUMBERS];
+    bool is_any = jpeg_is_plain(data, (int64_t)bytes, INT64_MAX, any);
+    if (!jpeg_is_plain(data, (int64_t)bytes, 1000, limited)) return;
+    must(is_any && !memcmp(limited, any, sizeof any), "a JPEG is another without a limit");
     pictures++;
 }
 
@@ -282,7 +282,8 @@ static const struct {
     SEED("\x0a\x0b\x0a\x09\x0a\x01i\x12\x04\x1a\x02\x0a\x00"),
     SEED("\x3b\x08\x01\x3c\x0a\x00"),
     /* Neither: the segments of a JPEG. */
-    SEED("\xff\xd8\xff\xe0\x00\x04\x01\x02\xff\xff\xff\xc2\x00\x0b\x08\x00\x10\x00\x20\x01\x01"
+    SEED("\xff\xd8\xff\xe0\x00\x04\x01\x02\xff\xdb\x00\x02\xff\xff\xff\xc2\x00"
+         "\x0b\x08\x00\x10\x00\x20\x01\x01"
          "\x11\x00\xff\x01\xff\xe1\x00\x0aHttp:/\x00\x00\xff\xda\x00\x02\x00\xff\xd9"),
 };
 enum { SEED_COUNT = sizeof SEEDS / sizeof SEEDS[0] };
