@@ -195,9 +195,12 @@ def _is_edited(job_path: str, source: Source, listing: Listing) -> bool:
     state = before.get(INPUT_STATE)
     if state is None or state == fingerprint.state_sha256(files):
         return False
+    noted = before.get(INPUT_XXH64)
+    if noted is None:
+        return True
     # A copy or a chmod changes the state of a file too: its bytes tell them from an edit.
     try:
-        return before.get(INPUT_XXH64) != fingerprint.content_xxh64(source, listing.bytes)
+        return bool(noted != fingerprint.content_xxh64(source, listing.bytes))
     except (DataError, OSError, EOFError):
         return True
 
