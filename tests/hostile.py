@@ -68,9 +68,14 @@ class Ended:
     @property
     def is_right(self) -> bool:
         """Whether it ended as a command may: well, with faults, or with one line that says why."""
+        return self.code in (0, 1) and self.is_quiet
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it said at most one error, none if it went well, and opened nothing else."""
         errors = [line for line in self.lines if line.startswith("error:")]
-        is_quiet = not re.search(r"unexpected \w+Error|Traceback", "\n".join(self.lines))
-        return self.code in (0, 1) and len(errors) <= self.code and is_quiet and not self.opened
+        is_known = not re.search(r"unexpected \w+Error|Traceback", "\n".join(self.lines))
+        return len(errors) <= min(self.code, 1) and is_known and not self.opened
 
 
 class Watch:
@@ -124,6 +129,35 @@ def commands(dataset: Path, sound: Path, out: Path) -> Iterator[tuple[str | Path
     yield "head", dataset
     yield "diff", dataset, sound
     yield "repair", dataset, out
+
+
+def check_writing(place: Path, table: Path, command: str) -> list[int]:
+    """Run a command that writes where something hostile is: it refuses, or replaces it wholly.
+
+    Args:
+        place: A dataset, or a stage.
+        table: Input.
+        command: ``write`` or ``extract``.
+
+    Returns:
+        The exit codes without and with ``--overwrite``.
+
+    Raises:
+        AssertionError: It crashed, said more than one line, or left what is not sound.
+    """
+    before = sorted(path.name for path in place.iterdir())
+    refused = run(command, table, place, directory=place)
+    assert refused.code in (1, 2), (command, refused)
+    assert refused.is_quiet, (command, refused)
+    assert sorted(path.name for path in place.iterdir()) == before, (command, refused)
+    replaced = run(command, table, place, "--overwrite", directory=place)
+    assert replaced.code in (0, 1, 2), (command, replaced)
+    assert replaced.is_quiet, (command, replaced)
+    if replaced.code == 0:
+        # Shards that only a damaged manifest names are nobody's: `verify` lists them.
+        *faults, _ = run("verify", place, directory=place).lines
+        assert all("not in its manifest: remove it" in fault for fault in faults), faults
+    return [refused.code, replaced.code]
 
 
 def make(directory: Path) -> Path:

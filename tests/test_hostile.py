@@ -21,6 +21,7 @@ from beam_tfrecord.upkeep import verify_splits
 from beam_tfrecord.upkeep.repair import repair
 from beam_tfrecord.upkeep.verify import verify
 from tests.hostile import (
+    check_writing,
     commands,
     copied,
     make,
@@ -80,6 +81,23 @@ def test_no_change_of_a_stage_crashes_a_command(stage: Path, tmp_path: Path) -> 
         for command in (("verify", dataset), ("head", dataset)):
             ended = run(*command, directory=dataset)
             assert ended.is_right, (number, command[0], ended)
+
+
+def test_no_change_of_a_manifest_leads_a_job_that_writes_there_astray(
+    sound: Path, stage: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "in.csv"
+    table.write_text("a,b\n1,x\n2,y\n")
+    for number in range(CHANGES // 10):
+        for command, original in (("write", sound), ("extract", stage)):
+            place = copied(original, tmp_path / "in")
+            write_changed(place, random.Random(f"write {number}"))
+            check_writing(place, table, command)
+        changed = copied(stage, tmp_path / "in")
+        write_changed(changed, random.Random(number))
+        ended = run("write", changed, tmp_path / f"out-{number}", directory=changed)
+        assert ended.is_right or ended.code == 2, (number, ended)
+        assert ended.is_quiet, (number, ended)
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "schema.json", "job.json", "shard"])

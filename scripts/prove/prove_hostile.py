@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import beam_tfrecord as bt
-from tests.hostile import commands, copied, make, odd_things, run, write_changed
+from tests.hostile import check_writing, commands, copied, make, odd_things, run, write_changed
 
 _FILES = ("manifest.json", "schema.json", "job.json", "train-00000-of-00002.tfrecord")
+
+# A job that writes takes longer than a command that reads.
+_JOB_EVERY = 5
 
 
 def prove(*, manifests: int, seed: int) -> dict[str, Any]:
@@ -33,6 +36,12 @@ def prove(*, manifests: int, seed: int) -> dict[str, Any]:
             write_changed(stage, random.Random(f"{seed} {number}"))
             _one(("verify", stage), stage, f"stage {number}", codes)
             _one(("head", stage), stage, f"stage {number}", codes)
+            if number % _JOB_EVERY == 0:
+                for command, original in (("write", sound), ("extract", directory / "stage")):
+                    place = copied(original, directory / "in")
+                    write_changed(place, random.Random(f"{seed} {number}"))
+                    for code in check_writing(place, directory / "in.csv", command):
+                        codes[f"{command} {code}"] += 1
         for name in _FILES:
             for thing in odd_things(Path("x")):
                 dataset = copied(sound, directory / "in")
