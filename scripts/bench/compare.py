@@ -27,7 +27,18 @@ from scipy.stats import t as student_t
 from tables import make_inputs
 
 HERE = Path(__file__).resolve().parents[2]
-MAIN_CASES = ("source_order", "shuffle", "shuffle_csv", "gzip_write", "map_rows")
+MAIN_CASES = (
+    "source_order",
+    "shuffle",
+    "shuffle_csv",
+    "gzip_write",
+    "map_rows",
+    "numpy_source_order",
+    "images",
+    "small_job",
+    "verify",
+    "load",
+)
 CONFIDENCE = 0.95
 TIMEOUT_S = 600.0
 

@@ -5,17 +5,24 @@ As in `baselines`, each function prepares a case and returns what is measured.
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from work import Bench, Measured, Work, bytes_below
 
 MEMORY_TABLES = 2
 KERNEL_PASSES = 5
+ARRAYS = 4_000
+PICTURES = 10_000
+SMALL_ROWS = 1_000
 
 
-def _write(bench: Bench, inputs: tuple[str, ...], **keywords: Any) -> Measured:
+def _write(
+    bench: Bench, inputs: tuple[str, ...], *, rows: int | None = None, **keywords: Any
+) -> Measured:
     # Imported here, as the write imports them, so that the imports are not measured.
     import apache_beam  # noqa: F401
 
@@ -23,10 +30,12 @@ def _write(bench: Bench, inputs: tuple[str, ...], **keywords: Any) -> Measured:
 
     write = bt.write
     workers = [f"--direct_num_workers={bench.workers}"]
+    if rows is None:
+        rows = len(inputs) * bench.inputs.table_rows
 
     def run() -> Work:
         write(list(inputs), f"{bench.out}/", runner="direct", pipeline_options=workers, **keywords)
-        return Work(rows=len(inputs) * bench.inputs.table_rows, output_bytes=bytes_below(bench.out))
+        return Work(rows=rows, output_bytes=bytes_below(bench.out))
 
     return run
 
@@ -66,6 +75,60 @@ def map_rows(bench: Bench) -> Measured:
     from user_map import rescale
 
     return _write(bench, bench.inputs.parquet[:1], map=rescale)
+
+
+def numpy_source_order(bench: Bench) -> Measured:
+    """600 MB of arrays in source order."""
+    from numpy_arrays import write_arrays
+
+    source = bench.scratch / "arrays.npy"
+    write_arrays(source, ARRAYS)
+    return _write(bench, (str(source),), rows=ARRAYS, shuffle=False)
+
+
+def images(bench: Bench) -> Measured:
+    """Pictures of 20 kB in class folders, shuffled, their headers checked."""
+    from images import make_pictures
+
+    make_pictures(bench.scratch, PICTURES, kilobytes=20)
+    return _write(bench, (str(bench.scratch),), rows=PICTURES)
+
+
+def small_job(bench: Bench) -> Measured:
+    """A CSV file of a thousand rows: the time is that of starting and publishing."""
+    source = bench.scratch / "small.csv"
+    with open(bench.inputs.csv[0], encoding="utf-8") as table:
+        source.write_text("".join(itertools.islice(table, 1 + SMALL_ROWS)), encoding="utf-8")
+    return _write(bench, (str(source),), rows=SMALL_ROWS)
+
+
+def _of_dataset(bench: Bench, work: Callable[[str], int]) -> Measured:
+    """Write all tables in source order as the preparation, and measure what gives the rows."""
+    import beam_tfrecord as bt
+
+    dataset = str(bench.out / "dataset")
+    bt.write(list(bench.inputs.parquet), dataset, shuffle=False)
+    return lambda: Work(rows=work(dataset), output_bytes=0)
+
+
+def verify(bench: Bench) -> Measured:
+    """Verify the dataset of all tables, which the page cache holds in part."""
+    import beam_tfrecord as bt
+
+    def run(dataset: str) -> int:
+        found = bt.verify(dataset)
+        if found.faults:
+            raise RuntimeError(str(found.faults[0]))
+        return len(bench.inputs.parquet) * bench.inputs.table_rows
+
+    return _of_dataset(bench, run)
+
+
+def load(bench: Bench) -> Measured:
+    """Load the dataset of all tables into Arrow."""
+    import beam_tfrecord as bt
+
+    return _of_dataset(bench, lambda dataset: int(bt.load(dataset).arrow().num_rows))
 
 
 def kernel_encode(bench: Bench) -> Measured:
