@@ -16,6 +16,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
@@ -37,6 +38,7 @@ SCHEMA = pa.schema(
     [("id", pa.int64()), ("x", pa.float32()), ("name", pa.string()), ("part", pa.string())]
 )
 HALVES = {"train": 0.5, "test": 0.5}
+IMPUTE = [{"op": "impute", "columns": ["x"], "how": "mean"}]
 
 
 def covering(
@@ -295,6 +297,7 @@ STEPS: dict[str, Callable[[], beam.PTransform]] = {
     "batches": lambda: bt.MapBatches(same_batch),
     "fewer": lambda: bt.MapBatches(even_batch, keeps_rows=False),
     "splits": lambda: bt.AssignSplits(HALVES),
+    "impute": lambda: bt.Preprocess(IMPUTE),
     "ToRows": bt.ToRows,
     "EncodeExamples": bt.EncodeExamples,
     "Reshuffle": beam.Reshuffle,
@@ -401,6 +404,10 @@ def expected_rows(case: Case) -> list[Row]:
             rows = [one for row in rows for one in two_of(row)]
         elif step in ("drop", "fewer"):
             rows = [row for row in rows if row["id"] % 2 == 0]
+        elif step == "impute":
+            values = [Fraction(row["x"]) for row in rows if row["x"] is not None]
+            mean = float(sum(values) / len(values)) if values else 0.0
+            rows = [{**row, "x": mean if row["x"] is None else row["x"]} for row in rows]
     return rows
 
 
@@ -430,8 +437,17 @@ def run_pipeline(case: Case, directory: Path) -> None:
         found = inputs[0] if len(inputs) == 1 else inputs | "Both" >> beam.Flatten()
         for label in ("step", "last"):
             if case[label] != "none":
-                found = found | label >> STEPS[case[label]]()
+                found = found | label >> _step(case, label)
         found | sink
+
+
+def _step(case: Case, label: str) -> beam.PTransform:
+    is_read = case["kind"] in READERS and case["window"] == "global" and case["inputs"] == 1
+    if case[label] == "impute" and not is_read:
+        # Only a reader says which columns there are.
+        names = ("id", "x") if case["kind"] == "numpy" else SCHEMA.names
+        return bt.Preprocess(IMPUTE, schema=pa.schema([SCHEMA.field(name) for name in names]))
+    return STEPS[case[label]]()
 
 
 def _input(
@@ -510,7 +526,7 @@ def refusal_line(error: Exception) -> str:
             raise error
         line = found[-1]
     assert "\n" not in line
-    assert not line[0].isupper()
+    assert not line[0].isupper() or line.split()[0] in bt.__all__
     assert "run the job again" not in line
     return line
 
@@ -621,6 +637,7 @@ WRITES: dict[str, Sequence[Any]] = {
     "kind": tuple(READERS),
     "size": SIZES,
     "step": ("none", "map", "explode", "drop", "fewer", "to bytes"),
+    "preprocess": (None, "impute", "impute, raw too"),
     "shuffle": (True, False),
     "splits": (None, "hash", "column"),
     "key": ((), "id"),
@@ -663,8 +680,13 @@ def refusal_of_write(case: Case) -> str:
         return "must"
     if (needs_part or case.get("key")) and case.get("step") == "to bytes":
         return "must"
+    if case.get("preprocess") and case.get("step") == "to bytes":
+        return "must"
     if case.get("size") == 0 and (case.get("schema") or needs_part or case.get("key")):
         # Without a row there may be no type, and so no column.
+        return "may"
+    if case.get("schema") and case.get("preprocess") and case.get("kind") != "csv":
+        # Steps begin with the types that the source has.
         return "may"
     return _few_shards(case, is_split=bool(case.get("splits")))
 
@@ -689,6 +711,9 @@ def check_write(case: Case, directory: Path) -> str:
             split_column="part" if case["splits"] == "column" else None,
             shards={"train": 2, "test": 1} if case["shards"] == "by split" else case["shards"],
             map=_FUNCTIONS.get(case["step"]),
+            step=("impute=x:how=constant:value=-1",) if case["preprocess"] else (),
+            raw_too=case["preprocess"] == "impute, raw too",
+            fit="a" if case["splits"] == "column" else "train",
             schema=bt.Schema.from_arrow(SCHEMA) if case["schema"] else None,
             source_options=options.get(case["kind"]),
             **{
@@ -716,6 +741,10 @@ def check_write(case: Case, directory: Path) -> str:
     if case["columns"]:
         kept = (*case["columns"], "y")
         expected = [{n: v for n, v in row.items() if n in kept} for row in expected]
+    if case["preprocess"] == "impute, raw too":
+        expected = [{**row, "x_raw": row["x"]} for row in expected]
+    if case["preprocess"]:
+        expected = [{**row, "x": -1.0 if row["x"] is None else row["x"]} for row in expected]
     check_dataset(
         {**case, "group": case["group"] if case["splits"] else ()},
         out,

@@ -7,6 +7,7 @@ pairs.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.combinations import (
     PIPELINES,
     REFUSED_PIPELINES,
     WRITES,
+    Case,
     check_pipeline,
     check_write,
     covering,
@@ -23,30 +25,51 @@ from tests.combinations import (
     is_sound_write,
     whole_case,
 )
+from tests.picture_combinations import (
+    PICTURES,
+    REFUSED_PICTURES,
+    check_picture,
+    is_sound_picture,
+)
 
-CASES = 16
-
-pipelines = covering(PIPELINES, is_sound_pipeline)
-writes = covering(WRITES, is_sound_write)
+CASES, SLOW_CASES = 6, 10
 
 
-@pytest.mark.parametrize("case", pipelines[:CASES], ids=str)
-def test_a_pipeline(tmp_path: Path, case: dict[str, Any]) -> None:
+def first_cases(factors: Mapping[str, Sequence[Any]], is_sound: Callable[[Case], bool]) -> Any:
+    """Return the first cases as parameters of a test, later ones as slow ones."""
+    cases = covering(factors, is_sound)[: CASES + SLOW_CASES]
+    marked = [pytest.param(case, marks=pytest.mark.slow) for case in cases[CASES:]]
+    return pytest.mark.parametrize("case", [*cases[:CASES], *marked], ids=str)
+
+
+@first_cases(PIPELINES, is_sound_pipeline)
+def test_a_pipeline(tmp_path: Path, case: Case) -> None:
     check_pipeline(case, tmp_path)
 
 
-@pytest.mark.parametrize("case", writes[:CASES], ids=str)
-def test_write(tmp_path: Path, case: dict[str, Any]) -> None:
+@first_cases(WRITES, is_sound_write)
+def test_write(tmp_path: Path, case: Case) -> None:
     check_write(case, tmp_path)
 
 
+@first_cases(PICTURES, is_sound_picture)
+def test_pictures(tmp_path: Path, case: Case) -> None:
+    check_picture(case, tmp_path)
+
+
 @pytest.mark.parametrize("levels", REFUSED_PIPELINES[::4], ids=str)
-def test_what_cannot_be_written_is_refused(tmp_path: Path, levels: dict[str, Any]) -> None:
+def test_what_cannot_be_written_is_refused(tmp_path: Path, levels: Case) -> None:
     assert check_pipeline(whole_case(levels), tmp_path) == "refused"
 
 
+@pytest.mark.parametrize("levels", REFUSED_PICTURES, ids=str)
+def test_pictures_that_cannot_be_written_are_refused(tmp_path: Path, levels: Case) -> None:
+    case = {name: all_levels[0] for name, all_levels in PICTURES.items()} | {"size": 4} | levels
+    assert check_picture(case, tmp_path) == "refused"
+
+
 def test_a_covering_array_holds_every_pair() -> None:
-    def is_sound(case: dict[str, Any]) -> bool:
+    def is_sound(case: Case) -> bool:
         return not (case.get("a") == 0 and case.get("b") == 1)
 
     cases = covering({"a": range(3), "b": range(3), "c": range(2), "d": range(2)}, is_sound)

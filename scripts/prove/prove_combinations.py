@@ -24,6 +24,7 @@ from tests.combinations import (
     is_sound_write,
     whole_case,
 )
+from tests.picture_combinations import PICTURES, check_picture, is_sound_picture
 
 # What decides the order and the shards of elements: all of these with each other.
 _ORDER = ("kind", "size", "shuffle", "splits", "shards", "compression")
@@ -50,6 +51,7 @@ def prove(*, cases: int, seed: int) -> dict[str, Any]:
             covering({**WRITES, "size": (REAL,)}, is_sound_write, seed=seed + 1),
             check_write,
         ),
+        "pairs of pictures": (covering(PICTURES, is_sound_picture, seed=seed), check_picture),
         "to be refused": ([whole_case(levels) for levels in REFUSED_PIPELINES], check_pipeline),
     }
     found = {}
