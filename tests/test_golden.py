@@ -1,6 +1,7 @@
 """Golden datasets: every source, order, split and compression keeps the bytes it had.
 
-``golden/expected.json`` holds the manifests, without what follows from sizes of input files.
+``golden/expected.json`` holds the manifests of some jobs, without what follows from sizes of input
+files; ``golden/every.json`` the hashes of every source with every order, split and compression.
 Resized pictures are not among them: their bytes depend on the version of Pillow. To write the file
 anew, after a change that is meant and has its line in `beam_tfrecord.rules`:
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import decimal
+import itertools
 import json
 import random
 import sqlite3
@@ -30,6 +32,7 @@ import beam_tfrecord as bt
 
 GOLDEN = Path(__file__).with_name("golden")
 EXPECTED = GOLDEN / "expected.json"
+EVERY_EXPECTED = GOLDEN / "every.json"
 ROWS = 500
 WORDS = ("ann", "bob", "çelik", "дима", "e,f", 'g"h', "line\nbreak", "")
 
@@ -103,6 +106,33 @@ def sqlite(directory: Path) -> str:
     return f"sqlite:///{path}"
 
 
+def flagged(directory: Path) -> str:
+    """Write the rows as a SQLite table with a column that can name splits."""
+    url = sqlite(directory)
+    with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+        connection.execute("ALTER TABLE t ADD COLUMN flag TEXT")
+        connection.execute("UPDATE t SET flag = CASE id % 3 WHEN 0 THEN 'yes' ELSE 'no' END")
+        connection.commit()
+    return url
+
+
+def duckdb(directory: Path) -> str:
+    """Write the rows as a DuckDB table."""
+    import duckdb
+
+    made = pa.Table.from_pylist(_rows())  # noqa: F841 - DuckDB finds it by its name
+    with duckdb.connect(str(directory / "a.duckdb")) as connection:
+        connection.execute("CREATE TABLE t AS SELECT * FROM made")
+    return f"duckdb:///{directory / 'a.duckdb'}"
+
+
+def stage(directory: Path) -> str:
+    """Extract the rows of the CSV files."""
+    (directory / "csv").mkdir()
+    bt.extract(csv(directory / "csv"), directory / "stage")
+    return str(directory / "stage")
+
+
 def numpy(directory: Path) -> str:
     """Write arrays of several types and shapes as one .npz file."""
     number = np.arange(ROWS)
@@ -162,9 +192,53 @@ JOBS: dict[str, tuple[Make, dict[str, Any]]] = {
 }
 
 
+TABLE: dict[str, Any] = {"source_options": {"table": "t"}}
+# Source: how it is made, its options, its column of splits, and a key.
+SOURCES: dict[str, tuple[Make, dict[str, Any], str, str]] = {
+    "csv": (csv, {}, "flag", "id"),
+    "parquet": (parquet, {}, "flag", "id"),
+    "sqlite": (flagged, TABLE, "flag", "id"),
+    "duckdb": (duckdb, TABLE, "flag", "id"),
+    "stage": (stage, {}, "flag", "id"),
+    "numpy": (numpy, {}, "label", "label"),
+    "pictures": (pictures, {}, "label_name", "path"),
+}
+ORDERS = ("shuffled", "by key", "source")
+SPLITS = ("none", "hash", "column")
+COMPRESSIONS = ("none", "gzip")
+
+
+def _every_job() -> dict[str, tuple[Make, dict[str, Any]]]:
+    """Return a job of every source with every order, way to split and compression."""
+    jobs = {}
+    for source, order, split, compression in itertools.product(
+        SOURCES, ORDERS, SPLITS, COMPRESSIONS
+    ):
+        make, options, column, key = SOURCES[source]
+        chosen = {**options, "compression": compression, "shards": 12, "max_rejects": "any"}
+        chosen |= {"by key": {"key": key}, "source": {"shuffle": False}}.get(order, {})
+        chosen |= {"hash": HALVES, "column": {"split_column": column}}.get(split, {})
+        jobs[f"{source}, {order}, {split}, {compression}"] = (make, chosen)
+    return jobs
+
+
+EVERY_JOB = _every_job()
+
+
+def _summary(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return of a manifest what says which bytes there are."""
+    shards = [shard for split in manifest["splits"].values() for shard in split["shards"]]
+    return {
+        "content": manifest["content"],
+        "rejects": manifest["rejects"]["rows"],
+        "schema": manifest["sidecars"]["schema.json"],
+        "shards": {shard["path"]: shard["xxh64"] for shard in shards},
+    }
+
+
 def _written(name: str, directory: Path) -> dict[str, Any]:
     """Run a job; return its manifest without what depends on the sizes of input files."""
-    make, options = JOBS[name]
+    make, options = (JOBS | EVERY_JOB)[name]
     (directory / "in").mkdir()
     source = make(directory / "in")
     bt.write(source, directory / "out", **options)
@@ -184,12 +258,24 @@ def test_dataset_is_the_golden_one(name: str, tmp_path: Path) -> None:
         assert (tmp_path / "out" / shard["path"]).is_file()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_order_split_and_compression_is_the_golden_one(source: str, tmp_path: Path) -> None:
+    expected = json.loads(EVERY_EXPECTED.read_text())
+    for number, name in enumerate(EVERY_JOB):
+        if name.startswith(f"{source}, "):
+            (tmp_path / str(number)).mkdir()
+            assert _summary(_written(name, tmp_path / str(number))) == expected[name], name
+
+
 def _write_expected() -> None:
-    found = {}
-    for name in JOBS:
-        with tempfile.TemporaryDirectory() as directory:
-            found[name] = _written(name, Path(directory))
-    EXPECTED.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    for jobs, path in ((JOBS, EXPECTED), (EVERY_JOB, EVERY_EXPECTED)):
+        found = {}
+        for name in jobs:
+            with tempfile.TemporaryDirectory() as directory:
+                manifest = _written(name, Path(directory))
+                found[name] = manifest if jobs is JOBS else _summary(manifest)
+        path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":
