@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import sqlite3
 import subprocess
@@ -121,6 +122,25 @@ def test_a_value_of_another_type_is_a_reject(
     assert batch.num_rows == 3
     assert batch.origin is not None
     assert batch.origin.row_numbers(3).tolist() == [0, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("arrow", "good", "bad"),
+    [
+        ("float", [1.5, 2.0**-149, 2**24, 2**62], [0.1, 1e300, 1e-50, 16777217, 2**53 + 1]),
+        ("halffloat", [1.5, 2048], [0.1, 1e300, 65520, 2049]),
+    ],
+)
+def test_a_number_that_a_narrower_float_does_not_hold_is_a_reject(
+    tmp_path: Path, arrow: str, good: list[Any], bad: list[Any]
+) -> None:
+    source = column(tmp_path, "NUMERIC", [*bad, *good], types={"c": arrow})
+    (scan,) = source.all_scans()
+    (batch,) = source.read(source.units([scan])[0], source.merge([scan]))
+    assert [reject.row for reject in batch.rejects] == list(range(len(bad)))
+    assert batch.data.column(0).to_pylist() == [*good, None]
+    exact = dataclasses.replace(source, where=f"id >= {len(bad)}")
+    assert [row["c"] for row in rows_of(exact.batches())] == [*good, None]
 
 
 def test_rejects_reach_the_budget(tmp_path: Path) -> None:

@@ -132,6 +132,13 @@ def _fast(values: tuple[Any, ...], arrow: pa.DataType) -> pa.Array:
         # A fraction is stored as a binary double; its shortest text is what was meant.
         texts = [v if v is None or isinstance(v, str) else repr(v) for v in values]
         return pa.array(texts, pa.string()).cast(arrow)
+    if pa.types.is_floating(arrow):
+        # Arrow would round to a narrower float.
+        wide = pa.array(values, pa.float64())
+        narrow = wide.cast(arrow)
+        if not narrow.cast(pa.float64()).equals(wide):
+            raise ValueError
+        return narrow
     return pa.array(values, arrow)
 
 
@@ -183,6 +190,8 @@ def convert_function(arrow: pa.DataType) -> Callable[[Any], Any] | None:
             return function
     if pa.types.is_decimal(arrow):
         return _decimal(arrow)
+    if pa.types.is_floating(arrow):
+        return _float(arrow)
     return _written(arrow) if is_iso(arrow) else None
 
 
@@ -207,11 +216,16 @@ def _integer(value: Any) -> Any:
     return _of(value, int)
 
 
-def _float(value: Any) -> Any:
-    number = float(_of(value, int, float))
-    if number != value:
-        raise ValueError(value)
-    return number
+def _float(arrow: pa.DataType) -> Callable[[Any], Any]:
+    """Return the function that takes a number which such a float holds."""
+
+    def exactly(value: Any) -> Any:
+        number = pa.scalar(float(_of(value, int, float)), pa.float64()).cast(arrow).as_py()
+        if number != value:
+            raise ValueError(value)
+        return number
+
+    return exactly
 
 
 def _text(value: Any) -> str:
@@ -251,7 +265,6 @@ def _decimal(arrow: pa.DataType) -> Callable[[Any], Any]:
 
 
 _FUNCTIONS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...] = (
-    (pa.types.is_floating, _float),
     (pa.types.is_string, _text),
     (pa.types.is_large_string, _text),
     (pa.types.is_binary, _bytes),
