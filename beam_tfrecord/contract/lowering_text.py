@@ -54,8 +54,8 @@ def from_text(text: pa.Array, arrow: pa.DataType) -> pa.Array:
 def _decimals_from_text(text: pa.Array, arrow: pa.DataType) -> pa.Array:
     made = pc.cast(text, arrow)
     # Arrow makes 0 of a number that is 39 digits finer than the type.
-    zeros = pc.equal(made, pa.scalar(0, arrow))
-    if pc.any(pc.and_(zeros, pc.match_substring_regex(text, "^[^eE]*[1-9]"))).as_py():
+    zeros = text.filter(pc.equal(made, pa.scalar(0, arrow)))
+    if pc.any(pc.match_substring_regex(zeros, "^[^eE]*[1-9]")).as_py():
         raise pa.ArrowInvalid(f"a number is finer than {arrow}")
     return made
 

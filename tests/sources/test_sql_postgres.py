@@ -190,6 +190,15 @@ def test_types_that_the_user_wants(server: PostgresServer) -> None:
         column(server, "interval", ["'1 day'"], types={"c": "timestamp"}).schema()
 
 
+def test_a_number_much_finer_than_a_decimal_is_a_reject(server: PostgresServer) -> None:
+    # Arrow makes 0 of a number that is 39 digits finer than the type.
+    source = column(server, "numeric", ["1e-58", "0"], types={"c": "decimal128(38, 19)"})
+    (scan,) = source.all_scans()
+    (batch,) = source.read(source.units([scan])[0], source.merge([scan]))
+    assert batch.data.to_pylist() == [{"c": Decimal(0)}, {"c": None}]
+    assert [reject.row for reject in batch.rejects] == [0]
+
+
 # --- what is read, and in which parts
 
 

@@ -100,6 +100,8 @@ MISFITS: list[tuple[str, Any, Any, str]] = [
     ("BOOLEAN", 1, 2, "is integer '2' where BOOLEAN is read as bool"),
     ("DECIMAL(4,2)", 1.25, 1.255, "is real '1.255' where DECIMAL(4,2) is read as decimal128(4, 2)"),
     ("DECIMAL(4,2)", 1, 100, "is integer '100'"),
+    # Arrow makes 0 of a number that is 39 digits finer than the type.
+    ("DECIMAL(38,19)", 0.5, 1e-58, "is real '1e-58' where DECIMAL(38,19) is read as decimal128"),
     ("DATE", "2024-01-31", "2024-02-31", "is text '2024-02-31'"),
     ("DATE", "2024-01-31", 19723, "is integer '19723' where DATE is read as date32[day]"),
     ("TIMESTAMP", "2024-01-01 00:00:00", "2024-01-01 00:00:00.1234567", "is text"),

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_tfrecord.contract.lowering_text import from_text
 from beam_tfrecord.sources.parquet.types import cast_exactly
 from beam_tfrecord.sources.sql.engine import Misfit, SqlColumn, SqlRows
 
@@ -150,13 +151,13 @@ def _decimals(values: pa.Array, column: SqlColumn) -> tuple[pa.Array, list[Misfi
     """Read decimals from text, one by one where they do not all fit."""
     assert column.arrow is not None
     try:
-        return values.cast(column.arrow), []
+        return from_text(values, column.arrow), []
     except pa.ArrowInvalid:
         pieces: list[pa.Array] = []
         misfits = []
         for row in range(len(values)):
             try:
-                pieces.append(values.slice(row, 1).cast(column.arrow))
+                pieces.append(from_text(values.slice(row, 1), column.arrow))
             except pa.ArrowInvalid:
                 misfits.append(_misfit(row, column, str(values[row].as_py())))
                 pieces.append(pa.nulls(1, column.arrow))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_tfrecord.contract.lowering_text import from_text
 from beam_tfrecord.sources.sql.engine import Misfit, Relation, SqlColumn, SqlRows
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def _fast(values: tuple[Any, ...], arrow: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(arrow):
         # A fraction is stored as a binary double; its shortest text is what was meant.
         texts = [v if v is None or isinstance(v, str) else repr(v) for v in values]
-        return pa.array(texts, pa.string()).cast(arrow)
+        return from_text(pa.array(texts, pa.string()), arrow)
     if pa.types.is_floating(arrow):
         # Arrow would round to a narrower float.
         wide = pa.array(values, pa.float64())
