@@ -82,6 +82,7 @@ _SIMPLE = {
     _TINYINT: _INT32,
     _SMALLINT: _INT32,
     _INTEGER: _INT32,
+    _BIGINT: _INT64,
     _REAL: _FLOAT32,
     _FLOAT: _FLOAT64,
     _DOUBLE: _FLOAT64,
@@ -94,6 +95,9 @@ _SIMPLE = {
     _DATE: _DATE_TYPE,
     _TIME_TZ: TEXT,
 }
+
+# The others fit into the signed type of their number.
+_UNSIGNED = {_INTEGER: _INT64, _BIGINT: _UINT64}
 
 # What the name decides, whatever the number.
 _BY_NAME = {
@@ -136,10 +140,8 @@ def type_of(described: Described, *, arrays: str = "refuse") -> JdbcType:
         return _bit_type(described)
     if number in (_TIME, _TIMESTAMP, _TIMESTAMP_TZ):
         return _moment_type(described)
-    if "unsigned" in name:
-        return {_BIGINT: _UINT64, _INTEGER: _INT64}.get(number, _INT32)
-    if number == _BIGINT:
-        return _INT64
+    if "unsigned" in name and number in _UNSIGNED:
+        return _UNSIGNED[number]
     if number in _SIMPLE:
         return _SIMPLE[number]
     if number in _TEXTS:
