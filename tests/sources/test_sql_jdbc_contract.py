@@ -98,6 +98,18 @@ def test_mariadb(mariadb, case):
     check(mariadb, case, null=" NULL DEFAULT NULL")
 
 
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (pa.float64(), [1.2345677614212036, 16777215.0]),
+        (pa.string(), ["1.2345677614212036", "16777215"]),
+    ],
+)
+def test_floats_of_mariadb_as_other_types(mariadb, wanted, expected):
+    _, found, misfits = mariadb.read("float", "1.2345678", "16777215", wanted=wanted)
+    assert (found.to_pylist(), misfits) == ([*expected, None], ())
+
+
 @pytest.mark.parametrize("case", SQLITE_CASES, ids=lambda case: case[0])
 def test_sqlite(sqlite, case):
     check(sqlite, case)

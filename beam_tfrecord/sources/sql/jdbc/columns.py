@@ -24,9 +24,11 @@ def column_of(
         arrays: What becomes of arrays: ``refuse``, ``text`` or ``list``.
     """
     quoted = product.dialect.name(described.label)
+    natural = type_of(described, arrays=arrays)
+    if pa.types.is_float32(natural.arrow):
+        quoted = product.real.format(quoted)
     plain = SqlColumn(described.label, described.name, None, described.nullable, quoted)
     if wanted is None:
-        natural = type_of(described, arrays=arrays)
         if natural.refusal:
             return dataclasses.replace(plain, refusal=natural.refusal)
         return dataclasses.replace(plain, arrow=natural.arrow)

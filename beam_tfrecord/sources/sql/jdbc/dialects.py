@@ -21,6 +21,7 @@ class Product:
     Attributes:
         dialect: How it writes SQL.
         text_type: Type to cast to for exact text; empty: the driver's own text is used.
+        real: How a float of 32 bits is selected with all of its digits.
         hex: Function that writes bytes as text; empty: there is none.
         properties: Connection properties without which the driver loses something, or waits.
         is_autocommit: True where streaming works outside a transaction, and `begin` opens one.
@@ -35,6 +36,7 @@ class Product:
 
     dialect: Dialect
     text_type: str = ""
+    real: str = "{}"
     hex: str = ""
     properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
     is_autocommit: bool = False
@@ -47,6 +49,8 @@ class Product:
     writers: str = ""
 
 
+# A FLOAT is sent as a text of six digits; a DOUBLE with all that it has.
+_MYSQL_REAL = "({} * 1e0)"
 _MYSQL_BEGIN = (
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
     # Bytes are sent and taken as UTF-8, moments in UTC, and results to their last row; a CHAR
@@ -90,6 +94,7 @@ _PRODUCTS = {
     "mariadb": Product(
         Dialect("mariadb", quote="`", backslashes=True),
         text_type="CHAR",
+        real=_MYSQL_REAL,
         hex="HEX({})",
         properties={
             "tinyInt1isBit": "false",
@@ -105,6 +110,7 @@ _PRODUCTS = {
     "mysql": Product(
         Dialect("mysql", quote="`", backslashes=True),
         text_type="CHAR",
+        real=_MYSQL_REAL,
         hex="HEX({})",
         properties={
             "tinyInt1isBit": "false",

@@ -14,6 +14,8 @@ from beam_tfrecord.sources.sql.engine import Misfit, SqlColumn, SqlRows
 from beam_tfrecord.sources.sql.jdbc.blocks import arrays_of, copy_of, layout_of
 from beam_tfrecord.sources.sql.jdbc.jvm import helper, java, result_of
 from beam_tfrecord.sources.sql.jdbc.types import (
+    FLOAT32,
+    FLOAT64,
     TEXT,
     Described,
     JdbcType,
@@ -109,6 +111,9 @@ def _reading(described: Described, wanted: pa.DataType | None) -> JdbcType:
     natural = type_of(described, arrays="text")
     if wanted is None or (natural.arrow.equals(wanted) and not natural.refusal):
         return natural
+    if natural is FLOAT64 and pa.types.is_float32(wanted):
+        # What was described as a float of 32 bits is selected as one of 64, and fits.
+        return FLOAT32
     return wanted_type(described, wanted) or TEXT
 
 

@@ -68,14 +68,14 @@ class JdbcType:
 
 
 TEXT = JdbcType("text", pa.string())
+FLOAT32 = JdbcType("float32", pa.float32())
+FLOAT64 = JdbcType("float64", pa.float64())
 _LONG_TEXT = JdbcType("long_text", pa.string())
 _BINARY_TYPE = JdbcType("binary", pa.binary())
 _LONG_BINARY = JdbcType("long_binary", pa.binary())
 _INT32 = JdbcType("int32", pa.int32())
 _INT64 = JdbcType("int64", pa.int64())
 _UINT64 = JdbcType("uint64", pa.uint64())
-_FLOAT32 = JdbcType("float32", pa.float32())
-_FLOAT64 = JdbcType("float64", pa.float64())
 _BOOL = JdbcType("bool", pa.bool_())
 _DATE_TYPE = JdbcType("date", pa.date32())
 _SIMPLE = {
@@ -83,9 +83,9 @@ _SIMPLE = {
     _SMALLINT: _INT32,
     _INTEGER: _INT32,
     _BIGINT: _INT64,
-    _REAL: _FLOAT32,
-    _FLOAT: _FLOAT64,
-    _DOUBLE: _FLOAT64,
+    _REAL: FLOAT32,
+    _FLOAT: FLOAT64,
+    _DOUBLE: FLOAT64,
     _BINARY: _BINARY_TYPE,
     _VARBINARY: _BINARY_TYPE,
     _LONGVARBINARY: _BINARY_TYPE,
@@ -113,8 +113,8 @@ _BY_NAME = {
 _ITEMS = {
     **dict.fromkeys(("int2", "int4", "smallint", "integer", "int", "tinyint"), _INT32),
     **dict.fromkeys(("int8", "bigint"), _INT64),
-    **dict.fromkeys(("float4", "real"), _FLOAT32),
-    **dict.fromkeys(("float8", "double precision", "double"), _FLOAT64),
+    **dict.fromkeys(("float4", "real"), FLOAT32),
+    **dict.fromkeys(("float8", "double precision", "double"), FLOAT64),
     **dict.fromkeys(("bool", "boolean"), _BOOL),
     **dict.fromkeys(("text", "varchar", "bpchar", "character varying", "character", "uuid"), TEXT),
 }
