@@ -169,6 +169,11 @@ def test_values_of_another_class_in_sqlite_are_misfits_and_text(sqlite):
     assert (found.to_pylist(), misfits) == (["7", "abc", "1.5", None], ())
 
 
+def test_fractions_of_any_column_of_sqlite_as_floats(sqlite):
+    _, found, misfits = sqlite.read("numeric", "1.5", "7", wanted=pa.float64())
+    assert (found.to_pylist(), misfits) == ([1.5, 7.0, None], ())
+
+
 @pytest.mark.parametrize("declared", ["numeric(10, 2)", "date", "timestamp", ""])
 def test_types_that_sqlite_does_not_keep_are_refused_and_text(sqlite, declared):
     column, _, _ = sqlite.read(declared, "'2024-01-01'")

@@ -234,7 +234,9 @@ def wanted_type(described: Described, wanted: pa.DataType) -> JdbcType | None:
     if described.product == "sqlite":
         if is_text(wanted):
             return _SQLITE_ANY
-        return next((found for _, found in _SQLITE if can_cast(found.arrow, wanted)), None)
+        fit = [found for _, found in _SQLITE if can_cast(found.arrow, wanted)]
+        # Integers fit floats too, but would leave out all others.
+        return min(fit, key=lambda found: not found.arrow.equals(wanted), default=None)
     if described.number == _ARRAY and pa.types.is_list(wanted):
         items = {item.arrow: item for item in _ITEMS.values()}
         item = items.get(wanted.value_type)
