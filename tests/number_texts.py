@@ -111,6 +111,23 @@ def to_float32(number: Fraction) -> float:
     return math.copysign(float(round(size / step) * step), number)
 
 
+def kept_as_float32(text: str) -> str:
+    """Return all digits of what a database keeps of a number in 32 bits."""
+    return in_full(Fraction(to_float32(Fraction(text))))
+
+
+def kept_as_float64(text: str) -> str:
+    """Return all digits of what a database keeps of a number in 64 bits."""
+    return in_full(Fraction(float(text)))
+
+
+def kept_as_decimal(text: str) -> str:
+    """Return what a database keeps of a number in 19 digits behind the point."""
+    number = Fraction(text)
+    whole, digits = divmod(math.floor(abs(number) * 10**19), 10**19)
+    return f"{'-' if number < 0 else ''}{whole}.{digits:019d}"
+
+
 def digits_after(text: str) -> int:
     """Return the power of ten, negated, of the last digit of a number that is no zero."""
     mantissa, _, exponent = text.lower().partition("e")

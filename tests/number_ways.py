@@ -6,9 +6,11 @@ which loss was reported.
 
 from __future__ import annotations
 
+import contextlib
 import decimal
+import sqlite3
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +27,7 @@ from beam_tfrecord.records.rows import call_on_rows, mapped_batch
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.sql.source import Sql
-from tests.number_texts import check_column, check_losses
+from tests.number_texts import check_column, check_losses, kept_as_float64
 
 Columns = Mapping[str, list[str]]
 
@@ -180,20 +182,86 @@ def duckdb_decimals(columns: Columns, directory: Path) -> dict[str, Written]:
     return encoded(batches)
 
 
-WAYS: dict[str, Callable[[Columns, Path], dict[str, Written]]] = {
-    way.__name__: way
+def write_sqlite(declared: str, columns: Mapping[str, Sequence[object]], directory: Path) -> str:
+    """Write a database with the table ``numbers``; returns its path."""
+    path = directory / "numbers.sqlite"
+    path.unlink(missing_ok=True)
+    named = ", ".join(f"{name} {declared}" for name in columns)
+    places = ", ".join("?" for _ in columns)
+    rows = zip(*columns.values(), strict=True)
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"CREATE TABLE numbers ({named})")
+        connection.executemany(f"INSERT INTO numbers VALUES ({places})", rows)
+    return str(path)
+
+
+def as_floats(columns: Columns) -> dict[str, list[float]]:
+    """Return the numbers that the texts of `kept_as_float64` are."""
+    return {name: list(map(float, texts)) for name, texts in columns.items()}
+
+
+def sqlite_reals(columns: Columns, directory: Path) -> dict[str, Written]:
+    """Floats in SQLite."""
+    path = write_sqlite("REAL", as_floats(columns), directory)
+    return encoded(Sql(path, table="numbers").batches())
+
+
+def sqlite_mixed(columns: Columns, directory: Path) -> dict[str, Written]:
+    """Floats and integers side by side in SQLite, read as float64."""
+    mixed = {
+        name: [
+            int(number) if number.is_integer() and abs(number) < 2**63 else number
+            for number in numbers
+        ]
+        for name, numbers in as_floats(columns).items()
+    }
+    path = write_sqlite("", mixed, directory)
+    return encoded(Sql(path, table="numbers", types=dict.fromkeys(columns, "double")).batches())
+
+
+def sqlite_text(columns: Columns, directory: Path) -> dict[str, Written]:
+    """Text in SQLite, under a schema of float32."""
+    path = write_sqlite("TEXT", columns, directory)
+    return encoded(Sql(path, table="numbers").batches(), schema_of(columns, pa.float32()))
+
+
+def sqlite_decimals(columns: Columns, directory: Path) -> dict[str, Written]:
+    """Text in SQLite, read as decimals."""
+    table = _decimals(columns)
+    fits = {f.name: f.type for f in table.schema if pa.types.is_decimal128(f.type)}
+    path = write_sqlite("TEXT", {name: columns[name] for name in fits}, directory)
+    return encoded(Sql(path, table="numbers", types=fits).batches())
+
+
+class Way(NamedTuple):
+    """A way of numbers into a dataset.
+
+    Attributes:
+        written: Takes columns and a directory; returns those columns that it can take.
+        kept: What is kept of a number before it takes the way.
+    """
+
+    written: Callable[[Columns, Path], dict[str, Written]]
+    kept: Callable[[str], str] = str
+
+
+WAYS = {
+    way.written.__name__: way
     for way in (
-        *(csv_inferred, csv_float32, csv_sliced, csv_schema, csv_mapped_rows, csv_mapped_batches),
-        *(parquet_text, parquet_decimals, decimals_as_floats, duckdb_decimals),
+        *map(Way, (csv_inferred, csv_float32, csv_sliced, csv_schema, csv_mapped_rows)),
+        *map(Way, (csv_mapped_batches, parquet_text, parquet_decimals, decimals_as_floats)),
+        *map(Way, (duckdb_decimals, sqlite_text, sqlite_decimals)),
+        *(Way(sqlite_reals, kept_as_float64), Way(sqlite_mixed, kept_as_float64)),
     )
 }
 
 
-def check_way(name: str, columns: Columns, directory: Path) -> int:
+def check_way(way: Way, columns: Columns, directory: Path) -> int:
     """Check every column that a way can take; returns how many numbers that were."""
+    given = {name: list(map(way.kept, texts)) for name, texts in columns.items()}
     checked = 0
-    for column, written in WAYS[name](columns, directory).items():
-        check_column(columns[column], [float(value) for value in written.values], written.reported)
+    for column, written in way.written(given, directory).items():
+        check_column(given[column], [float(value) for value in written.values], written.reported)
         checked += len(written.values)
     return checked
 

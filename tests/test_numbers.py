@@ -33,7 +33,7 @@ def columns_of(seed: int) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_numbers_are_rounded_once(way, tmp_path):
-    assert check_way(way, columns_of(seed=len(way)), tmp_path) > COLUMNS // 4
+    assert check_way(WAYS[way], columns_of(seed=len(way)), tmp_path) > COLUMNS // 4
 
 
 def test_numbers_as_bytes_are_the_nearest_float64(tmp_path):

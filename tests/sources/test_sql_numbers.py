@@ -1,0 +1,58 @@
+"""Numbers of every database, by every driver: rounded once, and every loss reported."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.databases import numbers, partitions
+from tests.databases.jdbc_mariadb import MariaDbServer
+from tests.databases.numbers import Holds, sqlite_by_jdbc, way_through
+from tests.databases.partitions import KeyedDatabase
+from tests.databases.postgres import PostgresServer
+from tests.number_texts import random_texts
+from tests.number_ways import Way, check_way
+
+COLUMNS = 80
+ROWS = 3
+
+
+def check(way: Way, directory: Path) -> None:
+    """Check random columns, of which every type holds most."""
+    chance = random.Random(0)
+    columns = {f"c{index}": random_texts(chance, ROWS) for index in range(COLUMNS)}
+    assert check_way(way, columns, directory) > COLUMNS * ROWS // 2
+
+
+def check_type(database: KeyedDatabase, declared: str, holds: Holds, directory: Path) -> None:
+    check(way_through(database, declared, holds), directory)
+
+
+@pytest.mark.parametrize(("declared", "holds"), numbers.DUCKDB.items())
+def test_duckdb(tmp_path, declared, holds):
+    pytest.importorskip("duckdb")
+    check_type(partitions.duckdb(tmp_path / "numbers.duckdb"), declared, holds, tmp_path)
+
+
+@pytest.mark.parametrize("driver", ["", "jdbc"])
+@pytest.mark.parametrize(("declared", "holds"), numbers.POSTGRES.items())
+def test_postgres(postgres: PostgresServer, tmp_path, declared, holds, driver):
+    check_type(partitions.postgres(postgres, driver), declared, holds, tmp_path)
+
+
+@pytest.mark.parametrize("driver", ["mariadb", "mysql"])
+@pytest.mark.parametrize(("declared", "holds"), numbers.MARIADB.items())
+def test_mariadb(mariadb: MariaDbServer, tmp_path, declared, holds, driver):
+    check_type(partitions.mariadb(mariadb, driver), declared, holds, tmp_path)
+
+
+@pytest.mark.parametrize(("declared", "holds"), numbers.H2.items())
+def test_h2(tmp_path, declared, holds):
+    check_type(partitions.h2("numbers"), declared, holds, tmp_path)
+
+
+def test_sqlite_by_jdbc(tmp_path):
+    for way in sqlite_by_jdbc().values():
+        check(way, tmp_path)
