@@ -26,4 +26,8 @@ RULES: tuple[str, ...] = (
     "rejected pictures of folders name their own file as their unit",
     "categories with line breaks or backslashes have their own numbers, escaped in the vocabulary",
     "datasets with a fitted function have metadata/schema.pbtxt, the schema of its inputs",
+    "FLOAT of MariaDB and MySQL has all of its digits, and unsigned floats are floats",
+    "numbers of SQLite that a given narrower float does not hold are rejected",
+    "decimals of databases that are too fine for a given type are rejected",
+    "fractions in NUMERIC columns of SQLite by jdbc: are read where a float type is given",
 )
