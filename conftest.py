@@ -16,6 +16,11 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 REQUIRE_ALL = os.environ.get("BEAM_TFRECORD_REQUIRE_ALL", "") not in ("", "0")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let tests name their group also where nothing runs tests side by side."""
+    config.addinivalue_line("markers", "xdist_group(name): tests that share what takes long")
+
+
 def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
     """Turn a skip into a failure under ``BEAM_TFRECORD_REQUIRE_ALL``; an expected failure stays."""
     if REQUIRE_ALL and report.skipped and not hasattr(report, "wasxfail"):

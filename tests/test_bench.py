@@ -150,6 +150,7 @@ def test_interval_of_a_ratio_is_that_of_students_t(on_path):
     assert interval.high == pytest.approx(1.3939, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_compare_runs_both_trees_in_turn(tmp_path):
     root = BENCH.parents[1]
     arguments = ["--cases", "source_order", "--pairs", "2", "--most-pairs", "2"]

@@ -17,9 +17,13 @@ from beam_tfrecord.errors import TargetExists
 from beam_tfrecord.hashes import hash_ranges
 from beam_tfrecord.jobs.job_file import INPUT_STATE, INPUT_XXH64, dump_job, load_job
 from tests.changing import INPUTS, NEW, small_units, write_files
+from tests.marks import slow_after
 from tests.test_resume import stop_before_publishing
 
-KINDS = pytest.mark.parametrize("kind", [kind for kind in INPUTS if kind != "pictures"])
+# The first one of each format runs by default.
+_OF_FILES = ["csv", "parquet", "npy", "csv.gz", "csv cut inside", "parquet cut inside"]
+_OF_FILES += [kind for kind in INPUTS if kind not in (*_OF_FILES, "pictures")]
+KINDS = pytest.mark.parametrize("kind", slow_after(3, _OF_FILES))
 EDITED = "the input was edited since the dataset in"
 
 

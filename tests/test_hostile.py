@@ -88,7 +88,7 @@ def test_no_change_of_a_manifest_leads_a_job_that_writes_there_astray(
 ) -> None:
     table = tmp_path / "in.csv"
     table.write_text("a,b\n1,x\n2,y\n")
-    for number in range(CHANGES // 10):
+    for number in range(CHANGES // 20):
         for command, original in (("write", sound), ("extract", stage)):
             place = copied(original, tmp_path / "in")
             write_changed(place, random.Random(f"write {number}"))

@@ -47,6 +47,7 @@ def test_pictures_to_tfrecord(tmp_path: Path) -> None:
     assert set(bt.load(tmp_path / "out").splits) == {"train", "test"}
 
 
+@pytest.mark.slow
 def test_a_model_learns_from_a_directory(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     rng = np.random.default_rng(0)

@@ -12,6 +12,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import TargetExists
 from tests.last_steps import Made, files, killed, step_of
+from tests.marks import slow_after
 
 ROWS = 300
 
@@ -66,7 +67,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", slow_after(2, CASES))
 @pytest.mark.parametrize("before", [True, False])
 def test_a_step_that_died_at_any_change_of_files_is_tried_again(
     case: str, before: bool, trips: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -17,6 +17,7 @@ import pytest
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.loading.dataset import load
 from tests.made_datasets import make_dataset
+from tests.marks import slow_after
 from tests.replacing import NEW, READERS, TF_READERS, Datasets, Writer, try_reader
 
 REPLACED = "was replaced or removed after it was opened: load it again"
@@ -27,7 +28,7 @@ def datasets(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return Datasets(tmp_path_factory.mktemp(request.param), request.param)
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", slow_after(4, READERS))
 def test_rows_are_never_of_two_datasets(datasets: Datasets, name: str) -> None:
     ends = collections.Counter(
         try_reader(datasets, new, READERS[name], seed) for new in NEW for seed in range(8)
@@ -36,7 +37,7 @@ def test_rows_are_never_of_two_datasets(datasets: Datasets, name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", TF_READERS)
+@pytest.mark.parametrize("name", slow_after(3, TF_READERS))
 def test_tensors_are_never_of_two_datasets(datasets: Datasets, name: str) -> None:
     pytest.importorskip("tensorflow")
     ends = collections.Counter(

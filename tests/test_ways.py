@@ -14,6 +14,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.ptransforms.ways import MOST_WAYS, ways_to
 from tests.datasets import read_examples, shard_hashes
+from tests.marks import slow_after
 
 ROWS = 500
 SCHEMA = pa.schema([("from", pa.string()), ("row", pa.int64())])
@@ -100,7 +101,7 @@ def write(build: Build, inputs: Path, out: Path, **options: Any) -> list[tuple[s
     ]
 
 
-@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("build", slow_after(3, BUILDS))
 def test_inputs_are_shuffled_apart(inputs: Path, tmp_path: Path, build: Build) -> None:
     found = write(build, inputs, tmp_path)
     copies = len(found) // ROWS
@@ -110,7 +111,7 @@ def test_inputs_are_shuffled_apart(inputs: Path, tmp_path: Path, build: Build) -
     assert adjacent < 15
 
 
-@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("build", slow_after(3, BUILDS))
 def test_source_order_keeps_inputs_apart(inputs: Path, tmp_path: Path, build: Build) -> None:
     found = write(build, inputs, tmp_path, shuffle=False, shards=3)
     parts = [found[at : at + ROWS] for at in range(0, len(found), ROWS)]

@@ -12,6 +12,7 @@ from apache_beam.transforms import trigger, window
 
 import beam_tfrecord as bt
 from tests.datasets import ids
+from tests.marks import slow_after
 
 SCHEMA = pa.schema([("id", pa.int64())])
 ROWS = 60
@@ -49,7 +50,7 @@ def expected(name: str) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", [dict, Any], ids=["dict", "any"])
-@pytest.mark.parametrize("exchange", ["files", "runner"])
+@pytest.mark.parametrize("exchange", slow_after(1, ["files", "runner"]))
 @pytest.mark.parametrize("name", WINDOWS)
 def test_a_sink(tmp_path: Path, name: str, kind: Any, exchange: str) -> None:
     with bt.pipeline("FnApiRunner") as p:

@@ -17,6 +17,8 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
+from tests.marks import slow_after
+
 NATIVE = Path(__file__).parents[2] / "beam_tfrecord" / "native"
 FLAGS = ["-std=c11", "-O3", "-Wall", "-Wextra", "-Werror"]
 LENGTHS = [*range(70), 383, 384, 385, 3071, 3072, 3073, 100_000]
@@ -40,7 +42,7 @@ def cross(machine: str, *features: str) -> list[str]:
 COMPILERS = compilers()
 
 
-@pytest.fixture(params=COMPILERS)
+@pytest.fixture(params=slow_after(1, COMPILERS))
 def compiler(request: pytest.FixtureRequest) -> list[str]:
     """Return the command of a compiler."""
     # By itself zig builds for this very machine, instructions and all.
@@ -76,6 +78,7 @@ def test_checksums_use_the_instruction_and_are_right(compiler: list[str], tmp_pa
             assert function(data, length) == google_crc32c.value(data), (name, length)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", ["generic", "generic+crc"])
 def test_every_file_builds_for_arm(machine: str, tmp_path: Path) -> None:
     if "zig" not in COMPILERS:

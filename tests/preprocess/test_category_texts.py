@@ -20,7 +20,7 @@ pytest.importorskip("tensorflow_transform")
 
 from beam_tfrecord.preprocess.category_steps import escaped, unescaped  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("categories")]
 
 BYTES = [bytes([byte]) for byte in range(256)]
 TEXTS = [

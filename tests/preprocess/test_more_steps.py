@@ -16,7 +16,7 @@ from tests.cli_stand_ins import run
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_transform")
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("steps")]
 
 VALUES = [3.0, None, 1.0, math.nan, 10.0, -2.0, 7.0, 3.0, 0.5]
 SEATS = [4, 2, None, 4, 9, -1, 2, 4, 3]

@@ -24,7 +24,7 @@ from tests.preprocess.made_rides import CITIES, ROWS, rides, write_rides
 tf = pytest.importorskip("tensorflow")
 tft = pytest.importorskip("tensorflow_transform")
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("preprocess")]
 
 SPLITS = {"train": 0.7, "test": 0.3}
 STEPS = [

@@ -17,7 +17,7 @@ from tests.preprocess.made_rides import EPOCH, ROWS, every, rides, train, write_
 tf = pytest.importorskip("tensorflow")
 tft = pytest.importorskip("tensorflow_transform")
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("transformed")]
 
 STEPS: list[dict[str, Any]] = [
     {"op": "impute", "columns": ["fare", "seconds", "nothing"]},

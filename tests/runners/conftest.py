@@ -15,11 +15,6 @@ ROWS = 250_000
 _WIDTH = 60
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Let the tests of the cluster name their group where nothing runs tests side by side."""
-    config.addinivalue_line("markers", "xdist_group(name): tests that share what takes long")
-
-
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Run a cluster for the whole session."""

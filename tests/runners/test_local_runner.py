@@ -31,8 +31,8 @@ TIMED = "--experiments=data_buffer_time_limit_ms=1000"
     ("way", "seconds", "sends_slowly"),
     [
         ("threads", 3.2, True),
-        ("processes", 3.2, True),
-        ("job service", 3.2, True),
+        pytest.param("processes", 3.2, True, marks=pytest.mark.slow),
+        pytest.param("job service", 3.2, True, marks=pytest.mark.slow),
         # One worker emits both parts, one after the other.
         ("in memory", 1.6, False),
     ],

@@ -20,6 +20,7 @@ from beam_tfrecord.errors import BeamTFRecordError
 from tests.databases.jdbc_drivers import POSTGRES, driver_jars
 from tests.databases.postgres import PASSWORD, PostgresServer, postgres_server
 from tests.databases.proxy import Proxy
+from tests.marks import slow_after
 
 ROOT = Path(__file__).parents[2]
 ROWS = 20_000
@@ -69,7 +70,7 @@ def moving_on(server: PostgresServer, table: str) -> Iterator[list[int]]:
         thread.join()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", slow_after(1, WAYS))
 def test_a_dataset_is_one_moment_of_a_table_that_others_change(
     postgres: PostgresServer, tmp_path: Path, way: str
 ) -> None:
@@ -91,7 +92,7 @@ def test_a_dataset_is_one_moment_of_a_table_that_others_change(
     assert 10 < found[0] <= done
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", slow_after(1, WAYS))
 def test_a_server_killed_amid_a_job_publishes_nothing_and_serves_the_next(
     tmp_path: Path, way: str
 ) -> None:

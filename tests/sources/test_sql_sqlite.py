@@ -345,6 +345,7 @@ def test_ways_to_name_a_file(tmp_path: Path, form: str) -> None:
     assert rows_of(Sql(form.format(text), table="t").batches()) == [{"x": 1}]
 
 
+@pytest.mark.slow
 def test_another_sqlite_in_the_process_does_no_harm(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     path = make_database(

@@ -12,9 +12,10 @@ import pytest
 from beam_tfrecord.storage import gcs, objects, s3
 from tests.emulators.proxy import Faults, failing_proxy
 from tests.emulators.servers import amazon_server, google_emulator, google_server
+from tests.marks import slow_after
 
 _NUMBERS = itertools.count()
-STORES = ("gs", "s3")
+STORES = slow_after(1, ("s3", "gs"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +118,8 @@ def close_clients(scheme: str) -> None:
     module._client().close()
     module._client_of.cache_clear()
     gc.collect()
+    # What has outlived this, such as TensorFlow, need not be looked at again.
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
