@@ -30,4 +30,5 @@ RULES: tuple[str, ...] = (
     "numbers of SQLite that a given narrower float does not hold are rejected",
     "decimals of databases that are too fine for a given type are rejected",
     "fractions in NUMERIC columns of SQLite by jdbc: are read where a float type is given",
+    "numbers that are stored as zero count as zero in groups and keys, whatever their sign",
 )

@@ -81,7 +81,7 @@ def lower(array: pa.Array, feature: Feature, *, one_zero: bool = False) -> Lower
         array: The column; its type is that of `feature`, up to the layout of lists, dictionaries
             and the rounding that the kernel does itself (float64 where float32 is asked for).
         feature: What the schema says of it.
-        one_zero: Floats that are equal get equal bytes, and so does every NaN.
+        one_zero: Floats that are stored as equal ones get equal bytes, and so does every NaN.
     """
     lowering = _Lowering(feature, len(array), one_zero)
     arrays = tuple(lowering.leaves(array, feature.type))
@@ -114,7 +114,8 @@ class _Lowering:
             yield from self._tensor(array.storage, arrow)
         elif is_numpy_tensor(arrow):
             if self._one_zero:
-                array = tensors_with_one_zero(array)
+                is_narrow = self._feature.store == "values"
+                array = tensors_with_one_zero(array, is_narrow=is_narrow)
             yield from lower_tensors(array, arrow, store=self._feature.store)
         elif is_extension(arrow) and not is_uuid(arrow):
             storage = array.storage if is_extension(array.type) else array
@@ -140,9 +141,12 @@ class _Lowering:
     ) -> Iterator[pa.Array]:
         if layers and self._feature.fill is not None and values.null_count:
             values = fill_nulls(values, self._feature)
-        if self._one_zero and pa.types.is_floating(values.type):
+        if self._one_zero:
             values = _with_one_zero(values)
         stored = store_values(values, arrow, store=self._feature.store)
+        if self._one_zero:
+            # What is no text or bytes by now, the kernel rounds to float32.
+            stored = _with_one_zero(stored, is_narrow=True)
         if not layers:
             yield stored
             return
@@ -177,8 +181,8 @@ class _Lowering:
     def _tensor(self, storage: pa.Array, arrow: pa.DataType) -> Iterator[pa.Array]:
         shape = tensor_shape(arrow, self._feature.name)
         layer, values = open_list(storage)
-        if self._one_zero and pa.types.is_floating(values.type):
-            values = _with_one_zero(values)
+        if self._one_zero:
+            values = _with_one_zero(values, is_narrow=self._feature.store == "values")
         if self._feature.store == "values":
             yield make_list(layer, values)
             return
@@ -193,11 +197,15 @@ class _Lowering:
         yield make_list(Layer(offsets, layer.missing), pa.array(shapes))
 
 
-def _with_one_zero(values: pa.Array) -> pa.Array:
+def _with_one_zero(values: pa.Array, *, is_narrow: bool = False) -> pa.Array:
+    """Return values, where they are floats, with one zero and one NaN."""
+    if not pa.types.is_floating(values.type):
+        return values
     numbers = np.frombuffer(values.buffers()[1] or b"", f"<f{values.type.bit_width // 8}")
     numbers = numbers[values.offset : values.offset + len(values)]
     mask = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
-    return pa.array(floats_with_one_zero(numbers), values.type, mask=mask)
+    made = floats_with_one_zero(numbers, is_narrow=is_narrow)
+    return pa.array(made, values.type, mask=mask)
 
 
 def _tensor_bytes(values: pa.Array, count: int, missing: BoolArray | None, rows: int) -> pa.Array:

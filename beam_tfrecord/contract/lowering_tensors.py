@@ -65,21 +65,32 @@ def lower_tensors(array: pa.ExtensionArray, arrow: TensorType, *, store: str) ->
         yield name if missing is None else pa.array(name.to_pylist(), name.type, mask=missing)
 
 
-def floats_with_one_zero(numbers: Array) -> Array:
-    """Return a copy of floats with one zero and one NaN: those that are equal are equal bytes."""
+def floats_with_one_zero(numbers: Array, *, is_narrow: bool) -> Array:
+    """Return a copy of floats with one zero and one NaN: those that are equal are equal bytes.
+
+    Args:
+        numbers: The floats.
+        is_narrow: They are stored as float32. What that makes zero is zero, whatever its sign.
+    """
     kind = numbers.dtype.type
-    with np.errstate(invalid="ignore"):
-        made: Array = np.where(np.isnan(numbers), kind(np.nan), numbers + kind(0))
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+        stored = numbers.astype(np.float32) if is_narrow else numbers
+        # The sum is for the parts of complex numbers: one may be a zero without the other.
+        with_one_zero = np.where(stored == 0, kind(0), numbers + kind(0))
+        made: Array = np.where(np.isnan(numbers), kind(np.nan), with_one_zero)
     return made
 
 
-def tensors_with_one_zero(array: pa.ExtensionArray) -> pa.ExtensionArray:
+def tensors_with_one_zero(array: pa.ExtensionArray, *, is_narrow: bool) -> pa.ExtensionArray:
     """Return a column of tensors, where they are of floats, with one zero and one NaN."""
     arrow = array.type
     if arrow.dtype.kind not in "fc" and not is_small_float(arrow.dtype):
         return array
     tensors = (value.as_py() for value in array)
-    made = [None if tensor is None else floats_with_one_zero(tensor) for tensor in tensors]
+    made = [
+        None if tensor is None else floats_with_one_zero(tensor, is_narrow=is_narrow)
+        for tensor in tensors
+    ]
     return tensor_column(made, arrow)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from decimal import Decimal
 
 import ml_dtypes
 import numpy as np
@@ -93,12 +94,88 @@ def test_the_store_makes_no_difference(store):
     assert hashes(texts, schema) == found
 
 
+# Five numbers whose float32 is a zero, and two whose float32 is none.
+_TINY = [0.0, -0.0, 1e-50, -1e-50, -(2.0**-150), 1.5e-45, -1.5e-45]
+_TINY_TEXTS = ["0", "-0", "1e-60", "-1e-50", "-7e-46", "1.5e-45", "-1.5e-45"]
+
+
+def columns_of_float32() -> dict[str, tuple[pa.Array, Feature | None]]:
+    """Columns of the tiny numbers whose examples hold float32, and their features if not plain."""
+    flat, ends = pa.array(_TINY), pa.array(range(len(_TINY) + 1), pa.int32())
+    tensors = [np.array([value]) for value in _TINY]
+    dense, open_ = TensorType("float64", (1,)), TensorType("float64", None)
+    fixed = pa.fixed_shape_tensor(pa.float64(), [1])
+    storage = pa.FixedSizeListArray.from_arrays(flat, 1)
+    texts = pa.array(_TINY_TEXTS)
+    decimals = pa.array([Decimal(text) for text in _TINY_TEXTS], pa.decimal256(76, 60))
+    lists = pa.ListArray.from_arrays(ends, flat)
+    return {
+        "float64": (flat, None),
+        "as float32": (flat, Feature("c", pa.float32())),
+        "list": (lists, None),
+        "list_of_lists": (pa.ListArray.from_arrays(ends, lists), None),
+        "struct": (pa.StructArray.from_arrays([flat], ["a"]), None),
+        "map": (pa.MapArray.from_arrays(ends, pa.array(["k"] * len(flat)), flat), None),
+        "dictionary": (pa.DictionaryArray.from_arrays(pa.array(range(len(flat))), flat), None),
+        "decimal": (decimals, Feature("c", pa.float64())),
+        "decimal kept": (decimals, None),
+        "text": (texts, Feature("c", pa.float64())),
+        "text as float32": (texts, Feature("c", pa.float32())),
+        "tensor": (pa.ExtensionArray.from_storage(fixed, storage), values_of(fixed)),
+        "array": (tensor_column(tensors, dense), values_of(dense)),
+        "arrays": (tensor_column(tensors, open_), values_of(open_)),
+    }
+
+
+def values_of(arrow: pa.DataType) -> Feature:
+    return Feature("c", arrow, store="values")
+
+
+@pytest.mark.parametrize("kernel", [native, reference])
+@pytest.mark.parametrize("name", columns_of_float32())
+def test_what_is_stored_as_zero_is_zero(name, kernel, monkeypatch):
+    monkeypatch.setattr(encoding, "native", kernel)
+    monkeypatch.setattr(column_hashes, "native", kernel)
+    column, feature = columns_of_float32()[name]
+    found = hashes(column, Schema((feature,)) if feature else None)
+    assert len(set(found[:5])) == 1
+    assert len(set(found)) == 3
+
+
+@pytest.mark.parametrize("store", ["bytes", "text"])
+def test_a_store_that_keeps_float64_keeps_tiny_numbers(store):
+    found = hashes(pa.array(_TINY), Schema((Feature("c", pa.float64(), store=store),)))
+    assert found[0] == found[1]
+    assert len(set(found)) == len(_TINY) - 1
+
+
+def test_a_number_beyond_float32_is_no_zero():
+    numbers = pa.array([1.0, 1e300, -1e300, float("inf")])
+    batch = Batch(pa.RecordBatch.from_arrays([numbers], ["c"]))
+    assert Encoder(Schema((Feature("c", pa.float64()),)), one_zero=True).encode(
+        batch, Arena()
+    ).rows.tolist() == [0, 3]
+
+
 def test_examples_stay_bit_exact():
     data = pa.RecordBatch.from_arrays([floats(4)], ["c"])
     arena = Arena()
     Encoder(Schema((Feature("c", pa.float32()),))).encode(Batch(data), arena)
     stored = arena.used_data().reshape(8, -1)[:, -8:-4].copy().view("u4")[:, 0]
     assert stored.tolist() == floats(4).to_numpy().view("u4").tolist()
+
+
+@pytest.mark.parametrize("tiny", ["-1e-50", "-1e-400"])
+def test_groups_do_not_straddle_by_a_sign_that_is_rounded(tmp_path, tiny):
+    lines = [
+        f"{2 * group + side},{group},{(0, tiny)[side]}" for group in range(50) for side in (0, 1)
+    ]
+    (tmp_path / "a.csv").write_text("\n".join(["id,g,x", *lines]) + "\n")
+    bt.write(tmp_path / "a.csv", tmp_path / "out", splits="a=0.5,b=0.5", group=["x", "g"])
+    groups = [{row // 2 for row in ids(tmp_path / "out", name)} for name in "ab"]
+    assert all(groups)
+    assert not groups[0] & groups[1]
+    assert not bt.verify(tmp_path / "out").faults
 
 
 @pytest.mark.parametrize("option", ["group", "key"])
