@@ -168,8 +168,10 @@ uint32_t csv_fill(const CsvText *text, const CsvRows *rows, CsvColumn *column, s
 /* Counts a text, unless there are too many different ones, or more than other values. */
 static void add_stray(CsvSeen *seen, Text value) {
     uint32_t i = 0;
+    uint64_t values = 0;
+    for (int bit = 0; bit < 7; bit++) values += seen->values[bit];
     seen->stray_values++;
-    if (value.bytes > CSV_STRAY_BYTES || seen->stray_values > seen->values + CSV_STRAYS_AHEAD) {
+    if (value.bytes > CSV_STRAY_BYTES || seen->stray_values > values + CSV_STRAYS_AHEAD) {
         seen->strays = CSV_STRAYS + 1;
         return;
     }
@@ -210,12 +212,13 @@ void csv_collect(const CsvText *text, const CsvRows *rows, uint32_t column, CsvS
             if (!(fields[row].size & CSV_WAS_QUOTED)) continue;
             kind = CSV_EMPTY;
         }
-        if (BT_LIKELY(kind < CSV_TEXT)) seen->values++;
-        if (BT_LIKELY(!(kind & ~seen->others))) continue;
+        uint64_t *values = kind < CSV_TEXT ? &seen->values[__builtin_ctz(kind)] : NULL;
+        if (BT_LIKELY(values)) ++*values;
+        if (BT_LIKELY(seen->kinds & kind & ~(uint32_t)CSV_TEXT)) continue;
         /* Only what is no value at all can be a word for null, whatever words were given. */
         csv_trim(&value.at, &value.bytes);
         if (csv_is_word(&text->always, value.at, value.bytes)) {
-            seen->values -= kind < CSV_TEXT;
+            if (values) --*values;
             continue;
         }
         if (kind == CSV_TEXT) {
@@ -225,10 +228,8 @@ void csv_collect(const CsvText *text, const CsvRows *rows, uint32_t column, CsvS
                 continue;
             }
             add_stray(seen, value);
-        } else {
-            seen->others |= kind;
+            if (seen->kinds & CSV_TEXT) continue;
         }
-        if (seen->kinds & (kind | CSV_TEXT)) continue;
         seen->kinds |= kind;
         found[__builtin_ctz(kind)] = row;
     }

@@ -50,16 +50,15 @@ typedef struct {
 uint32_t csv_fill(const CsvText *text, const CsvRows *rows, CsvColumn *column, size_t at,
                   uint32_t mark, uint32_t *faults, uint32_t *hard);
 
-/* Texts that are counted, where all other values of a column are of a type. */
-enum { CSV_STRAYS = 3, CSV_STRAY_BYTES = 16, CSV_STRAYS_AHEAD = 64 };
+/* Texts that are counted, where most other values of a column are none. */
+enum { CSV_STRAYS = 3, CSV_STRAY_BYTES = 64, CSV_STRAYS_AHEAD = 64 };
 
 /* What the values of a column are. */
 typedef struct {
-    uint32_t kinds;  /* a set; none is added behind the first text, which decides the type */
-    uint32_t others; /* kinds of the values that are no text, behind it too */
-    uint64_t values; /* number of those */
+    uint32_t kinds;     /* a set */
+    uint32_t strays;    /* different texts; more than CSV_STRAYS: nothing is counted any more */
+    uint64_t values[7]; /* how many are of each kind before CSV_TEXT */
     uint64_t stray_values;
-    uint32_t strays; /* different texts; more than CSV_STRAYS where they are no longer counted */
     uint32_t bytes[CSV_STRAYS];
     uint8_t words[CSV_STRAYS][CSV_STRAY_BYTES];
     uint64_t counts[CSV_STRAYS];

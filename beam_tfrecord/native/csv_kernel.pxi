@@ -44,11 +44,10 @@ cdef extern from "csv_columns.h" nogil:
         uint8_t *scratch
         bint checked
     ctypedef struct CsvSeen:
-        uint32_t kinds, others
-        uint64_t values, stray_values
-        uint32_t strays
+        uint32_t kinds, strays
+        uint64_t *values
         uint32_t *bytes
-        uint8_t (*words)[16]
+        uint8_t (*words)[64]
         uint64_t *counts
         uint64_t *nulls
     enum: CSV_STRAYS

@@ -30,9 +30,9 @@ from beam_tfrecord.native.csv_reference_values import (
 COLUMN_TEXT_BYTES = 2**28
 
 
-# Texts that are counted where all other values of a column are of a type.
+# Texts that are counted where most other values of a column are none.
 STRAYS = 3
-_STRAY_BYTES = 16
+_STRAY_BYTES = 64
 _STRAYS_AHEAD = 64
 
 
@@ -53,21 +53,20 @@ class Sighting(NamedTuple):
     kind: int
     row: int
     start: int
+    value: bytes
 
 
 class WordsSeen(NamedTuple):
-    """The words in a column that is text, or in one that would be of a type without them.
+    """The words in a column, and how many of its values are none.
 
     Attributes:
-        kinds: Of the values that are no text.
-        values: Number of those.
+        values: Kinds of the values that are no text, and the number of each.
         strays: The texts, of a few bytes, and how often each was seen; None where there are too
-            many, and so no longer counted.
+            many, and so nothing is counted any more.
         nulls: The words for null that were seen, and how often.
     """
 
-    kinds: int
-    values: int
+    values: dict[int, int]
     strays: dict[bytes, int] | None
     nulls: dict[bytes, int]
 
@@ -76,14 +75,15 @@ class _Seen:
     """What the values of a column are."""
 
     def __init__(self) -> None:
-        self.kinds = self.others = self.values = 0
+        self.kinds = 0
+        self.values: dict[int, int] = {}
         self.strays: dict[bytes, int] | None = {}
         self.nulls: dict[bytes, int] = {}
 
     def add_stray(self, word: bytes) -> None:
         assert self.strays is not None
         self.strays[word] = self.strays.get(word, 0) + 1
-        is_ahead = sum(self.strays.values()) > self.values + _STRAYS_AHEAD
+        is_ahead = sum(self.strays.values()) > sum(self.values.values()) + _STRAYS_AHEAD
         if is_ahead or len(word) > _STRAY_BYTES or len(self.strays) > STRAYS:
             self.strays = None
 
@@ -117,8 +117,8 @@ class Typer(_Table):
     def feed(self, data: Any, at: int, final: bool) -> int:
         """Take whole rows from `at` on; returns where the first one left starts.
 
-        Of a column that has seen text, only words are counted from there on. Rows with a wrong
-        number of fields take no part.
+        Of a column that is ordinary text, only words for null are counted from there on. Rows with
+        a wrong number of fields take no part.
         """
         for row in self._rows(data, at, final):
             at = row.stop
@@ -140,16 +140,15 @@ class Typer(_Table):
             return
         if kind == TEXT:
             seen.add_stray(trimmed)
-        else:
-            seen.others |= kind
-            seen.values += 0 < kind < TEXT
-        if kind & ~seen.kinds and not seen.kinds & TEXT:
+        elif 0 < kind < TEXT:
+            seen.values[kind] = seen.values.get(kind, 0) + 1
+        if kind & ~seen.kinds:
             seen.kinds |= kind
-            self._sightings.append(Sighting(column, kind, self.rows, start))
+            self._sightings.append(Sighting(column, kind, self.rows, start, value))
 
     def words_seen(self) -> list[WordsSeen]:
         """Return the words in every column, of all that was fed."""
-        return [WordsSeen(one.others, one.values, one.strays, one.nulls) for one in self._seen]
+        return [WordsSeen(one.values, one.strays, one.nulls) for one in self._seen]
 
     def take_sightings(self) -> list[Sighting]:
         """Return the kinds seen for the first time since the last call."""

@@ -36,7 +36,8 @@ cdef class Typer(_Table):
                         if (self.seen[column].kinds & ~before) >> bit & 1:
                             row = found[bit]
                             self.sightings.append(Sighting(
-                                column, 1 << bit, self.rows + row, self.table.starts[row]
+                                column, 1 << bit, self.rows + row, self.table.starts[row],
+                                self.value(row, column)
                             ))
             self.rows += self.table.rows
             at = behind
@@ -61,5 +62,6 @@ cdef class Typer(_Table):
                 word: self.nulls[column, i]
                 for i, word in enumerate(self.words) if self.nulls[column, i]
             }
-            found.append(WordsSeen(seen.others, seen.values, strays, nulls))
+            values = {1 << bit: seen.values[bit] for bit in range(7) if seen.values[bit]}
+            found.append(WordsSeen(values, strays, nulls))
         return found

@@ -133,7 +133,7 @@ def test_a_file_of_empty_texts_agrees_with_any_other(tmp_path):
         (["x", "NAN", "y", ""], []),
         (["1", "?"], []),
         (["1", "2", "3", "4", "5", "p", "q", "r", "s"], []),
-        (["1", "2", "a text of some length"], []),
+        (["1", "2", 65 * "x"], []),
         (["1", "NA", ""], []),
     ],
 )
@@ -146,12 +146,100 @@ def test_words_that_decide_a_type_are_remarked_on(write, cells, remarks):
     assert Csv(path, null_words=[*words, "n.a.", "null"]).inferred()[1] == []
 
 
+_NUMBERS, _DATES = [str(n) for n in range(299)], ["2024-01-01"] * 299
+_TIMES, _ZONED = ["2024-01-01 00:00"] * 299, ["2024-01-01 00:00Z"] * 299
+
+
+@pytest.mark.parametrize(
+    ("cells", "other", "plural"),
+    [
+        (_NUMBERS, "9223372036854775808", "numbers"),
+        (_NUMBERS, "2024-01-01", "numbers"),
+        (_NUMBERS, "true", "numbers"),
+        (_NUMBERS, "2024-01-01 10:00", "numbers"),
+        (_NUMBERS, "007", "numbers"),
+        (_NUMBERS, "+5", "numbers"),
+        (_NUMBERS, "1;5", "numbers"),
+        (_NUMBERS, "1e999", "numbers"),
+        (_NUMBERS, "a text of some length", "numbers"),
+        (["9007199254740993", *_NUMBERS[1:]], "2.5", "numbers"),
+        (["0.5", "1.5", *_NUMBERS[2:]], "9007199254740993", "numbers"),
+        (_DATES, "0", "dates"),
+        (_DATES, "inf", "dates"),
+        (_DATES, "nan", "dates"),
+        (_DATES, "1e5", "dates"),
+        (_DATES, "2024-01-01 00:00Z", "dates"),
+        (_DATES[1:] + _TIMES[:1], "5", "times"),
+        (_TIMES, "2024-01-01 00:00Z", "times"),
+        (_TIMES, "2024-01-01 00:00:00.1234567", "times"),
+        (_ZONED, "2024-01-01 00:00", "times"),
+        (_ZONED, "2024-01-01", "times"),
+        (["true"] * 299, "1", "true or false"),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 100, 299])
+def test_values_of_another_kind_are_remarked_on(write, cells, other, plural, place):
+    cells = [*cells[:place], other, *cells[place:]]
+    path = write("a,b\n" + "".join(f"{cell},z\n" for cell in cells))
+    for chunk_bytes in (16, 2**20):
+        schema, remarks = Csv(path, chunk_bytes=chunk_bytes).inferred()
+        assert schema.field("a").type == pa.string()
+        assert remarks == [
+            f"a: 299 of 300 values are {plural}, but {other!r} in a.csv:{place + 2} does not fit: "
+            "correct it, or pass --types a=string"
+        ]
+    assert Csv(path, types={"a": "string"}).inferred()[1] == []
+
+
+@pytest.mark.parametrize(
+    ("cells", "remarks"),
+    [
+        (
+            ["1", "2024-01-01"] * 2,
+            "a: 2 of 4 values are numbers, but '2024-01-01' in a.csv:3 does not fit",
+        ),
+        (
+            ["?", "1", "true", "?", "1", "2"],
+            "a: 3 of 6 values are numbers, but '?' in a.csv:2 does not fit",
+        ),
+        (
+            ["1", "2", "3", "4", "?", "007"],
+            "a: 4 of 6 values are numbers, but '?' in a.csv:6 does not fit",
+        ),
+        (
+            ["true", "NA", "1", "NA", "true"],
+            "a: 2 of 3 values are true or false, but '1' in a.csv:4 does not fit",
+        ),
+        (["x", "1", "y", "2024-01-01"], None),
+        (["?"] * 100 + ["1"] * 60 + ["2024-01-01"] * 90, None),
+    ],
+)
+def test_mixtures_are_remarked_on(write, cells, remarks):
+    path = write("a,b\n" + "".join(f"{cell},z\n" for cell in cells))
+    expected = [f"{remarks}: correct it, or pass --types a=string"] if remarks else []
+    assert Csv(path).inferred()[1] == expected
+
+
+def test_a_remark_names_the_first_value_of_all_files(write, tmp_path):
+    for index, other in enumerate(["3", "4", "true", "false"]):
+        write("my a,b\n1,x\n2,y\n" + "9,\n" * index + f"{other},z\n", f"{index}.csv")
+    source = Csv(tmp_path, chunk_bytes=16)
+    found = [source.infer(unit) for unit in source.all_units(source.all_scans())]
+    schema = pa.schema({"my a": pa.string()})
+    expected = [
+        "my a: 16 of 18 values are numbers, but 'true' in 2.csv:6 does not fit: "
+        "correct it, or pass --types 'my a=string'"
+    ]
+    assert source.remarks(found, schema) == expected
+    assert source.remarks(found[::-1], schema) == expected
+
+
 def test_remarks_are_few(write):
     names = [f"c{index}" for index in range(9)]
     path = write(",".join(names) + "\n" + ",".join(["NA"] * 9) + "\n" + ",".join("x" * 9) + "\n")
     remarks = Csv(path).inferred()[1]
     assert [remark[:3] for remark in remarks[:5]] == ["c0:", "c1:", "c2:", "c3:", "c4:"]
-    assert remarks[5:] == ["4 more columns of text hold such words"]
+    assert remarks[5:] == ["4 more columns of text hold such values"]
 
 
 def test_null_words_are_null_in_text_too(write):

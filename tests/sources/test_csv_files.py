@@ -104,6 +104,30 @@ def test_a_number_that_another_file_turns_to_text_is_a_conflict(write, tmp_path)
     assert str(source.schema().field("fare").type) == "double"
 
 
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        (["2", "3", "?"], "text in 2.csv:4 but float in 1.csv:2: pass --null '?', or"),
+        (
+            ["?", "n.a.", "1", "2", "3"],
+            "text in 2.csv:2 but float in 1.csv:2: pass --null '?' --null n.a., or",
+        ),
+        (["2", "3", "007"], "text in 2.csv:4 but float in 1.csv:2: pass --schema, or"),
+        (["low", "mid", "low"], "text in 2.csv:2 but float in 1.csv:2: pass --schema, or"),
+        (["2", "2024-01-01", "3", "?"], "text in 2.csv:5 but float in 1.csv:2: pass --schema, or"),
+        (["2024-01-01"] * 2 + ["?"], "text in 2.csv:4 but float in 1.csv:2: pass --schema, or"),
+        (["2024-01-01"] * 2 + ["0"], "text in 2.csv:4 but float in 1.csv:2: pass --schema, or"),
+    ],
+)
+def test_a_conflict_names_the_value_and_its_cure(write, tmp_path, cells, told):
+    write("hp\n" + "1.5\n" * 9, "1.csv")
+    write("hp\n" + "".join(f"{cell}\n" for cell in cells), "2.csv")
+    for chunk_bytes in (16, 2**20):
+        with pytest.raises(SchemaConflict) as caught:
+            Csv(tmp_path, chunk_bytes=chunk_bytes).schema()
+        assert str(caught.value) == f"column 'hp' is {told} --types hp=string"
+
+
 def test_merge_is_order_free(write, tmp_path):
     for index, text in enumerate(["a,b\n1,\n2.5,x\n", "a,b\n,true\n", "b,a\nNA,3\n"]):
         write(text, f"{index}.csv")

@@ -7,8 +7,11 @@ Digests join as sets do, so neither their order nor the cutting of files matters
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -21,6 +24,7 @@ from beam_tfrecord.native.csv_reference import (
     FLOAT,
     INT,
     STRAYS,
+    TEXT,
     TIME,
     ZONED_TIME,
     WordsSeen,
@@ -46,6 +50,14 @@ _TYPES: dict[int, pa.DataType] = {
 _WORDS = {pa.string(): "text", pa.float64(): "float", pa.int64(): "int", pa.date32(): "date"}
 
 
+class Found(NamedTuple):
+    """The first value of a kind in a column: on which line, and what it is, without its end."""
+
+    kind: int
+    line: int
+    text: str
+
+
 @dataclasses.dataclass(frozen=True)
 class CsvInference:
     """The types found in one unit.
@@ -53,13 +65,13 @@ class CsvInference:
     Attributes:
         file: Its file.
         names: Names of the file's columns.
-        kinds: For each column, pairs (kind, line it was first seen on).
+        kinds: For each column, the first value of each kind.
         words: For each column, the words in it.
     """
 
     file: InputFile
     names: tuple[str, ...]
-    kinds: tuple[tuple[tuple[int, int], ...], ...]
+    kinds: tuple[tuple[Found, ...], ...]
     words: tuple[WordsSeen, ...]
 
 
@@ -77,13 +89,15 @@ def type_of(kinds: Iterable[int]) -> pa.DataType:
 class _File:
     file: InputFile
     names: tuple[str, ...]
-    kinds: dict[str, dict[int, int]]  # column -> kind -> first line
+    kinds: dict[str, dict[int, Found]]  # column -> kind -> first value
+    words: dict[str, list[WordsSeen]]  # column -> those of each unit
 
     def add(self, found: CsvInference) -> None:
-        for name, pairs in zip(found.names, found.kinds, strict=True):
-            lines = self.kinds.setdefault(name, {})
-            for kind, line in pairs:
-                lines[kind] = min(line, lines.get(kind, line))
+        for name, values, words in zip(found.names, found.kinds, found.words, strict=True):
+            first = self.kinds.setdefault(name, {})
+            for value in values:
+                first[value.kind] = min(value, first.get(value.kind, value))
+            self.words.setdefault(name, []).append(words)
 
 
 def join_files(inferences: Iterable[CsvInference]) -> list[_File]:
@@ -92,7 +106,7 @@ def join_files(inferences: Iterable[CsvInference]) -> list[_File]:
     for found in inferences:
         name = found.file.name
         if name not in files:
-            files[name] = _File(found.file, found.names, {})
+            files[name] = _File(found.file, found.names, {}, {})
         files[name].add(found)
     return [files[name] for name in sorted(files)]
 
@@ -198,9 +212,12 @@ def _merged(name: str, files: Sequence[_File]) -> pa.DataType:
     else:
         # No file disagrees with the first one alone: show the two that make it text together.
         before, file, each = _quarrel(name, having)
+    texts = [file for file in having if TEXT in file.kinds[name]]
+    words = _missing(_words_of(name, having))
+    is_cured = words and all(_missing(_words_of(name, [text])) for text in texts)
     raise SchemaConflict(
         f"column {name!r} is {_told(file, name)} but {_told(before, name)}: "
-        f"pass --schema, or --types {name}=string"
+        f"pass {_as_null(words) if is_cured else '--schema'}, or {_as_text(name)}"
     )
 
 
@@ -214,12 +231,17 @@ def _quarrel(name: str, having: Sequence[_File]) -> tuple[_File, _File, pa.DataT
 
 def _told(file: _File, name: str) -> str:
     """Return such as ``text in a.csv:7``: the line that makes it so."""
-    lines = file.kinds[name]
-    arrow = type_of(lines)
-    return f"{_WORDS.get(arrow, str(arrow))} in {file.file.name}:{lines[max({*lines} - {EMPTY})]}"
+    first = file.kinds[name]
+    arrow, most = type_of(first), _most_kinds(_words_of(name, [file]))
+    others = [kind for kind in first if kind & ~(most | EMPTY)]
+    line = first[max(others or {*first} - {EMPTY})].line
+    return f"{_WORDS.get(arrow, str(arrow))} in {file.file.name}:{line}"
 
 
 _REMARKS = 5
+# What a word for a missing value is no longer than, and what it does not hold.
+_WORD_BYTES = 16
+_DIGIT = re.compile(rb"[0-9]")
 _PLURALS = {
     pa.bool_(): "true or false",
     pa.int64(): "numbers",
@@ -231,48 +253,81 @@ _PLURALS = {
 
 
 def remarks_of(inferences: Iterable[CsvInference], schema: pa.Schema) -> list[str]:
-    """Return a line for each column of text that words have made so, or that holds words for null.
+    """Return a line for each column of text that few values made so, or that holds words for null.
 
     Args:
         inferences: The digests, in any order.
         schema: What they were merged to.
     """
-    seen: dict[str, WordsSeen] = {}
-    for found in inferences:
-        for name, words in zip(found.names, found.words, strict=True):
-            seen[name] = _joined(seen[name], words) if name in seen else words
+    files = join_files(inferences)
     texts = [field.name for field in schema if pa.types.is_string(field.type)]
-    lines = [line for name in texts if name in seen and (line := _remark(name, seen[name]))]
+    lines = [line for name in texts if (line := _remark(name, files))]
     if (more := len(lines) - _REMARKS) > 1:
-        return [*lines[:_REMARKS], f"{more} more columns of text hold such words"]
+        return [*lines[:_REMARKS], f"{more} more columns of text hold such values"]
     return lines
 
 
-def _joined(one: WordsSeen, other: WordsSeen) -> WordsSeen:
-    strays = None
-    if one.strays is not None and other.strays is not None:
-        strays = _sum(one.strays, other.strays)
-        strays = strays if len(strays) <= STRAYS else None
-    kinds, values = one.kinds | other.kinds, one.values + other.values
-    return WordsSeen(kinds, values, strays, _sum(one.nulls, other.nulls))
+def _words_of(name: str, files: Sequence[_File]) -> WordsSeen:
+    """Return the words in a column of `files`, all of which have it."""
+    values: Counter[int] = Counter()
+    nulls: Counter[bytes] = Counter()
+    strays: Counter[bytes] | None = Counter()
+    for words in (words for file in files for words in file.words[name]):
+        values.update(words.values)
+        nulls.update(words.nulls)
+        if strays is not None and words.strays is not None:
+            strays.update(words.strays)
+            strays = strays if len(strays) <= STRAYS else None
+        else:
+            strays = None
+    return WordsSeen(values, strays, nulls)
 
 
-def _sum(one: Mapping[bytes, int], other: Mapping[bytes, int]) -> dict[bytes, int]:
-    return {word: one.get(word, 0) + other.get(word, 0) for word in {**one, **other}}
+def _most_kinds(words: WordsSeen) -> int:
+    """Return the kinds of the type that most values are of; 0 where they are ordinary text."""
+    if words.strays is None or sum(words.values.values()) <= sum(words.strays.values()):
+        return 0
+    return max(_TYPES, key=lambda kinds: _number_of(words, kinds))
 
 
-def _remark(name: str, words: WordsSeen) -> str:
+def _number_of(words: WordsSeen, kinds: int) -> int:
+    return sum(count for kind, count in words.values.items() if kind & kinds)
+
+
+def _missing(words: WordsSeen) -> dict[bytes, int]:
+    """Return the words that alone make a column text, where each may say that a value is missing.
+
+    A word of digits, such as 007 or 1,5, says more than that.
+    """
+    kinds = _most_kinds(words)
+    if not kinds or _number_of(words, kinds) < sum(words.values.values()):
+        return {}
+    strays = words.strays or {}
+    is_word = [len(word) <= _WORD_BYTES and not _DIGIT.search(word) for word in strays]
+    return strays if all(is_word) else {}
+
+
+def _remark(name: str, files: Sequence[_File]) -> str:
     """Return one line, or nothing where the column is one of ordinary text."""
-    without, strays = _PLURALS.get(type_of([words.kinds])), words.strays or {}
-    count = sum(strays.values())
-    if without and strays and words.values > count:
-        return (
-            f"{name}: {words.values:,} of {words.values + count:,} values are {without}, "
-            f"{_counted(strays)}: {_cure(strays)}"
-        )
+    having = [file for file in files if name in file.words]
+    words = _words_of(name, having)
+    if kinds := _most_kinds(words):
+        most, total = _number_of(words, kinds), sum(words.values.values())
+        total += sum((words.strays or {}).values())
+        told = f"{name}: {most:,} of {total:,} values are {_PLURALS[_TYPES[kinds]]}"
+        if missing := _missing(words):
+            return f"{told}, {_times(missing)}: {_as_null(missing)}"
+        for file in having:
+            others = [found for kind, found in file.kinds[name].items() if kind & ~(kinds | EMPTY)]
+            if others:
+                other = min(others, key=lambda found: found.line)
+                return (
+                    f"{told}, but {other.text!r} in {file.file.name}:{other.line} does not fit: "
+                    f"correct it, or pass {_as_text(name)}"
+                )
     if words.nulls:
         is_are = "is" if sum(words.nulls.values()) == 1 else "are"
-        return f"{name}: {_counted(words.nulls)} {is_are} text, not null: {_cure(words.nulls)}"
+        return f"{name}: {_times(words.nulls)} {is_are} text, not null: {_as_null(words.nulls)}"
     return ""
 
 
@@ -281,11 +336,15 @@ def _by_count(words: Mapping[bytes, int]) -> list[tuple[str, int]]:
     return [(word.decode("utf-8", "backslashreplace"), count) for word, count in pairs]
 
 
-def _counted(words: Mapping[bytes, int]) -> str:
+def _times(words: Mapping[bytes, int]) -> str:
     times = {1: "once", 2: "twice"}
     pairs = _by_count(words)
     return ", ".join(f"{word!r} {times.get(count, f'{count:,} times')}" for word, count in pairs)
 
 
-def _cure(words: Mapping[bytes, int]) -> str:
+def _as_null(words: Mapping[bytes, int]) -> str:
     return " ".join(f"--null {shlex.quote(word)}" for word, _ in _by_count(words))
+
+
+def _as_text(name: str) -> str:
+    return f"--types {shlex.quote(f'{name}=string')}"

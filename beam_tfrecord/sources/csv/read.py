@@ -14,7 +14,7 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.native.csv_reference import Fault
 from beam_tfrecord.sources.base import Unit
 from beam_tfrecord.sources.csv.dialect import Dialect, is_cuttable, to_utf8
-from beam_tfrecord.sources.csv.infer import CsvInference
+from beam_tfrecord.sources.csv.infer import CsvInference, Found
 from beam_tfrecord.sources.csv.kernel import Filler, Target, Typer, count_lines
 from beam_tfrecord.sources.csv.text import open_text
 from beam_tfrecord.sources.csv.types import (
@@ -30,6 +30,7 @@ from beam_tfrecord.sources.hive import with_partitions
 BLOCK_BYTES = 2**20
 MAX_ROW_BYTES = 2**28
 _SHOWN_CHARACTERS = 200
+_SHOWN_IN_MESSAGE = 40
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,11 +110,12 @@ def infer_unit(unit: Unit, how: Reading) -> CsvInference:
     """Return the kinds of all values of `unit`."""
     names = unit.detail.names
     typer = Typer(how.dialect.settings, len(names), **how.kernel_options(len(names)))
-    kinds: list[list[tuple[int, int]]] = [[] for _ in names]
+    kinds: list[list[Found]] = [[] for _ in names]
     for window in _windows(unit, how):
         behind = typer.feed(window.data, window.at, window.final)
-        for column, kind, _, start in typer.take_sightings():
-            kinds[column].append((kind, window.line_of(start)))
+        for column, kind, _, start, value in typer.take_sightings():
+            text = value.decode("utf-8", "backslashreplace").strip(" \t")
+            kinds[column].append(Found(kind, window.line_of(start), _shortened(text)))
         window.move(behind)
     return CsvInference(unit.file, names, tuple(map(tuple, kinds)), tuple(typer.words_seen()))
 
@@ -211,7 +213,7 @@ class _Collected:
         self._rejects[fault.row] = Reject(self._unit.name, row, "", "bad-row", message)
 
     def _reject(self, row: int, field: pa.Field, text: str, line: int) -> None:
-        shown = text if len(text) <= 40 else text[:40] + "…"
+        shown = _shortened(text)
         what = "text in utf-8" if field.type == pa.string() else str(field.type)
         self._rejects[row] = Reject(
             unit=self._unit.name,
@@ -286,6 +288,11 @@ class _Collected:
         while columns > 1 and window.data[at : at + 1] in (b"\r", b"\n"):
             at += 1
         return window.line_of(at)
+
+
+def _shortened(text: str) -> str:
+    """Return a text, or its beginning where it is too long for a message."""
+    return text if len(text) <= _SHOWN_IN_MESSAGE else text[:_SHOWN_IN_MESSAGE] + "…"
 
 
 def _fields(count: int) -> str:
