@@ -125,6 +125,9 @@ def can_cast(of: pa.DataType, to: pa.DataType) -> bool:
         return bool(is_wider or types.is_integer(to))
     if is_text(of) or is_bytes(of):
         return is_text(to) or is_bytes(to)
+    if any(types.is_list_view(t) or types.is_large_list_view(t) for t in (of, to)):
+        # Arrow has no cast to list views, and its casts from them give arrays that are not valid.
+        return False
     if is_plain_list(of) and is_plain_list(to):
         return can_cast(of.value_type, to.value_type)
     if types.is_struct(of) and types.is_struct(to):
