@@ -31,4 +31,5 @@ RULES: tuple[str, ...] = (
     "decimals of databases that are too fine for a given type are rejected",
     "fractions in NUMERIC columns of SQLite by jdbc: are read where a float type is given",
     "numbers that are stored as zero count as zero in groups and keys, whatever their sign",
+    "INT96 timestamps of Parquet are in microseconds only in columns that need it, also in maps",
 )

@@ -6,14 +6,21 @@ The values are told by DuckDB, which reads INT96 by itself, and from text.
 from __future__ import annotations
 
 import datetime
+import errno
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.errors import DataError, RejectedRows
+from beam_tfrecord.errors import DataError, RejectedRows, SchemaConflict
+from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.parquet import int96
+from beam_tfrecord.sources.parquet import open as open_module
+from beam_tfrecord.sources.parquet.open import side_by_side
 from beam_tfrecord.sources.parquet.source import Parquet
 
 NEAR = ["1970-01-01 00:00:00", "1677-09-22 01:02:03.000001", "2262-04-10 23:59:59.999999"]
@@ -96,9 +103,186 @@ def test_inside_lists_and_structs(tmp_path: Path) -> None:
     ]
 
 
-def test_only_columns_that_are_read_decide(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.parquet", NEAR, far=timestamps(FAR[:3]))
-    assert Parquet(str(path), columns=["at"]).schema().field("at").type == pa.timestamp("ns")
+US, NS = pa.timestamp("us"), pa.timestamp("ns")
+NESTED: dict[str, tuple[Callable[[pa.DataType], pa.DataType], Callable[[int], Any]]] = {
+    "list": (pa.list_, lambda value: [value]),
+    "large list": (pa.large_list, lambda value: [value]),
+    "list view": (pa.list_view, lambda value: [value]),
+    "large list view": (pa.large_list_view, lambda value: [value]),
+    "fixed list": (lambda at: pa.list_(at, 1), lambda value: [value]),
+    "struct": (lambda at: pa.struct({"n": pa.int64(), "a": at}), lambda at: {"n": 1, "a": at}),
+    "map key": (lambda at: pa.map_(at, pa.string()), lambda value: [(value, "x")]),
+    "map value": (lambda at: pa.map_(pa.string(), at), lambda value: [("x", value)]),
+    "map": (lambda at: pa.map_(at, at), lambda value: [(value, value)]),
+    "map of list": (lambda at: pa.map_(pa.string(), pa.list_(at)), lambda at: [("x", [at])]),
+    "map of struct": (
+        lambda at: pa.map_(pa.string(), pa.struct({"a": at})),
+        lambda value: [("x", {"a": value})],
+    ),
+    "map of map": (
+        lambda at: pa.map_(pa.string(), pa.map_(pa.int8(), at)),
+        lambda value: [("x", [(1, value)])],
+    ),
+    "list of map": (
+        lambda at: pa.list_(pa.map_(pa.string(), at)),
+        lambda value: [[("x", value)]],
+    ),
+    "map in struct": (
+        lambda at: pa.struct({"m": pa.map_(pa.string(), at)}),
+        lambda value: {"m": [("x", value)]},
+    ),
+    "dictionary": (lambda at: at, lambda value: value),
+}
+FINE_NS = 1_500_000_000_000_000_001
+
+
+def write_nested(path: Path, kind: str, unit: pa.DataType, value: int, **options: Any) -> pa.Table:
+    """Write a column of a kind, and one that is far, beside one whose dictionaries cut batches."""
+    arrow, wrap = NESTED[kind]
+    rows = [wrap(0), None, wrap(value), wrap(0)]
+    nested = pa.array([wrap(0) if "fixed" in kind and r is None else r for r in rows], arrow(unit))
+    table = pa.table(
+        {
+            "word": pa.array(["x", "y", "x", "z"]).dictionary_encode(),
+            "in": nested.dictionary_encode() if kind == "dictionary" else nested,
+            "in.x": pa.array([1, 2, 3, 4]),
+            "at": timestamps(["1970-01-01", None, FAR[0], FAR[1]]),
+        }
+    )
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True, row_group_size=3, **options)
+    return table
+
+
+@pytest.mark.parametrize("store_schema", [True, False])
+@pytest.mark.parametrize(
+    ("unit", "value"), [(US, 0), (US, micros(FAR[0])), (NS, FINE_NS)], ids=["near", "far", "fine"]
+)
+@pytest.mark.parametrize("kind", NESTED)
+def test_every_column_has_the_unit_that_holds_it(
+    tmp_path: Path, kind: str, unit: pa.DataType, value: int, store_schema: bool
+) -> None:
+    table = write_nested(tmp_path / "x.parquet", kind, unit, value, store_schema=store_schema)
+    batches = [batch.data for batch in Parquet(str(tmp_path / "x.parquet")).batches()]
+    for name, expected in (("in", US if value == micros(FAR[0]) else NS), ("at", US)):
+        array = pa.chunked_array([batch.column(name) for batch in batches])
+        assert str(expected) in str(array.type)
+        other = NS if expected == US else US
+        assert str(other) not in str(array.type)
+        assert list(map(instants, array)) == list(map(instants, table.column(name)))
+    assert [row for batch in batches for row in batch.column("in.x").to_pylist()] == [1, 2, 3, 4]
+
+
+def instants(scalar: pa.Scalar) -> Any:
+    """Return a value with its timestamps as whole nanoseconds since 1970."""
+    if not scalar.is_valid:
+        return None
+    if isinstance(scalar, pa.DictionaryScalar):
+        return instants(scalar.value)
+    if isinstance(scalar, pa.TimestampScalar):
+        return scalar.value * {"us": 1000, "ns": 1}[scalar.type.unit]
+    if isinstance(scalar, pa.StructScalar):
+        return [instants(value) for value in scalar.values()]
+    if pa.types.is_nested(scalar.type):
+        return [instants(value) for value in scalar.values]
+    return scalar.as_py()
+
+
+def test_the_dataset_holds_far_and_fine_columns_beside_a_map(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    columns = {
+        "map": pa.array([[("k", 0)]], pa.map_(pa.string(), US)),
+        "far": pa.array([micros(FAR[0])], US),
+        "fine": pa.array([FINE_NS], NS),
+    }
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table(columns), path, use_deprecated_int96_timestamps=True)
+    assert duckdb.sql(f"SELECT epoch_us(far) FROM '{path}'").fetchall() == [(micros(FAR[0]),)]
+    bt.write(path, tmp_path / "out")
+    stored = bt.load(tmp_path / "out").arrow()
+    assert stored.column("far").cast("int64").to_pylist() == [micros(FAR[0])]
+    assert stored.column("fine").cast("int64").to_pylist() == [FINE_NS]
+    assert str(stored.schema.field("map").type) == "map<string, timestamp[ns]>"
+
+
+@pytest.mark.parametrize("columns", [["far"], ["at"], ["at", "far"], ["n", "far"], ["n"]])
+def test_columns_decide_for_themselves_alone(tmp_path: Path, columns: list[str]) -> None:
+    path = write(tmp_path / "x.parquet", NEAR, far=timestamps(FAR[:3]), n=pa.array([1, 2, 3]))
+    source = Parquet(str(path), columns=columns)
+    units = {"at": NS, "far": US, "n": pa.int64()}
+    assert {field.name: field.type for field in source.schema()} == {n: units[n] for n in columns}
+    table = pa.Table.from_batches([batch.data for batch in source.batches()])
+    if "far" in columns:
+        assert table.column("far").cast("int64").to_pylist() == list(map(micros, FAR[:3]))
+    if "at" in columns:
+        assert table.column("at").cast("int64").to_pylist() == [1000 * micros(t) for t in NEAR]
+
+
+def test_files_that_lack_the_far_column_join(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", NEAR)
+    write(tmp_path / "b.parquet", NEAR, far=timestamps(FAR[:3]))
+    source = Parquet(str(tmp_path), union=True)
+    table = pa.Table.from_batches([batch.data for batch in source.batches()])
+    assert (table.schema.field("at").type, table.schema.field("far").type) == (NS, US)
+    assert table.column("far").cast("int64").to_pylist() == [None] * 3 + list(map(micros, FAR[:3]))
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_one_nested_file_decides_for_all_or_they_are_refused(tmp_path: Path, kind: str) -> None:
+    far = write_nested(tmp_path / "b.parquet", kind, US, micros(FAR[0]))
+    near = write_nested(tmp_path / "a.parquet", kind, US, micros(NEAR[1]))
+    expected = list(map(instants, pa.chunked_array(near["in"].chunks + far["in"].chunks)))
+    source = Parquet(str(tmp_path))
+    if "view" in kind:
+        with pytest.raises(SchemaConflict, match="change it to"):
+            list(source.batches())
+    else:
+        found = [batch.data.column("in") for batch in source.batches()]
+        assert list(map(instants, pa.chunked_array(found))) == expected
+    write_nested(tmp_path / "a.parquet", kind, NS, FINE_NS)
+    with pytest.raises(DataError, match=r"column 'in' is .* in row 2 of a.parquet|change it to"):
+        list(source.batches())
+
+
+def test_what_cannot_be_looked_at_never_means_nanoseconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "x.parquet", NEAR, far=pa.array([[micros(FAR[0])]] * 3, pa.list_(US)))
+    monkeypatch.setattr(int96, "_LISTS", ())
+    with pytest.raises(DataError, match=r"column 'far' of x.parquet holds .* inside list<"):
+        Parquet(str(path)).schema()
+
+
+def test_a_damaged_page_is_told_by_the_look_at_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.parquet", [*NEAR, FAR[0]])
+    column = pq.ParquetFile(path).metadata.row_group(1).column(0)
+    data = bytearray(path.read_bytes())
+    at = column.dictionary_page_offset
+    data[at : at + column.total_compressed_size] = bytes(column.total_compressed_size)
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"^cannot read row group 1 of x\.parquet \(.+\): write "):
+        Parquet(str(path)).schema()
+
+
+def test_columns_of_different_lengths_are_refused() -> None:
+    long, short = (pa.record_batch({name: range(n)}) for name, n in (("a", 3), ("b", 2)))
+    rows = side_by_side(InputFile("x", "x", 1), [long], iter([short.slice(2), short]))
+    assert next(rows).to_pydict() == {"a": [0, 1], "b": [0, 1]}
+    with pytest.raises(DataError, match="x is damaged, or changed while it was read"):
+        next(rows)
+
+
+def test_faults_of_the_system_while_looking_are_not_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "x.parquet", FAR)
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(open_module, "_row_groups", fail)
+    with pytest.raises(OSError, match="Input/output") as caught:
+        Parquet(str(path)).schema()
+    assert caught.value.errno == errno.EIO
 
 
 def write_nanos(path: Path, *columns: list[int]) -> Path:

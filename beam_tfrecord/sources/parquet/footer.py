@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_tfrecord.sources.parquet.int96 import NS, int96_columns
+from beam_tfrecord.sources.parquet.int96 import int96_leaves
 from beam_tfrecord.sources.parquet.types import plain_field
 from beam_tfrecord.staging.types import staged_schema_of
 
@@ -47,15 +47,15 @@ class Footer:
         names: Names of all columns of the file.
         row_groups: Sizes of the row groups.
         nbytes: Bytes of the footer at the end of the file.
-        unit: Of INT96 timestamps, when they are read.
-        in_us: `schema` with them in microseconds; None where there are none.
+        far: Names of the columns whose INT96 timestamps are read in microseconds.
+        in_us: `schema` with all INT96 timestamps in microseconds; None where there are none.
     """
 
     schema: pa.Schema
     names: tuple[str, ...]
     row_groups: tuple[RowGroup, ...]
     nbytes: int = 0
-    unit: str = NS
+    far: tuple[str, ...] = ()
     in_us: pa.Schema | None = None
 
 
@@ -64,15 +64,12 @@ def never_null(footer: Footer, name: str) -> bool:
     return not footer.schema.field(name).nullable
 
 
-def footer_of(
-    parquet: pq.ParquetFile, columns: Collection[str] | None, *, unit: str = NS
-) -> Footer:
+def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Footer:
     """Digest the footer of an open file.
 
     Args:
         parquet: The file.
         columns: Names of the columns that are read; None means all.
-        unit: Of INT96 timestamps, as `parquet` was opened.
     """
     inside = parquet.schema_arrow
     # Files of a stage hold what Parquet can hold of the types that they stand for.
@@ -93,13 +90,13 @@ def footer_of(
     names = tuple(parquet.schema_arrow.names)
     row_groups = tuple(_row_group(group, wanted) for group in groups)
     nbytes = parquet.metadata.serialized_size + _TAIL_BYTES
-    return Footer(schema, names, row_groups, nbytes, unit)
+    return Footer(schema, names, row_groups, nbytes)
 
 
-def int96_in(parquet: pq.ParquetFile, footer: Footer) -> list[str]:
-    """Return those columns of a footer that hold INT96 timestamps."""
+def int96_in(parquet: pq.ParquetFile, footer: Footer) -> dict[str, int]:
+    """Return how many INT96 leaves each column of a footer has, of those that have any."""
     leaves = _leaves_by_column(parquet)
-    return int96_columns(parquet, {name: leaves[name] for name in footer.schema.names})
+    return int96_leaves(parquet, {name: leaves[name] for name in footer.schema.names})
 
 
 def _leaves_by_column(parquet: pq.ParquetFile) -> dict[str, list[int]]:

@@ -1,14 +1,14 @@
-"""INT96 timestamps of Parquet, which Spark, Hive and Impala write: the unit to read a file in.
+"""INT96 timestamps of Parquet, which Spark, Hive and Impala write: the unit to read a column in.
 
 An INT96 is a day (int32) and a nanosecond of it, and so goes beyond what int64 can count. Arrow
 takes nanoseconds, which end in the years 1677 and 2262, and wraps silently outside them; it takes
 microseconds where it is told to, and cuts what is finer. No statistics tell what a column holds, so
-its values are looked at. Nanoseconds stay the unit wherever they hold every value.
+its values are looked at. Nanoseconds stay the unit of a column wherever they hold all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -17,91 +17,103 @@ import pyarrow.parquet as pq
 
 from beam_tfrecord.errors import DataError
 
-NS, US = "ns", "us"
-UNITS = ("s", US, NS)
+S, US, NS = "s", "us", "ns"
 # Whole seconds that int64 counts in each unit.
 _MOST = {unit: (2**63 - 1) // per_s - 1 for unit, per_s in ((US, 10**6), (NS, 10**9))}
-_BATCH_ROWS = 2**16
 
 Int64Array = npt.NDArray[np.int64]
 
 
-def int96_columns(parquet: pq.ParquetFile, leaves: dict[str, list[int]]) -> list[str]:
-    """Return the columns that have INT96 leaves.
+def int96_leaves(parquet: pq.ParquetFile, leaves: dict[str, list[int]]) -> dict[str, int]:
+    """Return how many INT96 leaves each column has, of those that have any.
 
     Args:
         parquet: The file.
         leaves: Numbers of the leaf columns of each column to look at.
     """
-    return [
-        name
+    counts = {
+        name: sum(parquet.schema.column(number).physical_type == "INT96" for number in numbers)
         for name, numbers in leaves.items()
-        if any(parquet.schema.column(number).physical_type == "INT96" for number in numbers)
-    ]
+    }
+    return {name: count for name, count in counts.items() if count}
 
 
-def unit_of(readers: Sequence[pq.ParquetFile], columns: Sequence[str], name: str) -> str:
-    """Return the unit that holds every INT96 timestamp of a file.
+def is_far(
+    batches: Iterable[tuple[pa.RecordBatch, pa.RecordBatch]], column: str, leaves: int, name: str
+) -> bool:
+    """Tell whether a column holds INT96 timestamps that take microseconds.
 
     Args:
-        readers: The file, opened in each of `UNITS`.
-        columns: Those with such timestamps.
+        batches: The column alone, read in `S` and in `NS`.
+        column: Its name.
+        leaves: How many INT96 leaves it has.
         name: Of the file, for messages.
 
     Raises:
-        DataError: No unit does.
+        DataError: No unit holds all of its timestamps, or they are where none are looked for.
     """
-    unit = NS
-    for column in columns:
-        is_far = is_fine = False
-        for batches in zip(
-            *(
-                reader.iter_batches(batch_size=_BATCH_ROWS, columns=[column], use_threads=False)
-                for reader in readers
-            ),
-            strict=True,
-        ):
-            for seconds, micros, nanos in _leaves(*(batch.column(column) for batch in batches)):
-                far = _outside(seconds, NS)
-                if _outside(seconds, US).any():
-                    raise DataError(
-                        f"column {column!r} of {name} holds a timestamp that microseconds since "
-                        "1970 cannot count: leave it out with --columns, or write the file anew"
-                    )
-                # Where both wrap, they do so alike.
-                fine = nanos - micros * 1000 != 0
-                is_far, is_fine = is_far or bool(far.any()), is_fine or bool(fine.any())
-        if is_far and is_fine:
+    far = fine = False
+    for in_s, in_ns in batches:
+        pairs = list(_leaves(in_s.column(column), in_ns.column(column)))
+        if len(pairs) != leaves:
             raise DataError(
-                f"column {column!r} of {name} holds timestamps outside the years 1677 to 2262 and "
-                "others finer than a microsecond, which no one unit holds: leave it out with "
-                "--columns, or write the file anew in microseconds"
+                f"column {column!r} of {name} holds INT96 timestamps inside "
+                f"{in_ns.column(column).type}, where they are not read: leave it out with "
+                "--columns, or write the file anew"
             )
-        unit = US if is_far else unit
-    return unit
+        for seconds, nanos in pairs:
+            if _outside(seconds, US).any():
+                raise DataError(
+                    f"column {column!r} of {name} holds a timestamp that microseconds since "
+                    "1970 cannot count: leave it out with --columns, or write the file anew"
+                )
+            far = far or bool(_outside(seconds, NS).any())
+            # What is left of a second is exact also where both wrap.
+            fine = fine or bool(((nanos - seconds * 10**9) % 1000).any())
+    if far and fine:
+        raise DataError(
+            f"column {column!r} of {name} holds timestamps outside the years 1677 to 2262 and "
+            "others finer than a microsecond, which no one unit holds: leave it out with "
+            "--columns, or write the file anew in microseconds"
+        )
+    return far
 
 
 def _outside(seconds: Int64Array, unit: str) -> npt.NDArray[np.bool_]:
     return (seconds > _MOST[unit]) | (seconds < -_MOST[unit])
 
 
-def _leaves(*arrays: pa.Array) -> Iterator[tuple[Int64Array, ...]]:
-    """Yield the values of every INT96 leaf, as the readers give them."""
-    first, *_, last = arrays
-    if pa.types.is_timestamp(first.type):
-        # A timestamp that is no INT96 is the same to all readers.
-        if first.type != last.type:
-            yield tuple(_values(array) for array in arrays)
-    elif pa.types.is_struct(first.type):
-        for index in range(first.type.num_fields):
-            yield from _leaves(*(array.field(index) for array in arrays))
-    elif (
-        pa.types.is_list(first.type)
-        or pa.types.is_large_list(first.type)
-        or pa.types.is_map(first.type)
-        or pa.types.is_fixed_size_list(first.type)
-    ):
-        yield from _leaves(*(array.flatten() for array in arrays))
+def _leaves(in_s: pa.Array, in_ns: pa.Array) -> Iterator[tuple[Int64Array, Int64Array]]:
+    """Yield the values of every INT96 leaf, as both readers give them."""
+    types = pa.types
+    in_s, in_ns = _storage(in_s), _storage(in_ns)
+    # What holds no INT96 is the same to both.
+    if in_s.type == in_ns.type:
+        return
+    if types.is_timestamp(in_s.type):
+        yield _values(in_s), _values(in_ns)
+    elif types.is_struct(in_s.type):
+        for index in range(in_s.type.num_fields):
+            yield from _leaves(in_s.field(index), in_ns.field(index))
+    elif types.is_map(in_s.type):
+        # Maps cannot be flattened.
+        yield from _leaves(in_s.keys, in_ns.keys)
+        yield from _leaves(in_s.items, in_ns.items)
+    elif isinstance(in_s, _LISTS):
+        yield from _leaves(in_s.flatten(), in_ns.flatten())
+
+
+_LISTS = (
+    pa.ListArray,
+    pa.LargeListArray,
+    pa.FixedSizeListArray,
+    pa.ListViewArray,
+    pa.LargeListViewArray,
+)
+
+
+def _storage(array: pa.Array) -> pa.Array:
+    return array.storage if isinstance(array, pa.ExtensionArray) else array
 
 
 def _values(array: pa.Array) -> Int64Array:

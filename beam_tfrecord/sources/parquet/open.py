@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.sources.base import InputFile, Unit
-from beam_tfrecord.sources.parquet.int96 import NS
+from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.storage import is_remote, open_read
 
 # Column chunks are streamed through buffers of this size: one whole chunk of every column at once
@@ -19,12 +18,12 @@ _STREAM_BYTES = 2**18
 
 
 @contextlib.contextmanager
-def opened(file: InputFile, unit: str = NS) -> Iterator[pq.ParquetFile]:
-    """Open a file for streaming.
+def opened(file: InputFile, *units: str) -> Iterator[tuple[pq.ParquetFile, ...]]:
+    """Open a file for streaming, once, with a reader for each of some units.
 
     Args:
         file: The file.
-        unit: Of INT96 timestamps.
+        units: Of INT96 timestamps.
 
     Raises:
         DataError: It is not a whole Parquet file.
@@ -32,23 +31,29 @@ def opened(file: InputFile, unit: str = NS) -> Iterator[pq.ParquetFile]:
     """
     remote = is_remote(file.path)
     with _raw(file) as raw:
+        metadata = None
+        readers = []
         try:
-            parquet = pq.ParquetFile(
-                raw,
-                # A request to a remote filesystem costs more than the memory for larger ones.
-                pre_buffer=remote,
-                buffer_size=0 if remote else _STREAM_BYTES,
-                page_checksum_verification=True,
-                coerce_int96_timestamp_unit=unit,
-            )
-            parquet.schema_arrow  # noqa: B018  (a type that is not supported shows here)
+            for unit in units:
+                parquet = pq.ParquetFile(
+                    raw,
+                    metadata=metadata,
+                    # A request to a remote filesystem costs more than the memory for larger ones.
+                    pre_buffer=remote,
+                    buffer_size=0 if remote else _STREAM_BYTES,
+                    page_checksum_verification=True,
+                    coerce_int96_timestamp_unit=unit,
+                )
+                parquet.schema_arrow  # noqa: B018  (a type that is not supported shows here)
+                metadata = parquet.metadata
+                readers.append(parquet)
         except (OSError, pa.ArrowException) as error:
             _raise_infrastructure(error)
             raise DataError(
                 f"{file.name} is not a whole parquet file ({_reason(error)}): "
                 "write it anew, or leave it out"
             ) from error
-        yield parquet
+        yield tuple(readers)
 
 
 def _raw(file: InputFile) -> pa.NativeFile:
@@ -58,60 +63,88 @@ def _raw(file: InputFile) -> pa.NativeFile:
 
 
 def record_batches(
-    parquet: pq.ParquetFile, unit: Unit, columns: Sequence[str], batch_rows: int
+    parquet: pq.ParquetFile,
+    file: InputFile,
+    groups: range,
+    columns: Sequence[str],
+    batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `unit` in batches of `batch_rows`, across its row groups.
+    """Yield the rows of some row groups in batches of `batch_rows`, across row groups.
 
     Raises:
         DataError: A row group cannot be read.
         OSError: The system cannot read the file.
     """
-    if unit.stop > parquet.num_row_groups:
-        raise changed(unit)
+    if groups.stop > parquet.num_row_groups:
+        raise changed(file)
     try:
-        yield from _row_groups(parquet, unit.start, unit.stop, columns, batch_rows)
+        yield from _row_groups(parquet, groups, columns, batch_rows)
     except (OSError, pa.ArrowException) as error:
         _raise_infrastructure(error)
-        where, reason = _fault_of(parquet, unit, columns, batch_rows, error)
+        where, reason = _fault_of(parquet, groups, columns, batch_rows, error)
         raise DataError(
-            f"cannot read {where} of {unit.file.name} ({_reason(reason)}): "
+            f"cannot read {where} of {file.name} ({_reason(reason)}): "
             "write the file anew, or leave it out"
         ) from error
 
 
-def changed(unit: Unit) -> DataError:
+def side_by_side(
+    file: InputFile, left: Iterable[pa.RecordBatch], right: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the columns of two streams of the same rows of a file together.
+
+    The batches of a stream also end where the dictionary of one of its columns does.
+
+    Raises:
+        DataError: The second stream ends before the first.
+    """
+    other = None
+    for one in left:
+        while one.num_rows:
+            while not other:
+                other = next(right, None)
+                if other is None:
+                    raise changed(file)
+            rows = min(one.num_rows, other.num_rows)
+            yield pa.RecordBatch.from_arrays(
+                [*one.slice(0, rows).columns, *other.slice(0, rows).columns],
+                names=[*one.schema.names, *other.schema.names],
+            )
+            one, other = one.slice(rows), other.slice(rows)
+
+
+def changed(file: InputFile) -> DataError:
     """Return the error for a file whose rows are not those its footer told when it was planned."""
     return DataError(
-        f"{unit.file.name} is damaged, or changed while it was read: run again, or write it anew"
+        f"{file.name} is damaged, or changed while it was read: run again, or write it anew"
     )
 
 
 def _row_groups(
-    parquet: pq.ParquetFile, start: int, stop: int, columns: Sequence[str], batch_rows: int
+    parquet: pq.ParquetFile, groups: range, columns: Sequence[str], batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    yield from parquet.iter_batches(
-        batch_size=batch_rows,
-        row_groups=list(range(start, stop)),
-        columns=list(columns),
-        use_threads=False,
-    )
+    for batch in parquet.iter_batches(
+        batch_size=batch_rows, row_groups=list(groups), columns=list(columns), use_threads=False
+    ):
+        # A name also stands for those that go on behind it with a dot.
+        yield batch.select(list(columns))
 
 
 def _fault_of(
     parquet: pq.ParquetFile,
-    unit: Unit,
+    groups: range,
     columns: Sequence[str],
     batch_rows: int,
     error: Exception,
 ) -> tuple[str, Exception]:
     """Find the row group at fault, which an error does not tell, by reading one after another."""
-    for group in range(unit.start, unit.stop):
+    for group in groups:
         try:
-            for _ in _row_groups(parquet, group, group + 1, columns, batch_rows):
+            for _ in _row_groups(parquet, range(group, group + 1), columns, batch_rows):
                 pass
         except (OSError, pa.ArrowException) as again:
             return f"row group {group}", again
-    return f"row groups {unit.start} to {unit.stop - 1}", error
+    return f"row groups {groups.start} to {groups.stop - 1}", error
 
 
 def _raise_infrastructure(error: Exception) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
@@ -26,21 +26,22 @@ from beam_tfrecord.sources.parquet.footer import (
     never_null,
     row_groups_of,
 )
-from beam_tfrecord.sources.parquet.int96 import NS, UNITS, US, unit_of
-from beam_tfrecord.sources.parquet.open import changed, opened, record_batches
+from beam_tfrecord.sources.parquet.int96 import NS, US, S, is_far
+from beam_tfrecord.sources.parquet.open import changed, opened, record_batches, side_by_side
 from beam_tfrecord.sources.parquet.stage import footer_of_none, list_staged, stands_for_none
 from beam_tfrecord.sources.parquet.types import can_cast, cast_exactly, join_types
 
 SUFFIXES = (".parquet", ".pq")
 
 _SHOWN_CHARACTERS = 200
+_SCAN_ROWS = 2**16
 
 
 class ParquetUnit(NamedTuple):
-    """What a unit needs beside its row groups: where they lie, and the unit of its INT96s."""
+    """What a unit needs beside its row groups: where they lie, and columns read in µs."""
 
     ranges: tuple[tuple[int, int], ...]
-    unit: str
+    far: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,26 +92,25 @@ class Parquet(Source):
         """
         if stands_for_none(chunk.file):
             return Scan(chunk, footer_of_none(chunk.file, self.columns))
-        with opened(chunk.file) as parquet:
+        with opened(chunk.file, NS) as (parquet,):
             if doubled := _doubled(parquet.schema_arrow.names):
                 raise DataError(
                     f"{chunk.file.name} has two columns named {doubled!r}: rename one of them"
                 )
             footer = footer_of(parquet, self.columns)
             int96 = int96_in(parquet, footer)
-        return Scan(chunk, self._with_unit(chunk.file, footer, int96) if int96 else footer)
+        return Scan(chunk, self._with_far(chunk.file, footer, int96) if int96 else footer)
 
-    def _with_unit(self, file: InputFile, footer: Footer, int96: Sequence[str]) -> Footer:
-        """Return a footer with the unit that holds all INT96 timestamps of its file."""
-        with contextlib.ExitStack() as stack:
-            readers = {unit: stack.enter_context(opened(file, unit)) for unit in UNITS}
-            try:
-                unit = unit_of(list(readers.values()), int96, file.name)
-            except (OSError, pa.ArrowException):
-                # What is damaged is told by whoever reads it, with its row group.
-                unit = NS
-            in_us = footer_of(readers[US], self.columns).schema
-        return dataclasses.replace(footer, unit=unit, in_us=in_us)
+    def _with_far(self, file: InputFile, footer: Footer, int96: Mapping[str, int]) -> Footer:
+        """Return a footer with those columns whose INT96 timestamps take microseconds."""
+        with opened(file, S, US, NS) as (in_s, in_us, in_ns):
+            far = tuple(
+                name
+                for name, leaves in int96.items()
+                if is_far(_pairs(in_s, in_ns, file, name), name, leaves, file.name)
+            )
+            schema_in_us = footer_of(in_us, self.columns).schema
+        return dataclasses.replace(footer, far=far, in_us=schema_in_us)
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         """Join neighbouring row groups up to `unit_bytes` of uncompressed data."""
@@ -127,7 +127,7 @@ class Parquet(Source):
                 rows=sum(group.rows for group in groups[start:stop]),
                 input_bytes=sum(group.compressed_bytes for group in groups[start:stop]),
                 encoded_bytes=sum(group.encoded_bytes for group in groups[start:stop]),
-                detail=ParquetUnit(_ranges(scan, start, stop), scan.detail.unit),
+                detail=ParquetUnit(_ranges(scan, start, stop), scan.detail.far),
             )
             for index, (start, stop) in enumerate(spans)
         ]
@@ -149,7 +149,8 @@ class Parquet(Source):
             UsageError: A column that is asked for is nowhere.
         """
         scans = sorted(inferences, key=lambda scan: scan.chunk.file.name)
-        found = [(scan.chunk.file, _in_one_unit(scan.detail, scans)) for scan in scans]
+        far = {name for scan in scans for name in scan.detail.far}
+        found = [(scan.chunk.file, _in_one_unit(scan.detail, far)) for scan in scans]
         files = [file for file, _ in found]
         names = list(dict.fromkeys(name for _, footer in found for name in footer.schema.names))
         inside = pa.schema([_merged_field(name, found, self) for name in names])
@@ -179,23 +180,60 @@ class Parquet(Source):
         if stands_for_none(unit.file):
             yield _no_rows(unit, schema)
             return
-        with opened(unit.file, unit.detail.unit) as parquet:
-            wanted = _wanted(unit, parquet.schema_arrow, schema, self.union)
+        with opened(unit.file, NS, US) as (in_ns, in_us):
+            inside = _with_units(in_ns.schema_arrow, in_us.schema_arrow, unit.detail.far)
+            wanted = _wanted(unit, inside, schema, self.union)
             first_row = 0
-            for data in record_batches(parquet, unit, wanted.names, batch_rows):
+            for data in _rows(in_ns, in_us, unit, wanted.names, batch_rows):
                 yield _batch(data, unit, first_row, wanted, schema)
                 first_row += data.num_rows
             if unit.rows is not None and first_row != unit.rows:
-                raise changed(unit)
+                raise changed(unit.file)
             if not first_row:
                 yield _no_rows(unit, schema)
 
 
-def _in_one_unit(footer: Footer, scans: Sequence[Scan]) -> Footer:
-    """Return a footer with INT96 timestamps in microseconds, where those of any file are."""
-    if footer.in_us is None or all(scan.detail.unit == NS for scan in scans):
+def _pairs(
+    in_s: pq.ParquetFile, in_ns: pq.ParquetFile, file: InputFile, column: str
+) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    """Yield a column as both readers give it."""
+    # Of a remote file, all row groups that are asked for are held until the last one is read.
+    for group in range(in_ns.num_row_groups):
+        yield from zip(
+            *(
+                record_batches(reader, file, range(group, group + 1), [column], _SCAN_ROWS)
+                for reader in (in_s, in_ns)
+            ),
+            strict=True,
+        )
+
+
+def _in_one_unit(footer: Footer, far: Collection[str]) -> Footer:
+    """Return a footer with the INT96 timestamps of the columns `far` in microseconds."""
+    if footer.in_us is None:
         return footer
-    return dataclasses.replace(footer, schema=footer.in_us)
+    return dataclasses.replace(footer, schema=_with_units(footer.schema, footer.in_us, far))
+
+
+def _with_units(in_ns: pa.Schema, in_us: pa.Schema, far: Collection[str]) -> pa.Schema:
+    return pa.schema([b if b.name in far else a for a, b in zip(in_ns, in_us, strict=True)])
+
+
+def _rows(
+    in_ns: pq.ParquetFile,
+    in_us: pq.ParquetFile,
+    unit: Unit,
+    columns: Sequence[str],
+    batch_rows: int,
+) -> Iterator[pa.RecordBatch]:
+    """Yield columns of a unit, each by the reader that it takes."""
+    file, groups = unit.file, range(unit.start, unit.stop)
+    far = [name for name in columns if name in unit.detail.far]
+    others = [name for name in columns if name not in unit.detail.far]
+    rows = record_batches(in_ns, file, groups, others, batch_rows)
+    if not far:
+        return rows
+    return side_by_side(file, rows, record_batches(in_us, file, groups, far, batch_rows))
 
 
 def _ranges(scan: Scan, start: int, stop: int) -> tuple[tuple[int, int], ...]:
