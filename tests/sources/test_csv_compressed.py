@@ -55,8 +55,46 @@ def test_all_streams_of_a_file_are_read(tmp_path: Path, suffix: str) -> None:
     compress = COMPRESSORS[suffix]
     path = tmp_path / f"x.csv{suffix}"
     assert read(path, compress(ONE) + compress(TWO)) == ONE + TWO
-    assert read(path, compress(b"") + compress(ONE) + compress(b"")) == ONE
     assert read(path, compress(b"")) == b""
+
+
+@SUFFIXES
+@pytest.mark.parametrize(
+    "held",
+    [
+        (b"", ONE),
+        (b"", b"", ONE),
+        (ONE, b""),
+        (ONE, b"", b""),
+        (ONE, b"", TWO),
+        (ONE, b"", b"", b"", TWO),
+        (b"", ONE, b"", TWO, b""),
+        (b"", b""),
+        (b"",) * 5_000,
+    ],
+    ids=lambda held: "".join("-" if part else "0" for part in held[:9]),
+)
+def test_streams_may_hold_nothing(tmp_path: Path, suffix: str, held: tuple[bytes, ...]) -> None:
+    compressed = b"".join(map(COMPRESSORS[suffix], held))
+    assert read(tmp_path / f"x.csv{suffix}", compressed) == b"".join(held)
+
+
+@pytest.mark.parametrize("level", [1, 9])
+def test_bzip2_reads_a_large_stream_beside_empty_ones(tmp_path: Path, level: int) -> None:
+    large = b"".join(b"%d,%d\n" % (row, row * row) for row in range(60_000))
+    empty = bz2.compress(b"")
+    held = bz2.compress(large, level)
+    path = tmp_path / "x.csv.bz2"
+    assert len(held) > 2**17
+    assert read(path, held + empty + held + empty) == large * 2
+    for wrong in (
+        held + empty[:-1],
+        held + empty + b"\0",
+        held + b"\0" * 4 + held,
+        held + empty[1:],
+    ):
+        with pytest.raises(DataError, match=r"^cannot read x\.csv\.bz2: "):
+            read(path, wrong)
 
 
 @SUFFIXES
@@ -75,7 +113,7 @@ def test_a_file_that_is_cut_is_refused(tmp_path: Path, suffix: str) -> None:
 @CHECKED
 def test_one_damaged_byte_loses_nothing_silently(tmp_path: Path, suffix: str) -> None:
     compress = COMPRESSORS[suffix]
-    whole = compress(ONE) + compress(TWO)
+    whole = compress(ONE) + compress(b"") + compress(TWO)
     refused = 0
     for at in range(len(whole)):
         damaged = bytearray(whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import contextlib
 import lzma
@@ -16,7 +17,7 @@ from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.csv.dialect import is_cuttable
 from beam_tfrecord.storage import is_remote, open_read
 
-_XZ_BYTES = 2**16
+_PIECE_BYTES = 2**16
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".xz": "xz"}
 
 
@@ -91,10 +92,10 @@ def _opened(file: InputFile) -> Any:
     if kind is not None and not file.bytes:
         # Arrow takes it for the end of a stream.
         raise EOFError(f"it has no bytes, which is not what {kind} makes of an empty file")
-    if kind is None or kind == "xz":
+    if kind in (None, "bz2", "xz"):
         # Whoever asked for the stream closes it.
         raw = _remote(file) if is_remote(file.path) else open(file.path, "rb")  # noqa: SIM115
-        return raw if kind is None else contextlib.closing(_XzStreams(raw))
+        return raw if kind is None else contextlib.closing(_Streams(raw, kind))
     return pa.input_stream(_remote(file) if is_remote(file.path) else file.path, compression=kind)
 
 
@@ -102,18 +103,22 @@ def _remote(file: InputFile) -> Any:
     return open_read(file.path, version=file.version)
 
 
-class _XzStreams:
-    """The streams of an .xz file, one behind the other, with zeros between them.
+class _Streams:
+    """The streams of a .bz2 or .xz file, one behind the other.
 
-    `lzma.open` takes whatever follows a stream and is none for the end of the file, and so loses
-    all behind one damaged byte. The file format (XZ 1.2, 2.2) has nothing there but further streams
-    and multiples of four zeros.
+    `bz2.open` and `lzma.open` take whatever follows a stream and is none for the end of the file,
+    and so lose all behind one damaged byte; Arrow fails at a stream of bzip2 that holds nothing,
+    unless it is the last. Only further streams follow one of bzip2; in the format of xz (1.2, 2.2)
+    multiples of four zeros may, too.
     """
 
-    def __init__(self, raw: Any) -> None:
+    def __init__(self, raw: Any, kind: str) -> None:
         self._raw = raw
+        self._kind = kind
         self._left = b""
-        self._decoder: lzma.LZMADecompressor | None = lzma.LZMADecompressor()
+        self._decoder: bz2.BZ2Decompressor | lzma.LZMADecompressor | None = (
+            bz2.BZ2Decompressor() if kind == "bz2" else lzma.LZMADecompressor()
+        )
 
     def read(self, size: int, /) -> bytes:
         """Return at most `size` bytes; none only at the end of the last stream."""
@@ -121,7 +126,7 @@ class _XzStreams:
             assert self._decoder is not None
             piece = b""
             if self._decoder.needs_input:
-                piece = self._left or self._raw.read(_XZ_BYTES)
+                piece = self._ahead()
                 self._left = b""
                 if not piece:
                     raise EOFError("it ends inside a stream")
@@ -133,21 +138,29 @@ class _XzStreams:
         return b""
 
     def _begin_stream(self) -> bool:
-        """Pass over padding; tell whether another stream follows."""
+        """Tell whether another stream follows."""
+        if self._kind == "xz":
+            self._pass_over_zeros()
+            self._decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ) if self._left else None
+        else:
+            self._decoder = bz2.BZ2Decompressor() if self._ahead() else None
+        return self._decoder is not None
+
+    def _pass_over_zeros(self) -> None:
         zeros = 0
-        while True:
-            self._left = self._left or self._raw.read(_XZ_BYTES)
+        while self._ahead():
             rest = self._left.lstrip(b"\0")
             zeros += len(self._left) - len(rest)
-            if rest or not self._left:
+            self._left = rest
+            if rest:
                 break
-            self._left = b""
         if zeros % 4:
             raise EOFError(f"{zeros} zeros follow a stream, where there are only multiples of four")
-        self._left = rest
-        if rest:
-            self._decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ)
-        return bool(rest)
+
+    def _ahead(self) -> bytes:
+        """Return what is next in the file; nothing only at its end."""
+        self._left = self._left or self._raw.read(_PIECE_BYTES)
+        return self._left
 
     def close(self) -> None:
         """Close the file."""
