@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -109,3 +110,13 @@ def test_no_flipped_byte_in_the_pages_goes_unnamed(tmp_path: Path) -> None:
             messages.append(str(error))
     assert len(messages) > 50
     assert all("a.parquet" in message for message in messages)
+
+
+@pytest.mark.parametrize("column", ["c" * 8, {"c" * 8: 1}], ids=["column", "field of a struct"])
+def test_name_that_is_not_utf8_is_told(tmp_path: Path, column: Any) -> None:
+    path = tmp_path / "a.parquet"
+    names = {"a": [column]} if isinstance(column, dict) else {column: [1]}
+    pq.write_table(pa.table(names), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"c" * 8, b"cc\xff\xfecccc"))
+    with pytest.raises(DataError, match=r"a\.parquet is not a whole parquet file \('utf-8'"):
+        list(Parquet(str(path)).batches())

@@ -44,10 +44,11 @@ def opened(file: InputFile, *units: str) -> Iterator[tuple[pq.ParquetFile, ...]]
                     page_checksum_verification=True,
                     coerce_int96_timestamp_unit=unit,
                 )
-                parquet.schema_arrow  # noqa: B018  (a type that is not supported shows here)
+                # A type that is not supported, or a name that is not UTF-8, shows here.
+                str(parquet.schema_arrow.remove_metadata())
                 metadata = parquet.metadata
                 readers.append(parquet)
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
             _raise_infrastructure(error)
             raise DataError(
                 f"{file.name} is not a whole parquet file ({_reason(error)}): "
