@@ -18,6 +18,7 @@ from beam_tfrecord.ptransforms.gather_rows import batch_of_rows
 from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.encoding import Encoder
 from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.staging.job import extract
 from tests.number_texts import random_texts, to_float32
 from tests.number_ways import WAYS, check_bytes, check_text, check_way, encoded, write_csv
 
@@ -68,6 +69,16 @@ def test_what_write_reports(tmp_path, types, store, reports_lost, reports_tenth)
     found = [row["a"] for row in bt.load(tmp_path / "out").rows()]
     stored = [to_float32(Fraction(text)) for text in LOST]
     assert found == (stored if store == "auto" else [float(text) for text in LOST])
+
+
+def test_extract_tells_of_digits_that_it_drops(tmp_path, caplog):
+    path = write_csv({"a": LOST, "b": ["1.50", "0.1", "1e22", "-0.0"]}, tmp_path)
+    extract(path, tmp_path / "stage")
+    (line,) = [record.getMessage() for record in caplog.records if "digits" in record.getMessage()]
+    assert line.startswith("numbers of 'a' have more digits than double holds")
+    caplog.clear()
+    extract(path, tmp_path / "text", source_options={"types": {"a": "string"}})
+    assert "digits" not in caplog.text
 
 
 def test_a_float32_printed_as_float64_is_no_loss(tmp_path):

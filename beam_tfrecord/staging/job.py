@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.staging.manifest import STAGE_FORMAT, StageManifest
 from beam_tfrecord.staging.settings import ExtractSettings
-from beam_tfrecord.storage import Lease
+from beam_tfrecord.storage import Lease, read_bytes
 
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.progress import Progress
@@ -111,8 +112,9 @@ def _run(
 
 
 def _warn(settings: ExtractSettings, notes: Sequence[str]) -> None:
-    for note in notes:
-        _LOGGER.warning(note)
+    told = json.loads(read_bytes(settings.target.path("job.json")))
+    for line in (*told["remarks"], *notes):
+        _LOGGER.warning("%s", line)
 
 
 _EXTRACTING: Kind[ExtractSettings, StageManifest] = Kind(StageManifest.load, _identity, _run, _warn)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
+import pyarrow as pa
 
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import UsageError
@@ -29,7 +31,7 @@ from beam_tfrecord.ptransforms.ways import ways_to
 from beam_tfrecord.ptransforms.windows import in_one_window
 from beam_tfrecord.rejects import RejectBudget, parse_budget
 from beam_tfrecord.runners.local import check_lossless
-from beam_tfrecord.staging.publish import publish_stage
+from beam_tfrecord.staging.publish import publish_stage, schema_of
 from beam_tfrecord.staging.writer import StageWriter
 from beam_tfrecord.storage import Lease
 
@@ -143,9 +145,28 @@ def _publish(
     told: Mapping[str, Any],
 ) -> list[str]:
     manifest = publish_stage(
-        job.target, job.identity, tally, pieces, directory=job.directory, lease=held, job=told
+        job.target,
+        job.identity,
+        tally,
+        pieces,
+        directory=job.directory,
+        lease=held,
+        job={**told, "remarks": _remarks(tally)},
     )
     return [file.path for file in manifest.files]
+
+
+def _remarks(tally: Tally) -> list[str]:
+    """Return a line for each column that a stage holds with fewer digits than the input has."""
+    return [
+        f"numbers of {name!r} have more digits than {_type_of(name, tally)} holds (relative error "
+        f"at most {seen.max_relative_error:.1e}): --types {shlex.quote(name)}=string keeps them"
+        for name, seen in sorted(tally.observed.items())
+    ]
+
+
+def _type_of(name: str, tally: Tally) -> pa.DataType:
+    return schema_of(tally).field(name).type
 
 
 _STAGE = Publisher(_publish, ("files", "rows", "read"))

@@ -8,9 +8,12 @@ import uuid
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.contract.rounding import relative_error, round_text
+from beam_tfrecord.contract.schema import Observed
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.block import pieces_of
 from beam_tfrecord.exchange.merge import Piece
@@ -114,6 +117,7 @@ class StageWriter:
             rows=batch.rows_counted,
             records=batch.num_rows,
             rejects=len(batch.rejects),
+            observed=_rounded(batch),
             input_hash=batch.input_hash,
             refused=batch.refused,
         )
@@ -199,6 +203,20 @@ class _StageFile:
         # Else its end would be written when it is thrown away, to a file that is gone.
         self._writer.is_open = False
         self._file.abort()
+
+
+def _rounded(batch: Batch) -> dict[str, Observed]:
+    """Return the columns whose numbers had more digits than they have in the batch."""
+    if batch.numbers is None:
+        return {}
+    observed = {}
+    for name in batch.numbers.schema.names:
+        exact = batch.numbers.column(name)
+        if pa.types.is_string(exact.type):
+            exact = round_text(exact).exact
+        if error := relative_error(pc.cast(batch.data.column(name), pa.float64()), exact):
+            observed[name] = Observed(max_relative_error=error)
+    return observed
 
 
 @contextlib.contextmanager
