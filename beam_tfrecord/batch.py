@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_tfrecord.contract.lowering_text import to_text
 from beam_tfrecord.refused import Refused
 
 Int64Array = npt.NDArray[np.int64]
@@ -151,7 +152,8 @@ class Batch:
         input_hash: Hash of the bytes that a group of units was read from, in the batch of no rows
             that ends it; None in all others.
         numbers: Columns of floats of `data`, again, whose numbers were more exact before they were
-            brought to its types: float64 from which they round to float32 as the numbers would.
+            brought to its types: float64 from which they round to float32 as the numbers would, or
+            the text that they were.
         refused: Pictures among the rows read that TensorFlow refuses, to be reported by the sink.
     """
 
@@ -226,29 +228,40 @@ class Batch:
         return self.replace(data=data, origin=origin, rejects=rejects, rows_read=read, **beside)
 
     def numbers_in(
-        self, data: pa.RecordBatch, rows: Int64Array | None = None
+        self, data: pa.RecordBatch, rows: Int64Array | None = None, *, whole: bool = False
     ) -> pa.RecordBatch | None:
         """Return the `numbers` of `data`, made from this batch: those of values that are as here.
 
         Args:
             data: What became of the rows.
             rows: Index in this batch of each of its rows; None: they are the same rows.
+            whole: It is not known which rows they are: only columns that are as here count.
         """
-        if self.numbers is None:
+        if self.numbers is None or (whole and data.num_rows != self.num_rows):
             return None
         columns: dict[str, pa.Array] = {}
         for name in self.numbers.schema.names:
             if data.schema.get_field_index(name) < 0:
                 continue
             column, before, exact = (of.column(name) for of in (data, self.data, self.numbers))
+            if column.type not in (pa.float32(), pa.float64()):
+                continue
             if rows is not None:
                 indices = pa.array(rows, pa.int64())
                 before, exact = before.take(indices), exact.take(indices)
-            if column.type == before.type:
-                bits = pa.int64() if pa.types.is_float64(column.type) else pa.int32()
-                same = pc.fill_null(pc.equal(column.view(bits), before.view(bits)), False)
-                columns[name] = pc.if_else(same, exact, pc.cast(column, pa.float64()))
+            same = pc.equal(_bits(column), _bits(before))
+            same = pc.fill_null(same, pc.and_(column.is_null(), before.is_null()))
+            if whole and not pc.all(same, min_count=0).as_py():
+                continue
+            is_text = pa.types.is_string(exact.type)
+            own = to_text(column) if is_text else pc.cast(column, pa.float64())
+            columns[name] = pc.if_else(same, exact, own)
         return pa.RecordBatch.from_pydict(columns) if columns else None
+
+
+def _bits(floats: pa.Array) -> pa.Array:
+    """Return the bits of floats as float64: there NaN equals itself, and 0.0 is not -0.0."""
+    return pc.cast(floats, pa.float64()).view(pa.int64())
 
 
 def batch_from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, **fields: Any) -> Batch:

@@ -10,7 +10,7 @@ import contextlib
 import decimal
 import sqlite3
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from beam_tfrecord.ptransforms.map_rows import map_batch
 from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.encoding import Encoder
 from beam_tfrecord.records.rows import call_on_rows, mapped_batch
-from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.csv.source import Csv, with_texts
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.sql.source import Sql
 from tests.number_texts import check_column, check_losses, kept_as_float64
@@ -86,6 +86,12 @@ def _given(columns: Columns, directory: Path, schema: Schema) -> dict[str, Writt
     return encoded(batches, schema)
 
 
+def _mapped(batches: Iterable[Batch], schema: Schema | None = None) -> Iterator[Batch]:
+    for batch in batches:
+        arrow = batch.data.schema if schema is None else schema.to_arrow()
+        yield mapped_batch(batch, call_on_rows(batch, lambda row: row), arrow)
+
+
 def csv_inferred(columns: Columns, directory: Path) -> dict[str, Written]:
     """Types found in the file."""
     return encoded(_csv(columns, directory))
@@ -114,10 +120,20 @@ def csv_schema(columns: Columns, directory: Path) -> dict[str, Written]:
 
 def csv_mapped_rows(columns: Columns, directory: Path) -> dict[str, Written]:
     """Rows that a function gives back as they were."""
-    batches = _csv(columns, directory, pa.float32())
+    return encoded(_mapped(_csv(columns, directory, pa.float32())))
+
+
+def csv_mapped_to_float32(columns: Columns, directory: Path) -> dict[str, Written]:
+    """Rows that a function gives back as they were, under a schema of float32."""
+    schema = schema_of(columns, pa.float32())
+    return encoded(_mapped(_csv(columns, directory), schema), schema)
+
+
+def csv_mapped_in_place(columns: Columns, directory: Path) -> dict[str, Written]:
+    """Batches that a function gives back, which might have given other rows."""
+    batches = _csv(columns, directory)
     return encoded(
-        mapped_batch(batch, call_on_rows(batch, lambda row: row), batch.data.schema)
-        for batch in batches
+        mapped for batch in batches for mapped in map_batch(lambda data: data, False, batch)
     )
 
 
@@ -249,7 +265,8 @@ WAYS = {
     way.written.__name__: way
     for way in (
         *map(Way, (csv_inferred, csv_float32, csv_sliced, csv_schema, csv_mapped_rows)),
-        *map(Way, (csv_mapped_batches, parquet_text, parquet_decimals, decimals_as_floats)),
+        *map(Way, (csv_mapped_batches, csv_mapped_to_float32, csv_mapped_in_place)),
+        *map(Way, (parquet_text, parquet_decimals, decimals_as_floats)),
         *map(Way, (duckdb_decimals, sqlite_text, sqlite_decimals)),
         *(Way(sqlite_reals, kept_as_float64), Way(sqlite_mixed, kept_as_float64)),
     )
@@ -279,7 +296,14 @@ def check_bytes(columns: Columns, directory: Path) -> int:
 def check_text(columns: Columns, directory: Path) -> int:
     """Check numbers that are kept as text: they are the text that they were."""
     schema = schema_of(columns, pa.float64(), "text")
-    for name, written in _given(columns, directory, schema).items():
+    given = _given(columns, directory, schema)
+    mapped = encoded(
+        _mapped(
+            with_texts(Csv(write_csv(columns, directory)), schema.to_arrow()).batches(), schema
+        ),
+        schema,
+    )
+    for name, written in (*given.items(), *mapped.items()):
         assert [bytes(value).decode() for value in written.values] == columns[name]
         assert written.reported == 0
-    return sum(map(len, columns.values()))
+    return 2 * sum(map(len, columns.values()))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+import struct
 from decimal import Decimal
 from fractions import Fraction
 
@@ -13,10 +15,12 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.contract.schema import Feature, Schema
+from beam_tfrecord.native.reference.examples import parse_example
 from beam_tfrecord.ptransforms.coders import BatchCoder
 from beam_tfrecord.ptransforms.gather_rows import batch_of_rows
 from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.encoding import Encoder
+from beam_tfrecord.records.tfrecord import read_records
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.staging.job import extract
 from tests.number_texts import random_texts, to_float32
@@ -69,6 +73,105 @@ def test_what_write_reports(tmp_path, types, store, reports_lost, reports_tenth)
     found = [row["a"] for row in bt.load(tmp_path / "out").rows()]
     stored = [to_float32(Fraction(text)) for text in LOST]
     assert found == (stored if store == "auto" else [float(text) for text in LOST])
+
+
+def same_row(row):
+    return dict(row)
+
+
+def same_batch(batch: pa.RecordBatch):
+    return pa.RecordBatch.from_pydict(batch.to_pydict(), schema=batch.schema)
+
+
+def written(path, output, arrow, store, **options):
+    schema = Schema((Feature("a", arrow, store=store), Feature("b", arrow, store=store)))
+    manifest = bt.write(path, output, schema=schema, shuffle=False, **options)
+    losses = [feature.observed.max_relative_error for feature in manifest.schema.features]
+    return [shard.xxh64 for shard in manifest.shards], losses
+
+
+@pytest.mark.parametrize("function", [same_row, same_batch])
+@pytest.mark.parametrize("store", ["auto", "bytes", "text", "text of float32", "float32"])
+def test_a_map_that_gives_back_what_it_was_given_changes_nothing(tmp_path, function, store):
+    store, _, arrow = store.partition(" of ")
+    arrow = pa.float32() if "float32" in (store, arrow) else pa.float64()
+    store = store if store != "float32" else "auto"
+    path = write_csv({"a": LOST, "b": ["nan", "1.50", "-0.0", ""]}, tmp_path)
+    plain = written(path, tmp_path / "plain", arrow, store)
+    assert written(path, tmp_path / "mapped", arrow, store, map=function) == plain
+
+
+def test_text_of_what_a_map_changes(tmp_path):
+    path = write_csv({"a": ["1.50", "2.50", "3.50"]}, tmp_path)
+    schema = Schema((Feature("a", pa.float64(), store="text"),))
+
+    def change(row):
+        return {"a": 1 / 3 if row["a"] == 2.5 else row["a"]}
+
+    bt.write(path, tmp_path / "out", schema=schema, map=change, shuffle=False)
+    assert texts_in(tmp_path / "out") == [b"1.50", b"0.3333333333333333", b"3.50"]
+
+
+def test_a_function_of_batches_that_gives_other_rows_takes_no_numbers_of_others(tmp_path):
+    path = write_csv({"a": ["1.50", "2.50", "1.5"], "b": ["1", "2", "3"]}, tmp_path)
+    schema = Schema((Feature("a", pa.float64(), store="text"), Feature("b", pa.int64())))
+
+    def turn(batch: pa.RecordBatch):
+        return batch.take(pa.array([2, 0, 1]))
+
+    bt.write(path, tmp_path / "out", schema=schema, map=turn, shuffle=False)
+    assert texts_in(tmp_path / "out") == [b"1.5", b"1.5", b"2.5"]
+
+
+def test_floats_of_a_path_have_all_of_their_digits(tmp_path):
+    directory = tmp_path / "a=16777217.0000000000001"
+    directory.mkdir()
+    write_csv({"b": ["1.5"]}, directory)
+    for store, found in (("text", [b"16777217.0000000000001"]), ("auto", [16777218.0])):
+        output = tmp_path / store
+        assert written(str(tmp_path / "a=*"), output, pa.float64(), store)[1][0] == (
+            0 if store == "text" else pytest.approx(2**-24, rel=1e-6)
+        )
+        assert texts_in(output) == found
+
+
+@pytest.mark.parametrize("step", [None, bt.MapRows(same_row), bt.MapBatches(same_batch)])
+def test_a_pipeline_reports_the_digits_that_text_lacks(tmp_path, step):
+    path = write_csv({"a": LOST, "b": ["1.50", "0.1", "1e22", "-0.0"]}, tmp_path)
+    columns = (Feature("a", pa.float64(), store="text"), Feature("b", pa.float64(), store="text"))
+    with bt.pipeline() as root:
+        rows = root | bt.ReadFromCsv(path)
+        rows = rows if step is None else rows | step
+        rows | bt.WriteToTFRecord(f"{tmp_path}/out/", schema=Schema(columns), shuffle=False)
+    features = bt.Manifest.load(tmp_path / "out").schema.features
+    assert [feature.observed.max_relative_error for feature in features] == [1, 0]
+
+
+def test_a_pipeline_keeps_the_text_of_what_is_read_as_text(tmp_path):
+    path = write_csv({"a": LOST}, tmp_path)
+    schema = Schema((Feature("a", pa.float64(), store="text"),))
+    with bt.pipeline() as root:
+        rows = root | bt.ReadFromCsv(path, types={"a": "string"}) | bt.MapRows(same_row)
+        rows | bt.WriteToTFRecord(f"{tmp_path}/out/", schema=schema, shuffle=False)
+    assert texts_in(tmp_path / "out") == [text.encode() for text in LOST]
+
+
+def texts_in(output):
+    """Return what is stored in column a."""
+    (shard,) = bt.Manifest.load(output).shards
+    found = [parse_example(bytes(one))[b"a"] for one in read_records(str(output / shard.path))]
+    return [struct.unpack("<f", values[0])[0] if kind == 2 else values[0] for kind, values in found]
+
+
+@pytest.mark.parametrize("number", [1e39, -1e300])
+def test_a_mapped_number_beyond_float32_is_a_reject(number):
+    batch = batch_of_rows([{"a": number}, {"a": math.inf}], pa.schema([("a", pa.float32())]))
+    assert (batch.num_rows, len(batch.rejects)) == (1, 1)
+
+
+def test_rows_that_a_schema_rounds_are_told(tmp_path):
+    batch = batch_of_rows([{"a": 0.1}, {"a": None}], pa.schema([("a", pa.float32())]))
+    assert encoded([batch])["a"].reported == pytest.approx(1.5e-8, rel=0.1)
 
 
 def test_extract_tells_of_digits_that_it_drops(tmp_path, caplog):

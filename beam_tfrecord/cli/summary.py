@@ -45,7 +45,7 @@ def _losses(manifest: Manifest) -> list[str]:
     cut: dict[str, float] = {}
     for feature in manifest.schema.features:
         if feature.observed is not None and (error := feature.observed.max_relative_error) > 0:
-            (cut if feature.store == "bytes" else rounded)[feature.name] = error
+            (rounded if feature.store == "auto" else cut)[feature.name] = error
     lines = []
     if rounded:
         lines.append(

@@ -21,7 +21,7 @@ from beam_tfrecord.ptransforms.transforms import MapBatches, MapRows
 from beam_tfrecord.refused import refused_line
 from beam_tfrecord.runners import exchange_of, pipeline, runs_here
 from beam_tfrecord.sources.base import Source
-from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.csv.source import Csv, with_texts
 from beam_tfrecord.sources.parquet.source import settled_by
 from beam_tfrecord.storage import Lease, is_remote, read_bytes
 
@@ -56,7 +56,10 @@ def run_write(
         job: What ``job.json`` tells besides.
         lease: The right to write to the target; None where nobody waits for the end of the job.
     """
-    settings = dataclasses.replace(settings, source=settings.source.sized(listing.bytes))
+    source = settings.source.sized(listing.bytes)
+    if settings.schema is not None:
+        source = with_texts(source, settings.schema.to_arrow())
+    settings = dataclasses.replace(settings, source=source)
     is_resumable = bool(identity.fingerprint and lease) and settings.transform is None
     write_job = WriteJob(
         target=settings.target,

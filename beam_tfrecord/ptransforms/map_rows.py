@@ -273,7 +273,7 @@ def map_batch(
         origin = batch.origin
         if origin is not None:
             origin = origin.in_order(batch.num_rows, data.num_rows)
-        yield batch.replace(data=data, origin=origin)
+        yield batch.replace(data=data, origin=origin, numbers=batch.numbers_in(data, whole=True))
         return
     if data.num_rows != batch.num_rows:
         raise DataError(

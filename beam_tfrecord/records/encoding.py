@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
@@ -21,10 +22,11 @@ from beam_tfrecord.contract.enforcing import NoConversion, enforce, same_values
 from beam_tfrecord.contract.leaves import schema_leaves
 from beam_tfrecord.contract.lowering import lower, needs_lowering
 from beam_tfrecord.contract.lowering_lists import null_positions
+from beam_tfrecord.contract.lowering_text import to_text
 from beam_tfrecord.contract.observing import Observer
 from beam_tfrecord.contract.rounding import relative_error
 from beam_tfrecord.contract.schema import Feature, Observed, Schema
-from beam_tfrecord.contract.type_kinds import bare_type
+from beam_tfrecord.contract.type_kinds import bare_type, is_text
 from beam_tfrecord.errors import SchemaConflict, UsageError
 from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.encoding_faults import (
@@ -162,11 +164,14 @@ class Encoder:
             for row in null_positions(array).tolist():
                 faults.add(row, feature.name, "missing-value", _missing_message(feature, place))
         exact = _exact_column(batch, feature)
-        if exact is not None and feature.store == "auto":
+        if exact is not None and is_text(exact.type):
+            array = exact
+        elif exact is not None and feature.store == "auto":
             return exact
-        if exact is not None and feature.store == "bytes":
-            self._errors[index] = relative_error(array, exact)
-        if plan.same[index]:
+        elif exact is not None:
+            stored = array if feature.store == "bytes" else _said(array)
+            self._errors[index] = relative_error(stored, exact)
+        if plan.same[index] and array is not exact:
             return array
         # Two texts may say one number.
         store = "bytes" if self._one_zero and feature.store == "text" else feature.store
@@ -222,11 +227,16 @@ class Encoder:
 
 
 def _exact_column(batch: Batch, feature: Feature) -> pa.Array | None:
-    """Return the more exact numbers of a feature of float32 or float64, where there are such."""
+    """Return the more exact numbers of a feature of floats, or their text, where there are any."""
     is_float = pa.types.is_float32(feature.type) or pa.types.is_float64(feature.type)
     if batch.numbers is None or not is_float or feature.name not in batch.numbers.schema.names:
         return None
     return batch.numbers.column(feature.name)
+
+
+def _said(values: pa.Array) -> pa.Array:
+    """Return what the text of floats says."""
+    return pc.cast(to_text(values), pa.float64())
 
 
 def encode_examples(elements: Iterable[Any], arena: Arena) -> EncodedRows:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import os
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -149,11 +150,30 @@ def mapped_batch(batch: Batch, mapped: Mapped, schema: pa.Schema) -> Batch:
     else:
         data, kept, refused = _columns_of(batch, mapped, schema)
         rejects += refused
-        numbers = batch.numbers_in(data, mapped.source_rows[kept])
+        numbers = _numbers_of(batch, mapped, data, kept)
     origin = _origin_of(batch, mapped, kept)
     return batch.replace(
         data=data, origin=origin, rejects=rejects, encoded=encoded, numbers=numbers
     )
+
+
+def _numbers_of(
+    batch: Batch, mapped: Mapped, data: pa.RecordBatch, kept: np.ndarray[Any, Any]
+) -> pa.RecordBatch | None:
+    """Return the `Batch.numbers` of mapped rows: Python gives float64, whatever `data` holds."""
+    rows = [mapped.rows[index] for index in kept]
+    given = {field.name: data.column(field.name) for field in data.schema}
+    rounded = {}
+    for field in data.schema:
+        if pa.types.is_float32(field.type):
+            exact = pa.array([row.get(field.name) for row in rows], pa.float64())
+            given[field.name] = exact
+            if pc.any(pc.not_equal(exact, pc.cast(data.column(field.name), pa.float64()))).as_py():
+                rounded[field.name] = exact
+    known = batch.numbers_in(pa.RecordBatch.from_pydict(given), mapped.source_rows[kept])
+    if known is not None:
+        rounded |= {name: known.column(name) for name in known.schema.names}
+    return pa.RecordBatch.from_pydict(rounded) if rounded else None
 
 
 def _origin_of(batch: Batch, mapped: Mapped, kept: np.ndarray[Any, Any]) -> Any:
@@ -214,6 +234,8 @@ def _array_of(values: list[Any], field: pa.Field) -> pa.Array:
     if isinstance(field.type, TensorType):
         return tensor_column(values, field.type)
     array = pa.array(values, field.type)
+    if pa.types.is_float32(field.type) and not _same_infinities(array, values):
+        raise TypeError(f"column {field.name!r} is {field.type} but has a larger number")
     if pa.types.is_decimal(field.type) and not _same_zeros(array, values):
         raise TypeError(f"column {field.name!r} is {field.type} but has a finer number")
     return array
@@ -223,6 +245,12 @@ def _same_zeros(array: pa.Array, values: list[Any]) -> bool:
     """Tell whether decimals are 0 where the values are: Arrow makes 0 of one 39 digits too fine."""
     zeros = pc.fill_null(pc.equal(array, pa.scalar(0, array.type)), False)
     return not any(values[row] for row in np.flatnonzero(zeros.to_numpy(zero_copy_only=False)))
+
+
+def _same_infinities(array: pa.Array, values: list[Any]) -> bool:
+    """Tell whether floats are infinite where the values are: Arrow makes that of what is larger."""
+    infinite = pc.fill_null(pc.is_inf(array), False).to_numpy(zero_copy_only=False)
+    return all(math.isinf(values[row]) for row in np.flatnonzero(infinite))
 
 
 def _reject_of(error: Exception, row: Any, batch: Batch, number: int) -> Reject:

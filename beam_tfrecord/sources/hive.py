@@ -148,6 +148,25 @@ def with_partitions(data: pa.RecordBatch, file: InputFile, schema: pa.Schema) ->
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def partition_texts(
+    file: InputFile, schema: pa.Schema, num_rows: int, *, but: Collection[str]
+) -> dict[str, pa.Array]:
+    """Return the text of the floats that `with_partitions` takes from a path: all of their digits.
+
+    Args:
+        file: Whose path it is.
+        schema: Types of the columns.
+        num_rows: How often to say it.
+        but: Columns that are inside the file.
+    """
+    floats = {field.name for field in schema if pa.types.is_floating(field.type)}.difference(but)
+    return {
+        name: pa.repeat(pa.scalar(text), num_rows)
+        for name, text in file.partitions
+        if name in floats and text is not None
+    }
+
+
 def _constant(value: str | None, field: pa.Field, num_rows: int, file: InputFile) -> pa.Array:
     if value is None:
         return pa.nulls(num_rows, field.type)

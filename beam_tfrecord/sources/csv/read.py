@@ -19,13 +19,12 @@ from beam_tfrecord.sources.csv.kernel import Filler, Target, Typer, count_lines
 from beam_tfrecord.sources.csv.text import open_text
 from beam_tfrecord.sources.csv.types import (
     array_of,
-    as_read,
     converter_of,
-    is_stored_as_text,
-    number_of,
+    keeps_text,
     target_of,
+    text_of,
 )
-from beam_tfrecord.sources.hive import with_partitions
+from beam_tfrecord.sources.hive import partition_texts, with_partitions
 
 BLOCK_BYTES = 2**20
 MAX_ROW_BYTES = 2**28
@@ -125,7 +124,7 @@ def read_unit(
 ) -> Iterator[Batch]:
     """Yield the rows of `unit` as batches of exactly `schema`; at least one.
 
-    Only floats that `schema` notes to be stored as text come as the text that they are.
+    Floats that `schema` notes to be stored as text have their text as `Batch.numbers`.
 
     Args:
         unit: What to read.
@@ -148,17 +147,16 @@ def read_unit(
         )
     fields = [field for field in schema if field.name in names]
     targets = [target_of(field, names.index(field.name)) for field in fields]
-    # What is stored as the text that it is must still be a number.
-    checked = [field for field in fields if is_stored_as_text(field)]
-    checks = [number_of(field, names.index(field.name)) for field in checked]
+    with_text = [field for field in fields if keeps_text(field)]
+    texts = [text_of(names.index(field.name)) for field in with_text]
     filler = Filler(
         how.dialect.settings,
         len(names),
-        [*targets, *checks],
+        [*targets, *texts],
         capacity=batch_rows,
         **how.kernel_options(len(names)),
     )
-    collected = _Collected(unit, (*fields, *checked), targets, schema, how)
+    collected = _Collected(unit, fields, with_text, [*targets, *texts], schema, how)
     for window in _windows(unit, how):
         while True:
             collected.remember(window, filler.rows)
@@ -180,14 +178,16 @@ class _Collected:
         self,
         unit: Unit,
         fields: Sequence[pa.Field],
+        with_text: Sequence[pa.Field],
         targets: Sequence[Target],
         schema: pa.Schema,
         how: Reading,
     ) -> None:
         self.first_row = 0
-        self._unit, self._faulty, self._targets, self._how = unit, fields, targets, how
-        self._fields = [as_read(field) for field in fields[: len(targets)]]
-        self._schema = pa.schema([as_read(field) for field in schema], metadata=schema.metadata)
+        self._unit, self._schema, self._how = unit, schema, how
+        # The texts of floats come behind all columns.
+        self._fields, self._targets = (*fields, *with_text), targets
+        self._columns = len(fields)
         self._rejects: dict[int, Reject] = {}
         self._converts = any(converter_of(field.type) for field in self._fields)
         self._windows: list[tuple[int, _Window]] = []
@@ -201,7 +201,7 @@ class _Collected:
         file = self._unit.file
         if fault.target >= 0:
             text = fault.value.decode("utf-8", "backslashreplace")
-            self._reject(fault.row, self._faulty[fault.target], text, line)
+            self._reject(fault.row, self._fields[fault.target], text, line)
             return
         message = (
             f"a quote in the row in {file.name}:{line} never closes: correct it, or pass --quote"
@@ -228,18 +228,24 @@ class _Collected:
     def batch(self, filler: Any) -> Batch:
         """Take the rows of `filler`; rows with a fault are left out."""
         rows, taken = filler.rows, filler.take()
+        columns = list(zip(self._fields, self._targets, taken, strict=True))
         arrays = [
             self._converted(field, array_of(target, field.type, buffers))
-            for field, target, buffers in zip(self._fields, self._targets, taken, strict=False)
+            for field, target, buffers in columns[: self._columns]
         ]
         more_exact = {
             field.name: pa.array(exact, mask=valid == 0)
-            for field, (_, valid, _, exact) in zip(self._fields, taken, strict=False)
+            for field, _, (_, valid, _, exact) in columns
             if exact is not None
         }
+        for field, target, buffers in columns[self._columns :]:
+            more_exact[field.name] = array_of(target, pa.string(), buffers)
+        inside = [field.name for field in self._fields]
+        more_exact |= partition_texts(self._unit.file, self._schema, rows, but=inside)
         numbers = pa.RecordBatch.from_pydict(more_exact) if more_exact else None
         if arrays:
-            data = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(self._fields))
+            schema = pa.schema(self._fields[: self._columns])
+            data = pa.RecordBatch.from_arrays(arrays, schema=schema)
         else:
             # Only a struct array carries a number of rows without a column.
             data = pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))

@@ -18,6 +18,7 @@ Values mean the same in every column type and on every path:
 from __future__ import annotations
 
 import codecs
+import copy
 import dataclasses
 import functools
 import os
@@ -28,6 +29,7 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.contract.arrow_types import type_from_json
+from beam_tfrecord.contract.field_notes import noted_field
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.base import (
     UNIT_BYTES,
@@ -44,6 +46,7 @@ from beam_tfrecord.sources.csv.header import Header, read_header
 from beam_tfrecord.sources.csv.infer import CsvInference, infer_schema, remarks_of
 from beam_tfrecord.sources.csv.read import CsvUnit, Reading, infer_unit, read_unit
 from beam_tfrecord.sources.csv.text import compression_of, is_stream, open_text
+from beam_tfrecord.sources.csv.types import keeps_text
 from beam_tfrecord.sources.files import as_paths, list_files
 
 SUFFIXES = (".csv", ".tsv")
@@ -83,6 +86,8 @@ class Csv(Source):
     kind: ClassVar[str] = "csv"
     detail_type: ClassVar[Any] = CsvUnit
     has_ranges: ClassVar[bool] = True
+    # Columns of which floats have their text beside them; no option, as `with_texts` sets it.
+    texts: ClassVar[tuple[str, ...]] = ()
 
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
     _: dataclasses.KW_ONLY
@@ -236,13 +241,15 @@ class Csv(Source):
                 them so that it would turn to text.
             UsageError: `types` or `columns` names a column that is not there.
         """
-        return infer_schema(
+        found = infer_schema(
             inferences,
             types=self.types,
             columns=self.columns,
             union=self.union,
             has_header=self.header,
         )
+        noted = [_with_text(field) if field.name in self.texts else field for field in found]
+        return pa.schema(noted, metadata=found.metadata)
 
     def remarks(self, inferences: Sequence[CsvInference], schema: pa.Schema) -> list[str]:
         """Return a line for each column whose type a few words have decided."""
@@ -259,6 +266,24 @@ class Csv(Source):
             UsageError: Text cannot be read as a type of `schema`.
         """
         return read_unit(unit, schema, self.reading, batch_rows=batch_rows, union=self.union)
+
+
+def with_texts(source: Source, schema: pa.Schema) -> Source:
+    """Return a source that keeps the text of the floats that `schema` stores as text.
+
+    What it reads has the types that it had: a function may stand before what has that schema.
+    """
+    if not isinstance(source, Csv):
+        return source
+    made = copy.copy(source)
+    texts = tuple(field.name for field in schema if keeps_text(field))
+    object.__setattr__(made, "texts", texts)
+    return made
+
+
+def _with_text(field: pa.Field) -> pa.Field:
+    noted = noted_field(field.name, field.type, nullable=field.nullable, store="text")
+    return noted if keeps_text(noted) else field
 
 
 def _encoded_bytes(header: Header, rows: int, text_bytes: int) -> int:

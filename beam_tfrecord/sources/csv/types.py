@@ -21,15 +21,10 @@ _CLOCK = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9})0*)?)?
 _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?", re.ASCII)
 
 
-def is_stored_as_text(field: pa.Field) -> bool:
-    """Tell whether a column of floats is stored as text: as the text that it is in the file."""
+def keeps_text(field: pa.Field) -> bool:
+    """Tell whether a column of floats is stored as text: its text in the file goes with it."""
     is_float = pa.types.is_float32(field.type) or pa.types.is_float64(field.type)
     return is_float and notes_of(field)["store"] == "text"
-
-
-def as_read(field: pa.Field) -> pa.Field:
-    """Return the field of a column as it comes in batches."""
-    return field.with_type(pa.string()) if is_stored_as_text(field) else field
 
 
 def target_of(field: pa.Field, column: int) -> Target:
@@ -39,8 +34,6 @@ def target_of(field: pa.Field, column: int) -> Target:
         UsageError: Text cannot be read as its type.
     """
     types, arrow = pa.types, field.type
-    if is_stored_as_text(field):
-        return Target(column, kinds.AS_WORDS)
     if types.is_dictionary(arrow):
         return target_of(field.with_type(arrow.value_type), column)
     if types.is_null(arrow):
@@ -53,7 +46,10 @@ def target_of(field: pa.Field, column: int) -> Target:
         low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
         return Target(column, kinds.AS_INT, bits // 8, low, high)
     if types.is_float32(arrow) or types.is_float64(arrow):
-        return number_of(field, column)
+        is_single = types.is_float32(arrow)
+        return (
+            Target(column, kinds.AS_FLOAT, 4) if is_single else Target(column, kinds.AS_DOUBLE, 8)
+        )
     if types.is_date(arrow):
         return Target(column, kinds.AS_DATE, 4)
     if types.is_timestamp(arrow):
@@ -71,11 +67,9 @@ def target_of(field: pa.Field, column: int) -> Target:
     )
 
 
-def number_of(field: pa.Field, column: int) -> Target:
-    """Return how the kernel reads column number `column` as a field of float32 or float64."""
-    if pa.types.is_float32(field.type):
-        return Target(column, kinds.AS_FLOAT, 4)
-    return Target(column, kinds.AS_DOUBLE, 8)
+def text_of(column: int) -> Target:
+    """Return how the kernel reads column number `column` as the text of its numbers."""
+    return Target(column, kinds.AS_WORDS)
 
 
 def _is_text(arrow: pa.DataType) -> bool:
