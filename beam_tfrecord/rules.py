@@ -35,4 +35,5 @@ RULES: tuple[str, ...] = (
     "floats of CSV files that a map gives back as they were are stored as their text with the "
     "store text, and rounded once under a schema of float32 and from functions of batches",
     "mapped numbers that are beyond a schema of float32 are rejected, not infinite",
+    "generated columns of tables of SQLite are read",
 )

@@ -211,6 +211,32 @@ def test_views_and_tables_without_rowid(tmp_path: Path) -> None:
     assert sorted(row["b"] for row in seen) == list(range(2, 9))
 
 
+@pytest.mark.parametrize("kind", ["VIRTUAL", "STORED"])
+@pytest.mark.parametrize("asked", [{"table": "t"}, {"table": "v"}, {"query": "SELECT * FROM t"}])
+def test_generated_columns_are_read(tmp_path: Path, kind: str, asked: dict[str, str]) -> None:
+    path = make_database(
+        tmp_path / "a.db",
+        f"CREATE TABLE t (id INTEGER PRIMARY KEY, b INT GENERATED ALWAYS AS (a * 2) {kind}, "
+        f"a INT, rowid TEXT NOT NULL AS (a || 'x') {kind}, u AS (a / 2.0) {kind})",
+        "CREATE VIEW v AS SELECT * FROM t",
+        rows=[(n, n + 1) for n in range(3)],
+    )
+    expected = [
+        {"id": n, "b": 2 * n + 2, "a": n + 1, "rowid": f"{n + 1}x", "u": (n + 1) / 2}
+        for n in range(3)
+    ]
+    assert rows_of(Sql(path, **asked).batches()) == expected
+    chosen = Sql(path, columns=["b"], partition_column="b", partitions=2, ordered=True, **asked)
+    assert rows_of(chosen.batches()) == [{"b": 2}, {"b": 4}, {"b": 6}]
+
+
+def test_hidden_columns_of_virtual_tables_are_not_read(tmp_path: Path) -> None:
+    path = make_database(
+        tmp_path / "a.db", "CREATE VIRTUAL TABLE t USING fts4(c)", "INSERT INTO t VALUES ('x')"
+    )
+    assert rows_of(Sql(path, table="t").batches()) == [{"c": "x"}]
+
+
 # --- one moment
 
 

@@ -145,8 +145,8 @@ class SqliteConnection(Connection):
                 f"table {table!r} is not in {self._engine.place}: correct --table to one of {known}"
             )
         name = names[plain.lower()]
-        found = self.fetch(f"PRAGMA table_info({self.dialect.name(name)})")
-        keys = sorted((key, column) for _, column, _, _, _, key in found if key)
+        found = self._columns_of(self.dialect.name(name))
+        keys = sorted((key, column) for column, _, _, key in found if key)
         ((pages,),) = self.fetch("PRAGMA page_count")
         ((page_bytes,),) = self.fetch("PRAGMA page_size")
         share = max(1, len(names))
@@ -170,12 +170,12 @@ class SqliteConnection(Connection):
     def _declared(self, relation: Relation) -> list[tuple[str, str, bool]]:
         """Return name, declared type and NOT NULL of every column."""
         if relation.table is not None:
-            found = self.fetch(f"PRAGMA table_info({relation.table.sql})")
-            alone = sum(bool(row[5]) for row in found) == 1
+            found = self._columns_of(relation.table.sql)
+            alone = sum(bool(key) for _, _, _, key in found) == 1
             # Only a lone INTEGER PRIMARY KEY, the row's own number, is never null by itself.
             return [
                 (name, of, bool(not_null) or (bool(key) and alone and of.upper() == "INTEGER"))
-                for _, name, of, not_null, _, key in found
+                for name, of, not_null, key in found
             ]
         # A temporary view tells the declared types of a query's columns, and refuses all but one
         # SELECT; it is no part of the file.
@@ -185,9 +185,19 @@ class SqliteConnection(Connection):
             self._execute(f"CREATE TEMP VIEW {view.removeprefix('temp.')} AS {query}")
         except UsageError as error:
             raise UsageError(f"cannot use the query, which has to be one SELECT: {error}") from None
-        found = self.fetch(f"PRAGMA table_info({view.removeprefix('temp.')})")
+        found = self._columns_of(view.removeprefix("temp."))
         self._execute(f"DROP VIEW {view}")
-        return [(name, of, False) for _, name, of, _, _, _ in found]
+        return [(name, of, False) for name, of, _, _ in found]
+
+    def _columns_of(self, table: str) -> list[tuple[str, str, int, int]]:
+        """Return name, declared type, NOT NULL and place in the key of what SELECT * gives."""
+        # table_info leaves generated columns out.
+        found = self.fetch(f"PRAGMA table_xinfo({table})")
+        return [
+            (name, of, not_null, key)
+            for _, name, of, not_null, _, key, hidden in found
+            if hidden != _HIDDEN
+        ]
 
     def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
         """Stream a result."""
@@ -276,6 +286,8 @@ class SqliteConnection(Connection):
         self._opened.close()
 
 
+# What PRAGMA table_xinfo says of the hidden columns of virtual tables; generated ones have others.
+_HIDDEN = 1
 # Names of the number of a row; a column of the table may have taken one.
 _ROW_NUMBERS = ("rowid", "_rowid_", "oid")
 _DEFINITION = "SELECT type, sql FROM sqlite_master WHERE name = "
