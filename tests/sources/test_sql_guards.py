@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
+from beam_tfrecord.sources.sql.parts import trimmed
 from beam_tfrecord.sources.sql.source import Sql
 from tests.databases import partitions
 from tests.databases.jdbc_database import Database
@@ -208,6 +209,9 @@ def test_a_condition_is_one_condition(postgresql, maria, duckdb, h2, where, tmp_
         assert len(rows_of(database, table="safe")) == 1
 
 
+QUERY_ENDS = (" ;", "; -- done", ";-- done\n\n", "\n;;\n-- a\r\n-- b\n/* c\nd */ ;")
+
+
 def test_a_condition_may_end_with_a_comment_and_hold_a_semicolon(
     postgresql, maria, duckdb, h2, tmp_path
 ):
@@ -218,7 +222,30 @@ def test_a_condition_may_end_with_a_comment_and_hold_a_semicolon(
         for where in ("a > 1 -- and more", "t = 'x;' AND a > 1", "a > 1 AND a < 4"):
             found = rows_of(database, table="safe", where=where)
             assert len(found) == (1 if "x" in where else 2)
-        assert len(rows_of(database, query="SELECT a FROM safe WHERE t = 'x;' ;")) == 2
+        for end in QUERY_ENDS:
+            query = f"SELECT a FROM safe WHERE t = 'x;'{end}"
+            assert len(rows_of(database, query=query)) == 2, end
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT 'x; -- done'",
+        "SELECT 'x; /* done */'",
+        'SELECT 1 AS "x; -- done"',
+        "SELECT $$x; -- done$$",
+        "SELECT 1 AS [x; -- done]",
+        "SELECT 1 AS `x; -- done`",
+        "SELECT 1 /* x; -- done */",
+        "SELECT 1 -- done",
+        "SELECT 1; SELECT 2 -- done",
+        "SELECT 1; -- done\rSELECT 2",
+        "SELECT 1; /* a */ SELECT 2 /* b */",
+        "SELECT 1 /*! LIMIT 0 */",
+    ],
+)
+def test_no_part_of_a_query_is_taken_for_its_end(query):
+    assert trimmed(query) == query
 
 
 MARIADB_ATTACKS = (

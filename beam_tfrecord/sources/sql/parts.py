@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -106,6 +107,20 @@ class Relation:
         return f"SELECT {expressions} FROM {self.sql}{where}{order}"
 
 
+# A semicolon with nothing but blanks, comments and more of it behind. A comment with a character
+# that may end a quoted text or another comment is left: it may be no comment.
+_END = re.compile(r""";(?:[;\s]|--[^\r\n'"`$\]*]*(?![^\r\n])|/\*[^'"`$\]*]*\*/)*\Z""")
+
+
+def trimmed(query: str) -> str:
+    """Return a query without the semicolon at its end, and the comments behind that.
+
+    >>> trimmed("SELECT 1; -- done"), trimmed("SELECT '; -- done'")
+    ('SELECT 1', "SELECT '; -- done'")
+    """
+    return _END.sub("", query.strip())
+
+
 def _same(value: Any) -> str:
     return str(value)
 
@@ -168,4 +183,4 @@ class Dialect:
     def subquery(self, query: str) -> str:
         """Return a query as what can follow FROM."""
         # The line end closes a comment that the query may end with.
-        return f"({query.strip().rstrip(';')}\n) AS {self.name('q')}"
+        return f"({trimmed(query)}\n) AS {self.name('q')}"

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.sources.sql.engine import Connection, Key, Relation, SqlColumn
+from beam_tfrecord.sources.sql.parts import trimmed
 from beam_tfrecord.sources.sql.sizes import partition_count, row_bytes_of
 
 MAX_PARTITIONS = 1000
@@ -155,7 +156,7 @@ def _relation(connection: Connection, question: Question) -> Relation:
     where = question.where or ""
     connection.check_text(where, "--where")
     if question.query is not None:
-        query = question.query.strip().rstrip(";")
+        query = trimmed(question.query)
         connection.check_text(query, "--query")
         return Relation(connection.dialect.subquery(query), where)
     assert question.table is not None
