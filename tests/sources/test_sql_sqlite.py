@@ -167,6 +167,34 @@ def test_an_untyped_column_of_several_kinds_is_refused(tmp_path: Path) -> None:
         source.schema()
 
 
+# Declared type, type that is asked for, what is stored, and the advice.
+ADVICE: list[tuple[str, str | None, list[Any], str]] = [
+    ("", None, [1, b"x"], "pass --types c=bytes"),
+    ("", "text", ["a", b"x"], "pass --types c=bytes"),
+    ("TEXT", None, ["a", b"x"], "pass --types c=bytes"),
+    ("INTEGER", None, [1, b"x"], "pass --types c=bytes"),
+    ("BLOB", None, [b"x", 7], "pass --types c=bytes"),
+    ("INTEGER", None, [1, "x"], "pass --types c=text"),
+    ("VARCHAR(9)", "float64", ["0.1"], "pass --types c=text; a --schema turns text into numbers"),
+    ("TEXT", "int64", ["1"], "pass --types c=text; a --schema turns text into numbers"),
+    ("TEXT", "date32", ["soon"], "pass --types c=text"),
+]
+
+
+@pytest.mark.parametrize(("declared", "asked", "values", "advice"), ADVICE)
+def test_advice_for_a_value_helps(
+    tmp_path: Path, declared: str, asked: str | None, values: list[Any], advice: str
+) -> None:
+    source = column(tmp_path, declared, values, types={"c": asked} if asked else {})
+    try:
+        (said,) = {reject.message for batch in source.batches() for reject in batch.rejects}
+    except DataError as refused:
+        said = str(refused)
+    assert said.endswith(f": {advice}")
+    cured = dataclasses.replace(source, types={"c": advice.partition("=")[2].partition(";")[0]})
+    assert len(rows_of(cured.batches())) == len(values) + 1
+
+
 def test_text_that_is_no_unicode_is_told(tmp_path: Path) -> None:
     make_database(
         tmp_path / "a.db",

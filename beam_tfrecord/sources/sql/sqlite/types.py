@@ -75,11 +75,13 @@ def column_of(
     quoted = connection.dialect.name(name)
     arrow = wanted if wanted is not None else declared_type(declared)
     if arrow is None:
-        kinds = connection.fetch(relation.select(f"DISTINCT TYPEOF({quoted})"))
-        arrow = _common_type({kind for (kind,) in kinds} - {"null"})
+        found = connection.fetch(relation.select(f"DISTINCT TYPEOF({quoted})"))
+        kinds = {kind for (kind,) in found} - {"null"}
+        arrow = _common_type(kinds)
     refusal = ""
     if arrow is None:
-        refusal = f"it holds values of several kinds: pass --types {name}=text"
+        takes_all = "bytes" if "blob" in kinds else "text"
+        refusal = f"it holds values of several kinds: pass --types {name}={takes_all}"
     elif wanted is not None and convert_function(wanted) is None:
         arrow, refusal = None, f"SQLite has no values of type {wanted}: correct --types"
     # Bytes that are no UTF-8 can be read as bytes even where they were stored as text.
@@ -174,10 +176,16 @@ def _one_by_one(values: Iterable[Any], column: SqlColumn) -> tuple[pa.Array, lis
 
 def misfit_of(row: int, column: SqlColumn, value: Any) -> Misfit:
     """Say that a value is not of its column's type."""
+    assert column.arrow is not None
     shown = value.hex() if isinstance(value, bytes) else str(value)
+    # Text takes all but blobs, and bytes take everything.
+    takes_all = "bytes" if isinstance(value, bytes) or _is_bytes(column.arrow) else "text"
+    cure = f"pass --types {column.name}={takes_all}"
+    if declared_type(column.declared) == pa.string() and _is_numeric(column.arrow):
+        cure += "; a --schema turns text into numbers"
     message = (
         f"is {_KIND_NAMES[type(value)]} {shown[:40]!r} where {column.declared} is read as "
-        f"{column.arrow}: pass --types {column.name}=text"
+        f"{column.arrow}: {cure}"
     )
     return Misfit(row, column.name, message, shown[:_SHOWN_CHARACTERS])
 
@@ -205,6 +213,11 @@ def is_iso(arrow: pa.DataType) -> bool:
 
 def _is_bytes(arrow: pa.DataType) -> bool:
     return bool(pa.types.is_binary(arrow) or pa.types.is_large_binary(arrow))
+
+
+def _is_numeric(arrow: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_integer(arrow) or types.is_floating(arrow) or types.is_decimal(arrow))
 
 
 def _of(value: Any, *kinds: type) -> Any:
