@@ -148,7 +148,9 @@ def test_tables_are_found_as_people_write_them(h2, postgresql, maria):
     with postgresql.engine().connect() as connection:
         assert connection.find_table("S.T").name == "s.t"
         assert connection.find_table('s."Ünï"').key == ("a",)
-        assert connection.find_table('"it\'s"').sql == '"s"."it\'s"'
+        assert connection.find_table('s."it\'s"').sql == 's."it\'s"'
+        with pytest.raises(UsageError, match=r"did you mean .s\.it.s"):
+            connection.find_table('"it\'s"')
     maria.run("CREATE OR REPLACE TABLE `of maria` (a int PRIMARY KEY)")
     with maria.engine().connect() as connection:
         found = connection.find_table("`of maria`")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 from pathlib import Path
 
@@ -38,6 +39,33 @@ def test_odd_names_of_postgres(postgres: PostgresServer, driver):
             assert numbers(database, table) == [1, 2]
     with pytest.raises(UsageError, match=r"table 'Mixed\"Case' is not in "):
         numbers(database, 'Mixed"Case')
+
+
+@pytest.mark.parametrize("driver", ["", "jdbc"])
+def test_names_of_postgres_follow_the_search_path(postgres: PostgresServer, driver):
+    database = partitions.postgres(postgres, driver)
+    database.run(
+        "DROP SCHEMA IF EXISTS pathed, other CASCADE",
+        "CREATE SCHEMA pathed",
+        "CREATE SCHEMA other",
+        "DROP TABLE IF EXISTS here, twice",
+        "CREATE TABLE here AS SELECT 1 AS n",
+        "CREATE TABLE twice AS SELECT 2 AS n",
+        "CREATE TABLE pathed.twice AS SELECT 3 AS n",
+        "CREATE TABLE other.there AS SELECT 4 AS n",
+    )
+
+    def found(table: str, path: str) -> list[int]:
+        set_path = {"session_init": [f"SET search_path TO {path}"]} if path else {}
+        return numbers(dataclasses.replace(database, source=database.source | set_path), table)
+
+    assert found("twice", "") == found("twice", "public, pathed") == [2]
+    assert found("twice", "pathed") == found("twice", "pathed, public") == [3]
+    assert found("here", "pathed, public") == found("public.here", "pathed") == [1]
+    assert found("other.there", "") == [4]
+    for table, path in (("here", "pathed"), ("there", ""), ("there", "pathed, public")):
+        with pytest.raises(UsageError, match=rf"table '{table}' is not in .*: did you mean '\w+\."):
+            found(table, path)
 
 
 def test_odd_names_elsewhere(mariadb: MariaDbServer, tmp_path):

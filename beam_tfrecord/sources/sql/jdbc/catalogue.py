@@ -22,9 +22,6 @@ _PART = re.compile(r'"((?:[^"]|"")*)"|`((?:[^`]|``)*)`|([^."`]+)')
 
 # Estimates of rows and bytes, by product; parameters are literals of schema and name.
 _SIZES = {
-    "postgresql": "SELECT CAST(c.reltuples AS bigint), pg_relation_size(c.oid) FROM pg_class c "
-    "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = {schema} "
-    "AND c.relname = {name}",
     "h2": "SELECT row_count_estimate, CAST(NULL AS bigint) FROM information_schema.tables "
     "WHERE table_schema = {schema} AND table_name = {name}",
     **dict.fromkeys(
@@ -143,8 +140,7 @@ def _size(
     text = connection.dialect.text
     found = connection.fetch(sql.format(schema=text(schema), name=text(table.name)))
     rows, size = found[0] if found else (None, None)
-    # PostgreSQL says -1 of a table that was never analyzed.
-    return (None if rows is None or rows < 0 else int(rows)), (None if size is None else int(size))
+    return (None if rows is None else int(rows)), (None if size is None else int(size))
 
 
 def _not_found(table: str, place: str, name: str, found: list[_Found], same: list[_Found]) -> str:

@@ -34,7 +34,7 @@ from beam_tfrecord.sources.sql.jdbc.read import ask, described_in, read_rows
 from beam_tfrecord.sources.sql.jdbc.types import (
     is_binary_safe,
 )
-from beam_tfrecord.sources.sql.postgres import cuts
+from beam_tfrecord.sources.sql.postgres import cuts, tables
 from beam_tfrecord.sources.sql.postgres.session import SETTINGS, settle
 from beam_tfrecord.sources.sql.secrets import password_of
 
@@ -181,7 +181,9 @@ class JdbcConnection(Connection):
                 statement.close()
 
     def find_table(self, table: str) -> Table:
-        """Look a table or view up in the catalogue of the driver."""
+        """Look a table or view up: in PostgreSQL as its own driver does, else in the catalogue."""
+        if self._is_postgres:
+            return tables.find_table(self, table, self._engine.place)
         with self._told():
             return find_table(self, self._opened, table, self._engine.place)
 

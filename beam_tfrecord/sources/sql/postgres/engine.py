@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import functools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -30,12 +28,12 @@ from beam_tfrecord.sources.sql.engine import (
 from beam_tfrecord.sources.sql.postgres import catalogue, cuts
 from beam_tfrecord.sources.sql.postgres.errors import told
 from beam_tfrecord.sources.sql.postgres.session import SETTINGS, settle
+from beam_tfrecord.sources.sql.postgres.tables import find_table
 from beam_tfrecord.sources.sql.postgres.types import INFINITIES, column_of, without_matrices
 from beam_tfrecord.sources.sql.secrets import password_of
 from beam_tfrecord.sources.sql.values import rows_taken
 
 _CONNECT_S = 4
-_NAME = r'(?:[^\W\d][\w$]*|"(?:[^"]|"")+")'
 _BATCH_BYTES = 4 * 2**20
 
 _BEGIN = "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -145,31 +143,7 @@ class PostgresConnection(Connection):
 
     def find_table(self, table: str) -> Table:
         """Look a table or view up, as SQL reads its name; else letter for letter."""
-        exact = ".".join(self.dialect.name(part) for part in table.split("."))
-        for written in (table, exact, self.dialect.name(table)):
-            if found := self._find(written):
-                return found
-        names = [name for (name,) in self.fetch(catalogue.TABLES)]
-        near = difflib.get_close_matches(table, names, n=1, cutoff=0.5)
-        known = f"did you mean {near[0]!r}?" if near else "correct --table"
-        raise UsageError(f"table {table!r} is not in {self._engine.place}: {known}")
-
-    def _find(self, written: str) -> Table | None:
-        # A name that is none, such as one with a blank, would end the transaction.
-        if not re.fullmatch(rf"{_NAME}(?:\.{_NAME}){{0,2}}", written):
-            return None
-        found = self.fetch(catalogue.TABLE.format(self.dialect.text(written)))
-        if not found:
-            return None
-        sql, name, oid, rows, size = found[0]
-        keys = self.fetch(catalogue.KEY.format(oid))
-        return Table(
-            sql=sql,
-            name=name,
-            key=tuple(key for (key,) in keys),
-            rows=int(rows) if rows >= 0 else None,
-            bytes=int(size),
-        )
+        return find_table(self, table, self._engine.place)
 
     def describe(
         self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
