@@ -9,6 +9,7 @@ from typing import Any
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.sql.engine import ConnectionLost, SnapshotLost
 from beam_tfrecord.sources.sql.jdbc.jvm import java
+from beam_tfrecord.sources.sql.postgres.session import LOCKED_STATE, too_long_locked
 from beam_tfrecord.sources.sql.secrets import without_password
 
 _SHOWN_CHARACTERS = 300
@@ -61,6 +62,8 @@ def _error_of(error: Any, place: str, password: str | None, joins: bool) -> Exce
         return UsageError(
             f"a statement in {place} ran into the time limit: raise --statement-timeout"
         )
+    if state == LOCKED_STATE:
+        return too_long_locked(place, message)
     if joins and state in _SNAPSHOT_STATES:
         return SnapshotLost(
             f"the moment at which {place} is read is gone ({message}): run the job again"

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.sources.sql.engine import ConnectionLost, SnapshotLost
+from beam_tfrecord.sources.sql.postgres.session import LOCKED_STATE, too_long_locked
 from beam_tfrecord.sources.sql.secrets import without_password
 
 # Classes of SQLSTATE, and words of libpq, that tell that another attempt may work.
@@ -44,6 +45,8 @@ def _error(place: str, error: Exception, password: str | None) -> Exception:
     lower = text.lower()
     if state.startswith(_LOST_STATES) or any(word in lower for word in _LOST_WORDS):
         return ConnectionLost(message)
+    if state == LOCKED_STATE or "lock timeout" in lower:
+        return too_long_locked(place, message)
     if state == "57014" or "statement timeout" in lower:
         return DataError(
             f"a statement in {place} ran into the time limit ({message}): raise --statement-timeout"

@@ -20,6 +20,15 @@ SETTINGS = {
     "synchronize_seqscans": "off",
     "idle_in_transaction_session_timeout": "0",
 }
+# The connections of a job outlive each other's statements: one that waits for another's lock would
+# wait for ever. What a user has set instead holds.
+_LOCK_TIMEOUT = (
+    "pg_catalog.set_config('lock_timeout', "
+    "coalesce(nullif(pg_catalog.current_setting('lock_timeout'), '0'), '{}'), true)"
+)
+LOCK_WAIT = "1min"
+# SQLSTATE of a statement that waited longer.
+LOCKED_STATE = "55P03"
 # What the transaction itself has to be.
 _TRANSACTION = {"transaction_read_only": "on", "transaction_isolation": "repeatable read"}
 
@@ -40,8 +49,9 @@ def settle(connection: Connection, place: str, settings: Mapping[str, str]) -> N
         for name, value in settings.items()
     ]
     asked += [f"pg_catalog.current_setting({text(name)})" for name in _TRANSACTION]
+    asked.append(_LOCK_TIMEOUT.format(LOCK_WAIT))
     columns = ", ".join(f"{one} AS c{at}" for at, one in enumerate(asked))
-    (found,) = connection.fetch(f"SELECT {columns}")
+    ((*found, _),) = connection.fetch(f"SELECT {columns}")
     wanted = {**settings, **_TRANSACTION}
     for (name, value), is_now in zip(wanted.items(), found, strict=True):
         if is_now != value:
@@ -49,3 +59,12 @@ def settle(connection: Connection, place: str, settings: Mapping[str, str]) -> N
                 f"{place} has {name} = {is_now}, and exact values need {value}: correct "
                 "--session-init"
             )
+
+
+def too_long_locked(place: str, message: str) -> UsageError:
+    """Return the error of a statement that waited for a lock for too long."""
+    return UsageError(
+        f"a statement in {place} waited too long for a lock ({message}): another session holds it, "
+        "or the query takes locks that its own job waits for; "
+        "--session-init \"SET lock_timeout = '1h'\" waits longer"
+    )
