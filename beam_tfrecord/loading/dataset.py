@@ -310,8 +310,8 @@ class Dataset:
             raise UsageError(f"shard {index} of {count} does not exist: count from 0")
         if 0 < len(self.shards) < count:
             raise UsageError(
-                f"{count} readers cannot share {len(self.shards)} shard(s): write the dataset with "
-                f"shards={count} or more, or let each reader take every {count}th row of all"
+                f"too few shards ({len(self.shards)}) for {count} readers: write the dataset with "
+                f"shards={count} or more, or let each reader take one row in {count} of all"
             )
         return self.part(index, count)
 
