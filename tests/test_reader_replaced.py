@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import collections
+import pickle
 import shutil
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.loading.dataset import load
 from tests.made_datasets import make_dataset
 from tests.marks import slow_after
-from tests.replacing import NEW, READERS, TF_READERS, Datasets, Writer, try_reader
+from tests.replacing import NEW, READERS, TF_READERS, WAYS, Datasets, Writer, try_reader
 
 REPLACED = "was replaced or removed after it was opened: load it again"
 
@@ -42,6 +43,30 @@ def test_tensors_are_never_of_two_datasets(datasets: Datasets, name: str) -> Non
     pytest.importorskip("tensorflow")
     ends = collections.Counter(
         try_reader(datasets, new, TF_READERS[name], seed) for new in NEW for seed in range(3)
+    )
+    assert ends["error"]
+
+
+@pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.parametrize("name", slow_after(3, READERS))
+def test_rows_are_never_of_two_datasets_where_files_are_copied(
+    datasets: Datasets, name: str, way: str
+) -> None:
+    ends = collections.Counter(
+        try_reader(datasets, "same", READERS[name], seed, way) for seed in range(24)
+    )
+    assert ends["error"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.parametrize("name", slow_after(2, TF_READERS))
+def test_tensors_are_never_of_two_datasets_where_files_are_copied(
+    datasets: Datasets, name: str, way: str
+) -> None:
+    pytest.importorskip("tensorflow")
+    ends = collections.Counter(
+        try_reader(datasets, "same", TF_READERS[name], seed, way) for seed in range(8)
     )
     assert ends["error"]
 
@@ -84,6 +109,47 @@ def test_a_manifest_that_was_touched_or_copied_is_the_same(two: tuple[Path, Path
     shutil.copy(manifest, two[0] / "copy")
     (two[0] / "copy").replace(manifest)
     assert len(list(rows)) == 59
+
+
+@pytest.mark.parametrize("change", ["touched", "linked", "copied"])
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_a_shard_that_says_the_same_is_the_same(
+    change: str, compression: str, tmp_path: Path
+) -> None:
+    make_dataset(tmp_path / "out", of(1), shards=3, compression=compression)
+    dataset = pickle.loads(pickle.dumps(load(tmp_path / "out")))
+    for shard in (tmp_path / "out").glob("*.tfrecord*"):
+        if change == "touched":
+            shard.touch()
+        elif change == "linked":
+            (tmp_path / shard.name).hardlink_to(shard)
+        else:
+            shutil.copy(shard, tmp_path / "copy")
+            (tmp_path / "copy").replace(shard)
+    assert len(list(dataset.rows())) == 60
+
+
+def test_a_handle_that_is_read_elsewhere_knows_what_it_opened(two: tuple[Path, Path]) -> None:
+    handle = pickle.dumps(load(two[0]))
+    shard = sorted(two[0].glob("*.tfrecord"))[1]
+    shutil.copy(two[1] / shard.name, shard)
+    rows = pickle.loads(handle).rows()
+    assert [next(rows)["of"] for _ in range(20)] == [1] * 20
+    with pytest.raises(DataError, match=rf"{shard.name}' was changed or replaced after"):
+        next(rows)
+
+
+def test_a_shard_is_compared_behind_every_block(two: tuple[Path, Path]) -> None:
+    wide = pa.table({"of": np.arange(400), "text": ["x" * 100_000] * 400})
+    make_dataset(two[0], wide, shards=1)
+    blocks = load(two[0]).blocks()
+    next(blocks)
+    (shard,) = two[0].glob("*-of-00001.tfrecord")
+    with open(shard, "r+b") as file:
+        file.seek(-100, 2)
+        file.write(b"y")
+    with pytest.raises(DataError, match="was changed or replaced after it was opened"):
+        next(blocks)
 
 
 @pytest.mark.filterwarnings("ignore")

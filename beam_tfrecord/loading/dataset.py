@@ -6,6 +6,7 @@ here; ``tf()`` and ``torch()`` live in modules of their own.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -16,16 +17,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord.contract.schema import Schema
-from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.loading.batches import rebatch as rebatch
 from beam_tfrecord.loading.blocks import RecordBlock, read_blocks
-from beam_tfrecord.loading.opened import OpenedManifest
+from beam_tfrecord.loading.opened import OpenedManifest, OpenedShards
 from beam_tfrecord.loading.values import arrays_of, python_rows
 from beam_tfrecord.manifest import Manifest, Shard, directory_of, manifest_path
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.staging.manifest import is_stage
-from beam_tfrecord.storage import absolute_path, exists, file_size
+from beam_tfrecord.storage import absolute_path, exists, file_size, is_remote
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -43,6 +44,8 @@ def load(
     columns: Iterable[str] | None = None,
 ) -> Dataset:
     """Open a dataset; only its manifest is read, or the footers of staged Parquet files.
+
+    Sizes and times of local shards are noted, so that a change while they are read is noticed.
 
     Args:
         path: Its directory, its file prefix, or its manifest; or Parquet files, which have the one
@@ -75,7 +78,11 @@ def _open(path: str | os.PathLike[str]) -> Dataset:
             return open_parquet(path)
     opened = OpenedManifest.of(file)
     manifest = Manifest.load(path)
-    return Dataset(directory_of(file), manifest, tuple(manifest.splits), manifest.schema, opened)
+    directory = directory_of(file)
+    hashes = {os.path.join(directory, shard.path): shard.xxh64 for shard in manifest.shards}
+    # Nothing is noted of remote shards: one version is read of each, and a look costs a request.
+    files = OpenedShards({} if is_remote(directory) else hashes, manifest.compression)
+    return Dataset(directory, manifest, tuple(manifest.splits), manifest.schema, opened, files)
 
 
 def _names(columns: Iterable[str]) -> list[str]:
@@ -94,6 +101,7 @@ class Dataset:
         split_names: The splits that are read.
         schema: Of the columns that are read.
         opened: The file of the manifest, by which a replaced dataset is noticed.
+        files: Those of the shards, by which a replaced shard is noticed.
     """
 
     directory: str
@@ -101,6 +109,7 @@ class Dataset:
     split_names: tuple[str, ...]
     schema: Schema
     opened: OpenedManifest
+    files: OpenedShards
 
     def __len__(self) -> int:
         return sum(self.splits.values())
@@ -137,9 +146,19 @@ class Dataset:
         Raises:
             DataError: One is missing or of another size, or the dataset was replaced.
         """
-        with self.opened.explaining():
-            for shard in self.shards:
+        for shard in self.shards:
+            with self._explaining(shard):
                 self._check_file(shard)
+
+    @contextlib.contextmanager
+    def _explaining(self, shard: Shard) -> Iterator[None]:
+        """Explain an error by the replaced dataset, or the changed shard, where there is one."""
+        try:
+            yield
+        except (BeamTFRecordError, OSError):
+            self.opened.check()
+            self.files.check(self.path(shard))
+            raise
 
     def _check_file(self, shard: Shard) -> None:
         try:
@@ -159,8 +178,8 @@ class Dataset:
                 the dataset was replaced.
         """
         self.check_files()
-        with self.opened.explaining():
-            for shard in self.shards:
+        for shard in self.shards:
+            with self._explaining(shard):
                 yield from ((shard, block) for block in self._shard_blocks(shard))
 
     def _shard_blocks(self, shard: Shard) -> Iterator[RecordBlock]:
@@ -170,6 +189,8 @@ class Dataset:
             if not nbytes:
                 # The file is open, and what takes its name from now on is not read.
                 self.opened.check()
+            # Nor is what is written into it from now on in this block.
+            self.files.check(path)
             examples += len(block.starts)
             nbytes += len(block.data)
             yield block

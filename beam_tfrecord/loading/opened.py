@@ -1,9 +1,10 @@
 """Noticing that a dataset was replaced while it is read.
 
-A writer removes the old manifest before it replaces the first shard, and puts the new one there
-after the last. So a shard that is open while the manifest is still the one that was loaded belongs
-to it. What a name stands for later does not matter: an open local file stays what it was, and of
-an object one version is read.
+A writer of this package removes the old manifest before it replaces the first shard, and puts the
+new one there after the last. So a shard that is open while the manifest is still the one that was
+loaded belongs to it. Programs that copy files know no such order: so the state of each local shard
+is noted when the dataset is opened, and compared behind every block that was read. Of an object
+one version is read.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from beam_tfrecord import native
 from beam_tfrecord.errors import BeamTFRecordError, DataError
 from beam_tfrecord.hashes import data_hash
+from beam_tfrecord.loading.blocks import read_blocks
 from beam_tfrecord.storage import Entry, read_bytes, status
+
+# Size, modification time and change time: what no other file has, or this one after a change.
+_State = tuple[int, int, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +65,56 @@ class OpenedManifest:
         except (BeamTFRecordError, OSError):
             self.check()
             raise
+
+
+class OpenedShards:
+    """Local shards as they were when a dataset was opened.
+
+    Args:
+        hashes: Hash of the records of each, by path; a file that is not in it is not compared.
+        compression: Of all of them.
+    """
+
+    def __init__(self, hashes: Mapping[str, str], compression: str) -> None:
+        self._hashes = dict(hashes)
+        self._compression = compression
+        self._states = {path: _state(path) for path in hashes}
+
+    def check(self, path: str) -> None:
+        """Check that a shard is still the one that was there; to be called behind each read.
+
+        A shard that is missing is told by who reads it.
+
+        Raises:
+            DataError: It was changed or replaced.
+        """
+        state = _state(path)
+        if state is None or path not in self._states or state == self._states[path]:
+            return
+        # Touched, linked, or on another machine, it has other times but says the same.
+        if self._hash_at(path) != self._hashes[path] or _state(path) != state:
+            raise DataError(
+                f"{path!r} was changed or replaced after it was opened: check the dataset with "
+                "verify, and load it again"
+            )
+        self._states[path] = state
+
+    def _hash_at(self, path: str) -> str:
+        digest = native.XXH64(0)
+        try:
+            for block in read_blocks(path, compression=self._compression, is_once=True):
+                digest.update(block.data)
+        except (DataError, OSError):
+            return ""
+        return f"{digest.intdigest():016x}"
+
+
+def _state(path: str) -> _State | None:
+    try:
+        seen = os.stat(path)
+    except OSError:
+        return None
+    return seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
 
 
 def _hash_at(path: str) -> str:

@@ -22,7 +22,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.loading.blocks import RecordBlock
 from beam_tfrecord.loading.dataset import Dataset
-from beam_tfrecord.loading.opened import OpenedManifest
+from beam_tfrecord.loading.opened import OpenedManifest, OpenedShards
 from beam_tfrecord.manifest import Manifest, Shard, Split, manifest_path
 from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.encoding import Encoder
@@ -30,7 +30,7 @@ from beam_tfrecord.sources.base import InputFile, Unit
 from beam_tfrecord.sources.files import list_files
 from beam_tfrecord.sources.parquet.source import SUFFIXES, Parquet
 from beam_tfrecord.splits import ONLY_SPLIT
-from beam_tfrecord.storage import absolute_path
+from beam_tfrecord.storage import absolute_path, is_remote
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -85,7 +85,11 @@ def open_parquet(path: str | os.PathLike[str]) -> ParquetDataset:
         splits={ONLY_SPLIT: Split(shards)},
     )
     directory = os.path.abspath(os.fspath(path))
-    return ParquetDataset(directory, manifest, (ONLY_SPLIT,), schema, opened, source, arrow, units)
+    # The files are compared with what the source knows of them.
+    none = OpenedShards({}, "")
+    return ParquetDataset(
+        directory, manifest, (ONLY_SPLIT,), schema, opened, none, source, arrow, units
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -133,7 +137,8 @@ class ParquetDataset(Dataset):
         unit = self.units[shard.path]
         try:
             for number, batch in enumerate(self.source.read(unit, schema)):
-                if not number:
+                # A look at a local file costs nothing, at a remote one a request.
+                if not number or not is_remote(unit.file.path):
                     _check_same(unit.file)
                 if batch.rejects:
                     raise DataError(batch.rejects[0].message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.loading.images import IMAGE, pictures_of
-from beam_tfrecord.loading.opened import OpenedManifest
 from beam_tfrecord.loading.parquet import ParquetDataset
 from beam_tfrecord.loading.tf_remote import remote_examples
 from beam_tfrecord.loading.tf_tensors import tensor_decodings
@@ -165,13 +165,13 @@ def _records(
     in_order = deterministic and not mixed and interleave is None
     is_elsewhere = is_remote(dataset.directory)
     if in_order and not is_elsewhere:
-        names = _checked_names(paths, dataset.opened)
+        names = _checked_names(paths, dataset)
         return tf.data.TFRecordDataset(names, compression, _READ_BYTES)
 
     def examples(path: tf.Tensor) -> tf.data.Dataset:
         if is_elsewhere:
             return remote_examples(path, compression, dataset.opened)
-        names = _checked_names(path[None], dataset.opened)
+        names = _checked_names(path[None], dataset)
         return tf.data.TFRecordDataset(names, compression, _READ_BYTES)
 
     files = tf.data.Dataset.from_tensor_slices(paths)
@@ -197,22 +197,25 @@ def _cache_file(dataset: Dataset, cache: bool | str, order: object) -> str:
     return f"{cache}-{hashlib.sha256(repr((dataset.content, order)).encode()).hexdigest()[:16]}"
 
 
-def _checked_names(paths: tf.Tensor, opened: OpenedManifest) -> tf.data.Dataset:
-    """Return names of files one by one, each checked when its turn comes, and after the last.
+def _checked_names(paths: tf.Tensor, dataset: Dataset) -> tf.data.Dataset:
+    """Return names of files one by one, each checked when its turn comes and when it is read.
 
-    TensorFlow opens a file between two checks, so it is one of the dataset that was opened.
+    TensorFlow opens a file between two checks, so it is one of the dataset that was opened, and
+    reads it to its end between them, so it was not changed meanwhile.
     """
     import tensorflow as tf
 
-    def check(path: bytes) -> Any:
-        opened.check()
+    def check(last: bytes, path: bytes) -> Any:
+        dataset.opened.check()
+        for name in filter(None, (last, path)):
+            dataset.files.check(os.fsdecode(name))
         return np.array([path] if path else [], object)
 
-    def checked(path: tf.Tensor) -> tf.data.Dataset:
-        name = tf.numpy_function(check, [path], tf.string)
+    def checked(last: tf.Tensor, path: tf.Tensor) -> tf.data.Dataset:
+        name = tf.numpy_function(check, [last, path], tf.string)
         return tf.data.Dataset.from_tensor_slices(tf.ensure_shape(name, [None]))
 
-    ends = tf.concat([paths, [""]], 0)
+    ends = (tf.concat([[""], paths], 0), tf.concat([paths, [""]], 0))
     return tf.data.Dataset.from_tensor_slices(ends).flat_map(checked)
 
 

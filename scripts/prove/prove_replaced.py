@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import beam_tfrecord as bt
-from tests.replacing import NEW, READERS, TF_READERS, Datasets, Reader, outcome, try_reader
+from tests.replacing import NEW, READERS, TF_READERS, WAYS, Datasets, Reader, outcome, try_reader
 
 KINDS = ("plain", "gzip", "stage")
 ROWS = 20_000
@@ -45,9 +45,11 @@ def prove(trials: int = 200, seconds: int = 120, seed: int = 0) -> dict[str, Any
                 for number in range(trials):
                     for new in NEW:
                         ends[try_reader(datasets, new, reader, seed + number)] += 1
+                    for way in WAYS[1:]:
+                        ends[try_reader(datasets, "same", reader, seed + number, way)] += 1
                 found[f"{kind}: {name}"] = dict(sorted(ends.items()))
         found["beside jobs"] = _beside_jobs(Path(directory, "jobs"), seconds)
-    return {"trials": trials * len(NEW), "seed": seed, "ends": found}
+    return {"trials": trials * (len(NEW) + len(WAYS) - 1), "seed": seed, "ends": found}
 
 
 def _beside_jobs(directory: Path, seconds: int) -> dict[str, int]:
