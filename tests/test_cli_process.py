@@ -154,6 +154,42 @@ def test_a_reader_that_goes_away_is_no_fault(dataset):
     assert (ran.returncode, ran.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize(
+    "closed", [">&-", "2>&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-", "2>/dev/full"]
+)
+@pytest.mark.parametrize("words", ["head out", "verify out --json", "--help"])
+def test_a_closed_stream_is_no_fault(dataset, words, closed):
+    ran = in_shell(f"{words} {closed}", dataset)
+    assert ran.returncode == 0, ran.stderr
+    assert "rror" not in ran.stderr
+    assert bool(ran.stdout) == (">&-" not in closed.replace("2>&-", ""))
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "2>/dev/full"])
+def test_a_dataset_is_written_with_closed_streams(dataset, tmp_path, closed):
+    assert in_shell(f"write t.csv {tmp_path}/out {closed}", dataset).returncode == 0
+    assert process("verify", "out", cwd=tmp_path).returncode == 0
+    assert in_shell(f"write none.csv {tmp_path}/none {closed}", dataset).returncode == 2
+
+
+@pytest.mark.parametrize("words", ["head out", "head out --json", "show out", "--help"])
+def test_a_full_disk_behind_stdout_is_one_line(dataset, words):
+    ran = in_shell(f"{words} >/dev/full", dataset)
+    assert ran.returncode == 1
+    assert ran.stderr == "error: cannot write to standard output: no space left on device\n"
+
+
+def in_shell(words, cwd):
+    return subprocess.run(
+        f"{sys.executable} -m beam_tfrecord {words}",
+        shell=True,
+        cwd=cwd,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+    )
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_job_publishes_nothing(tmp_path, number):
     (tmp_path / "t.csv").write_text("id\n1\n2\n")

@@ -36,7 +36,7 @@ class Failure(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print the line on stderr."""
-        click.echo(f"error: {self.message}", file=file, err=True)
+        tell(f"error: {self.message}")
 
 
 class Commands(click.Group):
@@ -186,8 +186,14 @@ class Notes(logging.Handler):
 
 
 def tell(words: str) -> None:
-    """Print words for a human on stderr."""
-    click.echo(words, err=True)
+    """Print words for a human on stderr; where it takes none, the work is as good without."""
+    with contextlib.suppress(OSError):
+        click.echo(words, err=True)
+
+
+def not_printed(error: OSError) -> Failure:
+    """Return the failure for an error of stdout."""
+    return Failure(f"cannot write to standard output: {(error.strerror or str(error)).lower()}", 1)
 
 
 def give(text: str) -> None:
@@ -199,3 +205,5 @@ def give(text: str) -> None:
         # Python flushes stdout once more when it ends, and would complain then.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
+    except OSError as error:
+        raise not_printed(error) from None

@@ -17,7 +17,15 @@ from typing import Any, NoReturn
 import click
 
 from beam_tfrecord._version import __version__
-from beam_tfrecord.cli.base import INTERRUPTIONS, Commands, Notes, debug_option, give, tell
+from beam_tfrecord.cli.base import (
+    INTERRUPTIONS,
+    Commands,
+    Notes,
+    debug_option,
+    give,
+    not_printed,
+    tell,
+)
 from beam_tfrecord.cli.extract import extract
 from beam_tfrecord.cli.params import (
     BEAM_OPTIONS,
@@ -161,14 +169,30 @@ _OBJECTS_BEFORE_COLLECTION = 50_000
 def main() -> NoReturn:
     """Run the command line and end the process."""
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTION, *gc.get_threshold()[1:])
+    _open_closed_streams()
     code: Any = 0
     try:
         cli.main(prog_name=PROGRAM)
     except SystemExit as error:
         code = error.code
+    except OSError as error:
+        # Commands tell their own: this is of a text of help.
+        failure = not_printed(error)
+        failure.show()
+        code = failure.exit_code
     if isinstance(code, str):
         tell(code)
     _end(code if isinstance(code, int) else int(code is not None))
+
+
+def _open_closed_streams() -> None:
+    """Put nothing in the place of standard streams that were closed, as by ``>&-``.
+
+    A file that is opened next would take the number of one, and what is printed would go there.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open to the end
 
 
 def _end(code: int) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -75,8 +76,11 @@ class Progress:
                 rate = 0.0
                 if now_s > self._began_s:
                     rate = (done_bytes - self._began_bytes) / (now_s - self._began_s)
-                self._stream.write(f"{progress_line(phase, done_bytes, total_bytes, rows, rate)}\n")
-                self._stream.flush()
+                line = progress_line(phase, done_bytes, total_bytes, rows, rate)
+                # A stream that takes no more words, as on a full disk, is no fault of the job.
+                with contextlib.suppress(OSError):
+                    self._stream.write(f"{line}\n")
+                    self._stream.flush()
 
     def _draw(self, done_bytes: int, total_bytes: int | None, rows: int | None) -> None:
         if self._bar is None:
