@@ -20,7 +20,7 @@ from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.splits import is_split_name
-from beam_tfrecord.storage import absolute_path, exists, is_directory, is_plain_name, read_bytes
+from beam_tfrecord.storage import absolute_path, exists, is_directory, is_plain_name, read_small
 
 FORMAT = "beam_tfrecord/1"
 MANIFEST_NAME = "manifest.json"
@@ -182,7 +182,7 @@ class Manifest:
         """
         file = manifest_path(path)
         try:
-            text = read_bytes(file).decode()
+            text = read_small(file).decode()
         except (FileNotFoundError, NotADirectoryError):
             raise UsageError(f"no dataset at {os.fspath(path)!r}: there is no {file!r}") from None
         except UnicodeDecodeError as error:

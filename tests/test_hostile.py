@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import beam_tfrecord as bt
 from beam_tfrecord import manifest as manifests
+from beam_tfrecord.cli.main import cli
 from beam_tfrecord.errors import DataError, RejectedRows
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.upkeep import verify_splits
@@ -55,6 +57,22 @@ def edited(dataset: Path, change: Any) -> Path:
     change(value)
     path.write_text(sealed(value, manifests.sealed))
     return dataset
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "job.json", "schema.json"])
+@pytest.mark.parametrize("command", ["verify", "head"])
+def test_a_small_file_that_is_huge_is_not_read(
+    command: str, name: str, sound: Path, tmp_path: Path
+) -> None:
+    out = copied(sound, tmp_path / "out")
+    # No machine that runs this has so much memory; no disk is filled.
+    with open(out / name, "ab") as file:
+        file.truncate(2**42)
+    ended = CliRunner().invoke(cli, [command, str(out)])
+    reads = command == "head" and name != "manifest.json"
+    assert ended.exit_code == (0 if reads else 1), ended.output
+    if not reads:
+        assert "has 4,398,046,511,104 bytes, and a file of this kind at most" in ended.output
 
 
 def test_the_dataset_is_sound(sound: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from beam_tfrecord.runners import exchange_of, pipeline, runs_here
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv, with_texts
 from beam_tfrecord.sources.parquet.source import settled_by
-from beam_tfrecord.storage import Lease, is_remote, read_bytes
+from beam_tfrecord.storage import Lease, is_remote, read_small
 
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.settings import Settings
@@ -157,7 +157,7 @@ def _mapping(settings: Settings, directory: str, resume: str | None) -> MapRows 
 
 
 def _warn_of_rows(target: Target) -> None:
-    told = json.loads(read_bytes(target.path("job.json")))
+    told = json.loads(read_small(target.path("job.json")))
     for name in told["left_out_columns"]:
         _LOGGER.warning(
             "column %r is left out: it has no value in any row, or is not in the schema", name

@@ -13,7 +13,7 @@ from typing import Any
 from beam_tfrecord.conforming import conforms
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.hashes import data_hash
-from beam_tfrecord.storage import is_plain_name, put, read_bytes
+from beam_tfrecord.storage import is_plain_name, put, read_small
 
 JOB_NAME = "job.json"
 STORED_HASHES = "stored_xxh64"
@@ -32,7 +32,7 @@ def dump_job(job: Mapping[str, Any]) -> str:
 
 def add_to_job(path: str, told: Mapping[str, Any]) -> None:
     """Add to a ``job.json`` what only whoever waited for the job knows."""
-    put(path, dump_job({**load_job(read_bytes(path).decode()), **told}).encode())
+    put(path, dump_job({**load_job(read_small(path).decode()), **told}).encode())
 
 
 def load_job(text: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from beam_tfrecord.storage import (
     is_remote,
     publish_files,
     put,
-    read_bytes,
+    read_small,
     remove,
     remove_directory,
     remove_tree,
@@ -54,7 +54,7 @@ class Note:
     def load(cls, directory: str) -> Note | None:
         """Read the note in a temporary directory; None where none is there, or no whole one."""
         try:
-            told = json.loads(read_bytes(os.path.join(directory, _NOTE_NAME)))
+            told = json.loads(read_small(os.path.join(directory, _NOTE_NAME)))
             shards = tuple((temporary, name, nbytes) for temporary, name, nbytes in told["shards"])
             sidecars = tuple((name, digest) for name, digest in told["sidecars"])
             note = cls(shards, sidecars, frozenset(told["old"]))

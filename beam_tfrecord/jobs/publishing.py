@@ -34,7 +34,7 @@ from beam_tfrecord.storage import (
     list_files,
     make_directory,
     publish_files,
-    read_bytes,
+    read_small,
     remove,
     remove_directory,
     sync_directory,
@@ -121,7 +121,7 @@ def published_names(target: Target, publication: str | None) -> list[str] | None
     if publication is None or not exists(target.manifest):
         return None
     try:
-        job = load_job(read_bytes(target.path(JOB_NAME)).decode())
+        job = load_job(read_small(target.path(JOB_NAME)).decode())
     except (FileNotFoundError, DataError, UnicodeDecodeError):
         return None
     if job.get(PUBLICATION) != publication:

@@ -49,7 +49,7 @@ from beam_tfrecord.storage import (
     lease,
     list_names,
     make_directory,
-    read_bytes,
+    read_small,
 )
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def _is_edited(job_path: str, source: Source, listing: Listing) -> bool:
     """Tell whether files of the same names and sizes are not those a dataset was made from."""
     # The manifest cannot tell: it is the same wherever the same files lie.
     try:
-        before = load_job(read_bytes(job_path).decode())
+        before = load_job(read_small(job_path).decode())
     except (FileNotFoundError, DataError, UnicodeDecodeError):
         return False
     files = listing.outlines

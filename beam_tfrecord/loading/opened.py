@@ -18,7 +18,7 @@ from beam_tfrecord import native
 from beam_tfrecord.errors import BeamTFRecordError, DataError
 from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.loading.blocks import read_blocks
-from beam_tfrecord.storage import Entry, read_bytes, status
+from beam_tfrecord.storage import Entry, read_small, status
 
 # Size, modification time and change time: what no other file has, or this one after a change.
 _State = tuple[int, int, int]
@@ -119,6 +119,6 @@ def _state(path: str) -> _State | None:
 
 def _hash_at(path: str) -> str:
     try:
-        return data_hash(read_bytes(path))
+        return data_hash(read_small(path))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return ""

@@ -27,7 +27,7 @@ from beam_tfrecord.manifest import (
     sealed_lines,
 )
 from beam_tfrecord.staging.types import schema_from_json, schema_to_json
-from beam_tfrecord.storage import absolute_path, read_bytes
+from beam_tfrecord.storage import absolute_path, read_small
 
 _FILE_NAME = re.compile(r"part-\d+\.parquet")
 STAGE_FORMAT = "beam_tfrecord-stage/1"
@@ -192,7 +192,7 @@ def _manifest_file(path: str | os.PathLike[str]) -> str:
 
 def _text_of(file: str) -> str | None:
     try:
-        return read_bytes(file).decode()
+        return read_small(file).decode()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, UnicodeDecodeError):
         return None
 

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, BinaryIO
 
+from beam_tfrecord.errors import DataError
 from beam_tfrecord.storage.filesystem import Entry, Filesystem, Lease
 from beam_tfrecord.storage.local import LocalFilesystem
 from beam_tfrecord.storage.paths import (
@@ -48,6 +49,7 @@ __all__ = [
     "put_if_absent",
     "read_bytes",
     "read_into",
+    "read_small",
     "remove",
     "remove_directory",
     "remove_tree",
@@ -57,6 +59,9 @@ __all__ = [
 
 # Large enough that the kernel, not the number of calls, sets the pace.
 WRITE_BYTES = 8 * 2**20
+
+# A manifest of a million shards or input files is smaller.
+_SMALL_BYTES = 256 * 2**20
 
 _LOCAL = LocalFilesystem()
 
@@ -209,6 +214,22 @@ def read_bytes(path: str) -> bytes:
         FileNotFoundError: There is none.
     """
     return _filesystem(path).read_bytes(path)
+
+
+def read_small(path: str) -> bytes:
+    """Return all bytes of a file that is small by its kind, such as a manifest.
+
+    Raises:
+        DataError: It is so large that it is none, and would fill the memory.
+        FileNotFoundError: There is none.
+    """
+    entry = status(path)
+    if entry is not None and entry.bytes > _SMALL_BYTES:
+        raise DataError(
+            f"{path!r} has {entry.bytes:,} bytes, and a file of this kind at most "
+            f"{_SMALL_BYTES:,}: restore the file"
+        )
+    return read_bytes(path)
 
 
 def read_into(path: str, start: int, out: memoryview, *, version: str = "") -> None:

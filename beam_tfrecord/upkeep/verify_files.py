@@ -12,14 +12,16 @@ import pyarrow.parquet as pq
 
 from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.hashes import file_hash
+from beam_tfrecord.hashes import data_hash, file_hash
 from beam_tfrecord.jobs.job_file import JOB_NAME, STORED_HASHES, load_job
 from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, directory_of
 from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash
-from beam_tfrecord.storage import exists, list_names, read_bytes
+from beam_tfrecord.storage import exists, list_names, read_bytes, read_small
 from beam_tfrecord.upkeep.verify_faults import Fault
 
 SCHEMA_FILE = "schema.json"
+# Ends of the names of files that are small.
+_TEXTS = (".json", ".pbtxt")
 _SHARD_LIKE = re.compile(r"[^._].*-\d+-of-\d+\.tfrecord(\.gz)?")
 
 
@@ -65,7 +67,8 @@ class DatasetFiles:
 
     def _hash_faults(self, name: str, digest: str, source: str) -> Iterator[Fault]:
         try:
-            seen = file_hash(self._path(name))
+            path = self._path(name)
+            seen = data_hash(read_small(path)) if name.endswith(_TEXTS) else file_hash(path)
         except (OSError, DataError) as error:
             yield Fault(name, "", f"the file cannot be read: {_reason(error)}")
             return
@@ -74,7 +77,7 @@ class DatasetFiles:
 
     def _schema_faults(self, name: str) -> Iterator[Fault]:
         try:
-            schema = Schema.loads(read_bytes(self._path(name)).decode())
+            schema = Schema.loads(read_small(self._path(name)).decode())
         except (UsageError, UnicodeDecodeError) as error:
             yield Fault(name, "", f"the file cannot be read: {error}")
             return
@@ -84,7 +87,7 @@ class DatasetFiles:
     def _job_faults(self) -> Iterator[Fault]:
         name = self._prefix + JOB_NAME
         try:
-            job = load_job(read_bytes(self._path(name)).decode())
+            job = load_job(read_small(self._path(name)).decode())
         except FileNotFoundError:
             return
         except OSError as error:
