@@ -23,6 +23,15 @@ LOST_SPLITS = (
     "rows and pass split_column"
 )
 
+SPLIT_TWICE = (
+    "rows come with the split that AssignSplits gave them: leave out splits, split_column and "
+    "group here, or leave AssignSplits out"
+)
+SPLIT_IN_PART = (
+    "some rows come with the split that AssignSplits gave them and some with none: apply "
+    "AssignSplits to all of them, such as behind the Flatten"
+)
+
 
 def is_split_name(name: str) -> bool:
     """Tell whether `name` can begin a shard's file name."""
@@ -55,6 +64,11 @@ class Splits:
         if abs(total - 1) > 1e-9:
             shares = ", ".join(f"{name}={share:g}" for name, share in self.fractions)
             raise UsageError(f"splits sum to {total:g}, not to 1: {shares}")
+
+    @property
+    def are_given(self) -> bool:
+        """True where anything says which split rows belong to."""
+        return self != Splits()
 
     @property
     def is_single(self) -> bool:

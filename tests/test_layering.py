@@ -15,6 +15,7 @@ HEAVY = ("apache_beam", "tensorflow")
 
 # These may import Beam when they are imported; a module not named here is a lower layer.
 UPPER_LAYERS = {
+    "beam_tfrecord.ptransforms.assigned",
     "beam_tfrecord.ptransforms.coders",
     "beam_tfrecord.jobs.composing",
     "beam_tfrecord.ptransforms.databases",

@@ -309,8 +309,7 @@ def test_assigned_splits_are_kept(parquet: str, tmp_path: Path) -> None:
             | bt.ReadFromParquet(parquet)
             | bt.AssignSplits({"train": 0.8, "test": 0.2}, seed=5)
             | bt.MapBatches(lambda data: data.select(["id"]))
-            | "Assigned"
-            >> bt.WriteToTFRecord(f"{tmp_path / 'a'}/", splits={"train": 0.8, "test": 0.2})
+            | "Assigned" >> bt.WriteToTFRecord(f"{tmp_path / 'a'}/")
         )
         (
             p
@@ -449,6 +448,102 @@ def test_splits_pass_through_other_code_that_gives_batches(parquet: str, tmp_pat
             | bt.WriteToTFRecord(f"{tmp_path}/")
         )
     assert set(bt.Manifest.load(tmp_path).splits) == set(SPLITS)
+
+
+TWICE = "rows come with the split that AssignSplits gave them: leave out splits, split_column"
+PART = "some rows come with the split that AssignSplits gave them and some with none"
+
+
+def run_to(rows: beam.PCollection, directory: Path, **options: object) -> None:
+    rows | bt.WriteToTFRecord(f"{directory}/", **options)
+    rows.pipeline.run()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"splits": {"q": 0.5, "w": 0.5}},
+        {"splits": SPLITS},
+        {"split_column": "id"},
+        {"group": "id"},
+        {"splits": SPLITS, "group": "id", "seed": 3},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_splits_are_said_once(parquet: str, tmp_path: Path, options: dict, is_hidden: bool) -> None:
+    """What only the runner sees is refused by the sink, before anything is published."""
+    p = pipeline()
+    split = p | bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS)
+    rows = split | bt.MapBatches(lambda data: data)
+    if is_hidden:
+        rows = (
+            p
+            | beam.Create([0])
+            | beam.FlatMap(lambda _, them: list(them), beam.pvalue.AsIter(rows)).with_output_types(
+                Batch
+            )
+        )
+    with pytest.raises(Exception, match=TWICE) as raised:
+        run_to(rows, tmp_path, **options)
+    assert isinstance(raised.value, UsageError) != is_hidden
+    assert not (tmp_path / "manifest.json").exists()
+
+
+def test_splits_are_assigned_once(parquet: str, tmp_path: Path) -> None:
+    p = pipeline()
+    split = p | bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS)
+    with pytest.raises(UsageError, match=TWICE):
+        split | bt.MapBatches(lambda data: data) | "Again" >> bt.AssignSplits({"a": 1.0})
+    through = split | beam.Map(lambda batch: batch) | "Behind" >> bt.AssignSplits({"a": 1.0})
+    through | bt.WriteToTFRecord(f"{tmp_path}/")
+    with pytest.raises(Exception, match=TWICE):
+        p.run()
+    assert not (tmp_path / "manifest.json").exists()
+
+
+def test_rows_that_lost_their_split_get_a_new_one(parquet: str, tmp_path: Path) -> None:
+    with pipeline() as p:
+        (
+            p
+            | bt.ReadFromParquet(parquet)
+            | bt.AssignSplits(SPLITS)
+            | bt.ToRows()
+            | bt.BatchRows(bt.ReadFromParquet(parquet).source.schema())
+            | "Again" >> bt.AssignSplits({"a": 0.5, "b": 0.5})
+            | bt.WriteToTFRecord(f"{tmp_path}/")
+        )
+    assert set(bt.Manifest.load(tmp_path).splits) == {"a", "b"}
+
+
+@pytest.mark.parametrize("is_hidden", [False, True])
+@pytest.mark.parametrize("is_mapped", [False, True])
+def test_rows_without_a_split_do_not_go_with_rows_that_have_one(
+    parquet: str, tmp_path: Path, is_hidden: bool, is_mapped: bool
+) -> None:
+    p = pipeline()
+    split = p | "1" >> bt.ReadFromParquet(parquet) | bt.AssignSplits(SPLITS)
+    other = p | "2" >> bt.ReadFromParquet(parquet)
+    if is_mapped:
+        other = other | bt.MapBatches(lambda data: data)
+    if is_hidden:
+        other = other | beam.Map(lambda batch: batch)
+    both = (other, split) | beam.Flatten()
+    with pytest.raises(Exception, match=PART) as raised:
+        run_to(both, tmp_path)
+    assert isinstance(raised.value, UsageError) != is_hidden
+    assert not (tmp_path / "manifest.json").exists()
+
+
+def test_splits_may_be_assigned_in_parts_and_by_code_of_your_own(
+    parquet: str, tmp_path: Path
+) -> None:
+    with pipeline() as p:
+        one, two, three = (p | name >> bt.ReadFromParquet(parquet) for name in "123")
+        split = one | "A" >> bt.AssignSplits(SPLITS), two | "B" >> bt.AssignSplits({"val": 1.0})
+        own = three | beam.Map(lambda batch: batch.replace(split="own"))
+        (*split, own) | beam.Flatten() | bt.WriteToTFRecord(f"{tmp_path}/")
+    assert set(bt.Manifest.load(tmp_path).splits) == {*SPLITS, "val", "own"}
 
 
 def test_a_stage_refuses_splits(parquet: str, tmp_path: Path) -> None:

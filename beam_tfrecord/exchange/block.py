@@ -29,7 +29,7 @@ from beam_tfrecord.places import (
 )
 from beam_tfrecord.records.arena import RUN_ROOM_BYTES, Arena
 from beam_tfrecord.records.encoding import Encoder
-from beam_tfrecord.splits import LOST_SPLITS
+from beam_tfrecord.splits import LOST_SPLITS, SPLIT_TWICE
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
@@ -147,7 +147,8 @@ class Block:
             The index within the batch of every row that became a record, shape `[n]`.
 
         Raises:
-            DataError: The batch has another schema than those before.
+            DataError: The batch has another schema than those before, or a split and those before
+                have none.
             UsageError: A column that a setting names does not exist.
         """
         rejects, rows = list(batch.rejects), batch.rows_counted
@@ -162,8 +163,8 @@ class Block:
             )
             self.tally = self.tally.merge(counted)
             return np.zeros(0, np.int64)
-        if self._inputs.have_splits and batch.split is None and batch.num_rows:
-            raise DataError(LOST_SPLITS)
+        if batch.num_rows:
+            self._check_split(batch)
         batch, kept, unsplit = self._names.known(batch)
         rejects += unsplit
         first = self.arena.records
@@ -174,10 +175,9 @@ class Block:
             rejects += refused
         starts = self.arena.starts[first : self.arena.records]
         self._places.append(self._place(batch, written, starts))
-        if self._is_single and batch.split is not None:
-            # Splits were assigned upstream: what came before them belongs to the default one.
+        if batch.split is not None:
+            # Splits were assigned upstream: no row comes without.
             self._is_single = False
-            self._splits.append(np.zeros(first, np.uint16))
         if not self._is_single:
             self._splits.append(self._split(batch, written, starts))
         self.rejects += rejects
@@ -188,12 +188,19 @@ class Block:
             places_by_bytes=(
                 batch.exact_origin is None and not self._layout.key and batch.num_rows > 0
             ),
-            splits_assigned=batch.split is not None,
+            splits_assigned=batch.split is not None if batch.num_rows else None,
             copies=copies_in(batch.data),
             refused=batch.refused,
         )
         self.tally = self.tally.merge(tally).merge(counted)
         return kept[written]
+
+    def _check_split(self, batch: Batch) -> None:
+        if self._inputs.have_splits:
+            if batch.split is None:
+                raise DataError(LOST_SPLITS)
+        elif batch.split is not None and self._layout.splits.are_given:
+            raise DataError(SPLIT_TWICE)
 
     def _add_examples(self, batch: Batch) -> Tally:
         column = batch.data.column(0)

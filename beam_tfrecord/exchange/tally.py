@@ -14,6 +14,7 @@ from beam_tfrecord.copies import Copies
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.hashes import sum_hashes
 from beam_tfrecord.refused import Refused, merge_refused
+from beam_tfrecord.splits import SPLIT_IN_PART
 
 SAMPLE_REJECTS = 5
 
@@ -58,7 +59,7 @@ class Tally:
         observed: By feature name.
         discovered: By feature name, for examples that came without a schema.
         places_by_bytes: True where some rows had no stable number.
-        splits_assigned: True where some rows came with their split.
+        splits_assigned: Whether rows came with their split; None where there were none.
         left_out: Columns without any value, which have no type and so no feature.
         opaque: True where some elements were bytes of no known format.
         copies: Rows of equal content, where a column tells it; None where none does.
@@ -76,7 +77,7 @@ class Tally:
     observed: Mapping[str, Observed] = dataclasses.field(default_factory=dict)
     discovered: Mapping[str, Discovered] = dataclasses.field(default_factory=dict)
     places_by_bytes: bool = False
-    splits_assigned: bool = False
+    splits_assigned: bool | None = None
     left_out: frozenset[str] = frozenset()
     opaque: bool = False
     copies: Copies | None = None
@@ -88,7 +89,8 @@ class Tally:
         """Join the tallies of two parts of the data.
 
         Raises:
-            DataError: Their rows have different schemas, or their examples different kinds.
+            DataError: Their rows have different schemas, or their examples different kinds, or
+                some rows have a split and some have none.
         """
         sample = sorted((*self.sample, *other.sample), key=dataclasses.astuple)
         return Tally(
@@ -101,7 +103,7 @@ class Tally:
             observed=_merge_by_name(self.observed, other.observed),
             discovered=_merge_discovered(self.discovered, other.discovered),
             places_by_bytes=self.places_by_bytes or other.places_by_bytes,
-            splits_assigned=self.splits_assigned or other.splits_assigned,
+            splits_assigned=_all_or_none(self.splits_assigned, other.splits_assigned),
             left_out=self.left_out | other.left_out,
             opaque=self.opaque or other.opaque,
             copies=_merge_copies(self.copies, other.copies),
@@ -131,6 +133,12 @@ def merge_tallies(tallies: Iterable[Tally]) -> Tally:
     for tally in tallies:
         total = total.merge(tally)
     return total
+
+
+def _all_or_none(one: bool | None, other: bool | None) -> bool | None:
+    if one is None or other is None or one == other:
+        return other if one is None else one
+    raise DataError(SPLIT_IN_PART)
 
 
 def _sum_hashes(one: int | None, other: int | None) -> int | None:

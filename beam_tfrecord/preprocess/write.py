@@ -15,6 +15,7 @@ from beam_tfrecord.contract.hints import returned_schema
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.jobs.listing import Listing
 from beam_tfrecord.jobs.write_job import WriteJob, write_batches
+from beam_tfrecord.places import ONE_INPUT, Inputs
 from beam_tfrecord.preprocess.stage import Preprocess
 from beam_tfrecord.ptransforms.map_rows import MapBatches, MapRows
 from beam_tfrecord.ptransforms.reading import ReadBatches, schema_of
@@ -67,19 +68,19 @@ def write_transformed(
     job = dataclasses.replace(job, schema=None, is_resumable=False)
 
     def build(root: beam.Pipeline) -> None:
-        rows = _rows(root, settings, raw, job.directory, listing)
+        rows, inputs = _rows(root, settings, raw, job.directory, listing), ONE_INPUT
         if not settings.layout.splits.is_single:
             # By the raw row: a row is in the same split with and without preprocessing.
             assign = AssignSplits.of_layout(
                 settings.layout, schema=settings.schema, faults=job.directory
             )
             rows = rows | "Split" >> assign
+            inputs = Inputs(have_splits=True)
         step = Preprocess(request, schema=raw, directory=job.directory, faults=job.directory)
         step.needed = settings.layout.key
         transformed = rows | "Preprocess" >> step
-        write_batches(
-            (transformed,), dataclasses.replace(job, fitted=transformed.beam_tfrecord_fitted)
-        )
+        fitted = transformed.beam_tfrecord_fitted
+        write_batches((transformed,), dataclasses.replace(job, fitted=fitted, inputs=inputs))
 
     run(build)
 

@@ -14,10 +14,8 @@ from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.ptransforms.gather_rows import BatchRows, as_dict
 from beam_tfrecord.ptransforms.step import Step, map_each
-from beam_tfrecord.ptransforms.ways import has_splits, inputs_of
 from beam_tfrecord.ptransforms.windows import in_global_window
 from beam_tfrecord.records.rows import canonical_example
-from beam_tfrecord.splits import LOST_SPLITS
 
 ROWS = "rows"
 
@@ -69,35 +67,8 @@ def element_kind(hint: Any) -> str:
     )
 
 
-def comes_with_splits(rows: beam.PCollection, *, is_plain: bool = False) -> bool:
-    """Tell whether `AssignSplits` gave all rows their split.
-
-    Args:
-        rows: What a sink is given.
-        is_plain: They are given in a form that carries no split.
-
-    Raises:
-        UsageError: Some rows had one and lost it: they came out of their batches.
-    """
-    pending = [(rows, is_plain or _is_plain(rows))]
-    seen = set()
-    is_everywhere = True
-    while pending:
-        one, is_plain = pending.pop()
-        if (one, is_plain) in seen:
-            continue
-        seen.add((one, is_plain))
-        if has_splits(one):
-            if is_plain:
-                raise UsageError(LOST_SPLITS)
-            continue
-        inputs = inputs_of(one)
-        is_everywhere &= bool(inputs)
-        pending += [(before, is_plain or _is_plain(before)) for before in inputs]
-    return is_everywhere
-
-
-def _is_plain(rows: beam.PCollection) -> bool:
+def is_plain_kind(rows: beam.PCollection) -> bool:
+    """Tell whether elements are rows or examples, which carry nothing but their values."""
     try:
         return element_kind(rows.element_type) in ("rows", "examples")
     except UsageError:

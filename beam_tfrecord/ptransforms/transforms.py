@@ -19,6 +19,7 @@ from beam_tfrecord.extras import require
 from beam_tfrecord.jobs.faults import recorded
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.ptransforms import display
+from beam_tfrecord.ptransforms.assigned import assigned_splits, mark_splits
 from beam_tfrecord.ptransforms.gather_rows import BatchRows as BatchRows
 from beam_tfrecord.ptransforms.gather_rows import batch_of_rows
 from beam_tfrecord.ptransforms.map_rows import MapBatches as MapBatches
@@ -26,7 +27,7 @@ from beam_tfrecord.ptransforms.map_rows import MapRows as MapRows
 from beam_tfrecord.ptransforms.map_rows import remember_reader
 from beam_tfrecord.ptransforms.reading import ReadBatches
 from beam_tfrecord.ptransforms.step import flat_map
-from beam_tfrecord.ptransforms.ways import Noting, mark_splits, mark_step, step_label
+from beam_tfrecord.ptransforms.ways import Noting, mark_step, step_label
 from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.encoding import Encoder
 from beam_tfrecord.records.rows import to_rows
@@ -37,7 +38,7 @@ from beam_tfrecord.sources.numpy.arrays import Numpy
 from beam_tfrecord.sources.numpy.memory import named_arrays, spill_arrays
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.sql.source import Sql
-from beam_tfrecord.splits import make_splits
+from beam_tfrecord.splits import SPLIT_TWICE, make_splits
 
 
 class _ReadFrom(ReadBatches):
@@ -153,14 +154,19 @@ def _rows_of(batch: Batch) -> list[dict[str, Any]]:
 class AssignSplits(beam.PTransform):
     """Put every row in its split, as it stands here.
 
-    Takes the arguments of `WriteToTFRecord` that decide splits; every batch that follows has its
-    rows in one split, which `WriteToTFRecord` then keeps.
+    Takes the arguments of `WriteToTFRecord` that decide splits, in place of it; every batch that
+    follows has its rows in one split, which `WriteToTFRecord` then keeps. Splits are said once:
+    rows that have one are refused by another `AssignSplits`, and by a sink with `splits`,
+    `split_column` or `group`, be they equal.
 
     Args:
         splits: ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.
         split_column: Column that names the split.
         group: Columns whose equal values share a split.
         seed: Of the hash.
+
+    Raises:
+        UsageError: The arguments do not fit together, or the rows have a split.
     """
 
     def __init__(
@@ -195,6 +201,8 @@ class AssignSplits(beam.PTransform):
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Divide every batch."""
+        if assigned_splits(batches).kept:
+            raise UsageError(SPLIT_TWICE)
         step = step_label(batches.pipeline)
         split = Noting(
             functools.partial(split_batch, layout=self._layout, schema=self._schema), step
@@ -203,7 +211,7 @@ class AssignSplits(beam.PTransform):
             recorded(split, self._faults)
         ).with_output_types(Batch)
         mark_step(assigned, step)
-        mark_splits(assigned)
+        mark_splits(assigned, self._layout.splits)
         remember_reader(batches, assigned, self)
         return assigned
 

@@ -79,14 +79,12 @@ def ways_to(rows: beam.PCollection) -> tuple[Way, ...]:
     return ways(rows)
 
 
-def mark_splits(batches: beam.PCollection) -> None:
-    """Let it be found in the graph that rows have a split from here on."""
-    batches.beam_tfrecord_splits = True
-
-
-def has_splits(batches: beam.PCollection) -> bool:
-    """Tell whether a PCollection is what gives rows their split."""
-    return getattr(batches, "beam_tfrecord_splits", False)
+def is_step(batches: beam.PCollection) -> bool:
+    """Tell whether a PCollection comes from a step of this package, or joins several."""
+    is_flatten = batches.producer is not None and isinstance(
+        batches.producer.transform, beam.Flatten
+    )
+    return is_flatten or hasattr(batches, "beam_tfrecord_step")
 
 
 def inputs_of(rows: beam.PCollection) -> tuple[beam.PCollection, ...]:

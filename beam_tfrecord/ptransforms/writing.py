@@ -19,14 +19,22 @@ from beam_tfrecord.layout import Layout, parse_compression
 from beam_tfrecord.places import Inputs
 from beam_tfrecord.preprocess.request import fitted_of
 from beam_tfrecord.ptransforms import display
-from beam_tfrecord.ptransforms.elements import batches_of, comes_with_splits
+from beam_tfrecord.ptransforms.assigned import Assigned, assigned_splits
+from beam_tfrecord.ptransforms.elements import batches_of
 from beam_tfrecord.ptransforms.ways import ways_to
 from beam_tfrecord.ptransforms.windows import in_one_window
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.runners import exchange_of
 from beam_tfrecord.runners.local import check_lossless
 from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
-from beam_tfrecord.splits import as_columns, make_splits
+from beam_tfrecord.splits import (
+    LOST_SPLITS,
+    SPLIT_IN_PART,
+    SPLIT_TWICE,
+    Splits,
+    as_columns,
+    make_splits,
+)
 
 
 class WriteToTFRecord(beam.PTransform):
@@ -45,6 +53,8 @@ class WriteToTFRecord(beam.PTransform):
     Windows play no part: all rows of bounded input make one dataset, and an element of several
     sliding windows is written once for each, as by Beam's own sink. The split that `AssignSplits`
     gave a row is kept; where rows can no longer have it, as behind `ToRows`, they are refused.
+    Refused, too, are `splits`, `split_column` and `group` for rows that come with a split, be they
+    those of `AssignSplits`, and rows of which some come with a split and some with none.
 
     The last step takes the lease of the directory; it waits a minute for others that publish there.
     Until then the dataset lies in a hidden directory ``.tmp-…`` at the target. That of a pipeline
@@ -156,10 +166,11 @@ class WriteToTFRecord(beam.PTransform):
         check_free(self._job.target, overwrite=self._job.overwrite)
         if not elements.is_bounded:
             raise UsageError("WriteToTFRecord needs a bounded PCollection: a dataset has an end")
-        is_assigned = self._job.layout.splits.column is None and comes_with_splits(
-            elements, is_plain=self._coder is not None
-        )
-        inputs = Inputs(ways_to(elements), is_assigned)
+        found = assigned_splits(elements, is_plain=self._coder is not None)
+        splits = self._job.layout.splits
+        _check_splits(splits, found)
+        have_splits = found.are_everywhere and not splits.are_given
+        inputs = Inputs(ways_to(elements), have_splits)
         exchange = self._exchange or exchange_of(type(elements.pipeline.runner).__name__)
         job = dataclasses.replace(
             self._job, fitted=fitted_of(elements), inputs=inputs, exchange=exchange
@@ -167,6 +178,21 @@ class WriteToTFRecord(beam.PTransform):
         batches = batches_of(in_one_window(elements), self._coder, job.schema)
         claim(job.target, elements.pipeline)
         return write_batches(batches, job)
+
+
+def _check_splits(splits: Splits, found: Assigned) -> None:
+    """Refuse splits of a sink that do not go with those its rows come with.
+
+    Raises:
+        UsageError: It is seen in the graph that they do not.
+    """
+    # Rows that came out of their batches may name their split in a column.
+    if found.are_lost and splits.column is None:
+        raise UsageError(LOST_SPLITS)
+    if splits.are_given and (found.kept or (found.splits and splits.column is None)):
+        raise UsageError(SPLIT_TWICE)
+    if found.kept and found.are_missing:
+        raise UsageError(SPLIT_IN_PART)
 
 
 def _compression_and_suffix(

@@ -11,8 +11,9 @@ from beam_tfrecord.batch import Batch, Origin, batch_of_examples
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange import block as module
 from beam_tfrecord.exchange.block import Block
+from beam_tfrecord.exchange.tally import merge_tallies
 from beam_tfrecord.layout import Layout
-from beam_tfrecord.places import purpose_seed
+from beam_tfrecord.places import Inputs, purpose_seed
 from beam_tfrecord.splits import Splits
 from tests.exchange.making import batch_of
 
@@ -135,10 +136,31 @@ def test_what_cannot_be_split_is_refused(batch: Batch, error: type, message: str
         Block(BY_COLUMN).add(batch)
 
 
-def test_assigned_splits_are_kept_whatever_the_layout_says() -> None:
-    plain, assigned = batch_of([1, 2]), batch_of([3], first=2).replace(split="test")
-    assert by_split(block_of(Layout(), plain, assigned)) == ["data", "data", "test"]
-    assert by_split(block_of(Layout(splits=Splits(HALVES)), assigned)) == ["test"]
+def test_assigned_splits_are_kept() -> None:
+    assigned = batch_of([3], first=2).replace(split="test")
+    assert by_split(block_of(Layout(), batch_of([]), assigned, assigned)) == ["test", "test"]
+    block = Block(Layout(splits=Splits(HALVES)), inputs=Inputs(have_splits=True))
+    block.add(assigned)
+    assert by_split(block) == ["test"]
+
+
+@pytest.mark.parametrize(
+    "splits", [Splits(HALVES), Splits((), "part"), Splits(group=("x",))], ids=str
+)
+def test_splits_that_are_said_twice_are_refused(splits: Splits) -> None:
+    with pytest.raises(DataError, match="leave out splits, split_column and group"):
+        Block(Layout(splits=splits)).add(batch_of([3]).replace(split="test"))
+
+
+@pytest.mark.parametrize("names", [(None, "a"), ("a", None), ("a", "b", None)])
+def test_rows_of_which_some_have_a_split_are_refused(names: tuple[str | None, ...]) -> None:
+    batches = [batch_of([n], first=n).replace(split=name) for n, name in enumerate(names)]
+    with pytest.raises(DataError, match="some rows come with the split"):
+        block_of(Layout(), *batches)
+    # Two workers may see a part each.
+    tallies = [block_of(Layout(), batch).tally for batch in batches]
+    with pytest.raises(DataError, match="some rows come with the split"):
+        merge_tallies(tallies)
 
 
 def test_a_missing_key_is_refused() -> None:
