@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,14 @@ class ShardSpec:
     shard_bytes: int | None = DEFAULT_SHARD_BYTES
     total: int | None = None
     per_split: tuple[tuple[str, int], ...] = ()
+
+    def check(self, splits: Iterable[str]) -> None:
+        """Check that there can be shards for splits, before their sizes are known.
+
+        Raises:
+            UsageError: As `counts`.
+        """
+        self.counts(dict.fromkeys(splits, 1))
 
     def counts(self, split_bytes: Mapping[str, int]) -> dict[str, int]:
         """Return the number of shards of every split that has bytes.
@@ -101,7 +109,8 @@ def apportion(total: int, split_bytes: Mapping[str, int]) -> dict[str, int]:
     """
     if total < len(split_bytes):
         raise UsageError(
-            f"{total} shards are too few for {len(split_bytes)} splits: give at least one each"
+            f"{total} {'shard is' if total == 1 else 'shards are'} too few for "
+            f"{len(split_bytes)} splits: give at least one each"
         )
     large, shards = dict(split_bytes), total
     while small := [name for name, n in large.items() if n * shards < sum(large.values())]:

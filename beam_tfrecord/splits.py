@@ -80,6 +80,11 @@ class Splits:
         """Names of the splits in order; empty where a column gives them."""
         return () if self.column is not None else tuple(name for name, _ in self.fractions)
 
+    @property
+    def filled_names(self) -> tuple[str, ...]:
+        """Names of the splits that rows go to; empty where a column gives them."""
+        return tuple(name for name, share in self.fractions if share > 0)
+
     def buckets(self) -> UInt64Array:
         """Return the upper bound of every split but the last, as hashes, shape `[splits - 1]`.
 

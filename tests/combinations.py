@@ -373,7 +373,10 @@ def refusal_of_pipeline(case: Case) -> str:
         return "must"
     if step == "splits" and case.get("target") == "prefix":
         return "must"
-    return _few_shards(case, is_split=bool(splits) or step == "splits")
+    if step == "splits":
+        return _few_shards({**case, "splits": "hash"})
+    # Where no step assigns splits is known of a whole case alone.
+    return _few_shards(case) if step is not None else "no"
 
 
 def _is_contradiction(case: Case) -> bool:
@@ -385,13 +388,15 @@ def _is_contradiction(case: Case) -> bool:
     )
 
 
-def _few_shards(case: Case, *, is_split: bool) -> str:
+def _few_shards(case: Case) -> str:
     """Return whether a case is refused since it has fewer shards than splits."""
-    shards = case.get("shards")
-    if shards == "by split" and "splits" in case and case["splits"] != "hash":
+    shards, splits = case.get("shards"), case.get("splits")
+    if shards == 1 and splits == "hash":
         return "must"
-    # It follows from the rows how many splits there are.
-    return "may" if shards in (1, "by split") and is_split else "no"
+    if shards == "by split" and "splits" in case and splits != "hash":
+        return "must"
+    # It follows from the rows how many splits a column names.
+    return "may" if shards == 1 and splits == "column" else "no"
 
 
 def expected_rows(case: Case) -> list[Row]:
@@ -628,6 +633,8 @@ REFUSED_PIPELINES: tuple[Case, ...] = (
     {"kind": "numpy", "splits": "column"},
     {"kind": "numpy", "splits": "hash", "group": "part", "exchange": "runner"},
     {"shards": "by split"},
+    {"shards": 1, "splits": "hash"},
+    {"shards": 1, "step": "splits"},
 )
 
 
@@ -693,7 +700,7 @@ def refusal_of_write(case: Case) -> str:
     if case.get("schema") and case.get("preprocess") and case.get("kind") != "csv":
         # Steps begin with the types that the source has.
         return "may"
-    return _few_shards(case, is_split=bool(case.get("splits")))
+    return _few_shards(case)
 
 
 def check_write(case: Case, directory: Path) -> str:

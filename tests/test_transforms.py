@@ -173,6 +173,62 @@ def test_splits_need_a_directory(tmp_path: Path) -> None:
         bt.WriteToTFRecord(str(tmp_path / "part"), splits={"a": 1.0})
 
 
+FEW = "1 shard is too few for 2 splits: give at least one each"
+THREE_WAYS = {"train": 0.5, "val": 0.25, "test": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_shards": 1, "splits": {"a": 0.5, "b": 0.5}}, FEW),
+        ({"shards": "2", "splits": THREE_WAYS}, "2 shards are too few for 3 splits"),
+        (
+            {"shards": {"train": 2}, "splits": {"train": 0.5, "test": 0.5}},
+            "split 'test' has no number of shards: add it to --shards",
+        ),
+        ({"num_shards": 2, "shards": 3}, "num_shards and shards exclude each other: give one"),
+    ],
+    ids=str,
+)
+def test_shards_that_do_not_suit_splits_are_refused_at_once(
+    tmp_path: Path, options: dict, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        bt.WriteToTFRecord(f"{tmp_path}/", **options)
+
+
+@pytest.mark.parametrize(
+    ("splits", "prefix", "options", "message"),
+    [
+        ({"a": 0.5, "b": 0.5}, "", {"num_shards": 1}, FEW),
+        ({"a": 0.5, "b": 0.5}, "", {"shards": {"a": 3}}, "split 'b' has no number of shards"),
+        (None, "", {"shards": {"train": 2, "test": 1}}, "split 'data' has no number of shards"),
+        ({"a": 0.5, "b": 0.5}, "part", {}, "splits need a directory: write to '.*/part/' instead"),
+    ],
+    ids=str,
+)
+def test_what_does_not_suit_assigned_splits_is_refused_when_the_pipeline_is_built(
+    parquet: str, tmp_path: Path, splits: dict | None, prefix: str, options: dict, message: str
+) -> None:
+    rows = pipeline() | bt.ReadFromParquet(parquet)
+    if splits is not None:
+        rows = rows | bt.AssignSplits(splits) | bt.MapBatches(lambda data: data)
+    with pytest.raises(UsageError, match=message):
+        rows | bt.WriteToTFRecord(f"{tmp_path}/{prefix}", **options)
+
+
+def test_a_split_of_share_zero_needs_no_shard(parquet: str, tmp_path: Path) -> None:
+    with pipeline() as p:
+        rows = p | bt.ReadFromParquet(parquet)
+        rows | "A" >> bt.WriteToTFRecord(f"{tmp_path}/a/", num_shards=1, splits={"a": 1, "b": 0})
+        split = rows | bt.AssignSplits({"a": 0, "b": 1})
+        split | "B" >> bt.WriteToTFRecord(f"{tmp_path}/b/", shards={"b": 2})
+    assert {s: bt.Manifest.load(tmp_path / s).splits.keys() for s in "ab"} == {
+        "a": {"a"},
+        "b": {"b"},
+    }
+
+
 def test_element_kinds() -> None:
     assert element_kind(Batch) == "batches"
     assert element_kind(bytes) == "examples"

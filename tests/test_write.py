@@ -172,6 +172,23 @@ def test_shards_of_many_rows_are_of_nearly_equal_size(tmp_path: Path) -> None:
         assert max(sizes) <= 1.1 * min(sizes)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shards": 1, "splits": {"a": 0.5, "b": 0.5}}, "1 shard is too few for 2 splits"),
+        ({"shards": {"a": 1}, "splits": {"a": 0.5, "b": 0.5}}, "split 'b' has no number of shards"),
+        ({"shards": {"a": 1}}, "split 'data' has no number of shards"),
+    ],
+    ids=str,
+)
+def test_shards_that_do_not_suit_splits_are_refused_before_anything_is_read(
+    tmp_path: Path, options: dict, message: str
+) -> None:
+    (tmp_path / "in.parquet").write_bytes(b"none that could be read")
+    with pytest.raises(UsageError, match=message):
+        bt.write(tmp_path / "in.parquet", tmp_path / "out", **options)
+
+
 def test_no_rows_give_a_manifest_without_shards(tmp_path: Path) -> None:
     pq.write_table(sample_table(0), tmp_path / "t.parquet")
     for shuffle in (True, False):

@@ -113,18 +113,20 @@ def make_settings(
         split_column = source.default_split_column()
     if group is None and splits and function is None:
         group = source.default_group
+    layout = Layout(
+        splits=make_splits(splits, column=split_column, group=group),
+        shards=make_shard_spec(shards, shard_size),
+        shuffle=shuffle,
+        key=as_columns(key),
+        seed=seed,
+        compression=codec,
+        names=ShardNames(shard_suffix(codec)),
+    )
+    layout.shards.check(layout.splits.filled_names)
     return Settings(
         source=source if shuffle else source.in_order(),
         target=directory_target(output),
-        layout=Layout(
-            splits=make_splits(splits, column=split_column, group=group),
-            shards=make_shard_spec(shards, shard_size),
-            shuffle=shuffle,
-            key=as_columns(key),
-            seed=seed,
-            compression=codec,
-            names=ShardNames(shard_suffix(codec)),
-        ),
+        layout=layout,
         map=function,
         schema=given,
         limit=limit,

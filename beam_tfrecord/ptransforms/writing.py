@@ -27,14 +27,7 @@ from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.runners import exchange_of
 from beam_tfrecord.runners.local import check_lossless
 from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
-from beam_tfrecord.splits import (
-    LOST_SPLITS,
-    SPLIT_IN_PART,
-    SPLIT_TWICE,
-    Splits,
-    as_columns,
-    make_splits,
-)
+from beam_tfrecord.splits import LOST_SPLITS, SPLIT_IN_PART, SPLIT_TWICE, as_columns, make_splits
 
 
 class WriteToTFRecord(beam.PTransform):
@@ -115,9 +108,7 @@ class WriteToTFRecord(beam.PTransform):
         super().__init__()
         target = sink_target(file_path_prefix)
         if target.prefix is not None and (splits or split_column):
-            raise UsageError(
-                f"splits need a directory: write to '{os.fspath(file_path_prefix)}/' instead"
-            )
+            raise _needs_directory(target)
         if exchange is not None and exchange not in EXCHANGES:
             raise UsageError(f"exchange {exchange!r} is not files or runner")
         compression, suffix = _compression_and_suffix(target, compression_type, file_name_suffix)
@@ -131,18 +122,23 @@ class WriteToTFRecord(beam.PTransform):
                 f"shard name template {names.template!r} has no S for the shard's number: "
                 "add one, or pass num_shards=1"
             )
+        if num_shards and shards:
+            raise UsageError("num_shards and shards exclude each other: give one")
+        layout = Layout(
+            splits=make_splits(splits, column=split_column, group=group),
+            shards=make_shard_spec(num_shards or shards, shard_size),
+            shuffle=shuffle,
+            key=as_columns(key),
+            seed=seed,
+            compression=compression,
+            names=names,
+        )
+        if splits:
+            layout.shards.check(layout.splits.filled_names)
         self._coder = coder
         self._job = WriteJob(
             target=target,
-            layout=Layout(
-                splits=make_splits(splits, column=split_column, group=group),
-                shards=make_shard_spec(num_shards or shards, shard_size),
-                shuffle=shuffle,
-                key=as_columns(key),
-                seed=seed,
-                compression=compression,
-                names=names,
-            ),
+            layout=layout,
             directory=target.temporary(uuid.uuid4().hex[:12]),
             schema=schema,
             budget=parse_budget(max_rejects),
@@ -167,9 +163,8 @@ class WriteToTFRecord(beam.PTransform):
         if not elements.is_bounded:
             raise UsageError("WriteToTFRecord needs a bounded PCollection: a dataset has an end")
         found = assigned_splits(elements, is_plain=self._coder is not None)
-        splits = self._job.layout.splits
-        _check_splits(splits, found)
-        have_splits = found.are_everywhere and not splits.are_given
+        _check_splits(self._job, found)
+        have_splits = found.are_everywhere and not self._job.layout.splits.are_given
         inputs = Inputs(ways_to(elements), have_splits)
         exchange = self._exchange or exchange_of(type(elements.pipeline.runner).__name__)
         job = dataclasses.replace(
@@ -180,12 +175,17 @@ class WriteToTFRecord(beam.PTransform):
         return write_batches(batches, job)
 
 
-def _check_splits(splits: Splits, found: Assigned) -> None:
-    """Refuse splits of a sink that do not go with those its rows come with.
+def _needs_directory(target: Target) -> UsageError:
+    return UsageError(f"splits need a directory: write to '{target.output}/' instead")
+
+
+def _check_splits(job: WriteJob, found: Assigned) -> None:
+    """Refuse a job that does not go with the splits that its rows come with.
 
     Raises:
-        UsageError: It is seen in the graph that they do not.
+        UsageError: It is seen in the graph that it does not.
     """
+    splits = job.layout.splits
     # Rows that came out of their batches may name their split in a column.
     if found.are_lost and splits.column is None:
         raise UsageError(LOST_SPLITS)
@@ -193,6 +193,11 @@ def _check_splits(splits: Splits, found: Assigned) -> None:
         raise UsageError(SPLIT_TWICE)
     if found.kept and found.are_missing:
         raise UsageError(SPLIT_IN_PART)
+    if found.kept and job.target.prefix is not None:
+        raise _needs_directory(job.target)
+    # Where code of one's own comes between, the rows may have any split.
+    known = found.kept or ((splits,) if found.are_missing else ())
+    job.layout.shards.check(name for one in known for name in one.filled_names)
 
 
 def _compression_and_suffix(

@@ -79,5 +79,5 @@ def test_nothing_to_merge() -> None:
 
 def test_too_few_shards_are_refused() -> None:
     layout = Layout(splits=TWO, shards=ShardSpec(total=1))
-    with pytest.raises(UsageError, match="1 shards are too few for 2 splits"):
+    with pytest.raises(UsageError, match="1 shard is too few for 2 splits"):
         plan_merges({"a": counts([1]), "train": counts([1])}, layout)
