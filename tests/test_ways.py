@@ -78,6 +78,28 @@ def rows_of_other_code(p: beam.Pipeline, inputs: Path) -> Sequence[beam.PCollect
     return rows | bt.BatchRows(SCHEMA), read(p, inputs, "x")
 
 
+def given(p: beam.Pipeline, name: str, rows: Any) -> Any:
+    """Return batches that come as a side input of other code."""
+    return (
+        p
+        | f"Begin{name}" >> beam.Create([0])
+        | f"Give{name}"
+        >> beam.FlatMap(lambda _, them: list(them), beam.pvalue.AsIter(rows)).with_output_types(
+            bt.Batch
+        )
+    )
+
+
+def side_inputs(p: beam.Pipeline, inputs: Path) -> Sequence[beam.PCollection]:
+    return tuple(given(p, name, read(p, inputs, name)) for name in ("x", "y"))
+
+
+def side_inputs_of_both(p: beam.Pipeline, inputs: Path) -> Sequence[beam.PCollection]:
+    both = two_readers(p, inputs) | "First" >> beam.Flatten()
+    moved_too = given(p, "both", both) | bt.MapBatches(batch_moved)
+    return moved_too, read(p, inputs, "x", "again")
+
+
 BUILDS: tuple[Build, ...] = (
     two_readers,
     applied_in_another_order,
@@ -86,6 +108,8 @@ BUILDS: tuple[Build, ...] = (
     a_batch_function,
     flattened_before,
     rows_of_other_code,
+    side_inputs,
+    side_inputs_of_both,
 )
 
 
@@ -132,6 +156,8 @@ def test_source_order_keeps_inputs_apart(inputs: Path, tmp_path: Path, build: Bu
             a_batch_function: ["x", "m"],
             flattened_before: ["m", "m", "x"],
             rows_of_other_code: ["r", "x"],
+            side_inputs: ["x", "y"],
+            side_inputs_of_both: ["m", "m", "x"],
         }[build]
     )
 
@@ -172,6 +198,15 @@ def test_ways_in_the_graph(inputs: Path) -> None:
     split = both | "Split" >> bt.AssignSplits({"a": 0.5, "b": 0.5})
     assert ways_to(split) == (("x", "Map", "Split"), ("x", "Split"))
     assert ways_to(p | beam.Create([1])) == ((),)
+
+
+def test_side_inputs_of_our_steps_give_no_rows(inputs: Path) -> None:
+    """Types that are found in a pass of their own travel so."""
+    p = bt.pipeline("FnApiRunner")
+    mapped = read(p, inputs, "x") | "Map" >> bt.MapRows(moved)
+    assert ways_to(mapped) == (("x", "Map"),)
+    told = mapped | beam.Map(lambda batch, _: batch, beam.pvalue.AsIter(read(p, inputs, "y")))
+    assert ways_to(told) == (("x", "Map"), ("y",))
 
 
 def test_too_many_ways_are_refused(inputs: Path) -> None:

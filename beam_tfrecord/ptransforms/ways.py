@@ -50,7 +50,8 @@ def mark_step(batches: beam.PCollection, step: str) -> None:
 def ways_to(rows: beam.PCollection) -> tuple[Way, ...]:
     """Return all ways that lead to a PCollection, in the order of the inputs of each Flatten.
 
-    Rows of other Beam code have passed no step: the way of all of them is empty.
+    Rows of other Beam code have passed no step: the way of all of them is empty. Other code may
+    also give on batches of its side inputs; a step of this package has none of rows.
 
     Raises:
         UsageError: There are too many.
@@ -62,9 +63,12 @@ def ways_to(rows: beam.PCollection) -> tuple[Way, ...]:
             return found[rows]
         last, steps = rows, []
         while True:
+            inputs = inputs_of(rows)
             if (step := getattr(rows, "beam_tfrecord_step", None)) is not None:
                 steps.append(step)
-            inputs = inputs_of(rows)
+            else:
+                # Code of one's own may give on what it was given in any way.
+                inputs += side_inputs_of(rows)
             if len(inputs) != 1:
                 break
             (rows,) = inputs
@@ -91,3 +95,8 @@ def inputs_of(rows: beam.PCollection) -> tuple[beam.PCollection, ...]:
     """Return what the step that gives a PCollection takes."""
     inputs = rows.producer.inputs if rows.producer is not None else ()
     return tuple(one for one in inputs if isinstance(one, beam.PCollection))
+
+
+def side_inputs_of(rows: beam.PCollection) -> tuple[beam.PCollection, ...]:
+    """Return what the step that gives a PCollection takes as side inputs."""
+    return tuple(side.pvalue for side in rows.producer.side_inputs) if rows.producer else ()
