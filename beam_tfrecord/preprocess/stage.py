@@ -60,8 +60,9 @@ class Preprocess(beam.PTransform):
         fit: The split that statistics are made of; where splits were not assigned, all rows are.
         raw_too: Keep the raw values of changed columns, named ``…_raw``.
         transform_fn: A dataset, or other output of TFT, whose fitted function to use instead.
-        schema: Of the raw rows; None: that of the source, which is read for it if its files do
-            not tell.
+        schema: Of the rows that come to this step, which TFT needs when the pipeline is built;
+            None: that of the source, which is read for it if its files do not tell. Behind Beam
+            code of your own, and behind a `MapRows` without types, it has to be given.
         directory: Where workers share files of this job; by default one here, that lasts as long
             as this process.
         faults: Directory where an error of the data is recorded for the launcher.
@@ -126,7 +127,9 @@ class Preprocess(beam.PTransform):
         found = read_schema(reader_of(batches))
         if found is None:
             raise UsageError(
-                "Preprocess cannot tell the columns of what comes before it: pass schema="
+                "Preprocess cannot tell the columns of what comes before it, and TFT needs them "
+                "when the pipeline is built: pass schema= to Preprocess, a pyarrow.Schema or "
+                "beam_tfrecord.Schema with the types of the rows that come to it"
             )
         return found
 
