@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.runners.portable import portable_presets, prism_presets
 
 if TYPE_CHECKING:
@@ -145,16 +146,23 @@ def pipeline(
 
     Args:
         runner: ``direct`` (in this process, on all cores), or the name of any Beam runner.
-        options: Further Beam options, as on a command line.
+        options: Further Beam options, as on a command line; no `PipelineOptions`.
         is_small: There is too little to do to be worth the start of several workers.
         **beam_options: The same by keyword.
 
     Raises:
         UsageError: The runner cannot be told so.
     """
+    from apache_beam.options.pipeline_options import PipelineOptions
+
     from beam_tfrecord.runners.options import Options
     from beam_tfrecord.runners.pipelines import LaunchedPipeline
 
+    if not isinstance(runner, str) or isinstance(options, str | PipelineOptions):
+        raise UsageError(
+            "pipeline takes the name of a runner, and options as words: "
+            "pipeline('direct', options=['--name=value']), or by keyword: pipeline(name='value')"
+        )
     words = runner_options(runner, options, is_small=is_small)
     module = _WAYS.get(runner_name(runner))
     way = None if module is None else cast("Way", importlib.import_module(module))

@@ -33,6 +33,8 @@ from beam_tfrecord.storage import absolute_path
 UNIT_BYTES = 64 * 2**20
 # Whoever plans a job holds all of its units: they grow once there would be more than so many.
 MOST_UNITS = 2**18
+# Lines of one kind: the first ones tell what is the matter.
+MOST_NOTES = 3
 
 
 def wanted_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -165,6 +167,14 @@ class Unit:
     input_bytes: int
     encoded_bytes: int
     detail: Any = None
+
+
+def _names_of_one_file(names: Sequence[str]) -> str:
+    """Return the line that tells of a file with several names: two of them, and their number."""
+    line = f"{names[0]} and {names[1]} are two names of one file"
+    if len(names) > 2:
+        line = f"{names[0]}, {names[1]} and {len(names) - 2:,} more are names of one file"
+    return f"{line}, whose rows were read for each: leave out all but one if that is not meant"
 
 
 class Source(abc.ABC):
@@ -337,13 +347,11 @@ class Source(abc.ABC):
     def notes(self, files: Iterable[InputFile]) -> list[str]:
         """Return what a user should know of the input, given the outlines of its files."""
         first: dict[str, str] = {}
+        others: dict[str, list[str]] = {}
         for file in files:
             if file.state and (other := first.setdefault(file.state, file.name)) != file.name:
-                return [
-                    f"{other} and {file.name} are two names of one file, whose rows were read for "
-                    "each: leave one out if that is not meant"
-                ]
-        return []
+                others.setdefault(file.state, [other]).append(file.name)
+        return list(map(_names_of_one_file, others.values()))[:MOST_NOTES]
 
     def to_send(self) -> tuple[Source, tuple[str, ...]]:
         """Return this source as workers get it, and the files of this machine to send along."""

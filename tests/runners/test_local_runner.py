@@ -125,6 +125,24 @@ def test_experiment_that_loses_elements_is_refused_on_every_runner() -> None:
             pipeline.run()
 
 
+@pytest.mark.parametrize(
+    ("words", "keywords"),
+    [
+        ((PipelineOptions(),), {}),
+        ((), {"options": PipelineOptions()}),
+        ((), {"options": "--streaming"}),
+        ((["--streaming"],), {}),
+        ((None,), {}),
+    ],
+    ids=str,
+)
+def test_options_of_another_form_are_refused_in_one_line(words: tuple, keywords: dict) -> None:
+    with pytest.raises(
+        bt.BeamTFRecordError, match=r"options as words: pipeline\('direct', options="
+    ):
+        bt.pipeline(*words, **keywords)
+
+
 def test_options_given_late_are_seen() -> None:
     pipeline = bt.pipeline("DirectRunner")
     _ = pipeline | beam.Create([1])

@@ -6,6 +6,9 @@ import datetime
 import decimal
 import io
 import itertools
+import os
+import shutil
+import subprocess
 
 import pyarrow as pa
 import pyarrow.csv
@@ -232,6 +235,31 @@ def test_a_remark_names_the_first_value_of_all_files(write, tmp_path):
     ]
     assert source.remarks(found, schema) == expected
     assert source.remarks(found[::-1], schema) == expected
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+@pytest.mark.parametrize(
+    "word", ["?", "n\x01a", "\x7f", "\xa0", "a'\t\\b", "\u200bx", "- -", "\x01é"]
+)
+def test_what_is_remarked_on_is_what_a_shell_gives(write, word):
+    path = write(f"a,b\n1,z\n2.5,z\n{word},z\n")
+    (remark,) = Csv(path).inferred()[1]
+    cure = remark.partition(" once: --null ")[2]
+    assert cure.isprintable()
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
+    told = subprocess.run(
+        ["bash", "-c", f"printf %s {cure}"], env=environment, capture_output=True, check=True
+    )
+    assert told.stdout.decode() == word
+    assert Csv(path, null_words=[word]).inferred()[1] == []
+
+
+@pytest.mark.parametrize("word", [b"a\0", b"\xff"])
+def test_what_no_command_line_holds_is_not_offered_as_null(tmp_path, word):
+    (tmp_path / "a.csv").write_bytes(b"a,b\n1,z\n2,z\n" + word + b",z\n")
+    (remark,) = Csv(str(tmp_path / "a.csv")).inferred()[1]
+    assert remark.startswith("a: 2 of 3 values are numbers, but ")
+    assert remark.endswith(" in a.csv:4 does not fit: correct it, or pass --types a=string")
 
 
 def test_remarks_are_few(write):

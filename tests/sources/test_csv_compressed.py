@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -189,3 +190,10 @@ def test_two_names_of_one_file_are_read_for_each_and_told(
     assert "two names" not in caplog.text
     assert bt.write(source, tmp_path / "twice").examples == 120
     assert "a.csv and b.csv are two names of one file" in caplog.text
+    os.link(source / "a.csv", source / "c.csv")
+    (source / "d.csv").write_bytes(b"a,b\n" + ONE)
+    os.link(source / "d.csv", source / "e.csv")
+    caplog.clear()
+    assert bt.write(source, tmp_path / "more").examples == 300
+    assert "a.csv, b.csv and 1 more are names of one file" in caplog.text
+    assert "d.csv and e.csv are two names of one file" in caplog.text

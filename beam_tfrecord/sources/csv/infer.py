@@ -303,8 +303,13 @@ def _missing(words: WordsSeen) -> dict[bytes, int]:
     if not kinds or _number_of(words, kinds) < sum(words.values.values()):
         return {}
     strays = words.strays or {}
-    is_word = [len(word) <= _WORD_BYTES and not _DIGIT.search(word) for word in strays]
-    return strays if all(is_word) else {}
+    return strays if all(map(_is_word, strays)) else {}
+
+
+def _is_word(word: bytes) -> bool:
+    """Tell whether a text may say that a value is missing, and can be given as an argument."""
+    is_argument = b"\0" not in word and word.decode("utf-8", "ignore").encode() == word
+    return is_argument and len(word) <= _WORD_BYTES and not _DIGIT.search(word)
 
 
 def _remark(name: str, files: Sequence[_File]) -> str:
@@ -343,7 +348,20 @@ def _times(words: Mapping[bytes, int]) -> str:
 
 
 def _as_null(words: Mapping[bytes, int]) -> str:
-    return " ".join(f"--null {shlex.quote(word)}" for word, _ in _by_count(words))
+    return " ".join(f"--null {_quoted(word)}" for word, _ in _by_count(words))
+
+
+def _quoted(word: str) -> str:
+    """Quote a word for a shell; one that a terminal would not show whole is escaped."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'" + "".join(map(_escaped, word)) + "'"
+
+
+def _escaped(char: str) -> str:
+    if char.isprintable() and char not in "\\'":
+        return char
+    return "".join(f"\\{byte:03o}" for byte in char.encode())
 
 
 def _as_text(name: str) -> str:
