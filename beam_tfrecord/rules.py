@@ -36,5 +36,6 @@ RULES: tuple[str, ...] = (
     "store text, and rounded once under a schema of float32 and from functions of batches",
     "mapped numbers that are beyond a schema of float32 are rejected, not infinite",
     "generated columns of tables of SQLite are read",
-    "rows of several readers that come through side inputs of other code are shuffled apart",
+    "rows of several readers that come through side inputs of other code are shuffled apart, which "
+    "gives all inputs behind such a side input another number",
 )
