@@ -131,7 +131,12 @@ def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None
         for lost in done.lost:
             give(str(lost))
     fewer = sum(done.lost_examples.values())
-    lost_text = f"{_count(fewer, 'example')} lost" if fewer else "no example lost"
+    if done.has_all_examples:
+        lost_text = "no example lost"
+    elif fewer:
+        lost_text = f"at least {_count(fewer, 'example')} lost"
+    else:
+        lost_text = "more than were written: some may be lost, and others there twice"
     tell(f"wrote {_count(done.manifest.examples, 'intact example')}, {lost_text}")
     if not done.is_whole:
         ctx.exit(DATA_AT_FAULT)

@@ -83,12 +83,15 @@ class PieceWriter:
         self._examples = 0
         self._content = 0
 
-    def write(self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> None:
-        """Write whole framed records, all of `data`."""
+    def write(
+        self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.uint64]:
+        """Write whole framed records, all of `data`; return their hashes."""
         hashes = native.hash_records(data, starts, self._seed)
         self._content = (self._content + int(hashes.sum(dtype=np.uint64))) & MASK64
         self._examples += len(starts)
         self._stream.write(data)
+        return hashes
 
     def close(self) -> Piece:
         """Finish the file."""

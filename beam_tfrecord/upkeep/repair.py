@@ -7,6 +7,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from beam_tfrecord._version import __version__
 from beam_tfrecord.contract.tfmd import schema_pbtxt
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
@@ -20,6 +23,8 @@ from beam_tfrecord.storage import is_plain_name, is_remote, put, sync_directory
 from beam_tfrecord.upkeep.repair_shards import IntactRecords, LostBytes, salvage
 from beam_tfrecord.upkeep.verify_files import load_rejects
 
+UInt64Array = npt.NDArray[np.uint64]
+
 _SCHEMA_FILES = ("schema.json", "schema.pbtxt")
 _DAMAGED = "damaged"
 
@@ -32,7 +37,7 @@ class Lost:
         path: The file.
         start: First lost byte of its record stream; 0 where the whole file is lost.
         stop: Byte behind the last.
-        most_records: How many records these bytes can have held.
+        most_records: How many records were lost there, at most.
         message: Why, in a few words.
     """
 
@@ -45,10 +50,9 @@ class Lost:
     def __str__(self) -> str:
         if not self.stop:
             return f"{self.path}: {self.message}"
-        records = f"{self.most_records:,} record{'' if self.most_records == 1 else 's'}"
         place = f"{self.path}: bytes {self.start:,} to {self.stop:,}"
         unsure = "" if self.message == _DAMAGED else f" ({self.message})"
-        return f"{place}: at most {records} lost{unsure}"
+        return f"{place}: at most {_records(self.most_records)} lost{unsure}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,17 +62,20 @@ class Repair:
     Attributes:
         manifest: Of the new dataset.
         lost: What it lacks, in the order of the old manifest.
-        lost_examples: By shard, how many examples fewer than the old manifest says.
+        lost_examples: By shard, how many examples it lacks at least. Bytes cannot tell more: a
+            block that was written to a wrong place brings sound records in the place of others.
+        has_all_examples: True where it has exactly the examples of the old dataset, by their hash.
     """
 
     manifest: Manifest
     lost: tuple[Lost, ...]
     lost_examples: Mapping[str, int]
+    has_all_examples: bool
 
     @property
     def is_whole(self) -> bool:
-        """True where nothing was lost."""
-        return not self.lost and not self.lost_examples
+        """True where everything is there, and in its place."""
+        return not self.lost
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object."""
@@ -76,7 +83,60 @@ class Repair:
             "examples": self.manifest.examples,
             "lost": [dataclasses.asdict(one) for one in self.lost],
             "lost_examples": dict(self.lost_examples),
+            "has_all_examples": self.has_all_examples,
         }
+
+
+@dataclasses.dataclass(frozen=True)
+class _Differing:
+    """A shard of which something else was found than was written.
+
+    Attributes:
+        shard: What was written.
+        found: How many records were.
+        copies: How many of these are equal to an earlier one.
+        lost: What is damaged.
+    """
+
+    shard: Shard
+    found: int
+    copies: int
+    lost: tuple[LostBytes | Lost, ...]
+
+    def losses(self) -> list[Lost]:
+        """Return all that may be lost."""
+        path, examples = self.shard.path, self.shard.examples
+        missing = examples - self.found
+        # The number of records that were found tells how many are missing only where these are
+        # some of those that were written: between several places of damage they need not be,
+        # unless the frames of the damaged ones lead from each to the next.
+        is_followed = len(self.lost) <= 1 or all(
+            isinstance(part, LostBytes) and part.is_framed for part in self.lost
+        )
+        is_sure = not any(isinstance(part, LostBytes) and part.unsure for part in self.lost)
+        is_counted = missing > 0 and not self.copies and is_followed and is_sure
+        most = missing if is_counted else examples
+        losses = [
+            _lost_of(self.shard, part, most) if isinstance(part, LostBytes) else part
+            for part in self.lost
+        ]
+        if not is_counted:
+            copies = f", {self.copies:,} of them equal to others" if self.copies else ""
+            message = (
+                f"found {self.found:,} of {_records(examples)}{copies}: they are not exactly those "
+                "that were written; some may be missing, and others there twice or parts of values"
+            )
+            losses.append(Lost(path, 0, 0, examples, message))
+        elif (elsewhere := missing - sum(one.most_records for one in losses)) > 0:
+            message = f"{_records(elsewhere)} lost, nothing tells where"
+            losses.append(Lost(path, 0, 0, elsewhere, message))
+        return losses
+
+    @property
+    def least_lost(self) -> int:
+        """How many of the records are lost at least; where as many were found, one is another."""
+        missing = self.shard.examples - self.found
+        return missing if missing else 1
 
 
 def repair(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> Repair:
@@ -84,9 +144,11 @@ def repair(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> Repa
 
     Records whose checksums are right are intact, unless they lie inside of a damaged one, whose
     values may hold framed records too; where nothing tells which they are, they are left out, and
-    listed. Of a damaged gzip stream nothing behind the damage can be read. The new dataset has the
-    old one's schema and settings; where something was lost it has no fingerprint, so that `write`
-    never takes it for what it would write. ``job.json`` lists what was lost.
+    listed. Of a damaged gzip stream nothing behind the damage can be read. Records of blocks that
+    were written twice or to a wrong place are sound, too: where the hashes in the manifest say that
+    the records are not those that were written, this is told. The new dataset has the old one's
+    schema and settings; where it differs it has no fingerprint, so that `write` never takes it for
+    what it would write. ``job.json`` lists what was lost.
 
     Args:
         path: The dataset's directory, file prefix, or manifest.
@@ -136,7 +198,7 @@ class _Repairing:
         self._source = source
         self._target = target
         self._lost: list[Lost] = []
-        self._fewer: dict[str, int] = {}
+        self._differing: list[_Differing] = []
 
     def run(self, prefix: str) -> Repair:
         """Write all files but the manifest.
@@ -153,23 +215,36 @@ class _Repairing:
         stored = dict(
             zip((s.path for one in splits.values() for s in one.shards), every, strict=True)
         )
+        content = f"{sum(piece.content for piece in every) & MASK64:016x}"
+        examples = sum(piece.examples for piece in every)
+        is_same = (examples, content) == (old.examples, old.content)
+        has_all = is_same or not self._differing
+        fewer = {}
+        for one in self._differing:
+            if has_all:
+                message = "no record is lost, but not all are in their places"
+                self._lost.append(Lost(one.shard.path, 0, 0, 0, message))
+                continue
+            self._lost += one.losses()
+            if one.least_lost > 0:
+                fewer[one.shard.path] = one.least_lost
         hashes = {path: one.stored_xxh64 for path, one in stored.items() if one.stored_xxh64}
         rejects, hashes_of_rejects = self._rejects(prefix)
         sidecars = self._sidecars(prefix)
-        whole = not self._lost and not self._fewer
+        whole = not self._lost
         schema = old.schema if whole else old.schema.without_observed()
         for name, text in (("schema.json", schema.dumps()), ("schema.pbtxt", schema_pbtxt(schema))):
             sidecars[name] = self._put(name, text.encode())
         manifest = dataclasses.replace(
             old,
             fingerprint=old.fingerprint if whole else "",
-            content=f"{sum(piece.content for piece in every) & MASK64:016x}",
+            content=content,
             schema=schema,
             rejects=rejects,
             sidecars=sidecars,
             splits=splits,
         )
-        repaired = Repair(manifest, tuple(self._lost), self._fewer)
+        repaired = Repair(manifest, tuple(self._lost), fewer, has_all)
         told = {
             "repaired": repaired.to_json(),
             "beam_tfrecord": __version__,
@@ -184,32 +259,35 @@ class _Repairing:
         for number, shard in enumerate(shards):
             writer = PieceWriter(self._target, split, (number,), self._old.compression)
             try:
-                lost = self._salvage(shard, writer)
+                lost, hashes = self._salvage(shard, writer)
                 piece = writer.close()
             except BaseException:
                 writer.abort()
                 raise
             if piece.xxh64 != shard.xxh64:
-                self._lost += lost or [_changed(shard, piece)]
-            if piece.examples < shard.examples:
-                self._fewer[shard.path] = shard.examples - piece.examples
+                copies = len(hashes) - len(np.unique(hashes))
+                self._differing.append(_Differing(shard, piece.examples, copies, tuple(lost)))
             if piece.examples:
                 yield piece
             else:
                 os.remove(piece.path)
 
-    def _salvage(self, shard: Shard, writer: PieceWriter) -> list[Lost]:
+    def _salvage(
+        self, shard: Shard, writer: PieceWriter
+    ) -> tuple[list[LostBytes | Lost], UInt64Array]:
+        """Write what is intact of a shard; return what is not, and the hashes of the records."""
         path = os.path.join(self._source, shard.path)
         if not os.path.isfile(path):
             message = "it is no regular file" if os.path.exists(path) else "the file is missing"
-            return [Lost(shard.path, 0, 0, shard.examples, message)]
-        lost = []
+            return [Lost(shard.path, 0, 0, shard.examples, message)], np.empty(0, np.uint64)
+        lost: list[LostBytes | Lost] = []
+        hashes = [np.empty(0, np.uint64)]
         for part in salvage(path, shard, compression=self._old.compression, scratch=self._target):
             if isinstance(part, IntactRecords):
-                writer.write(part.data, part.starts)
+                hashes.append(writer.write(part.data, part.starts))
             else:
-                lost.append(_lost_of(shard, part))
-        return lost
+                lost.append(part)
+        return lost, np.concatenate(hashes)
 
     def _named(self, pieces: list[Piece]) -> Iterator[Shard]:
         """Give shards their names, without gaps."""
@@ -259,7 +337,7 @@ class _Repairing:
         return data_hash(data)
 
 
-def _lost_of(shard: Shard, part: LostBytes) -> Lost:
+def _lost_of(shard: Shard, part: LostBytes, most: int) -> Lost:
     message = _DAMAGED
     if part.unsure:
         one = part.unsure == 1
@@ -267,12 +345,8 @@ def _lost_of(shard: Shard, part: LostBytes) -> Lost:
             f"of these, {part.unsure:,} {'is' if one else 'are'} left out because "
             f"{'it' if one else 'they'} may be part of a damaged value"
         )
-    return Lost(shard.path, part.start, part.stop, part.most_records, message)
+    return Lost(shard.path, part.start, part.stop, min(most, part.most_records), message)
 
 
-def _changed(shard: Shard, piece: Piece) -> Lost:
-    if piece.examples < shard.examples:
-        missing = shard.examples - piece.examples
-        message = f"{missing:,} record{'' if missing == 1 else 's'} lost, nothing tells where"
-        return Lost(shard.path, 0, 0, missing, message)
-    return Lost(shard.path, 0, 0, 0, "its records are sound but not those that were written")
+def _records(count: int) -> str:
+    return f"{count:,} record{'' if count == 1 else 's'}"

@@ -40,14 +40,16 @@ class LostBytes:
     Attributes:
         start: Position of the first byte, after decompression.
         stop: Position behind the last.
-        most_records: How many records they can have held.
+        most_records: How many records they can hold.
         unsure: Framed records in them that may be records, or parts of a damaged one.
+        is_framed: The lengths or checksums in them say that they are whole damaged records.
     """
 
     start: int
     stop: int
     most_records: int
     unsure: int
+    is_framed: bool
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -121,13 +123,12 @@ def _mapped(path: str) -> UInt8Array:
 
 def _records_in(data: UInt8Array, shard: Shard) -> Iterator[IntactRecords | LostBytes]:
     found = resync(data, shard.examples, shard.bytes)
-    missing = max(0, shard.examples - found.records)
     at = 0
     for chain in (*found.chains, None):
         stop = len(data) if chain is None else chain.start
         if stop > at:
-            most = min(missing, _most_records(data, at, stop))
-            yield LostBytes(at, stop, most, found.unsure_in(at, stop))
+            most, is_framed = _most_records(data, at, stop), (at, stop) in found.framed
+            yield LostBytes(at, stop, most, found.unsure_in(at, stop), is_framed)
         if chain is not None and len(chain.starts):
             yield IntactRecords(data[chain.start : chain.stop], chain.starts - chain.start)
         at = stop if chain is None else chain.stop

@@ -84,10 +84,13 @@ class Resynced:
     Attributes:
         chains: Those that hold them, in order.
         unsure: Chains that may be records or parts of a damaged one.
+        framed: Start and stop of the stretches between chains that are whole damaged records, by
+            what their lengths or checksums say.
     """
 
     chains: tuple[Chain, ...]
-    unsure: tuple[Chain, ...] = ()
+    unsure: tuple[Chain, ...]
+    framed: frozenset[tuple[int, int]]
 
     @property
     def records(self) -> int:
@@ -159,13 +162,13 @@ class _Resync:
         taken = self._lead_to(taken, others)
         unsure = [chain for chain in others if not any(_overlap(chain, one) for one in taken)]
         unsure = [chain for chain in unsure if not self._is_inside(taken, chain)]
-        if unsure and not self._values_hold_frames(taken):
-            for chain in unsure:
-                with_chain = sorted([*taken, chain], key=_start)
-                if self._has_room(with_chain) and not self._is_claimed(taken, chain):
-                    taken = with_chain
-            unsure = [chain for chain in unsure if chain not in taken]
-        return Resynced(tuple(self._without_copies(taken)), tuple(unsure))
+        sure = taken
+        if unsure and not self._values_hold_frames(sure):
+            taken = self._with_likely(sure, unsure)
+        unsure = [c for c in unsure if c not in taken and self._has_room(_together(sure, c))]
+        taken = self._without_copies(taken)
+        framed = {gap for gap in self._gaps(taken) if self._is_framed(*gap)}
+        return Resynced(tuple(taken), tuple(unsure), frozenset(framed))
 
     def _follow(self, taken: list[Chain], others: Sequence[Chain]) -> tuple[list[Chain], int]:
         """Go on from record to record, over damaged ones, as far as their frames lead.
@@ -240,11 +243,26 @@ class _Resync:
 
     def _cost(self, chains: Sequence[Chain]) -> int:
         """Return how many records are lost at least, where these chains are intact."""
-        ends = [0, *(chain.stop for chain in chains)]
-        starts = [*(chain.start for chain in chains), len(self._data)]
-        gaps = sum(start > end for end, start in zip(ends, starts, strict=True))
+        gaps = len(self._gaps(chains))
         # Added bytes need not have cost a record.
         return max(0, gaps - 1) if self._grown > 0 else gaps
+
+    def _gaps(self, chains: Sequence[Chain]) -> list[tuple[int, int]]:
+        """Return start and stop of each stretch of bytes between chains."""
+        ends = [0, *(chain.stop for chain in chains)]
+        starts = [*(chain.start for chain in chains), len(self._data)]
+        return [(end, start) for end, start in zip(ends, starts, strict=True) if start > end]
+
+    def _is_framed(self, start: int, stop: int) -> bool:
+        """Tell whether the bytes between two positions are whole damaged records."""
+        at = start
+        while at < stop:
+            if self._is_record(at, stop, 0):
+                return True
+            if (length := self._length(at)) is None:
+                return False
+            at += FRAME_BYTES + length
+        return False
 
     def _is_end(self, taken: list[Chain], at: int, last: Chain) -> bool:
         """Tell whether the chain that ends with the stream is one of records.
@@ -284,7 +302,17 @@ class _Resync:
             return taken
         together = [*taken, last]
         excess = sum(chain.records for chain in together) + self._cost(together) - self._records
-        return [*taken, *last.without(0, min(max(0, excess), last.records))]
+        if excess <= 0:
+            return together
+        # The count alone may be off by copies that are elsewhere.
+        earlier = np.concatenate([self._hashes(chain) for chain in taken])
+        are_copies = np.isin(self._hashes(last)[:excess], earlier)
+        return [*taken, *last.without(0, int(np.argmin(np.append(are_copies, False))))]
+
+    def _hashes(self, chain: Chain) -> npt.NDArray[np.uint64]:
+        """Return the hash of each record."""
+        data = self._data[chain.start : chain.stop]
+        return native.hash_records(data, chain.starts - chain.start, 0)
 
     def _lead_to(self, taken: list[Chain], others: Sequence[Chain]) -> list[Chain]:
         """Return the chains with those behind which one damaged record leads to one of them."""
@@ -294,20 +322,31 @@ class _Resync:
                 grown = dict.fromkeys((self._grown, 0))
                 if not any(self._is_record(chain.stop, stop, one) for one in grown):
                     continue
-                with_chain = sorted([*taken, chain], key=_start)
+                with_chain = _together(taken, chain)
                 if not self._has_room(with_chain):
                     continue
                 taken = with_chain
             stop = chain.start
         return taken
 
+    def _with_likely(self, taken: list[Chain], others: Sequence[Chain]) -> list[Chain]:
+        """Return the chains with those that are likely to be records: no value holds any."""
+        likely = [chain for chain in others if not self._is_claimed(taken, chain)]
+        every = _together(taken, *likely)
+        hashes = np.concatenate([self._hashes(chain) for chain in every])
+        # Records that were written twice need no room of their own.
+        if len(np.unique(hashes)) + self._cost(every) <= self._records:
+            return every
+        for chain in likely:
+            if self._has_room(with_chain := _together(taken, chain)):
+                taken = with_chain
+        return taken
+
     def _is_inside(self, taken: list[Chain], chain: Chain) -> bool:
-        """Tell whether a chain surely lies inside of the one record that lies around it."""
+        """Tell whether a chain lies inside of the one record that lies around it."""
         start = max(one.stop for one in taken if one.stop <= chain.start)
         stop = min((one.start for one in taken if one.start > chain.start), default=len(self._data))
-        return any(self._is_record(start, stop, grown) for grown in {0, self._grown}) or not (
-            self._has_room(sorted([*taken, chain], key=_start))
-        )
+        return any(self._is_record(start, stop, grown) for grown in {0, self._grown})
 
     def _is_claimed(self, taken: list[Chain], chain: Chain) -> bool:
         """Tell whether the damaged record before a chain says that it goes on behind it."""
@@ -335,7 +374,7 @@ class _Resync:
         excess = sum(chain.records for chain in taken) - self._records
         for number, chain in enumerate(taken):
             if 0 < excess <= chain.records // 2:
-                hashes = native.hash_records(self._data, chain.starts, 0)
+                hashes = self._hashes(chain)
                 # How many records in a row are like those `excess` further on.
                 alike = np.cumsum(np.append(0, hashes[:-excess] == hashes[excess:]))
                 copies = np.flatnonzero(alike[excess:] - alike[:-excess] == excess)
@@ -369,6 +408,11 @@ def _nearest_length(head: bytes, most: int) -> int | None:
 
 def _start(chain: Chain) -> int:
     return chain.start
+
+
+def _together(taken: Sequence[Chain], *others: Chain) -> list[Chain]:
+    """Return all chains in the order of the stream."""
+    return sorted([*taken, *others], key=_start)
 
 
 def _overlap(one: Chain, other: Chain) -> bool:
