@@ -13,7 +13,7 @@ import math
 import os
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -148,9 +148,9 @@ def mapped_batch(batch: Batch, mapped: Mapped, schema: pa.Schema) -> Batch:
         )
         kept = np.arange(len(mapped.rows))
     else:
-        data, kept, refused = _columns_of(batch, mapped, schema)
+        (data, wide), kept, refused = _columns_of(batch, mapped, schema)
         rejects += refused
-        numbers = _numbers_of(batch, mapped, data, kept)
+        numbers = _numbers_of(batch, data, wide, mapped.source_rows[kept])
     origin = _origin_of(batch, mapped, kept)
     return batch.replace(
         data=data, origin=origin, rejects=rejects, encoded=encoded, numbers=numbers
@@ -158,19 +158,23 @@ def mapped_batch(batch: Batch, mapped: Mapped, schema: pa.Schema) -> Batch:
 
 
 def _numbers_of(
-    batch: Batch, mapped: Mapped, data: pa.RecordBatch, kept: np.ndarray[Any, Any]
+    batch: Batch, data: pa.RecordBatch, wide: Mapping[str, pa.Array], sources: np.ndarray[Any, Any]
 ) -> pa.RecordBatch | None:
-    """Return the `Batch.numbers` of mapped rows: Python gives float64, whatever `data` holds."""
-    rows = [mapped.rows[index] for index in kept]
-    given = {field.name: data.column(field.name) for field in data.schema}
-    rounded = {}
-    for field in data.schema:
-        if pa.types.is_float32(field.type):
-            exact = pa.array([row.get(field.name) for row in rows], pa.float64())
-            given[field.name] = exact
-            if pc.any(pc.not_equal(exact, pc.cast(data.column(field.name), pa.float64()))).as_py():
-                rounded[field.name] = exact
-    known = batch.numbers_in(pa.RecordBatch.from_pydict(given), mapped.source_rows[kept])
+    """Return the `Batch.numbers` of mapped rows.
+
+    Args:
+        batch: What was mapped.
+        data: The mapped rows.
+        wide: Their columns of float32 as float64, which is what Python gives.
+        sources: Index in `batch` of each of them.
+    """
+    rounded = {
+        name: exact
+        for name, exact in wide.items()
+        if pc.any(pc.not_equal(exact, pc.cast(data.column(name), pa.float64()))).as_py()
+    }
+    given = {name: wide.get(name, data.column(name)) for name in data.schema.names}
+    known = batch.numbers_in(pa.RecordBatch.from_pydict(given), sources)
     if known is not None:
         rounded |= {name: known.column(name) for name in known.schema.names}
     return pa.RecordBatch.from_pydict(rounded) if rounded else None
@@ -194,10 +198,10 @@ def _origin_of(batch: Batch, mapped: Mapped, kept: np.ndarray[Any, Any]) -> Any:
 
 def _columns_of(
     batch: Batch, mapped: Mapped, schema: pa.Schema
-) -> tuple[pa.RecordBatch, np.ndarray[Any, Any], tuple[Reject, ...]]:
+) -> tuple[_Columns, np.ndarray[Any, Any], tuple[Reject, ...]]:
     everything = np.arange(len(mapped.rows))
     try:
-        return _record_batch(mapped.rows, schema), everything, ()
+        return _columns(mapped.rows, schema), everything, ()
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
         pass
     # Something does not fit: find the rows, one by one.
@@ -206,23 +210,35 @@ def _columns_of(
     numbers = None if origin is None else origin.row_numbers(batch.num_rows)
     for index, row in enumerate(mapped.rows):
         try:
-            _record_batch([row], schema)
+            _columns([row], schema)
             kept.append(index)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError) as error:
             number = -1 if numbers is None else int(numbers[mapped.source_rows[index]])
             rejects.append(_reject_of(error, row, batch, number))
     good = np.array(kept, np.int64)
-    return _record_batch([mapped.rows[i] for i in kept], schema), good, tuple(rejects)
+    return _columns([mapped.rows[i] for i in kept], schema), good, tuple(rejects)
 
 
-def _record_batch(rows: Sequence[Row], schema: pa.Schema) -> pa.RecordBatch:
+class _Columns(NamedTuple):
+    """Rows as columns, and those of float32 once more, as float64 before they are rounded."""
+
+    data: pa.RecordBatch
+    wide: dict[str, pa.Array]
+
+
+def _columns(rows: Sequence[Row], schema: pa.Schema) -> _Columns:
     if any(type(row) is not dict and not isinstance(row, Mapping) for row in rows):
         raise TypeError("an example was returned where the schema has columns")
-    arrays = [_array_of([row.get(field.name) for row in rows], field) for field in schema]
+    arrays, wide = [], {}
+    for field in schema:
+        values = [row.get(field.name) for row in rows]
+        arrays.append(_array_of(values, field))
+        if pa.types.is_float32(field.type):
+            wide[field.name] = pa.array(values, pa.float64())
     extra = set(itertools.chain.from_iterable(rows)).difference(schema.names)
     if extra:
         raise TypeError(f"column {min(extra)!r} is not in the schema")
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return _Columns(pa.RecordBatch.from_arrays(arrays, schema=schema), wide)
 
 
 def _array_of(values: list[Any], field: pa.Field) -> pa.Array:
