@@ -28,6 +28,7 @@ def prove(*, manifests: int, seed: int) -> dict[str, Any]:
         sound = make(directory)
         (directory / "in.csv").write_text("a,b\n1,x\n2,y\n")
         bt.extract(directory / "in.csv", directory / "stage")
+        (directory / "other.csv").write_text("a,b\n3,x\n")
         for number in range(manifests):
             dataset = copied(sound, directory / "in")
             write_changed(dataset, random.Random(f"{seed} {number}"))
@@ -40,7 +41,7 @@ def prove(*, manifests: int, seed: int) -> dict[str, Any]:
                 for command, original in (("write", sound), ("extract", directory / "stage")):
                     place = copied(original, directory / "in")
                     write_changed(place, random.Random(f"{seed} {number}"))
-                    for code in check_writing(place, directory / "in.csv", command):
+                    for code in check_writing(place, directory / "other.csv", command):
                         codes[f"{command} {code}"] += 1
         for name in _FILES:
             for thing in odd_things(Path("x")):

@@ -134,7 +134,7 @@ def test_experiment_that_loses_elements_is_refused_on_every_runner() -> None:
         ((["--streaming"],), {}),
         ((None,), {}),
     ],
-    ids=str,
+    ids=["runner", "keyword", "text", "list", "none"],
 )
 def test_options_of_another_form_are_refused_in_one_line(words: tuple, keywords: dict) -> None:
     with pytest.raises(
