@@ -395,8 +395,8 @@ def _few_shards(case: Case) -> str:
         return "must"
     if shards == "by split" and "splits" in case and splits != "hash":
         return "must"
-    # It follows from the rows how many splits a column names.
-    return "may" if shards == 1 and splits == "column" else "no"
+    # It follows from the rows how many splits a column names: up to four.
+    return "may" if shards in (1, 3) and splits == "column" else "no"
 
 
 def expected_rows(case: Case) -> list[Row]:
