@@ -163,7 +163,7 @@ def test_a_manifest_that_cannot_be_read_now_is_not_taken_for_none(
         raise StorageError("try again later")
 
     (killed / "manifest.json").touch()
-    monkeypatch.setattr("beam_tfrecord.manifest.read_bytes", fail)
+    monkeypatch.setattr("beam_tfrecord.manifest.read_small", fail)
     with pytest.raises(StorageError, match="try again later"):
         clear_leavings(Target(str(killed)))
     assert visible_names(killed) == [OLD, NEW[0], "manifest.json", "notes.txt"]
