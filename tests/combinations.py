@@ -728,7 +728,7 @@ def check_write(case: Case, directory: Path) -> str:
             map=_FUNCTIONS.get(case["step"]),
             step=("impute=x:how=constant:value=-1",) if case["preprocess"] else (),
             raw_too=case["preprocess"] == "impute, raw too",
-            fit="a" if case["splits"] == "column" else "train",
+            fit="a" if case["preprocess"] and case["splits"] == "column" else "train",
             schema=bt.Schema.from_arrow(SCHEMA) if case["schema"] else None,
             source_options=options.get(case["kind"]),
             **{
