@@ -81,7 +81,7 @@ def failing_proxy(upstream: str) -> Iterator[tuple[str, Faults]]:
     class Handler(_Handler):
         pass
 
-    Handler.faults, Handler.upstream = faults, upstream
+    Handler.faults, Handler.upstream, Handler.writing = faults, upstream, threading.Lock()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -100,6 +100,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     faults: Faults
     upstream: str
+    # The emulators test a precondition and write in two steps; real stores do both at once. One
+    # write at a time makes that so here too.
+    writing: threading.Lock
 
     def _pass_on(self) -> None:
         body = self._body()
@@ -141,10 +144,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         headers = {k: v for k, v in self.headers.items() if k.lower() not in _HOP}
         if body or self.command in ("PUT", "POST"):
             headers["Content-Length"] = str(len(body))
+        reads = self.command in ("GET", "HEAD")
         try:
-            there.request(self.command, self.path, body or None, headers)
-            answer = there.getresponse()
-            data = answer.read()
+            with contextlib.nullcontext() if reads else self.writing:
+                there.request(self.command, self.path, body or None, headers)
+                answer = there.getresponse()
+                data = answer.read()
             here = f"http://{self.headers['Host']}"
             told = [
                 (name, value.replace(self.upstream, here))
