@@ -239,6 +239,23 @@ def test_views_and_tables_without_rowid(tmp_path: Path) -> None:
     assert sorted(row["b"] for row in seen) == list(range(2, 9))
 
 
+@pytest.mark.parametrize("asked", [{"table": "v"}, {"query": "SELECT * FROM t"}])
+def test_values_type_what_a_view_declares_as_blob(tmp_path: Path, asked: dict[str, str]) -> None:
+    path = make_database(
+        tmp_path / "a.db",
+        "CREATE TABLE t (number BLOB, word BLOB, bytes BLOB, unset BLOB)",
+        "CREATE VIEW v AS SELECT * FROM t",
+        rows=[(1.5, "x", b"y", None), (2, "z", None, None)],
+    )
+    batches = list(Sql(path, **asked).batches())
+    assert rows_of(batches) == [
+        {"number": 1.5, "word": "x", "bytes": b"y", "unset": None},
+        {"number": 2.0, "word": "z", "bytes": None, "unset": None},
+    ]
+    types = [pa.float64(), pa.string(), pa.binary(), pa.binary()]
+    assert batches[0].data.schema.types == types
+
+
 @pytest.mark.parametrize("kind", ["VIRTUAL", "STORED"])
 @pytest.mark.parametrize("asked", [{"table": "t"}, {"table": "v"}, {"query": "SELECT * FROM t"}])
 def test_generated_columns_are_read(tmp_path: Path, kind: str, asked: dict[str, str]) -> None:

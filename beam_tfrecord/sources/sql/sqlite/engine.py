@@ -162,8 +162,11 @@ class SqliteConnection(Connection):
     ) -> tuple[SqlColumn, ...]:
         """Return the columns by their declared types; the values decide where there is none."""
         declared = self._declared(relation)
+        table = relation.table
+        is_table = table is not None and self._definition(table.name)[0] == "table"
+        wanted = types or {}
         return tuple(
-            column_of(self, relation, name, of, not_null, (types or {}).get(name))
+            column_of(self, relation, name, of, not_null, wanted.get(name), is_table=is_table)
             for name, of, not_null in declared
         )
 
@@ -188,6 +191,11 @@ class SqliteConnection(Connection):
         found = self._columns_of(view.removeprefix("temp."))
         self._execute(f"DROP VIEW {view}")
         return [(name, of, False) for name, of, _, _ in found]
+
+    def _definition(self, name: str) -> tuple[str, str]:
+        """Return the kind (`table` or `view`) and the statement of a table or view."""
+        ((kind, sql),) = self.fetch(_DEFINITION + self.dialect.text(name))
+        return kind, str(sql)
 
     def _columns_of(self, table: str) -> list[tuple[str, str, int, int]]:
         """Return name, declared type, NOT NULL and place in the key of what SELECT * gives."""
@@ -255,9 +263,8 @@ class SqliteConnection(Connection):
         """Return the number that SQLite gives each row of a table, under a name that is free."""
         if relation.table is None:
             return None
-        name = self.dialect.text(relation.table.name)
-        ((kind, sql),) = self.fetch(_DEFINITION + name)
-        if kind != "table" or "WITHOUT ROWID" in str(sql).upper():
+        kind, sql = self._definition(relation.table.name)
+        if kind != "table" or "WITHOUT ROWID" in sql.upper():
             return None
         columns = {column.lower() for column, _, _ in self._declared(relation)}
         number = next((one for one in _ROW_NUMBERS if one not in columns), None)

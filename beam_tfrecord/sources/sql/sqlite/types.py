@@ -70,14 +70,18 @@ def column_of(
     declared: str,
     not_null: bool,
     wanted: pa.DataType | None,
+    *,
+    is_table: bool,
 ) -> SqlColumn:
     """Return a column, under the type that is wanted, declared, or that all its values have."""
     quoted = connection.dialect.name(name)
     arrow = wanted if wanted is not None else declared_type(declared)
-    if arrow is None:
+    # For an expression in a view or query, SQLite 3.41 and later declare BLOB whatever its values.
+    says_nothing = not is_table and declared.upper() == "BLOB" and wanted is None
+    if arrow is None or says_nothing:
         found = connection.fetch(relation.select(f"DISTINCT TYPEOF({quoted})"))
         kinds = {kind for (kind,) in found} - {"null"}
-        arrow = _common_type(kinds)
+        arrow = _common_type(kinds) if kinds or arrow is None else arrow
     refusal = ""
     if arrow is None:
         takes_all = "bytes" if "blob" in kinds else "text"
