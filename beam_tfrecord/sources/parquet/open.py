@@ -44,9 +44,10 @@ def opened(file: InputFile, *units: str) -> Iterator[tuple[pq.ParquetFile, ...]]
                     page_checksum_verification=True,
                     coerce_int96_timestamp_unit=unit,
                 )
-                # A type that is not supported, or a name that is not UTF-8, shows here.
-                str(parquet.schema_arrow.remove_metadata())
-                metadata = parquet.metadata
+                if metadata is None:
+                    # A type that is not supported, or a name that is not UTF-8, shows here.
+                    str(parquet.schema_arrow.remove_metadata())
+                    metadata = parquet.metadata
                 readers.append(parquet)
         except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
             _raise_infrastructure(error)

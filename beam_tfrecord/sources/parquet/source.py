@@ -180,8 +180,10 @@ class Parquet(Source):
         if stands_for_none(unit.file):
             yield _no_rows(unit, schema)
             return
-        with opened(unit.file, NS, US) as (in_ns, in_us):
-            inside = _with_units(in_ns.schema_arrow, in_us.schema_arrow, unit.detail.far)
+        far: tuple[str, ...] = unit.detail.far
+        with opened(unit.file, *((NS, US) if far else (NS,))) as readers:
+            in_ns, in_us = readers[0], readers[-1]
+            inside = _with_units(in_ns.schema_arrow, in_us.schema_arrow, far)
             wanted = _wanted(unit, inside, schema, self.union)
             first_row = 0
             for data in _rows(in_ns, in_us, unit, wanted.names, batch_rows):
