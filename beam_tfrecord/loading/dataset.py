@@ -6,22 +6,22 @@ here; ``tf()`` and ``torch()`` live in modules of their own.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord.contract.schema import Schema
-from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.loading.batches import rebatch as rebatch
 from beam_tfrecord.loading.blocks import RecordBlock, read_blocks
-from beam_tfrecord.loading.opened import OpenedManifest, OpenedShards
+from beam_tfrecord.loading.opened import OpenedManifest, OpenedShards, explained_by
 from beam_tfrecord.loading.values import arrays_of, python_rows
 from beam_tfrecord.manifest import Manifest, Shard, directory_of, manifest_path
 from beam_tfrecord.records.decoding import Decoder
@@ -147,18 +147,11 @@ class Dataset:
             DataError: One is missing or of another size, or the dataset was replaced.
         """
         for shard in self.shards:
-            with self._explaining(shard):
+            with self._explained_by_changes(shard):
                 self._check_file(shard)
 
-    @contextlib.contextmanager
-    def _explaining(self, shard: Shard) -> Iterator[None]:
-        """Explain an error by the replaced dataset, or the changed shard, where there is one."""
-        try:
-            yield
-        except (BeamTFRecordError, OSError):
-            self.opened.check()
-            self.files.check(self.path(shard))
-            raise
+    def _explained_by_changes(self, shard: Shard) -> AbstractContextManager[None]:
+        return explained_by(self.opened.check, lambda: self.files.check(self.path(shard)))
 
     def _check_file(self, shard: Shard) -> None:
         try:
@@ -179,7 +172,7 @@ class Dataset:
         """
         self.check_files()
         for shard in self.shards:
-            with self._explaining(shard):
+            with self._explained_by_changes(shard):
                 yield from ((shard, block) for block in self._shard_blocks(shard))
 
     def _shard_blocks(self, shard: Shard) -> Iterator[RecordBlock]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import BeamTFRecordError, DataError
@@ -57,15 +57,6 @@ class OpenedManifest:
                 "was opened: load it again"
             )
 
-    @contextlib.contextmanager
-    def explaining(self) -> Iterator[None]:
-        """Explain an error by the replaced dataset where there is one."""
-        try:
-            yield
-        except (BeamTFRecordError, OSError):
-            self.check()
-            raise
-
 
 class OpenedShards:
     """Local shards as they were when a dataset was opened.
@@ -83,7 +74,7 @@ class OpenedShards:
     def check(self, path: str) -> None:
         """Check that a shard is still the one that was there; to be called behind each read.
 
-        A shard that is missing is told by who reads it.
+        A missing shard passes: reading it raises the error that names it.
 
         Raises:
             DataError: It was changed or replaced.
@@ -107,6 +98,21 @@ class OpenedShards:
         except (DataError, OSError):
             return ""
         return f"{digest.intdigest():016x}"
+
+
+@contextlib.contextmanager
+def explained_by(*checks: Callable[[], None]) -> Iterator[None]:
+    """Run `checks` when reading fails: what was replaced explains the error better.
+
+    Raises:
+        DataError: A check failed.
+    """
+    try:
+        yield
+    except (BeamTFRecordError, OSError):
+        for check in checks:
+            check()
+        raise
 
 
 def _state(path: str) -> _State | None:

@@ -22,7 +22,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.loading.blocks import RecordBlock
 from beam_tfrecord.loading.dataset import Dataset
-from beam_tfrecord.loading.opened import OpenedManifest, OpenedShards
+from beam_tfrecord.loading.opened import OpenedManifest, OpenedShards, explained_by
 from beam_tfrecord.manifest import Manifest, Shard, Split, manifest_path
 from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.encoding import Encoder
@@ -54,7 +54,7 @@ def open_parquet(path: str | os.PathLike[str]) -> ParquetDataset:
     """
     source = Parquet(path)
     opened = OpenedManifest.of(absolute_path(manifest_path(path)))
-    with opened.explaining():
+    with explained_by(opened.check):
         scans = source.all_scans()
     opened.check()
     if opened.entry is None and (jobs := Target(absolute_path(path)).leftovers()):
