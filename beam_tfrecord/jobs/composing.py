@@ -157,14 +157,14 @@ def _mapping(settings: Settings, directory: str, resume: str | None) -> MapRows 
 
 
 def _warn_of_rows(target: Target) -> None:
-    told = json.loads(read_small(target.path("job.json")))
-    for name in told["left_out_columns"]:
+    job = json.loads(read_small(target.path("job.json")))
+    for name in job["left_out_columns"]:
         _LOGGER.warning(
             "column %r is left out: it has no value in any row, or is not in the schema", name
         )
-    for remark in told["remarks"]:
+    for remark in job["remarks"]:
         _LOGGER.warning("%s", remark)
-    for line in copies_lines(told["copies"]) if told["copies"] else ():
+    for line in copies_lines(job["copies"]) if job["copies"] else ():
         _LOGGER.warning("%s", line)
-    if refused := told["refused_pictures"]:
+    if refused := job["refused_pictures"]:
         _LOGGER.warning("%s", refused_line(refused))

@@ -30,9 +30,9 @@ def dump_job(job: Mapping[str, Any]) -> str:
     return _sealed({key: value for key, value in job.items() if key != _SEAL})
 
 
-def add_to_job(path: str, told: Mapping[str, Any]) -> None:
+def add_to_job(path: str, more: Mapping[str, Any]) -> None:
     """Add to a ``job.json`` what only whoever waited for the job knows."""
-    put(path, dump_job({**load_job(read_small(path).decode()), **told}).encode())
+    put(path, dump_job({**load_job(read_small(path).decode()), **more}).encode())
 
 
 def load_job(text: str) -> dict[str, Any]:

@@ -54,10 +54,10 @@ class Note:
     def load(cls, directory: str) -> Note | None:
         """Read the note in a temporary directory; None where none is there, or no whole one."""
         try:
-            told = json.loads(read_small(os.path.join(directory, _NOTE_NAME)))
-            shards = tuple((temporary, name, nbytes) for temporary, name, nbytes in told["shards"])
-            sidecars = tuple((name, digest) for name, digest in told["sidecars"])
-            note = cls(shards, sidecars, frozenset(told["old"]))
+            noted = json.loads(read_small(os.path.join(directory, _NOTE_NAME)))
+            shards = tuple((temporary, name, nbytes) for temporary, name, nbytes in noted["shards"])
+            sidecars = tuple((name, digest) for name, digest in noted["sidecars"])
+            note = cls(shards, sidecars, frozenset(noted["old"]))
         except (FileNotFoundError, DataError, KeyError, TypeError, ValueError, RecursionError):
             return None
         return note if note.is_sound else None
@@ -75,8 +75,8 @@ class Note:
 
     def save(self, directory: str) -> None:
         """Write the note to a temporary directory."""
-        told = {"shards": self.shards, "sidecars": self.sidecars, "old": sorted(self.old)}
-        put(os.path.join(directory, _NOTE_NAME), json.dumps(told).encode())
+        noted = {"shards": self.shards, "sidecars": self.sidecars, "old": sorted(self.old)}
+        put(os.path.join(directory, _NOTE_NAME), json.dumps(noted).encode())
 
     def after(self, before: Note | None) -> Note:
         """Return this note with what a try before has noted."""

@@ -21,7 +21,7 @@ from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.staging.manifest import STAGE_FORMAT, StageManifest
 from beam_tfrecord.staging.settings import ExtractSettings
-from beam_tfrecord.storage import Lease, read_bytes
+from beam_tfrecord.storage import Lease, read_small
 
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.progress import Progress
@@ -89,13 +89,13 @@ def _identity(settings: ExtractSettings, files: Sequence[InputFile]) -> Identity
     source = source_of(settings.source, files)
     if not settings.source.is_stable:
         return Identity(source=source)
-    told = {
+    described = {
         "format": STAGE_FORMAT,
         "source": source,
         "options": options_of(settings.source),
         "limit": settings.limit,
     }
-    return Identity(*fingerprints_of(told), source=source)
+    return Identity(*fingerprints_of(described), source=source)
 
 
 def _run(
@@ -112,8 +112,8 @@ def _run(
 
 
 def _warn(settings: ExtractSettings, notes: Sequence[str]) -> None:
-    told = json.loads(read_bytes(settings.target.path("job.json")))
-    for line in (*told["remarks"], *notes):
+    job = json.loads(read_small(settings.target.path("job.json")))
+    for line in (*job["remarks"], *notes):
         _LOGGER.warning("%s", line)
 
 
