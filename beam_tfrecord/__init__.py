@@ -12,14 +12,20 @@ from beam_tfrecord._version import __version__
 
 if TYPE_CHECKING:
     from beam_tfrecord.batch import Batch
-    from beam_tfrecord.contract.schema import Feature, Schema
+    from beam_tfrecord.dataset.diff import diff
+    from beam_tfrecord.dataset.load import load
+    from beam_tfrecord.dataset.repair import repair
+    from beam_tfrecord.dataset.verify import verify
     from beam_tfrecord.errors import BeamTFRecordError
+    from beam_tfrecord.features.schema import Feature, Schema
     from beam_tfrecord.jobs.job import plan, schema, write
-    from beam_tfrecord.loading.dataset import load
     from beam_tfrecord.manifest import Manifest
     from beam_tfrecord.preprocess.stage import Preprocess
-    from beam_tfrecord.ptransforms.databases import ReadFromJdbc
-    from beam_tfrecord.ptransforms.transforms import (
+    from beam_tfrecord.runners import pipeline
+    from beam_tfrecord.staging.job import extract
+    from beam_tfrecord.staging.transform import ExtractToParquet
+    from beam_tfrecord.transforms.databases import ReadFromJdbc
+    from beam_tfrecord.transforms.transforms import (
         AssignSplits,
         BatchRows,
         EncodeExamples,
@@ -33,13 +39,7 @@ if TYPE_CHECKING:
         ToExample,
         ToRows,
     )
-    from beam_tfrecord.ptransforms.writing import WriteToTFRecord
-    from beam_tfrecord.runners import pipeline
-    from beam_tfrecord.staging.job import extract
-    from beam_tfrecord.staging.transform import ExtractToParquet
-    from beam_tfrecord.upkeep.diff import diff
-    from beam_tfrecord.upkeep.repair import repair
-    from beam_tfrecord.upkeep.verify import verify
+    from beam_tfrecord.transforms.writing import WriteToTFRecord
 
 __all__ = [
     "AssignSplits",
@@ -77,25 +77,25 @@ __all__ = [
 
 _MODULE_OF = {
     "batch": ("Batch",),
-    "ptransforms.databases": ("ReadFromJdbc",),
-    "upkeep.diff": ("diff",),
+    "transforms.databases": ("ReadFromJdbc",),
+    "dataset.diff": ("diff",),
     "errors": ("BeamTFRecordError",),
     "jobs.job": ("plan", "schema", "write"),
     "manifest": ("Manifest",),
     "preprocess.stage": ("Preprocess",),
-    "loading.dataset": ("load",),
-    "upkeep.repair": ("repair",),
+    "dataset.load": ("load",),
+    "dataset.repair": ("repair",),
     "runners": ("pipeline",),
-    "contract.schema": ("Feature", "Schema"),
+    "features.schema": ("Feature", "Schema"),
     "staging.job": ("extract",),
     "staging.transform": ("ExtractToParquet",),
-    "ptransforms.transforms": (
+    "transforms.transforms": (
         *("AssignSplits", "BatchRows", "EncodeExamples", "MapBatches", "MapRows"),
         *("ReadFromCsv", "ReadFromImages", "ReadFromNumpy", "ReadFromParquet", "ReadFromSql"),
         *("ToExample", "ToRows"),
     ),
-    "upkeep.verify": ("verify",),
-    "ptransforms.writing": ("WriteToTFRecord",),
+    "dataset.verify": ("verify",),
+    "transforms.writing": ("WriteToTFRecord",),
 }
 _HOME = {name: module for module, names in _MODULE_OF.items() for name in names}
 

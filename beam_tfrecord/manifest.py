@@ -16,8 +16,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord.conforming import conforms
-from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.splits import is_split_name
 from beam_tfrecord.storage import absolute_path, exists, is_directory, is_plain_name, read_small

@@ -5,7 +5,7 @@ import inspect
 from click.testing import CliRunner
 
 from beam_tfrecord.cli.main import cli
-from beam_tfrecord.contract.schema import Schema
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs import job
 from beam_tfrecord.manifest import Manifest, Shard, Split
 

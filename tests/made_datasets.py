@@ -16,7 +16,7 @@ import pyarrow as pa
 import xxhash
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.schema import Feature, Observed, Schema
+from beam_tfrecord.features.schema import Feature, Observed, Schema
 from beam_tfrecord.manifest import Manifest, Shard, Split
 from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.encoding import Encoder

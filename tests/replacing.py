@@ -26,13 +26,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import beam_tfrecord as bt
+from beam_tfrecord.dataset.torch_batches import dict_batches
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.jobs.publishing import put_in_place
 from beam_tfrecord.jobs.target import directory_target
-from beam_tfrecord.loading import blocks
-from beam_tfrecord.loading.torch_batches import dict_batches
 from beam_tfrecord.manifest import Manifest
+from beam_tfrecord.records import blocks
 from beam_tfrecord.rejects import SavedRejects
 from beam_tfrecord.sources.parquet import open as parquet_open
 from beam_tfrecord.staging.manifest import StageFile, StageManifest
@@ -341,7 +341,7 @@ def _events(event: Callable[[], None]) -> Iterator[None]:
             stack.enter_context(mock.patch.object(os, name))
         spots: list[tuple[Any, str]] = [(blocks, "open_read"), (parquet_open, "_raw")]
         with contextlib.suppress(ImportError):
-            from beam_tfrecord.loading.opened import OpenedManifest
+            from beam_tfrecord.dataset.opened import OpenedManifest
 
             spots.append((OpenedManifest, "check"))
         for owner, name in spots:

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.contract.tensors import TensorType
 from beam_tfrecord.errors import DataError, RejectedRows, TargetExists, UsageError
+from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.staging import composing, writer
 from beam_tfrecord.staging.manifest import StageManifest, is_stage, stage_files
 from tests.cli_stand_ins import run

@@ -10,7 +10,7 @@ from apache_beam.portability.common_urns import composites
 from apache_beam.testing.util import assert_that, equal_to
 
 import beam_tfrecord as bt
-from beam_tfrecord.ptransforms.flow import Combine, Gather, Spread, Start
+from beam_tfrecord.transforms.flow import Combine, Gather, Spread, Start
 
 
 class Longest(beam.CombineFn):

@@ -17,11 +17,11 @@ from click.testing import CliRunner
 import beam_tfrecord as bt
 from beam_tfrecord import manifest as manifests
 from beam_tfrecord.cli.main import cli
+from beam_tfrecord.dataset import verify_splits
+from beam_tfrecord.dataset.repair import repair
+from beam_tfrecord.dataset.verify import verify
 from beam_tfrecord.errors import DataError, RejectedRows
 from beam_tfrecord.manifest import Manifest
-from beam_tfrecord.upkeep import verify_splits
-from beam_tfrecord.upkeep.repair import repair
-from beam_tfrecord.upkeep.verify import verify
 from tests.hostile import (
     check_writing,
     commands,

@@ -1,9 +1,9 @@
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.contract.leaves import leaves, schema_leaves
-from beam_tfrecord.contract.schema import Feature, Schema
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.leaves import leaves, schema_leaves
+from beam_tfrecord.features.schema import Feature, Schema
 
 BYTES, FLOAT, INT64 = 1, 2, 3
 

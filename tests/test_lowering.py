@@ -1,9 +1,9 @@
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.contract.lowering import lower, needs_lowering
-from beam_tfrecord.contract.schema import Feature
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.lowering import lower, needs_lowering
+from beam_tfrecord.features.schema import Feature
 
 
 def leaves_of(array, **options):

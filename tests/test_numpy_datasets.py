@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.contract.schema import Schema
+from beam_tfrecord.dataset.code import reading_code
+from beam_tfrecord.dataset.show import count_values, json_lines, render_rows
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.showing.code import reading_code
-from beam_tfrecord.showing.show import count_values, json_lines, render_rows
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.sources.numpy import arrays as numpy_arrays
 from tests.datasets import shard_hashes
 

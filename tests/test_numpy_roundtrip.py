@@ -16,10 +16,10 @@ from hypothesis.extra import numpy as hnp
 import beam_tfrecord as bt
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.schema import Schema
-from beam_tfrecord.contract.tensors import TensorType
+from beam_tfrecord.dataset.values import arrays_of
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.loading.values import arrays_of
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.native import reference
 from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.decoding import Decoder

@@ -12,10 +12,10 @@ import pytest
 import xxhash
 
 from beam_tfrecord.batch import Reject
-from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs.publish import Identity, named_shards, publish
 from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.layout import Layout

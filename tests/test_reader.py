@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.contract.schema import Feature, Schema
+from beam_tfrecord.dataset.load import Dataset, load, rebatch
+from beam_tfrecord.dataset.torch_batches import dict_batches
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.loading.dataset import Dataset, load, rebatch
-from beam_tfrecord.loading.torch_batches import dict_batches
+from beam_tfrecord.features.schema import Feature, Schema
 from tests.made_datasets import make_dataset, write_examples
 
 ROWS = 10
@@ -284,7 +284,7 @@ def test_what_tensors_are_made_of(path: Path) -> None:
 def test_reading_imports_neither_beam_nor_tensorflow(path: Path) -> None:
     code = f"""
 import sys
-from beam_tfrecord.loading.dataset import load
+from beam_tfrecord.dataset.load import load
 dataset = load({str(path)!r})
 list(dataset.rows()), list(dataset.examples()), dataset.numpy(defaults={{"x": 0}})
 print([name for name in ("apache_beam", "tensorflow", "torch") if name in sys.modules])

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 import beam_tfrecord as bt
 from beam_tfrecord.cli.main import cli
+from beam_tfrecord.dataset.load import load
+from beam_tfrecord.dataset.repair import Lost, repair
+from beam_tfrecord.dataset.verify import verify
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
-from beam_tfrecord.loading.dataset import load
-from beam_tfrecord.upkeep.repair import Lost, repair
-from beam_tfrecord.upkeep.verify import verify
 from tests.made_datasets import framed, make_dataset
 
 TABLE = pa.table({"id": list(range(12)), "name": [f"n{row:02d}" for row in range(12)]})

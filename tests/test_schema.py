@@ -1,8 +1,8 @@
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.contract.schema import Feature, Observed, Schema
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.schema import Feature, Observed, Schema
 
 SCHEMA = Schema((Feature("a", "int64", nullable=False), Feature("b", "text", default="-")))
 

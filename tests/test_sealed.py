@@ -18,9 +18,6 @@ import pytest
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Reject
-from beam_tfrecord.contract.observed import Observed
-from beam_tfrecord.contract.schema import Feature, Schema
-from beam_tfrecord.contract.tensors import TensorType
 from beam_tfrecord.copies import Copies
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange import marks
@@ -28,15 +25,18 @@ from beam_tfrecord.exchange.bin_counts import BinCounts
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.runs import Run
 from beam_tfrecord.exchange.tally import Discovered, Tally
+from beam_tfrecord.features.observed import Observed
+from beam_tfrecord.features.schema import Feature, Schema
+from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.jobs import resume, sealed
 from beam_tfrecord.jobs.listing import list_input
-from beam_tfrecord.ptransforms.grouping import Group
 from beam_tfrecord.sources.base import InputFile, Unit
 from beam_tfrecord.sources.csv.read import CsvUnit
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.images.pack import Found, pack_files
 from beam_tfrecord.sources.numpy.columns import Column
 from beam_tfrecord.sources.numpy.files import StoredArray
+from beam_tfrecord.transforms.grouping import Group
 
 STRUCTURED = np.dtype([("a", "<f4"), ("b", [("c", ">i2", (2, 3)), ("d", "S3")])])
 

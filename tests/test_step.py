@@ -8,7 +8,7 @@ import apache_beam as beam
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.userstate import get_dofn_specs
 
-from beam_tfrecord.ptransforms.step import Step, flat_map, map_each
+from beam_tfrecord.transforms.step import Step, flat_map, map_each
 
 
 class Counting(Step):

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from beam_tfrecord.contract.schema import Feature, Schema
-from beam_tfrecord.contract.tensors import TensorType
+from beam_tfrecord.dataset import verify_duplicates, verify_shards
+from beam_tfrecord.dataset.load import load
+from beam_tfrecord.dataset.verify import Fault, verify
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.loading.dataset import load
-from beam_tfrecord.upkeep import verify_duplicates, verify_shards
-from beam_tfrecord.upkeep.verify import Fault, verify
+from beam_tfrecord.features.schema import Feature, Schema
+from beam_tfrecord.features.tensors import TensorType
 from tests.made_datasets import encoded, framed, make_dataset, write_examples
 
 TABLE = pa.table({"id": list(range(8)), "name": [f"n{row}" for row in range(8)]})

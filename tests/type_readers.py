@@ -17,8 +17,8 @@ from tfx_bsl.coders import example_coder
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.schema import Feature, Schema
-from beam_tfrecord.contract.tfmd import schema_pbtxt
+from beam_tfrecord.features.schema import Feature, Schema
+from beam_tfrecord.features.tfmd import schema_pbtxt
 from beam_tfrecord.records import encoding
 from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.decoding import Decoder

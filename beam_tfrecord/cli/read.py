@@ -33,12 +33,12 @@ def show(dataset: str, as_json: bool, code: str | None, counts: str | None) -> N
     if code is not None:
         if as_json or counts is not None:
             raise click.UsageError("--code prints code alone: drop --json and --counts")
+        from beam_tfrecord.dataset.code import reading_code
         from beam_tfrecord.manifest import Manifest
-        from beam_tfrecord.showing.code import reading_code
 
         give(reading_code(Manifest.load(dataset), code, path=dataset).rstrip("\n"))
         return
-    from beam_tfrecord.showing import show as showing
+    from beam_tfrecord.dataset import show as showing
 
     shown = showing.show(dataset, counts=counts)
     give(_json(shown) if as_json else showing.render_show(shown).rstrip("\n"))
@@ -61,7 +61,7 @@ def show(dataset: str, as_json: bool, code: str | None, counts: str | None) -> N
 @debug_option
 def head(dataset: str, count: int, split: str | None, as_json: bool) -> None:
     """Print the first rows of DATASET; with --json as JSON Lines."""
-    from beam_tfrecord.showing import show as showing
+    from beam_tfrecord.dataset import show as showing
 
     rows = showing.head(dataset, n=count, split=split)
     if not rows:
@@ -77,7 +77,7 @@ def head(dataset: str, count: int, split: str | None, as_json: bool) -> None:
 @click.pass_context
 def verify(ctx: click.Context, dataset: str, as_json: bool) -> None:
     """Check every CRC, count, hash and value of DATASET; exit 1 where one is wrong."""
-    from beam_tfrecord.upkeep.verify import verify as verify_dataset
+    from beam_tfrecord.dataset.verify import verify as verify_dataset
 
     found = verify_dataset(dataset)
     if as_json:
@@ -101,7 +101,7 @@ def verify(ctx: click.Context, dataset: str, as_json: bool) -> None:
 @click.pass_context
 def diff(ctx: click.Context, a: str, b: str, as_json: bool) -> None:
     """Say what differs between the datasets A and B; exit 1 where the data does."""
-    from beam_tfrecord.upkeep.diff import diff as diff_datasets
+    from beam_tfrecord.dataset.diff import diff as diff_datasets
 
     found = diff_datasets(a, b)
     if as_json:
@@ -122,7 +122,7 @@ def diff(ctx: click.Context, a: str, b: str, as_json: bool) -> None:
 @click.pass_context
 def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None:
     """Write what is intact of DATASET to OUTPUT, and tell what is lost; exit 1 if anything is."""
-    from beam_tfrecord.upkeep.repair import repair as repair_dataset
+    from beam_tfrecord.dataset.repair import repair as repair_dataset
 
     done = repair_dataset(dataset, output)
     if as_json:
@@ -143,7 +143,7 @@ def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None
 
 
 def _json(value: Any) -> str:
-    from beam_tfrecord.showing.show_json import json_value
+    from beam_tfrecord.dataset.show_json import json_value
 
     return json.dumps(json_value(value), indent=2, ensure_ascii=False)
 

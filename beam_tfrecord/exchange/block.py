@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch, FileColumn, Reject
-from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.copies import copies_in
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.column_hashes import ColumnHashes, check_columns
 from beam_tfrecord.exchange.split_names import SplitNames
 from beam_tfrecord.exchange.stubs import stubs_of
 from beam_tfrecord.exchange.tally import Discovered, Tally
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import (
     ONE_INPUT,

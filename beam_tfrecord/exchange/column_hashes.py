@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.encoding import Encoder
 

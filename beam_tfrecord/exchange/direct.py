@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.exchange.merge import Piece, PieceWriter
 from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects
 from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.storage import WRITE_BYTES
 

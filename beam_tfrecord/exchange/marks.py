@@ -23,7 +23,7 @@ from beam_tfrecord.exchange.plan import Window
 from beam_tfrecord.exchange.runs import Run, read_index
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.jobs import sealed
-from beam_tfrecord.loading.blocks import record_sizes
+from beam_tfrecord.records.blocks import record_sizes
 from beam_tfrecord.splits import is_split_name
 from beam_tfrecord.storage import exists, file_size, list_names, read_into
 

@@ -31,10 +31,10 @@ from beam_tfrecord.exchange.runs import RunIndex, read_index
 from beam_tfrecord.exchange.sizes import window_bytes_for
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.jobs.faults import recorded
-from beam_tfrecord.ptransforms.flow import Combine, Spread
-from beam_tfrecord.ptransforms.metrics import count
-from beam_tfrecord.ptransforms.step import Step, flat_map, map_each
 from beam_tfrecord.rejects import RejectBudget
+from beam_tfrecord.transforms.flow import Combine, Spread
+from beam_tfrecord.transforms.metrics import count
+from beam_tfrecord.transforms.step import Step, flat_map, map_each
 
 
 def merge(spilled: Spilled, exchange: Exchange, budget: RejectBudget) -> tuple[Any, Any]:

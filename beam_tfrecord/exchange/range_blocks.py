@@ -12,7 +12,6 @@ import numpy as np
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.exchange.runs import Run, index_sorted
 from beam_tfrecord.exchange.spill import (
@@ -23,9 +22,10 @@ from beam_tfrecord.exchange.spill import (
     write_run,
 )
 from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.layout import Layout
-from beam_tfrecord.loading.blocks import record_sizes
 from beam_tfrecord.places import ONE_INPUT, SHUFFLED_BIN_SHIFT, Inputs
+from beam_tfrecord.records.blocks import record_sizes
 
 # Leading bits of a place that name its range: enough that one is a small part of a large dataset.
 RANGE_BITS = 8

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch, Reject
-from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.exchange.runs import PLACE_BYTES, Run, SortedIndex, index_sorted
 from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import ONE_INPUT, Inputs, bin_shift
 from beam_tfrecord.rejects import write_rejects

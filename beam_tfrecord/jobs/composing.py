@@ -15,15 +15,15 @@ from beam_tfrecord.jobs.publish import Identity
 from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.jobs.write_job import WriteJob, write_batches
 from beam_tfrecord.preprocess.write import write_transformed
-from beam_tfrecord.ptransforms.grouping import GROUP_BYTES
-from beam_tfrecord.ptransforms.reading import ReadBatches, done_of
-from beam_tfrecord.ptransforms.transforms import MapBatches, MapRows
 from beam_tfrecord.refused import refused_line
 from beam_tfrecord.runners import exchange_of, pipeline, runs_here
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv, with_texts
 from beam_tfrecord.sources.parquet.source import settled_by
 from beam_tfrecord.storage import Lease, is_remote, read_small
+from beam_tfrecord.transforms.grouping import GROUP_BYTES
+from beam_tfrecord.transforms.reading import ReadBatches, done_of
+from beam_tfrecord.transforms.transforms import MapBatches, MapRows
 
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.settings import Settings

@@ -26,8 +26,8 @@ from beam_tfrecord.jobs.job_file import INPUT_XXH64, PUBLICATION
 from beam_tfrecord.jobs.leavings import clear_published
 from beam_tfrecord.jobs.publishing import finish_publishing, published_names
 from beam_tfrecord.jobs.target import Target, check_free
-from beam_tfrecord.ptransforms.step import flat_map
 from beam_tfrecord.storage import Lease, exists, lease, make_directory, remove_tree
+from beam_tfrecord.transforms.step import flat_map
 
 # To publish takes seconds; whoever holds the output for longer is no other last step.
 LEASE_WAIT_S = 60.0

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_tfrecord.contract.schema import Schema
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.inputs import make_source
 from beam_tfrecord.jobs.settings import Inputs, make_settings
 from beam_tfrecord.manifest import Manifest

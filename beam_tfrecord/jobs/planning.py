@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-from beam_tfrecord.contract.hints import returned_schema
+from beam_tfrecord.features.hints import returned_schema
 from beam_tfrecord.jobs.keeping import can_keep, is_cached
 from beam_tfrecord.jobs.planning_cluster import Work, on_cluster
 from beam_tfrecord.jobs.planning_rates import Rates, machine_of
@@ -54,7 +54,7 @@ def plan_of(settings: Settings, cluster: Cluster | None = None) -> dict[str, Any
     Raises:
         UsageError: Nothing is known of such machines.
     """
-    from beam_tfrecord.ptransforms.grouping import GROUP_BYTES, group_units, one_group
+    from beam_tfrecord.transforms.grouping import GROUP_BYTES, group_units, one_group
 
     source = settings.source.sized(sum(file.bytes for file in settings.source.files()))
     scans = source.all_scans()

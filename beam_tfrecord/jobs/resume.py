@@ -35,7 +35,6 @@ from beam_tfrecord.jobs import sealed
 from beam_tfrecord.jobs.faults import forget_faults
 from beam_tfrecord.jobs.fingerprint import hash_of_each, input_sha256, state_sha256
 from beam_tfrecord.manifest import FORMAT
-from beam_tfrecord.ptransforms.grouping import Group
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.storage import (
     list_names,
@@ -45,6 +44,7 @@ from beam_tfrecord.storage import (
     remove,
     remove_tree,
 )
+from beam_tfrecord.transforms.grouping import Group
 
 PLAN_NAME = "plan.json"
 _FILES_TOLD = 10_000

@@ -35,7 +35,7 @@ import pyarrow as pa
 
 from beam_tfrecord import native
 from beam_tfrecord.conforming import conforms
-from beam_tfrecord.contract.tensors import dtype_of, is_foreign
+from beam_tfrecord.features.tensors import dtype_of, is_foreign
 from beam_tfrecord.storage import WholeFile, read_bytes
 
 _HEAD = struct.Struct("<8sQQ")
@@ -47,15 +47,15 @@ _SEALED_FROM = 16
 # By module, so that none is imported before it is needed.
 _MODULES = {
     "batch": ("Reject",),
-    "contract.observed": ("Observed",),
-    "contract.schema": ("Feature", "Schema"),
+    "features.observed": ("Observed",),
+    "features.schema": ("Feature", "Schema"),
     "copies": ("Copies",),
     "exchange.bin_counts": ("BinCounts",),
     "exchange.marks": ("Done",),
     "exchange.merge": ("Piece",),
     "exchange.runs": ("Run",),
     "exchange.tally": ("Discovered", "Tally"),
-    "ptransforms.grouping": ("Group",),
+    "transforms.grouping": ("Group",),
     "refused": ("Refused",),
     "sources.base": ("InputFile", "Unit"),
     "sources.csv.read": ("CsvUnit",),

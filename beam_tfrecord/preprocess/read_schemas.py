@@ -5,10 +5,10 @@ from __future__ import annotations
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_tfrecord.contract.hints import returned_schema
-from beam_tfrecord.ptransforms.map_rows import Chain, MapRows, as_arrow_schema
-from beam_tfrecord.ptransforms.reading import ReadBatches, Together
-from beam_tfrecord.ptransforms.transforms import AssignSplits
+from beam_tfrecord.features.hints import returned_schema
+from beam_tfrecord.transforms.map_rows import Chain, MapRows, as_arrow_schema
+from beam_tfrecord.transforms.reading import ReadBatches, Together
+from beam_tfrecord.transforms.transforms import AssignSplits
 
 
 def read_schema(reader: beam.PTransform | None) -> pa.Schema | None:

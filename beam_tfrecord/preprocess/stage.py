@@ -15,8 +15,8 @@ import pyarrow as pa
 from apache_beam.utils import shared
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs.faults import recorded
 from beam_tfrecord.preprocess.adapter import analysis_batch, without_missing
 from beam_tfrecord.preprocess.fitted import (
@@ -34,12 +34,12 @@ from beam_tfrecord.preprocess.ports import adapter_config
 from beam_tfrecord.preprocess.read_schemas import read_schema
 from beam_tfrecord.preprocess.request import TRAIN, Request, Transform, make_request
 from beam_tfrecord.preprocess.saved_model import copy_repeatable
-from beam_tfrecord.ptransforms import display
-from beam_tfrecord.ptransforms.map_rows import as_arrow_schema, remember_reader
-from beam_tfrecord.ptransforms.reading import reader_of
-from beam_tfrecord.ptransforms.step import Step, map_each
-from beam_tfrecord.ptransforms.ways import Noting, mark_step, step_label
-from beam_tfrecord.ptransforms.windows import in_one_window
+from beam_tfrecord.transforms import display
+from beam_tfrecord.transforms.map_rows import as_arrow_schema, remember_reader
+from beam_tfrecord.transforms.reading import reader_of
+from beam_tfrecord.transforms.step import Step, map_each
+from beam_tfrecord.transforms.ways import Noting, mark_step, step_label
+from beam_tfrecord.transforms.windows import in_one_window
 
 _COUNTS = "counts"
 

@@ -11,18 +11,18 @@ import apache_beam as beam
 import pyarrow as pa
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.hints import returned_schema
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.hints import returned_schema
 from beam_tfrecord.jobs.listing import Listing
 from beam_tfrecord.jobs.write_job import WriteJob, write_batches
 from beam_tfrecord.places import ONE_INPUT, Inputs
 from beam_tfrecord.preprocess.stage import Preprocess
-from beam_tfrecord.ptransforms.map_rows import MapBatches, MapRows
-from beam_tfrecord.ptransforms.reading import ReadBatches, schema_of
-from beam_tfrecord.ptransforms.step import map_each
-from beam_tfrecord.ptransforms.transforms import AssignSplits
 from beam_tfrecord.runners import pipeline
 from beam_tfrecord.storage import exists, is_remote, put, read_bytes
+from beam_tfrecord.transforms.map_rows import MapBatches, MapRows
+from beam_tfrecord.transforms.reading import ReadBatches, schema_of
+from beam_tfrecord.transforms.step import map_each
+from beam_tfrecord.transforms.transforms import AssignSplits
 
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.settings import Settings

@@ -15,12 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord import native
-from beam_tfrecord.contract.leaves import Leaf, leaves, tensor_shape, value_count
-from beam_tfrecord.contract.lowering_lists import BoolArray, Int64Array, Layer, take_values
-from beam_tfrecord.contract.lowering_tensors import raise_tensors
-from beam_tfrecord.contract.raising import list_of, raise_values, tensor_storage
-from beam_tfrecord.contract.schema import Feature, Schema
-from beam_tfrecord.contract.type_kinds import (
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.features.leaves import Leaf, leaves, tensor_shape, value_count
+from beam_tfrecord.features.lowering_lists import BoolArray, Int64Array, Layer, take_values
+from beam_tfrecord.features.lowering_tensors import raise_tensors
+from beam_tfrecord.features.raising import list_of, raise_values, tensor_storage
+from beam_tfrecord.features.schema import Feature, Schema
+from beam_tfrecord.features.type_kinds import (
     bare_type,
     is_extension,
     is_list,
@@ -28,7 +29,6 @@ from beam_tfrecord.contract.type_kinds import (
     is_tensor,
     is_uuid,
 )
-from beam_tfrecord.errors import DataError
 
 
 class Decoder:

@@ -18,16 +18,16 @@ import pyarrow.compute as pc
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.enforcing import NoConversion, enforce, same_values
-from beam_tfrecord.contract.leaves import schema_leaves
-from beam_tfrecord.contract.lowering import lower, needs_lowering
-from beam_tfrecord.contract.lowering_lists import null_positions
-from beam_tfrecord.contract.lowering_text import to_text
-from beam_tfrecord.contract.observing import Observer
-from beam_tfrecord.contract.rounding import relative_error
-from beam_tfrecord.contract.schema import Feature, Observed, Schema
-from beam_tfrecord.contract.type_kinds import bare_type, is_text
 from beam_tfrecord.errors import SchemaConflict, UsageError
+from beam_tfrecord.features.enforcing import NoConversion, enforce, same_values
+from beam_tfrecord.features.leaves import schema_leaves
+from beam_tfrecord.features.lowering import lower, needs_lowering
+from beam_tfrecord.features.lowering_lists import null_positions
+from beam_tfrecord.features.lowering_text import to_text
+from beam_tfrecord.features.observing import Observer
+from beam_tfrecord.features.rounding import relative_error
+from beam_tfrecord.features.schema import Feature, Observed, Schema
+from beam_tfrecord.features.type_kinds import bare_type, is_text
 from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.encoding_faults import (
     Faults,

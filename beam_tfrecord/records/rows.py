@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import EXAMPLES_SCHEMA, Batch, Reject
-from beam_tfrecord.contract.tensors import TensorType, tensor_column
+from beam_tfrecord.features.tensors import TensorType, tensor_column
 
 Row = Mapping[str, Any]
 RowFunction = Callable[[dict[str, Any]], Any]

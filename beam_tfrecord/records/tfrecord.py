@@ -18,7 +18,7 @@ from isal import isal_zlib
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.loading.blocks import (
+from beam_tfrecord.records.blocks import (
     COMPRESSIONS,
     RecordBlock,
     RecordFault,

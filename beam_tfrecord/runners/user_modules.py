@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-from beam_tfrecord.ptransforms.mapping import MapFunction
+from beam_tfrecord.transforms.mapping import MapFunction
 
 
 def modules_of(settings: Any) -> tuple[str, ...]:

@@ -25,15 +25,15 @@ from beam_tfrecord.jobs.publish import Identity
 from beam_tfrecord.jobs.target import Target, check_free, claim, directory_target
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import ONE_INPUT, Inputs
-from beam_tfrecord.ptransforms import display
-from beam_tfrecord.ptransforms.elements import batches_of
-from beam_tfrecord.ptransforms.ways import ways_to
-from beam_tfrecord.ptransforms.windows import in_one_window
 from beam_tfrecord.rejects import RejectBudget, parse_budget
 from beam_tfrecord.runners.local import check_lossless
 from beam_tfrecord.staging.publish import publish_stage, schema_of
 from beam_tfrecord.staging.writer import StageWriter
 from beam_tfrecord.storage import Lease
+from beam_tfrecord.transforms import display
+from beam_tfrecord.transforms.elements import batches_of
+from beam_tfrecord.transforms.ways import ways_to
+from beam_tfrecord.transforms.windows import in_one_window
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.contract.arrow_types import type_from_json, type_to_json
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.arrow_types import type_from_json, type_to_json
 
 SCHEMA_KEY = b"beam_tfrecord.schema"
 

@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beam_tfrecord.batch import Batch, Reject
-from beam_tfrecord.contract.rounding import relative_error, round_text
-from beam_tfrecord.contract.schema import Observed
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.block import pieces_of
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects
 from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.features.rounding import relative_error, round_text
+from beam_tfrecord.features.schema import Observed
 from beam_tfrecord.places import ONE_INPUT, Inputs
 from beam_tfrecord.rejects import HashedSink
 from beam_tfrecord.splits import ONLY_SPLIT

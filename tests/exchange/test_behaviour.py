@@ -10,8 +10,8 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.exchange import merge_pipeline, pipeline, range_blocks, rounds
-from beam_tfrecord.ptransforms.reading import ReadBatches
 from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.transforms.reading import ReadBatches
 from tests.datasets import ids, sample_table, shard_hashes, write_parquet
 
 OPTIONS = {"splits": {"train": 0.7, "test": 0.3}, "shards": 6, "seed": 3}

@@ -13,10 +13,10 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.schema import Feature, Schema
-from beam_tfrecord.contract.tensors import TensorType, tensor_column
 from beam_tfrecord.exchange import column_hashes
 from beam_tfrecord.exchange.column_hashes import ColumnHashes
+from beam_tfrecord.features.schema import Feature, Schema
+from beam_tfrecord.features.tensors import TensorType, tensor_column
 from beam_tfrecord.native import reference
 from beam_tfrecord.records import encoding
 from beam_tfrecord.records.arena import Arena

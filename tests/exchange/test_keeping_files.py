@@ -16,12 +16,12 @@ import tensorflow as tf
 
 import beam_tfrecord as bt
 from beam_tfrecord.batch import FileColumn
+from beam_tfrecord.dataset.verify import verify
 from beam_tfrecord.errors import DataError, StorageError
 from beam_tfrecord.exchange import merge, spill, stubs
 from beam_tfrecord.jobs import keeping
 from beam_tfrecord.records.tfrecord import frame_record
 from beam_tfrecord.sources.images import folders
-from beam_tfrecord.upkeep.verify import verify
 from tests.cli_stand_ins import run
 from tests.datasets import shard_hashes
 from tests.sources.made_images import jpeg, write_tree

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.contract.tensors import TensorType
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.sources.numpy import arrays as numpy_arrays
 from beam_tfrecord.sources.numpy.arrays import Numpy
 

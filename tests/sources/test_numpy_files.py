@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beam_tfrecord.contract.tensors import TensorType
 from beam_tfrecord.errors import BeamTFRecordError, DataError, SchemaConflict, UsageError
+from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.sources.numpy.arrays import Numpy
 
 

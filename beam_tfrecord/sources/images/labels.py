@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.contract import arrow_types
-from beam_tfrecord.contract.labels import LABELS_FILE, labels_of
 from beam_tfrecord.errors import SchemaConflict, UsageError
+from beam_tfrecord.features import arrow_types
+from beam_tfrecord.features.labels import LABELS_FILE, labels_of
 from beam_tfrecord.images import Fault
 from beam_tfrecord.sources.images.read import taken
 

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.contract.field_notes import noted_field
-from beam_tfrecord.contract.tensors import (
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.field_notes import noted_field
+from beam_tfrecord.features.tensors import (
     Array,
     OpenShape,
     TensorType,
@@ -27,7 +28,6 @@ from beam_tfrecord.contract.tensors import (
     refusal_of,
     tensor_block,
 )
-from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.numpy.files import StoredArray, check_shape
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from beam_tfrecord.contract.tensors import Array, dtype_name, is_foreign
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.tensors import Array, dtype_name, is_foreign
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.numpy.columns import columns_of
 from beam_tfrecord.sources.numpy.files import StoredArray

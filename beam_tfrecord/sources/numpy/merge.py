@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 import pyarrow as pa
 
 from beam_tfrecord.batch import Reject
-from beam_tfrecord.contract.tensors import TensorType, dtype_name, join_dtypes, join_shapes
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
+from beam_tfrecord.features.tensors import TensorType, dtype_name, join_dtypes, join_shapes
 from beam_tfrecord.sources.base import InputFile, Unit
 from beam_tfrecord.sources.numpy.columns import Column
 from beam_tfrecord.sources.numpy.files import StoredArray

@@ -10,8 +10,8 @@ from typing import IO
 import numpy as np
 
 from beam_tfrecord import native
-from beam_tfrecord.contract.tensors import Array
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.features.tensors import Array
 from beam_tfrecord.hashes import STEP_BYTES, range_digest
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.numpy.files import DAMAGES, StoredArray, damaged

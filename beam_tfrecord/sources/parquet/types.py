@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.contract.arrow_types import is_bytes, is_plain_list, is_text, widen
+from beam_tfrecord.features.arrow_types import is_bytes, is_plain_list, is_text, widen
 
 _UNITS = ("s", "ms", "us", "ns")
 _MAX_DECIMAL_DIGITS = 38

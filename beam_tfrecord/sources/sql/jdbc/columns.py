@@ -6,7 +6,7 @@ import dataclasses
 
 import pyarrow as pa
 
-from beam_tfrecord.contract.arrow_types import is_text
+from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.sources.sql.engine import SqlColumn
 from beam_tfrecord.sources.sql.jdbc.dialects import Product
 from beam_tfrecord.sources.sql.jdbc.types import Described, type_of, wanted_type

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.contract.arrow_types import is_text
+from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.sources.parquet.types import cast_exactly
 from beam_tfrecord.sources.sql.engine import Misfit, SqlColumn, SqlRows
 from beam_tfrecord.sources.sql.jdbc.blocks import arrays_of, copy_of, layout_of

@@ -11,7 +11,7 @@ import dataclasses
 
 import pyarrow as pa
 
-from beam_tfrecord.contract.arrow_types import is_text
+from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.sources.parquet.types import can_cast
 
 # Constants of java.sql.Types.

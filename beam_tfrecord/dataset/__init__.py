@@ -1,0 +1,1 @@
+"""Datasets that are there: read back, shown, verified, compared and repaired."""

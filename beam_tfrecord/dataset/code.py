@@ -1,0 +1,217 @@
+"""`reading_code`: programs that read a dataset and need no package of ours."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from string import Template
+from typing import Any
+
+import pyarrow as pa
+
+from beam_tfrecord.dataset.code_templates import FILES, KERAS, PARSE, TF, TORCH
+from beam_tfrecord.dataset.tf_tensors import tensor_decodings
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.feature_spec import FIXED, VARYING, Reading, readings
+from beam_tfrecord.features.leaves import BYTES, FLOAT, INT64, VALUES, Leaf, leaves, schema_leaves
+from beam_tfrecord.features.schema import Feature, Schema
+from beam_tfrecord.features.type_kinds import is_text
+from beam_tfrecord.manifest import Manifest, manifest_path
+from beam_tfrecord.storage import is_remote
+
+KINDS = ("tf", "keras", "torch")
+
+_DTYPES = {BYTES: "tf.string", FLOAT: "tf.float32", INT64: "tf.int64"}
+_MAX_CLASSES = 1000
+
+
+def reading_code(
+    manifest: Manifest, kind: str, path: str | os.PathLike[str], *, label: str | None = None
+) -> str:
+    """Return a Python program that reads a dataset.
+
+    Args:
+        manifest: Of the dataset.
+        kind: ``tf``: parsed batches; ``keras``: trains a small model on the numeric columns;
+            ``torch``: a ``DataLoader``, with a parser of Examples in plain Python.
+        path: The dataset, as the program is to open it.
+        label: Column that the Keras model learns; None: the last numeric one.
+
+    Raises:
+        UsageError: There is no such kind, or nothing to train on.
+    """
+    makers = {"tf": _tf_code, "keras": _keras_code, "torch": _torch_code}
+    if kind not in makers:
+        raise UsageError(f"there is no code for {kind!r}: choose one of {', '.join(KINDS)}")
+    if is_remote(path):
+        raise UsageError(
+            f"there is no code that reads {os.fspath(path)!r} by itself: use beam_tfrecord.load, "
+            "or copy the dataset to a local directory"
+        )
+    filled = [name for name, split in manifest.splits.items() if split.examples]
+    if not filled:
+        raise UsageError(f"dataset {os.fspath(path)!r} has no examples: there is nothing to read")
+    if kind != "keras" and label is not None:
+        raise UsageError(f"code for {kind!r} has no label: drop it")
+    files = Template(FILES).substitute(manifest=_quoted(manifest_path(path))).rstrip("\n")
+    common = {
+        "files": files,
+        "split": _quoted(filled[0]),
+        "compression": _quoted(manifest.compression),
+    }
+    return makers[kind](manifest, filled, label, common)
+
+
+def _quoted(text: str | bytes) -> str:
+    """Return a literal in double quotes where the text has none itself."""
+    literal = repr(text)
+    plain = '"' not in literal and "\\" not in literal
+    return literal.replace("'", '"') if plain and literal.count("'") == 2 else literal
+
+
+def _tf_code(
+    manifest: Manifest, filled: list[str], label: str | None, common: dict[str, str]
+) -> str:
+    decoded = _decoding_lines(manifest.schema)
+    return TF.substitute(
+        common,
+        features=feature_lines(manifest.schema),
+        parsing=PARSE.substitute(decoded="\n".join(decoded)) if decoded else "",
+        parse="parse" if decoded else "lambda batch: tf.io.parse_example(batch, FEATURES)",
+    )
+
+
+def _decoding_lines(schema: Schema) -> list[str]:
+    """Return the lines that make tensors of bytes, for arrays that all have one shape."""
+    lines = []
+    for decoding in tensor_decodings(schema):
+        if decoding.is_simple:
+            name, sizes = _quoted(decoding.column), [-1, *(decoding.shape or ())]
+            raw = f"tf.io.decode_raw(parsed[{name}], tf.{decoding.dtype})"
+            lines.append(f"    parsed[{name}] = tf.reshape({raw}, {sizes})")
+    return lines
+
+
+def feature_lines(schema: Schema) -> str:
+    """Return the items of the feature spec of `schema`, a feature a line."""
+    return "\n".join(
+        f"    {_quoted(reading.name)}: {_reading_text(reading)}," for reading in readings(schema)
+    )
+
+
+def _reading_text(reading: Reading) -> str:
+    dtype = _DTYPES[reading.kind]
+    if reading.how == VARYING:
+        return f"tf.io.VarLenFeature({dtype})"
+    if reading.how == FIXED:
+        shown = "" if reading.default is None else f", default_value={_default_text(reading)}"
+        return f"tf.io.FixedLenFeature({list(reading.shape)}, {dtype}{shown})"
+    options = f"value_key={_quoted(reading.name)}, row_splits_dtype=tf.int64"
+    if reading.row_lengths:
+        lengths = [f"tf.io.RaggedFeature.RowLengths({_quoted(n)})" for n in reading.row_lengths]
+        options += f", partitions=[{', '.join(lengths)}]"
+    return f"tf.io.RaggedFeature({dtype}, {options})"
+
+
+def _default_text(reading: Reading) -> str:
+    """Return the literal of a default as it would be stored."""
+    values = [_value_text(value) for value in reading.default or ()]
+    return values[0] if len(values) == 1 else f"[{', '.join(values)}]"
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, str | bytes):
+        return _quoted(value)
+    text = repr(value)
+    return text if text[-1].isdigit() else f'float("{text}")'
+
+
+def _numeric_leaves(schema: Schema) -> Iterator[tuple[Leaf, Feature]]:
+    """Yield the scalar numbers: not times, whose size means nothing to a model."""
+    for feature in schema.features:
+        for leaf in leaves(feature, separator=schema.separator):
+            is_number = leaf.kind in (FLOAT, INT64) and leaf.role == VALUES
+            if is_number and leaf.shape == () and not pa.types.is_temporal(leaf.type):
+                yield leaf, feature
+
+
+def _keras_code(
+    manifest: Manifest, filled: list[str], label: str | None, common: dict[str, str]
+) -> str:
+    numeric = {leaf.name: (leaf, feature) for leaf, feature in _numeric_leaves(manifest.schema)}
+    if label is not None and label not in numeric:
+        raise UsageError(
+            f"label {label!r} is no numeric column: choose one of {', '.join(numeric) or 'none'}"
+        )
+    if len(numeric) < 2:
+        raise UsageError(
+            "a model needs two numeric columns, an input and a label: use --code tf and encode "
+            "the other columns"
+        )
+    label = label or next(reversed(numeric))
+    output, loss, metric = _head(numeric[label][1])
+    read = {reading.name: reading for reading in readings(manifest.schema)}
+    lines = [_dense_line(leaf, read[leaf.name]) for leaf, _ in numeric.values()]
+    validation = f", validation_data=read({_quoted(filled[1])})" if len(filled) > 1 else ""
+    return KERAS.substitute(
+        common,
+        features="\n".join(lines),
+        label=_quoted(label),
+        output=output,
+        loss=loss,
+        metric=metric,
+        validation=validation,
+    )
+
+
+def _dense_line(leaf: Leaf, reading: Reading) -> str:
+    """Return the line of a scalar that a model needs a number for in every example."""
+    note = ""
+    if reading.how == VARYING:
+        zero = 0.0 if leaf.kind == FLOAT else 0
+        reading = dataclasses.replace(reading, how=FIXED, default=(zero,))
+        note = "  # stands for a missing value"
+    return f"    {_quoted(leaf.name)}: {_reading_text(reading)},{note}"
+
+
+def _head(label: Feature) -> tuple[str, str, str]:
+    """Return the last layer, the loss and the metric that suit a label."""
+    seen = label.observed
+    whole = pa.types.is_boolean(label.type) or pa.types.is_integer(label.type)
+    low, high = (0, 1) if pa.types.is_boolean(label.type) else (None, None)
+    if seen is not None and seen.min is not None and seen.max is not None:
+        low, high = int(seen.min) if whole else None, int(seen.max) if whole else None
+    if not whole or low is None or high is None or low < 0 or high >= _MAX_CLASSES:
+        return "keras.layers.Dense(1)", '"mse"', '"mae"'
+    if high <= 1:
+        layer = 'keras.layers.Dense(1, activation="sigmoid")'
+        return layer, '"binary_crossentropy"', '"accuracy"'
+    layer = f'keras.layers.Dense({high + 1}, activation="softmax")'
+    return layer, '"sparse_categorical_crossentropy"', '"accuracy"'
+
+
+def _torch_code(
+    manifest: Manifest, filled: list[str], label: str | None, common: dict[str, str]
+) -> str:
+    read = {reading.name: reading for reading in readings(manifest.schema)}
+    lines, text = [], []
+    for leaf in (leaf for column in schema_leaves(manifest.schema) for leaf in column):
+        if leaf.shape == () and leaf.role == VALUES:
+            lines.append(f"    {_quoted(leaf.name)}: {_missing_text(read[leaf.name])},")
+            if is_text(leaf.type) or leaf.store == "text":
+                text.append(_quoted(leaf.name))
+    opened = "gzip.open(path)" if manifest.compression else 'open(path, "rb")'
+    code = TORCH.substitute(
+        common,
+        columns="\n".join(lines),
+        text="{" + ", ".join(text) + "}" if text else "set()",
+        open=opened,
+    )
+    return code if manifest.compression else code.replace("import gzip\n", "")
+
+
+def _missing_text(reading: Reading) -> str:
+    if reading.default is not None:
+        return _default_text(reading)
+    return {FLOAT: 'float("nan")', INT64: "0", BYTES: "None"}[reading.kind]

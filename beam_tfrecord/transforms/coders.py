@@ -1,0 +1,65 @@
+"""The Beam coder of `Batch`.
+
+Beam would pickle batches, and a pickled slice drags its whole parent along; Arrow's IPC format
+writes the rows of the slice alone. Importing this module registers the coder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+
+import apache_beam as beam
+import pyarrow as pa
+
+from beam_tfrecord.batch import Batch
+
+
+class BatchCoder(beam.coders.Coder):
+    """Writes a batch as a pickled head and Arrow IPC streams of the data and of its numbers."""
+
+    def encode(self, value: Batch) -> bytes:
+        """Return the batch as bytes."""
+        sink = pa.BufferOutputStream()
+        for columns in (value.data, value.numbers):
+            if columns is not None:
+                with pa.ipc.new_stream(sink, columns.schema) as writer:
+                    writer.write_batch(columns)
+        fields = dataclasses.fields(value)[1:]
+        rest = {field.name: getattr(value, field.name) for field in fields}
+        rest["numbers"] = value.numbers is not None
+        head = pickle.dumps(rest, protocol=pickle.HIGHEST_PROTOCOL)
+        return b"".join((len(head).to_bytes(8, "little"), head, sink.getvalue()))
+
+    def decode(self, encoded: bytes) -> Batch:
+        """Return the batch that `encode` wrote."""
+        end = 8 + int.from_bytes(encoded[:8], "little")
+        rest = pickle.loads(encoded[8:end])
+        streams = pa.BufferReader(pa.py_buffer(encoded).slice(end))
+        data = _next_batch(streams)
+        rest["numbers"] = _next_batch(streams) if rest["numbers"] else None
+        return Batch(data, **rest)
+
+    def estimate_size(self, value: Batch) -> int:
+        """Return about the length of what `encode` returns; runners ask for it on the way."""
+        return int(value.data.nbytes)
+
+    def is_deterministic(self) -> bool:
+        """A batch is never a grouping key."""
+        return False
+
+    def to_type_hint(self) -> type[Batch]:
+        """Return the type this coder is for."""
+        return Batch
+
+
+def _next_batch(streams: pa.BufferReader) -> pa.RecordBatch:
+    with pa.ipc.open_stream(streams) as reader:
+        batch = reader.read_next_batch()
+        # Behind the end mark begins the next stream.
+        for _ in reader:
+            raise ValueError("a stream holds one batch")
+    return batch
+
+
+beam.coders.registry.register_coder(Batch, BatchCoder)
