@@ -9,12 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord import native
-from beam_tfrecord.batch import Batch, FileColumn, Reject
+from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.copies import copies_in
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.column_hashes import ColumnHashes, check_columns
 from beam_tfrecord.exchange.split_names import SplitNames
-from beam_tfrecord.exchange.stubs import stubs_of
 from beam_tfrecord.exchange.tally import Discovered, Tally
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.layout import Layout
@@ -62,7 +61,6 @@ class Block:
         self._names = SplitNames(layout.splits)
         self._places: list[UInt64Array] = []
         self._splits: list[npt.NDArray[np.uint16]] = []
-        self._whole_sizes: list[Int64Array] = []
         self.arena = Arena(capacity_bytes=RUN_ROOM_BYTES)
         self.tally = Tally()
         self.rejects: list[Reject] = []
@@ -103,30 +101,9 @@ class Block:
         """Return the bytes of each framed record, shape `[records]`."""
         return np.diff(self.starts, append=self.arena.size)
 
-    def whole_sizes(self) -> Int64Array | None:
-        """Return the bytes of the record that each stub stands for, shape `[records]`.
-
-        None where the records were never made stubs.
-        """
-        return np.concatenate(self._whole_sizes) if self._whole_sizes else None
-
-    def make_stubs(self, first: int, files: FileColumn | None) -> None:
-        """Take the files out of the last records.
-
-        Args:
-            first: Number of the first of them.
-            files: Which of their values are files, a row for each of them; None: none.
-        """
-        starts = self.starts[first:]
-        if not len(starts):
-            return
-        self._whole_sizes.append(np.diff(starts, append=self.size))
-        self.arena.replace(first, *stubs_of(self.arena.used_data(), starts, files))
-
     def clear_records(self) -> None:
         """Forget the records; keep the memory."""
         self.arena.reset()
-        self._whole_sizes.clear()
         self._places.clear()
         self._splits.clear()
 

@@ -20,7 +20,6 @@ from beam_tfrecord.exchange.reading import SliceReader, WindowGroup, groups_of
 from beam_tfrecord.exchange.runs import PLACE_BYTES, RunIndex
 from beam_tfrecord.exchange.sizes import windows_held
 from beam_tfrecord.exchange.spill import byte_pieces
-from beam_tfrecord.exchange.stubs import by_whole_bytes, make_whole, whole_sizes
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import purpose_seed
 from beam_tfrecord.records.tfrecord import ShardStream
@@ -144,7 +143,6 @@ class Merger:
         layout: Where records go.
         directory: Where shards are written.
         window_bytes: What is merged at once, unless a single bin is more.
-        is_of_stubs: Runs hold stubs, which shards get whole.
     """
 
     def __init__(
@@ -153,9 +151,7 @@ class Merger:
         directory: str,
         *,
         window_bytes: int | None = None,
-        is_of_stubs: bool = False,
     ) -> None:
-        self._is_of_stubs = is_of_stubs
         self._layout = layout
         self._directory = directory
         self.window_bytes = WINDOW_BYTES if window_bytes is None else window_bytes
@@ -200,26 +196,19 @@ class Merger:
     ) -> Iterator[tuple[Window, npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
         groups = list(groups_of(windows, slices, self.window_bytes))
         for group, lot in self._lots(groups):
-            places, sizes = lot.places[lot.order], self._shard_sizes(lot)
+            places, sizes = lot.places[lot.order], lot.sizes
             for window in group.windows:
                 first = int(np.searchsorted(places, np.uint64(window.first_place)))
                 end = int(np.searchsorted(places, np.uint64(window.last_place), side="right"))
                 for data, starts in self._records(lot, sizes, first, end):
                     yield window, data, starts
 
-    def _shard_sizes(self, lot: Lot) -> npt.NDArray[np.int64]:
-        """Return the bytes that each record takes in a shard, in order."""
-        return whole_sizes(lot.data, lot.starts)[lot.order] if self._is_of_stubs else lot.sizes
-
     def _records(
         self, lot: Lot, sizes: npt.NDArray[np.int64], first: int, end: int
     ) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
         for low, high, nbytes in byte_pieces(sizes[first:end], WRITE_BYTES):
             low, high, out = first + low, first + high, self._room(nbytes)
-            if self._is_of_stubs:
-                make_whole(lot.data, lot.starts, lot.order[low:high], out[:nbytes])
-            else:
-                native.gather(lot.data, lot.starts, lot.order[low:high], out, 0)
+            native.gather(lot.data, lot.starts, lot.order[low:high], out, 0)
             ends = np.cumsum(sizes[low:high])
             yield out[:nbytes], ends - sizes[low:high]
 
@@ -269,8 +258,6 @@ class Merger:
         except ValueError as error:
             raise DataError(f"a run of split {window.split!r} is damaged: {error}") from error
         order = native.sort_records(data, starts, None, places, self._layout.shuffle)
-        if self._is_of_stubs:
-            order = by_whole_bytes(data, starts, places, order)
         return Lot(data, starts, places, order)
 
     def _room(self, nbytes: int) -> npt.NDArray[np.uint8]:

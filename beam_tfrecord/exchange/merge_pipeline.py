@@ -183,7 +183,6 @@ class _Merge(Step):
                 exchange.layout,
                 exchange.directory,
                 window_bytes=window_bytes,
-                is_of_stubs=exchange.keeps_files,
             )
         return self._merger
 

@@ -62,7 +62,6 @@ class Exchange:
         kind: ``files`` or ``runner``.
         is_resumable: What is done is marked as such for another attempt at the same job.
         total_bytes: Estimate of all records together; None: not known.
-        keeps_files: Runs hold stubs (see `stubs`).
         inputs: Where rows come from.
     """
 
@@ -72,7 +71,6 @@ class Exchange:
     kind: str = "files"
     is_resumable: bool = False
     total_bytes: int | None = None
-    keeps_files: bool = False
     inputs: Inputs = ONE_INPUT
 
     @property
@@ -126,7 +124,6 @@ class _Spill(Step):
                 exchange.directory,
                 schema=exchange.schema,
                 run_bytes=run_bytes_for(exchange.total_bytes, exchange.request_bytes),
-                keeps_files=exchange.keeps_files,
                 inputs=exchange.inputs,
             )
         self._marks = GroupMarks(exchange.directory)

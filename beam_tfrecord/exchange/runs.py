@@ -83,7 +83,6 @@ class SortedIndex:
         rows: Records in each, shape `[n]`.
         bytes: Size of their framed records, shape `[n]`.
         shift: Low bits of a place that its bin leaves out.
-        whole: Size of the framed records that these stand for, where they are stubs; else `bytes`.
     """
 
     names: tuple[str, ...]
@@ -92,13 +91,12 @@ class SortedIndex:
     rows: Int64Array
     bytes: Int64Array
     shift: int
-    whole: Int64Array
 
     def counts(self) -> dict[str, BinCounts]:
         """Return by split what shards will hold."""
         return {
             name: BinCounts(
-                self.bins[low:high], self.rows[low:high], self.whole[low:high], self.shift
+                self.bins[low:high], self.rows[low:high], self.bytes[low:high], self.shift
             )
             for name, low, high in zip(self.names, self.bounds, self.bounds[1:], strict=False)
         }
@@ -128,7 +126,6 @@ def index_sorted(
     places: UInt64Array,
     sizes: Int64Array,
     bin_shift: int,
-    whole_sizes: Int64Array | None = None,
 ) -> SortedIndex:
     """Index records that are sorted by (split, place).
 
@@ -138,8 +135,6 @@ def index_sorted(
         places: Shape `[n]`.
         sizes: Bytes of each framed record, shape `[n]`.
         bin_shift: Low bits of a place that its bin leaves out.
-        whole_sizes: Bytes of the framed record that each stub stands for, shape `[n]`; None: they
-            are no stubs.
     """
     bins = places >> np.uint64(bin_shift)
     changes = bins[1:] != bins[:-1]
@@ -147,7 +142,9 @@ def index_sorted(
         changes |= splits[1:] != splits[:-1]
     starts = np.concatenate([[0], np.flatnonzero(changes) + 1]) if len(bins) else np.zeros(0, int)
     rows = np.diff(np.append(starts, len(bins)))
-    nbytes = _sums(sizes, starts)
+    nbytes = np.zeros(0, np.int64)
+    if len(starts):
+        nbytes = np.add.reduceat(sizes, starts).astype(np.int64)
     of_bin = np.zeros(len(starts), np.uint16) if splits is None else splits[starts]
     numbers = np.unique(of_bin)
     bounds = np.append(np.searchsorted(of_bin, numbers), len(of_bin))
@@ -158,13 +155,7 @@ def index_sorted(
         rows.astype(np.int64),
         nbytes,
         bin_shift,
-        nbytes if whole_sizes is None else _sums(whole_sizes, starts),
     )
-
-
-def _sums(sizes: Int64Array, starts: Int64Array) -> Int64Array:
-    """Return the sum of sizes from each start to the next one."""
-    return np.add.reduceat(sizes, starts).astype(np.int64) if len(starts) else np.zeros(0, np.int64)
 
 
 def join_indexes(indexes: Sequence[SortedIndex]) -> SortedIndex:
@@ -181,7 +172,7 @@ def join_indexes(indexes: Sequence[SortedIndex]) -> SortedIndex:
     )
     first = indexes[0]
     bounds = (0, len(starts))
-    return SortedIndex(first.names, bounds, bins[starts], rows, nbytes, first.shift, nbytes)
+    return SortedIndex(first.names, bounds, bins[starts], rows, nbytes, first.shift)
 
 
 def read_index(path: str, *, is_checked: bool = False) -> RunIndex:

@@ -51,7 +51,6 @@ class SortedRecords:
             places[order],
             block.sizes()[order],
             bin_shift(self._layout.shuffle, block.records),
-            None if (whole := block.whole_sizes()) is None else whole[order],
         )
         return order, places, index
 
@@ -91,7 +90,6 @@ class Spiller:
         directory: Where runs and rejects are written.
         schema: Given schema; None: that of the batches.
         run_bytes: Encoded bytes of a run.
-        keeps_files: Write stubs: values that are files stay where they are.
         inputs: Where rows come from.
     """
 
@@ -102,10 +100,8 @@ class Spiller:
         *,
         schema: Schema | None = None,
         run_bytes: int = RUN_BYTES,
-        keeps_files: bool = False,
         inputs: Inputs = ONE_INPUT,
     ) -> None:
-        self._keeps_files = keeps_files
         self._directory = directory
         self._run_bytes = run_bytes
         self._block = Block(layout, schema, inputs)
@@ -118,13 +114,7 @@ class Spiller:
         """Take a batch; yield what a full block became."""
         self._group = "rows" if batch.part is None else batch.part.key[:12]
         for piece in self._block.pieces(batch):
-            first = self._block.records
-            written = self._block.add(piece)
-            if self._keeps_files:
-                files = piece.files
-                if files is not None and len(written) < piece.num_rows:
-                    files = files.take(written)
-                self._block.make_stubs(first, files)
+            self._block.add(piece)
             spill_rejects(self._block, self._directory, least=MAX_REJECTS)
             if self._block.size >= self._run_bytes:
                 yield self.flush()

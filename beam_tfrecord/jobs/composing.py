@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.copies import copies_lines
-from beam_tfrecord.jobs.keeping import keeps_files
 from beam_tfrecord.jobs.listing import Listing
 from beam_tfrecord.jobs.publish import Identity
 from beam_tfrecord.jobs.target import Target
@@ -76,13 +75,6 @@ def run_write(
         is_resumable=is_resumable,
         raises=lease is None,
         total_bytes=listing.bytes * RECORD_BYTES_FOR_INPUT or None,
-        keeps_files=keeps_files(
-            settings,
-            directory,
-            listing,
-            attempt=job.get("attempts", 1),
-            is_resumable=is_resumable,
-        ),
     )
     resume = directory if write_job.is_resumable and write_job.exchange == "files" else None
     small = is_small(settings.source, listing.bytes)
@@ -128,7 +120,6 @@ def _reader(settings: Settings, job: WriteJob, resume: str | None, listing: List
         limit=settings.limit,
         faults=job.directory,
         resume=resume,
-        makes_stubs=job.keeps_files,
         hashes=hashes_input(settings.source, listing, settings.limit),
         plans_here=runs_here(settings.runner) and _is_quickly_seen(settings.source, listing),
     )

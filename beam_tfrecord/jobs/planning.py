@@ -7,7 +7,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.features.hints import returned_schema
-from beam_tfrecord.jobs.keeping import can_keep, is_cached
 from beam_tfrecord.jobs.planning_cluster import Work, on_cluster
 from beam_tfrecord.jobs.planning_rates import Rates, machine_of
 from beam_tfrecord.shards import DEFAULT_SHARD_BYTES
@@ -64,8 +63,6 @@ def plan_of(settings: Settings, cluster: Cluster | None = None) -> dict[str, Any
     groups = one_group(units) if settings.limit else group_units(units, group_bytes)
     encoded = sum(unit.encoded_bytes for unit in units)
     input_bytes = sum(unit.input_bytes for unit in units)
-    # Files that are read again are in no run.
-    is_once = settings.is_direct or (can_keep(settings) and is_cached(input_bytes))
     passes = _passes(settings)
     planned: dict[str, Any] = {
         "input": {
@@ -81,7 +78,7 @@ def plan_of(settings: Settings, cluster: Cluster | None = None) -> dict[str, Any
         "place": _place(settings, units),
         "exchange": "none: one pass" if settings.is_direct else "files",
         "estimated_record_bytes": encoded,
-        "estimated_temporary_bytes": encoded * (1 if is_once else _EXCHANGE_WRITES),
+        "estimated_temporary_bytes": encoded * (1 if settings.is_direct else _EXCHANGE_WRITES),
         "splits": _splits(settings, encoded),
         "output": settings.target.directory,
     }

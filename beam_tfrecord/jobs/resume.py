@@ -175,13 +175,12 @@ def _read_plan(directory: str) -> dict[str, Any]:
     return plan if isinstance(plan, dict) else {}
 
 
-def group_key(group: Group, schema: pa.Schema, *, makes_stubs: bool = False) -> str:
+def group_key(group: Group, schema: pa.Schema) -> str:
     """Return what tells the work on a group from any other work of the same job.
 
     Args:
         group: What is read.
         schema: Types of its rows.
-        makes_stubs: The work is of stubs, which name their files by path.
     """
     units = [
         (unit.name, unit.file.name, unit.file.bytes, unit.file.version, unit.start, unit.stop)
@@ -190,8 +189,6 @@ def group_key(group: Group, schema: pa.Schema, *, makes_stubs: bool = False) -> 
     states = [unit.file.state for unit in group.units]
     digest = hashlib.sha256(repr((group.number, group.first_unit, units, states)).encode())
     digest.update(schema.serialize())
-    if makes_stubs:
-        digest.update(repr([unit.file.path for unit in group.units]).encode())
     return digest.hexdigest()[:32]
 
 

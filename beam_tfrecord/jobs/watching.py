@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from beam_tfrecord.errors import StorageError
-from beam_tfrecord.jobs.keeping import are_kept
-from beam_tfrecord.jobs.resume import count_done, count_groups
 from beam_tfrecord.storage import is_remote, list_files
 
 if TYPE_CHECKING:
@@ -50,19 +48,8 @@ def watch(directory: str, input_bytes: int, progress: Progress | None) -> Iterat
 def _report(directory: str, input_bytes: int, progress: Progress, done: threading.Event) -> None:
     # To list an object store takes a request, and costs money.
     interval_s = REMOTE_INTERVAL_S if is_remote(directory) else INTERVAL_S
-    groups: int | None = None
     while not done.wait(interval_s):
         spilled, written = written_bytes(directory)
-        # A look that fails is no reason to end a job.
-        with contextlib.suppress(StorageError):
-            if are_kept(directory):
-                # Runs tell little then: what was read shows in the parts that are done.
-                groups = groups or count_groups(directory)
-                read = input_bytes * count_done(directory) // groups if groups else 0
-                if not written:
-                    progress.update("reading", read, input_bytes)
-                    continue
-                spilled += input_bytes
         if written and spilled:
             progress.update("writing shards", written, max(spilled, written))
         elif written or spilled:

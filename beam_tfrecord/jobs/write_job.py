@@ -51,8 +51,6 @@ class WriteJob:
         raises: Faults of the data are raised at the end of the pipeline; else whoever started it
             finds them in the temporary directory.
         total_bytes: Estimate of all records together; None: not known.
-        keeps_files: Files of the input that records hold are read again for the shards, rather
-            than written to runs in between.
         fitted: Directory of the fitted function that the rows went through, to be published.
         inputs: Where rows come from.
     """
@@ -71,7 +69,6 @@ class WriteJob:
     is_resumable: bool = False
     raises: bool = True
     total_bytes: int | None = None
-    keeps_files: bool = False
     fitted: str | None = None
     inputs: Inputs = ONE_INPUT
 
@@ -101,7 +98,6 @@ def write_batches(
         kind,
         job.is_resumable,
         job.total_bytes,
-        job.keeps_files,
         job.inputs,
     )
     if job.direct:

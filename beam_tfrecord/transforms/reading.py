@@ -50,8 +50,6 @@ class ReadBatches(beam.PTransform):
         resume: Directory of a job that may be resumed: what it has of the plan is taken from
             there, the rest is kept there, and groups that are done are not read.
         reads_all: Read those too, for another purpose.
-        makes_stubs: Work is resumed only where it is of stubs, made from files of the same paths;
-            else only where it is not.
         plans_here: Look at the files, which are listed, where the pipeline is built: some steps
             less to wait for, where a look takes no time.
         hashes: Hash the bytes that are read, where the job may be resumed.
@@ -67,7 +65,6 @@ class ReadBatches(beam.PTransform):
     faults: str | None = None
     resume: str | None = None
     reads_all: bool = False
-    makes_stubs: bool = False
     plans_here: bool = False
     hashes: bool = False
 
@@ -99,7 +96,6 @@ class ReadBatches(beam.PTransform):
                 self.faults,
                 marks,
                 may_skip,
-                self.makes_stubs,
                 step,
                 self.hashes,
             ),
@@ -171,7 +167,6 @@ class _ReadGroup(Step):
         faults: str | None,
         resume: str | None,
         may_skip: bool,
-        makes_stubs: bool,
         step: str,
         hashes: bool,
     ) -> None:
@@ -181,7 +176,6 @@ class _ReadGroup(Step):
         self._faults = faults
         self._resume = resume
         self._may_skip = may_skip
-        self._makes_stubs = makes_stubs
         self._way = (step,)
         self._hashes = hashes
         self._read = recorded(self._outputs, faults)
@@ -193,7 +187,7 @@ class _ReadGroup(Step):
         group, schema = task
         key = ""
         if self._resume is not None:
-            key = group_key(group, schema, makes_stubs=self._makes_stubs)
+            key = group_key(group, schema)
             if self._may_skip and (done := find_group(self._resume, key)) is not None:
                 count(type(self), "resumed-groups", 1)
                 yield beam.pvalue.TaggedOutput(DONE, done)
