@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from beam_tfrecord.dataset.verify import verify
     from beam_tfrecord.errors import BeamTFRecordError
     from beam_tfrecord.features.schema import Feature, Schema
+    from beam_tfrecord.jobs.extract import extract
     from beam_tfrecord.jobs.job import plan, schema, write
     from beam_tfrecord.manifest import Manifest
     from beam_tfrecord.preprocess.stage import Preprocess
     from beam_tfrecord.runners import pipeline
-    from beam_tfrecord.staging.job import extract
-    from beam_tfrecord.staging.transform import ExtractToParquet
     from beam_tfrecord.transforms.databases import ReadFromJdbc
+    from beam_tfrecord.transforms.extract import ExtractToParquet
     from beam_tfrecord.transforms.transforms import (
         AssignSplits,
         BatchRows,
@@ -87,8 +87,8 @@ _MODULE_OF = {
     "dataset.repair": ("repair",),
     "runners": ("pipeline",),
     "features.schema": ("Feature", "Schema"),
-    "staging.job": ("extract",),
-    "staging.transform": ("ExtractToParquet",),
+    "jobs.extract": ("extract",),
+    "transforms.extract": ("ExtractToParquet",),
     "transforms.transforms": (
         *("AssignSplits", "BatchRows", "EncodeExamples", "MapBatches", "MapRows"),
         *("ReadFromCsv", "ReadFromImages", "ReadFromNumpy", "ReadFromParquet", "ReadFromSql"),

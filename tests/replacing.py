@@ -29,13 +29,13 @@ import beam_tfrecord as bt
 from beam_tfrecord.dataset.torch_batches import dict_batches
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.hashes import file_hash
-from beam_tfrecord.jobs.publishing import put_in_place
-from beam_tfrecord.jobs.target import directory_target
 from beam_tfrecord.manifest import Manifest
+from beam_tfrecord.publish.put_in_place import put_in_place
 from beam_tfrecord.records import blocks
 from beam_tfrecord.rejects import SavedRejects
 from beam_tfrecord.sources.parquet import open as parquet_open
-from beam_tfrecord.staging.manifest import StageFile, StageManifest
+from beam_tfrecord.stage_manifest import StageFile, StageManifest
+from beam_tfrecord.workdir.target import directory_target
 from tests.made_datasets import make_dataset
 
 OLD_ROWS, OLD_SHARDS = 120, 4

@@ -20,9 +20,10 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, RejectedRows, TargetExists, UsageError
+from beam_tfrecord.exchange import stage_writer
 from beam_tfrecord.features.tensors import TensorType
-from beam_tfrecord.staging import composing, writer
-from beam_tfrecord.staging.manifest import StageManifest, is_stage, stage_files
+from beam_tfrecord.jobs import extract_composing
+from beam_tfrecord.stage_manifest import StageManifest, is_stage, stage_files
 from tests.cli_stand_ins import run
 from tests.datasets import ids, sample_table, shard_hashes, visible_names, write_parquet
 
@@ -51,12 +52,12 @@ def database(tmp_path: Path) -> str:
 @pytest.fixture
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every file of the input a group of its own."""
-    reader = composing.ReadBatches
+    reader = extract_composing.ReadBatches
 
     def small(*arguments: Any, **options: Any) -> Any:
         return reader(*arguments, **options | {"group_bytes": 1, "most_group_bytes": 1})
 
-    monkeypatch.setattr(composing, "ReadBatches", small)
+    monkeypatch.setattr(extract_composing, "ReadBatches", small)
 
 
 def staged(stage: Path) -> pa.Table:
@@ -204,7 +205,7 @@ def test_a_stopped_job_goes_on(
 
     stage = tmp_path / "stage"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_tfrecord.staging.transform.publish_stage", stop)
+        patch.setattr("beam_tfrecord.transforms.extract.publish_stage", stop)
         with pytest.raises(Exception, match="Stop"):
             bt.extract(parquet, stage)
     assert visible_names(stage) == []
@@ -250,7 +251,7 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("beam_tfrecord.storage.direct_io.BlockFile.sync", full)
     monkeypatch.setattr("beam_tfrecord.storage.direct_io.BlockFile.write", full)
-    target = writer.StageWriter(str(tmp_path))
+    target = stage_writer.StageWriter(str(tmp_path))
     assert list(target.add(bt.Batch(pa.record_batch({"id": [1]})))) == []
     with pytest.raises(OSError, match="No space left"):
         list(target.end_group())
@@ -293,7 +294,7 @@ def test_groups_without_rows_and_one_huge_row(tmp_path: Path, small_groups: None
 
 
 def test_row_groups_and_files_have_their_size(tmp_path: Path) -> None:
-    target = writer.StageWriter(
+    target = stage_writer.StageWriter(
         str(tmp_path), file_bytes=20_000, row_group_bytes=8_000, row_group_rows=1000
     )
     rng = np.random.default_rng(3)
@@ -319,7 +320,7 @@ def test_row_groups_and_files_have_their_size(tmp_path: Path) -> None:
 
 
 def test_a_batch_larger_than_a_row_group_is_cut(tmp_path: Path) -> None:
-    target = writer.StageWriter(str(tmp_path), row_group_bytes=8_000)
+    target = stage_writer.StageWriter(str(tmp_path), row_group_bytes=8_000)
     data = pa.record_batch({"n": np.arange(10_000)})
     assert list(target.add(bt.Batch(data))) == []
     (piece,) = target.end_group()

@@ -15,8 +15,8 @@ from beam_tfrecord.errors import (
     SchemaConflict,
     StorageError,
 )
-from beam_tfrecord.jobs import faults
-from beam_tfrecord.jobs.faults import (
+from beam_tfrecord.workdir import faults
+from beam_tfrecord.workdir.faults import (
     forget_faults,
     is_stopped,
     machine_error,

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord.sources.base import InputFile, Unit
-from beam_tfrecord.transforms.grouping import Group, group_units, grown, one_group
+from beam_tfrecord.sources.groups import Group, group_units, grown, one_group
 
 FILE = InputFile("/in/f", "f", 1)
 

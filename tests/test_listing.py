@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.jobs import listing
-from beam_tfrecord.jobs.listing import list_input
+from beam_tfrecord.sources import listing
 from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.listing import list_input
 
 
 def write_inputs(folder: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from beam_tfrecord.cli.main import cli
 from beam_tfrecord.jobs import job, settings
+from beam_tfrecord.jobs.extract import extract
 from beam_tfrecord.options.table import (
     EXTRACT_OPTIONS,
     FROM,
@@ -17,7 +18,6 @@ from beam_tfrecord.options.table import (
     flag_of,
 )
 from beam_tfrecord.sources import SOURCES
-from beam_tfrecord.staging.job import extract
 
 # What a function has and a command line says otherwise: its arguments, what follows `--`, and
 # what only a program can hand over.

@@ -16,8 +16,8 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import LeaseLost, StorageError, TargetExists
-from beam_tfrecord.jobs import finishing, publishing
-from beam_tfrecord.jobs.leavings import Note
+from beam_tfrecord.publish import last_step, put_in_place
+from beam_tfrecord.publish.cleanup import Note
 from beam_tfrecord.storage import lease
 from tests.last_steps import Killed, Step, files, killed_before, step_of
 
@@ -91,9 +91,9 @@ def test_files_of_a_job_that_took_the_output_over_are_not_removed(
             # Its shards are named like those that the step is about to remove.
             bt.write(trips, output, shards=9, seed=3, overwrite=True)
 
-        once(monkeypatch, publishing, "remove_replaced", take_over)
+        once(monkeypatch, put_in_place, "remove_replaced", take_over)
         with pytest.raises(LeaseLost):
-            list(finishing._published(task))
+            list(last_step._published(task))
     assert bt.verify(output).faults == ()
     assert len(bt.Manifest.load(output).shards) == 9
 
@@ -111,7 +111,7 @@ def test_a_step_whose_files_were_cleared_away_changes_nothing(
     step.begin()
     if noted:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(publishing, "_take_away_old_manifest", _die)
+            patch.setattr(put_in_place, "_take_away_old_manifest", _die)
             with pytest.raises(Killed):
                 step.try_once()
     kept = tmp_path / "kept"
@@ -215,7 +215,7 @@ def test_what_was_replaced_goes_though_the_try_that_published_died(
 
     def next_try() -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(publishing, "remove_replaced", _die)
+            patch.setattr(put_in_place, "remove_replaced", _die)
             with pytest.raises(Killed):
                 step.try_once(clears=False)
 
@@ -244,7 +244,7 @@ def test_a_sink_waits_for_another_one_to_end(step: Step) -> None:
     timer = threading.Timer(0.5, held.__exit__, (None, None, None))
     timer.start()
     try:
-        assert len(list(finishing._published(step.task))) == 4
+        assert len(list(last_step._published(step.task))) == 4
     finally:
         timer.join()
     assert bt.verify(step.output).faults == ()
@@ -253,10 +253,10 @@ def test_a_sink_waits_for_another_one_to_end(step: Step) -> None:
 def test_an_output_in_use_for_long_is_no_fault_of_the_data(
     step: Step, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finishing, "LEASE_WAIT_S", 0.0)
+    monkeypatch.setattr(last_step, "LEASE_WAIT_S", 0.0)
     with lease(str(step.output)), pytest.raises(StorageError, match="another job is writing"):
-        list(finishing._publish(b"", *step.task))
-    assert len(list(finishing._publish(b"", *step.task))) == 4
+        list(last_step._publish(b"", *step.task))
+    assert len(list(last_step._publish(b"", *step.task))) == 4
 
 
 def test_a_job_that_fails_while_it_publishes_leaves_no_shards_of_its_own(
@@ -268,7 +268,7 @@ def test_a_job_that_fails_while_it_publishes_leaves_no_shards_of_its_own(
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "no space left on device")
 
-    monkeypatch.setattr(publishing, "dump_job", fail)
+    monkeypatch.setattr(put_in_place, "dump_job", fail)
     # Of text that is not known nothing is kept for another attempt.
     with pytest.raises(StorageError, match="nothing was published"):
         bt.write(trips, output, map=eval("lambda row: row"), shards=3, overwrite=True)

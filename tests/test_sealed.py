@@ -20,7 +20,7 @@ from beam_tfrecord import native
 from beam_tfrecord.batch import Reject
 from beam_tfrecord.copies import Copies
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange import marks
+from beam_tfrecord.exchange import checkpoints
 from beam_tfrecord.exchange.bin_counts import BinCounts
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.runs import Run
@@ -28,22 +28,23 @@ from beam_tfrecord.exchange.tally import Discovered, Tally
 from beam_tfrecord.features.observed import Observed
 from beam_tfrecord.features.schema import Feature, Schema
 from beam_tfrecord.features.tensors import TensorType
-from beam_tfrecord.jobs import resume, sealed
-from beam_tfrecord.jobs.listing import list_input
+from beam_tfrecord.jobs import resume
 from beam_tfrecord.sources.base import InputFile, Unit
 from beam_tfrecord.sources.csv.read import CsvUnit
 from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.groups import Group
 from beam_tfrecord.sources.images.pack import Found, pack_files
+from beam_tfrecord.sources.listing import list_input
 from beam_tfrecord.sources.numpy.columns import Column
 from beam_tfrecord.sources.numpy.files import StoredArray
-from beam_tfrecord.transforms.grouping import Group
+from beam_tfrecord.workdir import object_file
 
 STRUCTURED = np.dtype([("a", "<f4"), ("b", [("c", ">i2", (2, 3)), ("d", "S3")])])
 
 
 def stored(tmp_path: Path, value: Any) -> Any:
-    sealed.save(str(tmp_path / "stored"), value)
-    return sealed.load(str(tmp_path / "stored"))
+    object_file.save(str(tmp_path / "stored"), value)
+    return object_file.load(str(tmp_path / "stored"))
 
 
 def forged(tmp_path: Path, form: Any, parts: bytes = b"") -> Any:
@@ -52,7 +53,7 @@ def forged(tmp_path: Path, form: Any, parts: bytes = b"") -> Any:
     payload = struct.pack("<Q", len(text)) + text + parts
     path = tmp_path / "forged"
     path.write_bytes(b"BTFKEPT\x02" + struct.pack("<Q", native.xxh64(payload, 0)) + payload)
-    return sealed.load(str(path))
+    return object_file.load(str(path))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ def test_units_share_their_file_as_before(tmp_path: Path) -> None:
 def test_what_cannot_be_stored_is_refused(tmp_path: Path) -> None:
     for value in (object(), np.zeros((2, 2)), np.array([None]), {1j}, os.path.join, Path("a")):
         with pytest.raises(TypeError, match="cannot be stored"):
-            sealed.save(str(tmp_path / "x"), [value])
+            object_file.save(str(tmp_path / "x"), [value])
         assert not (tmp_path / "x").exists()
 
 
@@ -142,7 +143,7 @@ def test_nothing_of_the_former_format_is_read(tmp_path: Path) -> None:
         for magic in (b"BTFKEPT\x01", b"BTFKEPT\x02"):
             head = magic + native.xxh64(payload, 0).to_bytes(8, "little")
             (tmp_path / "old").write_bytes(head + payload)
-            assert sealed.load(str(tmp_path / "old")) is None
+            assert object_file.load(str(tmp_path / "old")) is None
     assert sorted(os.listdir(tmp_path)) == ["old"]
 
 
@@ -203,13 +204,13 @@ def test_a_forged_value_is_read_where_it_is_plain(tmp_path: Path) -> None:
 
 def test_a_damaged_file_is_as_good_as_none(tmp_path: Path) -> None:
     path = tmp_path / "stored"
-    sealed.save(str(path), [1, "two", b"three"])
+    object_file.save(str(path), [1, "two", b"three"])
     data = path.read_bytes()
     for position in range(len(data)):
         path.write_bytes(data[:position] + bytes([data[position] ^ 4]) + data[position + 1 :])
-        assert sealed.load(str(path)) is None
+        assert object_file.load(str(path)) is None
         path.write_bytes(data[:position])
-        assert sealed.load(str(path)) is None
+        assert object_file.load(str(path)) is None
 
 
 def test_names_in_a_pack_are_bounded_and_those_that_were_listed(tmp_path: Path) -> None:
@@ -220,10 +221,10 @@ def test_names_in_a_pack_are_bounded_and_those_that_were_listed(tmp_path: Path) 
             forged_pack.files()
 
 
-def made(**changes: Any) -> marks.Done:
+def made(**changes: Any) -> checkpoints.Done:
     counts = BinCounts(np.array([1], np.uint64), np.array([3]), np.array([60]), 48)
     values: dict[str, Any] = {"tally": Tally(), "runs": (Run("run-1", {"a": counts}),)}
-    return marks.Done(**{**values, "sizes": (0,), **changes})
+    return checkpoints.Done(**{**values, "sizes": (0,), **changes})
 
 
 def zeros(*lengths: int) -> Any:
@@ -244,14 +245,14 @@ def zeros(*lengths: int) -> Any:
         made(pieces=(Piece("a", (0,), "/etc/passwd", 1, 1, "0", 0, 1),)),
     ],
 )
-def test_a_mark_leads_nowhere_else(done: marks.Done, tmp_path: Path) -> None:
-    sealed.save(str(tmp_path / "group-k"), done)
-    assert sealed.load(str(tmp_path / "group-k")) is not None
-    assert marks.find_group(str(tmp_path), "k") is None
-    assert marks.marked_files(str(tmp_path)) == set()
-    sealed.save(str(tmp_path / "done-k"), done)
-    assert marks.find_run(str(tmp_path), "k") is None
-    assert marks.find_shard(str(tmp_path), "k") is None
+def test_a_mark_leads_nowhere_else(done: checkpoints.Done, tmp_path: Path) -> None:
+    object_file.save(str(tmp_path / "group-k"), done)
+    assert object_file.load(str(tmp_path / "group-k")) is not None
+    assert checkpoints.find_group(str(tmp_path), "k") is None
+    assert checkpoints.marked_files(str(tmp_path)) == set()
+    object_file.save(str(tmp_path / "done-k"), done)
+    assert checkpoints.find_run(str(tmp_path), "k") is None
+    assert checkpoints.find_shard(str(tmp_path), "k") is None
 
 
 def test_a_stored_plan_reads_the_listed_files_alone(tmp_path: Path) -> None:
@@ -263,7 +264,7 @@ def test_a_stored_plan_reads_the_listed_files_alone(tmp_path: Path) -> None:
 
     def begun(groups: list[Any]) -> bool:
         resume.begin(directory, "f", files, source=source, is_mapped=False)
-        sealed.save(plan, groups)
+        object_file.save(plan, groups)
         resume.begin(directory, "f", files, source=source, is_mapped=False)
         return os.path.exists(plan)
 

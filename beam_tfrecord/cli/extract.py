@@ -23,7 +23,7 @@ from beam_tfrecord.options.runners import EXTRACT_RUNNER_OPTIONS
 from beam_tfrecord.options.table import EXTRACT_OPTIONS, SOURCE_OPTIONS
 
 if TYPE_CHECKING:
-    from beam_tfrecord.staging.manifest import StageManifest
+    from beam_tfrecord.stage_manifest import StageManifest
 
 
 @click.command(cls=BeamCommand)
@@ -37,18 +37,18 @@ def extract(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **give
 
     "write STAGE OUTPUT" then never touches INPUT. Options of Beam itself go after a lone "--".
     """
-    from beam_tfrecord.jobs.progress import Progress
+    from beam_tfrecord.progress import Progress
 
     inputs, output = split_output(paths)
     arguments = extract_arguments(given)
     beam_options = beam_words(given, ctx.meta[BEAM_OPTIONS])
-    from beam_tfrecord.staging import job
+    from beam_tfrecord.jobs import extract
 
     before = manifest_mark(output)
     began_s = time.monotonic()
     with Notes() as notes:
         with Progress() as progress:
-            manifest = job.extract(
+            manifest = extract.extract(
                 inputs, output, pipeline_options=beam_options, progress=progress, **arguments
             )
         is_new = before is None or manifest_mark(output) != before
@@ -74,7 +74,7 @@ def _told(manifest: StageManifest, *, is_new: bool, seconds: float) -> dict[str,
 
 
 def _summary(manifest: StageManifest, output: str, *, seconds: float) -> str:
-    from beam_tfrecord.jobs.progress import format_seconds
+    from beam_tfrecord.progress import format_seconds
     from beam_tfrecord.sizes import format_size
 
     rows, files = manifest.rows, len(manifest.files)

@@ -73,7 +73,7 @@ def write(
     Options of Beam itself go after a lone "--".
     """
     from beam_tfrecord.cli.summary import summary, warnings_of
-    from beam_tfrecord.jobs.progress import Progress
+    from beam_tfrecord.progress import Progress
 
     inputs, output = split_output(paths)
     arguments = job_arguments(given)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from beam_tfrecord.jobs.progress import format_seconds
+from beam_tfrecord.progress import format_seconds
 from beam_tfrecord.sizes import format_size
 from beam_tfrecord.storage import absolute_path, file_size
 

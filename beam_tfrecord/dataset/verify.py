@@ -15,10 +15,10 @@ from beam_tfrecord.dataset.verify_faults import Fault, Verification
 from beam_tfrecord.dataset.verify_files import DatasetFiles
 from beam_tfrecord.dataset.verify_shards import CheckedShard, ShardChecker
 from beam_tfrecord.dataset.verify_splits import SplitChecker
+from beam_tfrecord.dataset.verify_stage import verify_stage
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.manifest import BY_BYTES, Manifest, directory_of, manifest_path
-from beam_tfrecord.staging.manifest import is_stage
-from beam_tfrecord.staging.verify import verify_stage
+from beam_tfrecord.stage_manifest import is_stage
 
 __all__ = ["Fault", "Verification", "verify"]
 

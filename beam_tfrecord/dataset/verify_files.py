@@ -14,10 +14,10 @@ from beam_tfrecord.dataset.verify_faults import Fault
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.hashes import data_hash, file_hash
-from beam_tfrecord.jobs.job_file import JOB_NAME, STORED_HASHES, load_job
 from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, directory_of
 from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash
 from beam_tfrecord.storage import exists, list_names, read_bytes, read_small
+from beam_tfrecord.workdir.job_file import JOB_NAME, STORED_HASHES, load_job
 
 SCHEMA_FILE = "schema.json"
 # Ends of the names of files that are small.

@@ -8,18 +8,18 @@ from typing import Any
 import apache_beam as beam
 
 from beam_tfrecord.batch import Batch
+from beam_tfrecord.exchange.checkpoints import Done, GroupMarks
 from beam_tfrecord.exchange.direct import DirectWriter, GroupWriter
 from beam_tfrecord.exchange.gather import CheckRejects, MergeTallies
-from beam_tfrecord.exchange.marks import Done, GroupMarks
 from beam_tfrecord.exchange.pipeline import TALLIES, Exchange
 from beam_tfrecord.exchange.tally import Tally
-from beam_tfrecord.jobs.faults import is_stopped, noted, recorded
 from beam_tfrecord.rejects import RejectBudget
 from beam_tfrecord.shards import DEFAULT_SHARD_BYTES
 from beam_tfrecord.storage import make_directory
 from beam_tfrecord.transforms.flow import Combine
 from beam_tfrecord.transforms.step import Step, flat_map, map_each
 from beam_tfrecord.transforms.windows import in_global_window
+from beam_tfrecord.workdir.faults import is_stopped, noted, recorded
 
 
 def write_directly(

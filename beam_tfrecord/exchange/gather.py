@@ -11,8 +11,8 @@ import apache_beam as beam
 from beam_tfrecord.exchange.plan import RunSet, name_of
 from beam_tfrecord.exchange.runs import Run
 from beam_tfrecord.exchange.tally import Tally, merge_tallies
-from beam_tfrecord.jobs.faults import recorded
 from beam_tfrecord.rejects import SAVED_FILE, RejectBudget, join_rejects, rejected
+from beam_tfrecord.workdir.faults import recorded
 
 
 class MergeTallies(beam.CombineFn):

@@ -12,8 +12,8 @@ from typing import Any
 import apache_beam as beam
 
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.exchange.checkpoints import find_run, find_shard, mark_run, mark_shard, shard_key
 from beam_tfrecord.exchange.gather import CheckRejects, GatherRuns, MergeTallies
-from beam_tfrecord.exchange.marks import find_run, find_shard, mark_run, mark_shard, shard_key
 from beam_tfrecord.exchange.merge import Merger, Piece, slices_of
 from beam_tfrecord.exchange.pipeline import Exchange, Spilled
 from beam_tfrecord.exchange.plan import RunName, RunSet, Window, plan_merges
@@ -30,11 +30,11 @@ from beam_tfrecord.exchange.rounds import (
 from beam_tfrecord.exchange.runs import RunIndex, read_index
 from beam_tfrecord.exchange.sizes import window_bytes_for
 from beam_tfrecord.exchange.tally import Tally
-from beam_tfrecord.jobs.faults import recorded
 from beam_tfrecord.rejects import RejectBudget
 from beam_tfrecord.transforms.flow import Combine, Spread
 from beam_tfrecord.transforms.metrics import count
 from beam_tfrecord.transforms.step import Step, flat_map, map_each
+from beam_tfrecord.workdir.faults import recorded
 
 
 def merge(spilled: Spilled, exchange: Exchange, budget: RejectBudget) -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import apache_beam as beam
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.exchange.marks import Done, GroupMarks
+from beam_tfrecord.exchange.checkpoints import Done, GroupMarks
 from beam_tfrecord.exchange.range_blocks import BlockCutter, RangeSorter
 from beam_tfrecord.exchange.runs import Run
 from beam_tfrecord.exchange.sizes import (
@@ -26,13 +26,13 @@ from beam_tfrecord.exchange.sizes import (
 from beam_tfrecord.exchange.spill import Spiller
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.jobs.faults import is_stopped, noted, recorded
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import ONE_INPUT, Inputs
 from beam_tfrecord.storage import make_directory
 from beam_tfrecord.transforms.metrics import count
 from beam_tfrecord.transforms.step import Step
 from beam_tfrecord.transforms.windows import in_global_window
+from beam_tfrecord.workdir.faults import is_stopped, noted, recorded
 
 TALLIES = "tallies"
 EXCHANGES = ("files", "runner")

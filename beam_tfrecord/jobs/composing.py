@@ -9,20 +9,20 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.copies import copies_lines
-from beam_tfrecord.jobs.listing import Listing
-from beam_tfrecord.jobs.publish import Identity
-from beam_tfrecord.jobs.target import Target
-from beam_tfrecord.jobs.write_job import WriteJob, write_batches
-from beam_tfrecord.preprocess.write import write_transformed
+from beam_tfrecord.jobs.compose_preprocessing import write_transformed
+from beam_tfrecord.publish.dataset import Identity
 from beam_tfrecord.refused import refused_line
 from beam_tfrecord.runners import exchange_of, pipeline, runs_here
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv, with_texts
+from beam_tfrecord.sources.groups import GROUP_BYTES
+from beam_tfrecord.sources.listing import Listing
 from beam_tfrecord.sources.parquet.source import settled_by
 from beam_tfrecord.storage import Lease, is_remote, read_small
-from beam_tfrecord.transforms.grouping import GROUP_BYTES
 from beam_tfrecord.transforms.reading import ReadBatches, done_of
 from beam_tfrecord.transforms.transforms import MapBatches, MapRows
+from beam_tfrecord.transforms.write_batches import WriteJob, write_batches
+from beam_tfrecord.workdir.target import Target
 
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.settings import Settings

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord import rules
 from beam_tfrecord.hashes import sum_hashes
-from beam_tfrecord.jobs.publish import Identity as Identity
 from beam_tfrecord.manifest import FORMAT
+from beam_tfrecord.publish.dataset import Identity as Identity
 from beam_tfrecord.sources.base import InputFile, Source
 
 if TYPE_CHECKING:

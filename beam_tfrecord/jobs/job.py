@@ -14,7 +14,7 @@ from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.preprocess.request import Transform
 
 if TYPE_CHECKING:
-    from beam_tfrecord.jobs.progress import Progress
+    from beam_tfrecord.progress import Progress
 
 
 _LOGGER = logging.getLogger(__name__)

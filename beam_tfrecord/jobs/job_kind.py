@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from beam_tfrecord.jobs.listing import Listing
-from beam_tfrecord.jobs.publish import Identity
-from beam_tfrecord.jobs.target import Target
+from beam_tfrecord.publish.dataset import Identity
 from beam_tfrecord.sources.base import InputFile, Source
+from beam_tfrecord.sources.listing import Listing
 from beam_tfrecord.storage import Lease
+from beam_tfrecord.workdir.target import Target
 
 
 class JobSettings(Protocol):

@@ -53,7 +53,7 @@ def plan_of(settings: Settings, cluster: Cluster | None = None) -> dict[str, Any
     Raises:
         UsageError: Nothing is known of such machines.
     """
-    from beam_tfrecord.transforms.grouping import GROUP_BYTES, group_units, one_group
+    from beam_tfrecord.sources.groups import GROUP_BYTES, group_units, one_group
 
     source = settings.source.sized(sum(file.bytes for file in settings.source.files()))
     scans = source.all_scans()

@@ -23,7 +23,7 @@ from beam_tfrecord.exchange.sizes import (
     windows_held,
 )
 from beam_tfrecord.jobs.planning_rates import Machine, Rates
-from beam_tfrecord.transforms.grouping import grown_bytes
+from beam_tfrecord.sources.groups import grown_bytes
 
 MOST_LIST = 10**6
 MOST_MEMORY_BYTES = 2 * 10**9

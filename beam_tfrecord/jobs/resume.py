@@ -30,12 +30,11 @@ import pyarrow as pa
 from beam_tfrecord._version import __version__
 from beam_tfrecord.conforming import conforms
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange.marks import GROUP_PREFIX, marked_files
-from beam_tfrecord.jobs import sealed
-from beam_tfrecord.jobs.faults import forget_faults
+from beam_tfrecord.exchange.checkpoints import GROUP_PREFIX, marked_files
 from beam_tfrecord.jobs.fingerprint import hash_of_each, input_sha256, state_sha256
 from beam_tfrecord.manifest import FORMAT
 from beam_tfrecord.sources.base import InputFile, Source
+from beam_tfrecord.sources.groups import Group
 from beam_tfrecord.storage import (
     list_names,
     make_directory,
@@ -44,7 +43,8 @@ from beam_tfrecord.storage import (
     remove,
     remove_tree,
 )
-from beam_tfrecord.transforms.grouping import Group
+from beam_tfrecord.workdir import object_file
+from beam_tfrecord.workdir.faults import forget_faults
 
 PLAN_NAME = "plan.json"
 _FILES_TOLD = 10_000
@@ -91,7 +91,7 @@ def begin(
     identity = {
         "format": FORMAT,
         "beam_tfrecord": __version__,
-        "stored": sealed.FORMAT,
+        "stored": object_file.FORMAT,
         "fingerprint": fingerprint,
     }
     of_files = f"{input_sha256(files)} {state_sha256(files)} {paths_sha256}"
@@ -212,7 +212,7 @@ class Keep:
             yield from self.function(element)
             return
         outputs = list(self.function(element))
-        sealed.save(os.path.join(self.directory, self.name), outputs)
+        object_file.save(os.path.join(self.directory, self.name), outputs)
         yield from outputs
 
 
@@ -220,7 +220,7 @@ def kept(directory: str | None, name: str) -> list[Any] | None:
     """Return what `Keep` kept; None where there is nothing."""
     if directory is None:
         return None
-    found = sealed.load(os.path.join(directory, name))
+    found = object_file.load(os.path.join(directory, name))
     return found if isinstance(found, list) else None
 
 

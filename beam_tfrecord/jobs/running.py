@@ -22,27 +22,17 @@ from beam_tfrecord.errors import (
     UsageError,
 )
 from beam_tfrecord.jobs import fingerprint
-from beam_tfrecord.jobs.faults import forget_faults, machine_error, machine_fault, recorded_fault
-from beam_tfrecord.jobs.job_file import (
-    INPUT,
-    INPUT_STATE,
-    INPUT_XXH64,
-    JOB_NAME,
-    add_to_job,
-    load_job,
-)
 from beam_tfrecord.jobs.job_kind import Kind, M, S
-from beam_tfrecord.jobs.leavings import clear_leavings, give_up, remove_leavings
-from beam_tfrecord.jobs.listing import Listing, list_input
 from beam_tfrecord.jobs.resume import begin, progress_of, remove_all_but, remove_unmarked
-from beam_tfrecord.jobs.target import check_free
 from beam_tfrecord.jobs.watching import watch
 from beam_tfrecord.manifest import Manifest
+from beam_tfrecord.publish.cleanup import clear_leavings, give_up, remove_leavings
 from beam_tfrecord.rejects import SAVED_FILE
 from beam_tfrecord.runners import preflight
 from beam_tfrecord.runners.user_modules import modules_of
 from beam_tfrecord.runners.waiting import Launch, launching
 from beam_tfrecord.sources.base import InputFile, Source
+from beam_tfrecord.sources.listing import Listing, list_input
 from beam_tfrecord.storage import (
     Lease,
     exists,
@@ -51,10 +41,20 @@ from beam_tfrecord.storage import (
     make_directory,
     read_small,
 )
+from beam_tfrecord.workdir.faults import forget_faults, machine_error, machine_fault, recorded_fault
+from beam_tfrecord.workdir.job_file import (
+    INPUT,
+    INPUT_STATE,
+    INPUT_XXH64,
+    JOB_NAME,
+    add_to_job,
+    load_job,
+)
+from beam_tfrecord.workdir.target import check_free
 
 if TYPE_CHECKING:
-    from beam_tfrecord.jobs.progress import Progress
     from beam_tfrecord.jobs.settings import Settings
+    from beam_tfrecord.progress import Progress
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,6 @@ from typing import Any
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.inputs import make_source
-from beam_tfrecord.jobs.target import Target, directory_target
 from beam_tfrecord.layout import Layout, parse_compression
 from beam_tfrecord.preprocess.request import Request, Transform, make_request
 from beam_tfrecord.rejects import RejectBudget, parse_budget
@@ -19,7 +18,8 @@ from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.splits import as_columns, make_splits
 from beam_tfrecord.storage import is_remote, read_bytes
-from beam_tfrecord.transforms.mapping import MapFunction, load_map
+from beam_tfrecord.user_function import MapFunction, load_map
+from beam_tfrecord.workdir.target import Target, directory_target
 
 Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.jobs import fingerprint
-from beam_tfrecord.jobs.job_file import INPUT, INPUT_STATE
-from beam_tfrecord.jobs.leavings import clear_leavings
-from beam_tfrecord.jobs.listing import Listing, list_input
-from beam_tfrecord.jobs.publish import Identity
-from beam_tfrecord.jobs.target import check_free
+from beam_tfrecord.publish.cleanup import clear_leavings
+from beam_tfrecord.publish.dataset import Identity
 from beam_tfrecord.runners import describe_job, is_remote_runner, preflight
 from beam_tfrecord.runners.user_modules import modules_of
 from beam_tfrecord.runners.waiting import Launch, RemoteJob, launching
+from beam_tfrecord.sources.listing import Listing, list_input
 from beam_tfrecord.storage import lease, make_directory
+from beam_tfrecord.workdir.job_file import INPUT, INPUT_STATE
+from beam_tfrecord.workdir.target import check_free
 
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.settings import Settings

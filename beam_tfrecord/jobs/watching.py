@@ -15,7 +15,7 @@ from beam_tfrecord.errors import StorageError
 from beam_tfrecord.storage import is_remote, list_files
 
 if TYPE_CHECKING:
-    from beam_tfrecord.jobs.progress import Progress
+    from beam_tfrecord.progress import Progress
 
 INTERVAL_S = 0.5
 REMOTE_INTERVAL_S = 10.0

@@ -13,7 +13,7 @@ from beam_tfrecord.extras import require
 from beam_tfrecord.preprocess.fitted import FITTED, check_fitted
 from beam_tfrecord.preprocess.matrices import matrix_sha256
 from beam_tfrecord.preprocess.steps import Step, load_steps, parse_step, steps_from_json
-from beam_tfrecord.transforms.mapping import MapFunction, load_map
+from beam_tfrecord.user_function import MapFunction, load_map
 
 Transform = str | os.PathLike[str] | Callable[..., Any] | Sequence[Step | Mapping[str, Any]]
 

@@ -17,7 +17,6 @@ from apache_beam.utils import shared
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.jobs.faults import recorded
 from beam_tfrecord.preprocess.adapter import analysis_batch, without_missing
 from beam_tfrecord.preprocess.fitted import (
     FITTED,
@@ -40,6 +39,7 @@ from beam_tfrecord.transforms.reading import reader_of
 from beam_tfrecord.transforms.step import Step, map_each
 from beam_tfrecord.transforms.ways import Noting, mark_step, step_label
 from beam_tfrecord.transforms.windows import in_one_window
+from beam_tfrecord.workdir.faults import recorded
 
 _COUNTS = "counts"
 

@@ -37,8 +37,8 @@ def tell_of_unloadable(directory: str) -> None:
 
 def _tell(directory: str, error: Exception) -> None:
     from beam_tfrecord.errors import BeamTFRecordError, UsageError
-    from beam_tfrecord.jobs.faults import record_fault
     from beam_tfrecord.storage import is_remote, put
+    from beam_tfrecord.workdir.faults import record_fault
 
     # Where the directory is gone, the job is over.
     if isinstance(error, _PASSING) or not (is_remote(directory) or os.path.isdir(directory)):

@@ -14,12 +14,12 @@ from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from beam_tfrecord.errors import BeamTFRecordError, JobFailed, StorageError, UsageError
-from beam_tfrecord.jobs.faults import recorded_fault
 from beam_tfrecord.runners.boot_loading import UNLOADABLE, unloadable_line
 from beam_tfrecord.runners.failures import error_of, start_fault
 from beam_tfrecord.runners.flink_rest import ENDED, Cluster, NoAnswer
 from beam_tfrecord.runners.waiting import Launch, RemoteJob, cancelled_with_us
 from beam_tfrecord.storage import exists
+from beam_tfrecord.workdir.faults import recorded_fault
 
 _LOOK_S = 0.5
 _FAULTS_LOOK_S = 2.0

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-from beam_tfrecord.transforms.mapping import MapFunction
+from beam_tfrecord.user_function import MapFunction
 
 
 def modules_of(settings: Any) -> tuple[str, ...]:

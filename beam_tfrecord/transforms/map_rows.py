@@ -16,7 +16,6 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.hints import returned_schema
 from beam_tfrecord.features.row_types import RowTypes, types_of
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.jobs.faults import recorded
 from beam_tfrecord.jobs.resume import TYPES, Keep, kept_schema
 from beam_tfrecord.records.rows import call_on_rows, line_of, mapped_batch
 from beam_tfrecord.transforms import display
@@ -26,6 +25,7 @@ from beam_tfrecord.transforms.reading_plan import NO_SCHEMA
 from beam_tfrecord.transforms.step import Step, flat_map
 from beam_tfrecord.transforms.ways import Noting, mark_step, step_label
 from beam_tfrecord.transforms.windows import in_one_window
+from beam_tfrecord.workdir.faults import recorded
 
 RowFunction = Callable[[dict[str, Any]], Any]
 

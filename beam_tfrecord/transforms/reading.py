@@ -12,19 +12,19 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import SetupOptions
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Part, Way
-from beam_tfrecord.exchange.marks import Done, find_group
+from beam_tfrecord.exchange.checkpoints import Done, find_group
 from beam_tfrecord.hashes import sum_hashes
-from beam_tfrecord.jobs.faults import is_stopped, recorded
 from beam_tfrecord.jobs.resume import count_done, group_key
 from beam_tfrecord.runners.local import check_lossless
 from beam_tfrecord.sources.base import InputFile, Source
+from beam_tfrecord.sources.groups import GROUP_BYTES, Group
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.flow import Spread
-from beam_tfrecord.transforms.grouping import GROUP_BYTES, Group
 from beam_tfrecord.transforms.metrics import count
 from beam_tfrecord.transforms.reading_plan import NO_SCHEMA, plan_reading
 from beam_tfrecord.transforms.step import Step
 from beam_tfrecord.transforms.ways import inputs_of, mark_step, step_label
+from beam_tfrecord.workdir.faults import is_stopped, recorded
 
 DONE = "done"
 # Of such a batch only what is beside the rows counts.

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_tfrecord.jobs.faults import recorded
 from beam_tfrecord.jobs.resume import (
     GROUPS,
     SCHEMA,
@@ -20,9 +19,10 @@ from beam_tfrecord.jobs.resume import (
     save_remarks,
 )
 from beam_tfrecord.sources.base import InputFile, Scan, Source
+from beam_tfrecord.sources.groups import Group, group_units, grown, one_group
 from beam_tfrecord.transforms.flow import Gather, Spread, Start
-from beam_tfrecord.transforms.grouping import Group, group_units, grown, one_group
 from beam_tfrecord.transforms.step import flat_map
+from beam_tfrecord.workdir.faults import recorded
 
 if TYPE_CHECKING:
     from beam_tfrecord.transforms.reading import ReadBatches

@@ -16,7 +16,6 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.extras import require
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.jobs.faults import recorded
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.encoding import Encoder
@@ -39,6 +38,7 @@ from beam_tfrecord.transforms.map_rows import remember_reader
 from beam_tfrecord.transforms.reading import ReadBatches
 from beam_tfrecord.transforms.step import flat_map
 from beam_tfrecord.transforms.ways import Noting, mark_step, step_label
+from beam_tfrecord.workdir.faults import recorded
 
 
 class _ReadFrom(ReadBatches):

@@ -13,8 +13,6 @@ import apache_beam as beam
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.pipeline import EXCHANGES
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.jobs.target import Target, check_free, claim, sink_target
-from beam_tfrecord.jobs.write_job import WriteJob, write_batches
 from beam_tfrecord.layout import Layout, parse_compression
 from beam_tfrecord.places import Inputs
 from beam_tfrecord.preprocess.request import fitted_of
@@ -28,6 +26,8 @@ from beam_tfrecord.transforms.assigned import Assigned, assigned_splits
 from beam_tfrecord.transforms.elements import batches_of
 from beam_tfrecord.transforms.ways import ways_to
 from beam_tfrecord.transforms.windows import in_one_window
+from beam_tfrecord.transforms.write_batches import WriteJob, write_batches
+from beam_tfrecord.workdir.target import Target, check_free, claim, sink_target
 
 
 class WriteToTFRecord(beam.PTransform):

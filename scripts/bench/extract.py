@@ -83,7 +83,7 @@ def extract(place: str, work: Path) -> int:
     return manifest.rows
 
 
-_OURS = ("beam_tfrecord.staging.composing", "beam_tfrecord.staging.job")
+_OURS = ("beam_tfrecord.jobs.extract_composing", "beam_tfrecord.jobs.extract")
 
 CASES: Cases = {
     "sqlite_by_hand": ("sqlite", sqlite_by_hand, ("pyarrow.parquet",)),

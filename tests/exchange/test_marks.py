@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from beam_tfrecord.batch import Part
-from beam_tfrecord.exchange.marks import Done, GroupMarks
+from beam_tfrecord.exchange.checkpoints import Done, GroupMarks
 from beam_tfrecord.exchange.runs import Run
 from beam_tfrecord.exchange.tally import Tally
 

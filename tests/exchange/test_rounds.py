@@ -9,8 +9,8 @@ import pytest
 
 from beam_tfrecord.exchange import rounds
 from beam_tfrecord.exchange.bin_counts import BinCounts
+from beam_tfrecord.exchange.checkpoints import find_run, mark_run
 from beam_tfrecord.exchange.lots import Slice, lots_of
-from beam_tfrecord.exchange.marks import find_run, mark_run
 from beam_tfrecord.exchange.plan import RunName, RunSet, Window, name_of
 from beam_tfrecord.exchange.rounds import (
     RunTask,

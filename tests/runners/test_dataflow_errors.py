@@ -27,7 +27,7 @@ passed through:
     dist_proc/dax/workflow/worker/fnapi_service_impl.cc:1338
 """
 OURS = """Traceback (most recent call last):
-  File "/x/beam_tfrecord/jobs/finishing.py", line 99, in _publish
+  File "/x/beam_tfrecord/publish/last_step.py", line 99, in _publish
 beam_tfrecord.errors.DataError: column 'fare' is text: pass --schema
 
 During handling of the above exception, another exception occurred:

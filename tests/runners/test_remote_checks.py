@@ -9,8 +9,8 @@ import pytest
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.inputs import make_source
-from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.runners.remote_checks import SECRET_OPTIONS, check_reach, check_secrets
+from beam_tfrecord.workdir.target import Target
 
 OUTPUT = "gs://lake/out"
 

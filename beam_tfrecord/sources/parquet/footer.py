@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from beam_tfrecord.sources.parquet.int96 import int96_leaves
 from beam_tfrecord.sources.parquet.types import plain_field
-from beam_tfrecord.staging.types import staged_schema_of
+from beam_tfrecord.stage_types import staged_schema_of
 
 # Framing (16), and tags and lengths of an Example and of one of its features.
 _RECORD_BYTES = 16

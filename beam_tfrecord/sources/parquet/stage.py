@@ -13,7 +13,7 @@ from beam_tfrecord.manifest import MANIFEST_NAME
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.files import list_files
 from beam_tfrecord.sources.parquet.footer import Footer
-from beam_tfrecord.staging.manifest import StageManifest, is_stage, stage_files
+from beam_tfrecord.stage_manifest import StageManifest, is_stage, stage_files
 from beam_tfrecord.storage import absolute_path, exists, is_directory
 
 

@@ -14,8 +14,6 @@ from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.labels import LABELS_FILE, labels_text
 from beam_tfrecord.features.tfmd import schema_pbtxt
 from beam_tfrecord.hashes import data_hash
-from beam_tfrecord.jobs.publishing import put_in_place
-from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.manifest import (
     ASSIGNED,
@@ -27,8 +25,10 @@ from beam_tfrecord.manifest import (
     Split,
 )
 from beam_tfrecord.preprocess.request import fitted_files
+from beam_tfrecord.publish.put_in_place import put_in_place
 from beam_tfrecord.rejects import SAVED_FILE, join_rejects
 from beam_tfrecord.storage import Lease, read_bytes
+from beam_tfrecord.workdir.target import Target
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from beam_tfrecord.dataset.verify_faults import Fault, Verification
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.manifest import MANIFEST_NAME
-from beam_tfrecord.staging.manifest import StageFile, StageManifest
+from beam_tfrecord.stage_manifest import StageFile, StageManifest
 from beam_tfrecord.storage import absolute_path, file_size, list_names, open_read
 
 

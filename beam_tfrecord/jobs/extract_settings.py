@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.rejects import RejectBudget
 from beam_tfrecord.sources.base import Source
+from beam_tfrecord.workdir.target import Target
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from beam_tfrecord.exchange.stage_writer import FILE_BYTES
 from beam_tfrecord.jobs.composing import hashes_input, is_small
-from beam_tfrecord.jobs.listing import Listing
-from beam_tfrecord.jobs.publish import Identity
+from beam_tfrecord.publish.dataset import Identity
 from beam_tfrecord.runners import pipeline
-from beam_tfrecord.staging.transform import StageJob, extract_batches
-from beam_tfrecord.staging.writer import FILE_BYTES
+from beam_tfrecord.sources.listing import Listing
 from beam_tfrecord.storage import Lease
+from beam_tfrecord.transforms.extract import StageJob, extract_batches
 from beam_tfrecord.transforms.reading import ReadBatches, done_of
 
 if TYPE_CHECKING:
-    from beam_tfrecord.staging.settings import ExtractSettings
+    from beam_tfrecord.jobs.extract_settings import ExtractSettings
 
 
 def run_extract(

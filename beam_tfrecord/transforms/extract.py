@@ -14,26 +14,26 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.exchange.checkpoints import Done
 from beam_tfrecord.exchange.direct import GroupWriter
 from beam_tfrecord.exchange.direct_pipeline import write_directly
-from beam_tfrecord.exchange.marks import Done
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.pipeline import Exchange
+from beam_tfrecord.exchange.stage_writer import StageWriter
 from beam_tfrecord.exchange.tally import Tally
-from beam_tfrecord.jobs.finishing import Publisher, finish
-from beam_tfrecord.jobs.publish import Identity
-from beam_tfrecord.jobs.target import Target, check_free, claim, directory_target
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import ONE_INPUT, Inputs
+from beam_tfrecord.publish.dataset import Identity
+from beam_tfrecord.publish.last_step import Publisher, finish
+from beam_tfrecord.publish.stage import publish_stage, schema_of
 from beam_tfrecord.rejects import RejectBudget, parse_budget
 from beam_tfrecord.runners.local import check_lossless
-from beam_tfrecord.staging.publish import publish_stage, schema_of
-from beam_tfrecord.staging.writer import StageWriter
 from beam_tfrecord.storage import Lease
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.elements import batches_of
 from beam_tfrecord.transforms.ways import ways_to
 from beam_tfrecord.transforms.windows import in_one_window
+from beam_tfrecord.workdir.target import Target, check_free, claim, directory_target
 
 
 @dataclasses.dataclass(frozen=True)

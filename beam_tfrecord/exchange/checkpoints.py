@@ -1,6 +1,6 @@
 """Done marks: what a group of units, or a shard, has become, kept for the job's next attempt.
 
-A mark is written after the files it names, and is sealed; so it never tells of files that were
+A mark is written after the files it names, and is object_file; so it never tells of files that were
 not written to their end. It is found by a key that covers all that decides those files.
 """
 
@@ -22,10 +22,10 @@ from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.plan import Window
 from beam_tfrecord.exchange.runs import Run, read_index
 from beam_tfrecord.exchange.tally import Tally
-from beam_tfrecord.jobs import sealed
 from beam_tfrecord.records.blocks import record_sizes
 from beam_tfrecord.splits import is_split_name
 from beam_tfrecord.storage import exists, file_size, list_names, read_into
+from beam_tfrecord.workdir import object_file
 
 GROUP_PREFIX = "group-"
 SHARD_PREFIX = "done-"
@@ -74,7 +74,7 @@ def mark_group(directory: str, key: str, done: Sequence[Done]) -> None:
     )
     files = tuple(map(os.path.basename, whole.tally.reject_files))
     tally = dataclasses.replace(whole.tally, reject_files=files)
-    sealed.save(_group_path(directory, key), dataclasses.replace(whole, tally=tally))
+    object_file.save(_group_path(directory, key), dataclasses.replace(whole, tally=tally))
 
 
 class GroupMarks:
@@ -141,13 +141,13 @@ def shard_key(windows: Iterable[Window], runs: Sequence[str]) -> str:
 
 def mark_shard(directory: str, key: str, piece: Piece) -> None:
     """Keep a merged shard."""
-    sealed.save(os.path.join(directory, f"{SHARD_PREFIX}{key}"), _named(piece))
+    object_file.save(os.path.join(directory, f"{SHARD_PREFIX}{key}"), _named(piece))
 
 
 def mark_run(directory: str, key: str, run: Run) -> None:
     """Keep a run that was merged from others."""
     done = Done(Tally(), (_named(run),), sizes=(file_size(run.path),), boot=boot_id())
-    sealed.save(os.path.join(directory, f"{SHARD_PREFIX}{key}"), done)
+    object_file.save(os.path.join(directory, f"{SHARD_PREFIX}{key}"), done)
 
 
 def find_run(directory: str, key: str) -> Run | None:
@@ -185,7 +185,7 @@ def marked_files(directory: str) -> set[str]:
 
 def _load(path: str, kind: Any) -> Any:
     """Return the mark in a file; None where there is none of that kind that can be true."""
-    mark = sealed.load(path)
+    mark = object_file.load(path)
     return mark if isinstance(mark, kind) and _is_sound(mark) else None
 
 

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.inputs import make_source
+from beam_tfrecord.jobs.extract_settings import ExtractSettings
 from beam_tfrecord.jobs.fingerprint import fingerprints_of, options_of, source_of
 from beam_tfrecord.jobs.job_kind import Kind
-from beam_tfrecord.jobs.listing import Listing
-from beam_tfrecord.jobs.publish import Identity
 from beam_tfrecord.jobs.running import run_job
 from beam_tfrecord.jobs.settings import Inputs
-from beam_tfrecord.jobs.target import directory_target
+from beam_tfrecord.publish.dataset import Identity
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.staging.manifest import STAGE_FORMAT, StageManifest
-from beam_tfrecord.staging.settings import ExtractSettings
+from beam_tfrecord.sources.listing import Listing
+from beam_tfrecord.stage_manifest import STAGE_FORMAT, StageManifest
 from beam_tfrecord.storage import Lease, read_small
+from beam_tfrecord.workdir.target import directory_target
 
 if TYPE_CHECKING:
-    from beam_tfrecord.jobs.progress import Progress
+    from beam_tfrecord.progress import Progress
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ def _run(
     job: Mapping[str, Any],
     held: Lease | None,
 ) -> None:
-    from beam_tfrecord.staging.composing import run_extract
+    from beam_tfrecord.jobs.extract_composing import run_extract
 
     run_extract(settings, identity, directory, listing=listing, job=job, lease=held)
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.tally import Tally
-from beam_tfrecord.jobs.publish import Identity
-from beam_tfrecord.jobs.publishing import put_in_place
-from beam_tfrecord.jobs.target import Target
+from beam_tfrecord.publish.dataset import Identity
+from beam_tfrecord.publish.put_in_place import put_in_place
 from beam_tfrecord.rejects import SAVED_FILE, join_rejects
-from beam_tfrecord.staging.manifest import StageFile, StageManifest
+from beam_tfrecord.stage_manifest import StageFile, StageManifest
 from beam_tfrecord.storage import Lease
+from beam_tfrecord.workdir.target import Target
 
 
 def publish_stage(

@@ -16,16 +16,7 @@ from typing import Any
 from beam_tfrecord.errors import DataError, StorageError
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.hashes import data_hash, file_hash
-from beam_tfrecord.jobs.job_file import (
-    JOB_NAME,
-    PUBLICATION,
-    STORED_BYTES,
-    STORED_HASHES,
-    dump_job,
-    load_job,
-)
-from beam_tfrecord.jobs.leavings import Note, has_size, names_at, remove_replaced
-from beam_tfrecord.jobs.target import Target
+from beam_tfrecord.publish.cleanup import Note, has_size, names_at, remove_replaced
 from beam_tfrecord.rejects import REJECTS_FILE, SAVED_FILE, SavedRejects
 from beam_tfrecord.storage import (
     Lease,
@@ -39,6 +30,15 @@ from beam_tfrecord.storage import (
     remove_directory,
     sync_directory,
 )
+from beam_tfrecord.workdir.job_file import (
+    JOB_NAME,
+    PUBLICATION,
+    STORED_BYTES,
+    STORED_HASHES,
+    dump_job,
+    load_job,
+)
+from beam_tfrecord.workdir.target import Target
 
 
 def put_in_place(

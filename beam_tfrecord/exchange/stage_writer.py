@@ -22,7 +22,7 @@ from beam_tfrecord.features.schema import Observed
 from beam_tfrecord.places import ONE_INPUT, Inputs
 from beam_tfrecord.rejects import HashedSink
 from beam_tfrecord.splits import ONLY_SPLIT
-from beam_tfrecord.staging.types import file_schema, not_held, staged_schema, to_file
+from beam_tfrecord.stage_types import file_schema, not_held, staged_schema, to_file
 from beam_tfrecord.storage import WholeFile, file_size
 
 FILE_BYTES = 256 * 2**20

@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterable
 from beam_tfrecord.conforming import conforms
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.hashes import file_hash
-from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.preprocess.fitted import FITTED
-from beam_tfrecord.staging.manifest import stage_names
+from beam_tfrecord.stage_manifest import stage_names
 from beam_tfrecord.storage import (
     exists,
     is_plain_name,
@@ -31,6 +30,7 @@ from beam_tfrecord.storage import (
     remove_tree,
     status,
 )
+from beam_tfrecord.workdir.target import Target
 
 _NOTE_NAME = "publishing"
 

@@ -20,14 +20,14 @@ from beam_tfrecord._version import __version__
 from beam_tfrecord.errors import DataError, StorageError, TargetExists
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.tally import Tally
-from beam_tfrecord.jobs.faults import recorded, recorded_fault
 from beam_tfrecord.jobs.fingerprint import xxh64_text
-from beam_tfrecord.jobs.job_file import INPUT_XXH64, PUBLICATION
-from beam_tfrecord.jobs.leavings import clear_published
-from beam_tfrecord.jobs.publishing import finish_publishing, published_names
-from beam_tfrecord.jobs.target import Target, check_free
+from beam_tfrecord.publish.cleanup import clear_published
+from beam_tfrecord.publish.put_in_place import finish_publishing, published_names
 from beam_tfrecord.storage import Lease, exists, lease, make_directory, remove_tree
 from beam_tfrecord.transforms.step import flat_map
+from beam_tfrecord.workdir.faults import recorded, recorded_fault
+from beam_tfrecord.workdir.job_file import INPUT_XXH64, PUBLICATION
+from beam_tfrecord.workdir.target import Target, check_free
 
 # To publish takes seconds; whoever holds the output for longer is no other last step.
 LEASE_WAIT_S = 60.0

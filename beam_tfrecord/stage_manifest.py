@@ -26,7 +26,7 @@ from beam_tfrecord.manifest import (
     reason_of,
     sealed_lines,
 )
-from beam_tfrecord.staging.types import schema_from_json, schema_to_json
+from beam_tfrecord.stage_types import schema_from_json, schema_to_json
 from beam_tfrecord.storage import absolute_path, read_small
 
 _FILE_NAME = re.compile(r"part-\d+\.parquet")
