@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 import beam_tfrecord as bt
 from beam_tfrecord.dataset.torch_batches import dict_batches
-from beam_tfrecord.exchange.merge import Piece
+from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.publish.put_in_place import put_in_place

@@ -49,7 +49,7 @@ def test_a_hundred_terabytes_keep_all_limits(scale: Any) -> None:
 
 
 def test_what_one_round_cannot_do_is_seen(scale: Any) -> None:
-    from beam_tfrecord.exchange.sizes import MOST_WINDOW_BYTES, most_fan_in
+    from beam_tfrecord.exchange.plan import MOST_WINDOW_BYTES, most_fan_in
 
     # With the largest runs and windows, reads of one round get too small beyond 275 GB.
     assert most_fan_in(MIB) == 512

@@ -21,10 +21,9 @@ from beam_tfrecord.batch import Reject
 from beam_tfrecord.copies import Copies
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange import checkpoints
-from beam_tfrecord.exchange.bin_counts import BinCounts
-from beam_tfrecord.exchange.merge import Piece
-from beam_tfrecord.exchange.runs import Run
-from beam_tfrecord.exchange.tally import Discovered, Tally
+from beam_tfrecord.exchange.shard_writers import Piece
+from beam_tfrecord.exchange.spill_files import BinCounts, Run
+from beam_tfrecord.exchange.write_summary import Discovered, Tally
 from beam_tfrecord.features.observed import Observed
 from beam_tfrecord.features.schema import Feature, Schema
 from beam_tfrecord.features.tensors import TensorType

@@ -14,7 +14,7 @@ from beam_tfrecord._version import __version__
 from beam_tfrecord.dataset.repair_shards import IntactRecords, LostBytes, salvage
 from beam_tfrecord.dataset.verify_files import load_rejects
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
-from beam_tfrecord.exchange.merge import MASK64, Piece, PieceWriter
+from beam_tfrecord.exchange.shard_writers import MASK64, Piece, PieceWriter
 from beam_tfrecord.features.tfmd import schema_pbtxt
 from beam_tfrecord.hashes import data_hash, file_hash
 from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, Shard, Split, manifest_path

@@ -22,7 +22,7 @@ from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.dataset.verify_faults import Fault
 from beam_tfrecord.errors import BeamTFRecordError
-from beam_tfrecord.exchange.column_hashes import ColumnHashes
+from beam_tfrecord.exchange.block import ColumnHashes
 from beam_tfrecord.features.type_kinds import is_text
 from beam_tfrecord.manifest import BY_BYTES, BY_COLUMN, BY_GROUP, Manifest, Shard
 from beam_tfrecord.places import purpose_seed

@@ -18,10 +18,10 @@ import numpy as np
 from beam_tfrecord import native
 from beam_tfrecord.batch import Part
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.plan import Window
-from beam_tfrecord.exchange.runs import Run, read_index
-from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.exchange.shard_writers import Piece
+from beam_tfrecord.exchange.spill_files import Run, read_index
+from beam_tfrecord.exchange.write_summary import Tally
 from beam_tfrecord.records.blocks import record_sizes
 from beam_tfrecord.splits import is_split_name
 from beam_tfrecord.storage import exists, file_size, list_names, read_into

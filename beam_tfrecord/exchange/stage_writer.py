@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.block import pieces_of
-from beam_tfrecord.exchange.merge import Piece
+from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects
-from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.exchange.write_summary import Tally
 from beam_tfrecord.features.rounding import relative_error, round_text
 from beam_tfrecord.features.schema import Observed
 from beam_tfrecord.places import ONE_INPUT, Inputs

@@ -10,13 +10,14 @@ import dataclasses
 import math
 from typing import Any
 
-from beam_tfrecord.exchange.plan import TASK_BYTES
-from beam_tfrecord.exchange.reading import READERS
-from beam_tfrecord.exchange.rounds import LAST_TASK_BYTES, PART_BYTES
-from beam_tfrecord.exchange.sizes import (
+from beam_tfrecord.exchange.merge import READERS
+from beam_tfrecord.exchange.plan import (
+    LAST_TASK_BYTES,
     LOCAL_REQUEST_BYTES,
     MOST_WINDOW_BYTES,
+    PART_BYTES,
     REMOTE_REQUEST_BYTES,
+    TASK_BYTES,
     most_fan_in,
     run_bytes_for,
     window_bytes_for,

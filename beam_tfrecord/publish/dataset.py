@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.exchange.merge import MASK64, Piece
 from beam_tfrecord.exchange.plan import split_order
-from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.exchange.shard_writers import MASK64, Piece
+from beam_tfrecord.exchange.write_summary import Tally
 from beam_tfrecord.features.labels import LABELS_FILE, labels_text
 from beam_tfrecord.features.tfmd import schema_pbtxt
 from beam_tfrecord.hashes import data_hash

@@ -18,8 +18,8 @@ import apache_beam as beam
 
 from beam_tfrecord._version import __version__
 from beam_tfrecord.errors import DataError, StorageError, TargetExists
-from beam_tfrecord.exchange.merge import Piece
-from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.exchange.shard_writers import Piece
+from beam_tfrecord.exchange.write_summary import Tally
 from beam_tfrecord.jobs.fingerprint import xxh64_text
 from beam_tfrecord.publish.cleanup import clear_published
 from beam_tfrecord.publish.put_in_place import finish_publishing, published_names

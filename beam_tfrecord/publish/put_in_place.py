@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord.errors import DataError, StorageError
-from beam_tfrecord.exchange.merge import Piece
+from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.hashes import data_hash, file_hash
 from beam_tfrecord.publish.cleanup import Note, has_size, names_at, remove_replaced
 from beam_tfrecord.rejects import REJECTS_FILE, SAVED_FILE, SavedRejects

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.exchange.merge import Piece
-from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.exchange.shard_writers import Piece
+from beam_tfrecord.exchange.write_summary import Tally
 from beam_tfrecord.publish.dataset import Identity
 from beam_tfrecord.publish.put_in_place import put_in_place
 from beam_tfrecord.rejects import SAVED_FILE, join_rejects

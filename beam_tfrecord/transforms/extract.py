@@ -15,12 +15,10 @@ import pyarrow as pa
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.checkpoints import Done
-from beam_tfrecord.exchange.direct import GroupWriter
-from beam_tfrecord.exchange.direct_pipeline import write_directly
-from beam_tfrecord.exchange.merge import Piece
-from beam_tfrecord.exchange.pipeline import Exchange
+from beam_tfrecord.exchange.pipeline import Exchange, write_directly
+from beam_tfrecord.exchange.shard_writers import GroupWriter, Piece
 from beam_tfrecord.exchange.stage_writer import StageWriter
-from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.exchange.write_summary import Tally
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import ONE_INPUT, Inputs
 from beam_tfrecord.publish.dataset import Identity

@@ -11,12 +11,10 @@ import apache_beam as beam
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.copies import copies_told
 from beam_tfrecord.exchange.checkpoints import Done
-from beam_tfrecord.exchange.direct_pipeline import write_directly
-from beam_tfrecord.exchange.merge import Piece
-from beam_tfrecord.exchange.merge_pipeline import merge
-from beam_tfrecord.exchange.pipeline import Exchange, Spilled, spill
-from beam_tfrecord.exchange.sizes import request_bytes, run_bytes_for
-from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.exchange.pipeline import Exchange, Spilled, merge, spill, write_directly
+from beam_tfrecord.exchange.plan import request_bytes, run_bytes_for
+from beam_tfrecord.exchange.shard_writers import Piece
+from beam_tfrecord.exchange.write_summary import Tally
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs.resume import load_remarks
 from beam_tfrecord.layout import Layout

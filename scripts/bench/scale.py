@@ -18,8 +18,8 @@ from typing import Any
 
 from saving import RESULTS, save
 
-from beam_tfrecord.exchange.reading import READERS
-from beam_tfrecord.exchange.sizes import MOST_RUN_BYTES, REMOTE_REQUEST_BYTES, most_fan_in
+from beam_tfrecord.exchange.merge import READERS
+from beam_tfrecord.exchange.plan import MOST_RUN_BYTES, REMOTE_REQUEST_BYTES, most_fan_in
 from beam_tfrecord.jobs.planning_cluster import MOST_LIST, MOST_MEMORY_BYTES, Step, Work, steps_of
 from beam_tfrecord.jobs.planning_rates import MACHINES, Machine, Rates, machine_of
 from beam_tfrecord.sources.base import MOST_UNITS, UNIT_BYTES

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.batch import Batch, Origin
-from beam_tfrecord.exchange.runs import Run, index_sorted
 from beam_tfrecord.exchange.spill import write_run
+from beam_tfrecord.exchange.spill_files import Run, index_sorted
 from beam_tfrecord.records.tfrecord import frame_record
 
 # Split, place, payload.

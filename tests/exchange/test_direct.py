@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.exchange import block, direct
-from beam_tfrecord.exchange.direct import DirectWriter
-from beam_tfrecord.exchange.merge import Piece
+from beam_tfrecord.exchange import block, shard_writers
+from beam_tfrecord.exchange.shard_writers import DirectWriter, Piece
 from beam_tfrecord.layout import Layout
 from tests.exchange.making import batch_of, payloads
 
@@ -46,7 +45,7 @@ def test_cuts_do_not_depend_on_batches_or_buffers(
 ) -> None:
     values = [*range(100)]
     expected = contents(write(tmp_path, [batch_of(values)], shard_bytes=500))
-    monkeypatch.setattr(direct, "WRITE_BYTES", write_bytes)
+    monkeypatch.setattr(shard_writers, "WRITE_BYTES", write_bytes)
     parts = [batch_of(values[i : i + step], first=i) for i in range(0, 100, step)]
     assert contents(write(tmp_path, parts, shard_bytes=500)) == expected
     assert len(expected) == 5
@@ -80,7 +79,7 @@ def test_large_batches_are_encoded_piece_by_piece(
 
 
 def test_an_unfinished_shard_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct, "WRITE_BYTES", 1)
+    monkeypatch.setattr(shard_writers, "WRITE_BYTES", 1)
     writer = DirectWriter(LAYOUT, str(tmp_path), shard_bytes=10**6)
     assert list(writer.add(batch_of([1, 2]))) == []
     assert len(list(tmp_path.iterdir())) == 1

@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from beam_tfrecord.exchange import range_blocks
+from beam_tfrecord.exchange import spill
 from beam_tfrecord.exchange.merge import Merger, slices_of
 from beam_tfrecord.exchange.plan import plan_merges, total_counts
-from beam_tfrecord.exchange.range_blocks import BlockCutter, RangeSorter
-from beam_tfrecord.exchange.runs import Run, read_index
-from beam_tfrecord.exchange.spill import Spiller
-from beam_tfrecord.exchange.tally import Tally, merge_tallies
+from beam_tfrecord.exchange.spill import BlockCutter, RangeSorter, Spiller
+from beam_tfrecord.exchange.spill_files import Run, read_index
+from beam_tfrecord.exchange.write_summary import Tally, merge_tallies
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.shards import ShardSpec
 from beam_tfrecord.splits import Splits
@@ -59,8 +58,8 @@ def test_both_ways_of_the_exchange_give_the_same_shards(
     spiller = Spiller(LAYOUT, str(tmp_path))
     written = [one for batch in BATCHES for one in spiller.add(batch)] + [spiller.flush()]
     expected = shards(tmp_path, [run for run, _ in written if run])
-    monkeypatch.setattr(range_blocks, "RUN_BYTES", run_bytes)
-    monkeypatch.setattr(range_blocks, "MAX_BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(spill, "RUN_BYTES", run_bytes)
+    monkeypatch.setattr(spill, "MAX_BLOCK_BYTES", block_bytes)
     blocks, tally = cut(tmp_path)
     assert (tally.rows, tally.records) == (1000, 1000)
     assert len(expected) == 4

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange.bin_counts import BinCounts
-from beam_tfrecord.exchange.runs import index_sorted, read_index
+from beam_tfrecord.exchange.spill_files import BinCounts, index_sorted, read_index
 from tests.exchange.making import write_entries
 
 ENTRIES = [

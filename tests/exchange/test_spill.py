@@ -13,9 +13,9 @@ from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.exchange import spill as module
 from beam_tfrecord.exchange.merge import Merger, slices_of
 from beam_tfrecord.exchange.plan import plan_merges, total_counts
-from beam_tfrecord.exchange.runs import Run, read_index
 from beam_tfrecord.exchange.spill import RUN_BYTES, Spiller, byte_pieces
-from beam_tfrecord.exchange.tally import Tally, merge_tallies
+from beam_tfrecord.exchange.spill_files import Run, read_index
+from beam_tfrecord.exchange.write_summary import Tally, merge_tallies
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.rejects import merge_rejects
 from beam_tfrecord.shards import ShardSpec

@@ -7,7 +7,12 @@ import pytest
 
 from beam_tfrecord.batch import Reject
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange.tally import Discovered, Tally, merge_tallies, schema_of_discovered
+from beam_tfrecord.exchange.write_summary import (
+    Discovered,
+    Tally,
+    merge_tallies,
+    schema_of_discovered,
+)
 from beam_tfrecord.features.schema import Observed, Schema
 
 INT = Schema.from_arrow(pa.schema([("x", pa.int64())]))

@@ -2,23 +2,107 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import uuid
 from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.exchange.block import Block
-from beam_tfrecord.exchange.merge import Piece, PieceWriter
 from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects
-from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.exchange.write_summary import Tally
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.layout import Layout
-from beam_tfrecord.storage import WRITE_BYTES
+from beam_tfrecord.places import purpose_seed
+from beam_tfrecord.records.tfrecord import ShardStream
+from beam_tfrecord.storage import WRITE_BYTES, file_size
 
+MASK64 = 2**64 - 1
 # A shard may end this much above its target rather than leave a small rest.
 SLACK = 0.25
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A shard that was written under a temporary name.
+
+    Attributes:
+        split: Name of the split.
+        order: Position among the shards of the split.
+        path: Of the file.
+        examples: Number of records.
+        bytes: Size of the record stream.
+        xxh64: Hash of the record stream, 16 hex digits.
+        content: Sum of the hashes of all examples modulo 2^64.
+        stored_bytes: Size of the file.
+        stored_xxh64: Hash of the file where it is compressed; else empty.
+    """
+
+    split: str
+    order: tuple[int, ...]
+    path: str
+    examples: int
+    bytes: int
+    xxh64: str
+    content: int
+    stored_bytes: int
+    stored_xxh64: str = ""
+
+
+class PieceWriter:
+    """Writes the records of one shard, and counts and hashes them on the way.
+
+    Args:
+        directory: Where to write.
+        split: Name of the split.
+        order: Position among the shards of the split.
+        compression: ``""`` or ``GZIP``.
+    """
+
+    def __init__(
+        self, directory: str, split: str, order: tuple[int, ...], compression: str
+    ) -> None:
+        name = "-".join(("shard", split, *map(str, order), uuid.uuid4().hex))
+        self._path = os.path.join(directory, name)
+        self._split, self._order = split, order
+        self._stream = ShardStream(self._path, compression)
+        self._seed = purpose_seed(0, "content")
+        self._examples = 0
+        self._content = 0
+
+    def write(
+        self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.uint64]:
+        """Write whole framed records, all of `data`; return their hashes."""
+        hashes = native.hash_records(data, starts, self._seed)
+        self._content = (self._content + int(hashes.sum(dtype=np.uint64))) & MASK64
+        self._examples += len(starts)
+        self._stream.write(data)
+        return hashes
+
+    def close(self) -> Piece:
+        """Finish the file."""
+        nbytes, xxh64 = self._stream.close()
+        return Piece(
+            self._split,
+            self._order,
+            self._path,
+            self._examples,
+            nbytes,
+            xxh64,
+            self._content,
+            file_size(self._path),
+            self._stream.stored_xxh64,
+        )
+
+    def abort(self) -> None:
+        """Take away what was written."""
+        self._stream.abort()
 
 
 class GroupWriter(Protocol):
