@@ -18,28 +18,23 @@ if TYPE_CHECKING:
     from beam_tfrecord.dataset.verify import verify
     from beam_tfrecord.errors import BeamTFRecordError
     from beam_tfrecord.features.schema import Feature, Schema
-    from beam_tfrecord.jobs.extract import extract
-    from beam_tfrecord.jobs.job import plan, schema, write
+    from beam_tfrecord.jobs.api import extract, plan, schema, write
     from beam_tfrecord.manifest import Manifest
     from beam_tfrecord.preprocess.stage import Preprocess
     from beam_tfrecord.runners import pipeline
-    from beam_tfrecord.transforms.databases import ReadFromJdbc
+    from beam_tfrecord.transforms.assign_splits import AssignSplits
     from beam_tfrecord.transforms.extract import ExtractToParquet
-    from beam_tfrecord.transforms.transforms import (
-        AssignSplits,
-        BatchRows,
-        EncodeExamples,
-        MapBatches,
-        MapRows,
+    from beam_tfrecord.transforms.map_rows import MapBatches, MapRows
+    from beam_tfrecord.transforms.read import (
         ReadFromCsv,
         ReadFromImages,
+        ReadFromJdbc,
         ReadFromNumpy,
         ReadFromParquet,
         ReadFromSql,
-        ToExample,
-        ToRows,
     )
-    from beam_tfrecord.transforms.writing import WriteToTFRecord
+    from beam_tfrecord.transforms.rows import BatchRows, EncodeExamples, ToExample, ToRows
+    from beam_tfrecord.transforms.write import WriteToTFRecord
 
 __all__ = [
     "AssignSplits",
@@ -77,25 +72,25 @@ __all__ = [
 
 _MODULE_OF = {
     "batch": ("Batch",),
-    "transforms.databases": ("ReadFromJdbc",),
     "dataset.diff": ("diff",),
     "errors": ("BeamTFRecordError",),
-    "jobs.job": ("plan", "schema", "write"),
+    "jobs.api": ("extract", "plan", "schema", "write"),
     "manifest": ("Manifest",),
     "preprocess.stage": ("Preprocess",),
     "dataset.load": ("load",),
     "dataset.repair": ("repair",),
     "runners": ("pipeline",),
     "features.schema": ("Feature", "Schema"),
-    "jobs.extract": ("extract",),
     "transforms.extract": ("ExtractToParquet",),
-    "transforms.transforms": (
-        *("AssignSplits", "BatchRows", "EncodeExamples", "MapBatches", "MapRows"),
-        *("ReadFromCsv", "ReadFromImages", "ReadFromNumpy", "ReadFromParquet", "ReadFromSql"),
-        *("ToExample", "ToRows"),
+    "transforms.assign_splits": ("AssignSplits",),
+    "transforms.map_rows": ("MapBatches", "MapRows"),
+    "transforms.read": (
+        *("ReadFromCsv", "ReadFromImages", "ReadFromJdbc", "ReadFromNumpy", "ReadFromParquet"),
+        "ReadFromSql",
     ),
+    "transforms.rows": ("BatchRows", "EncodeExamples", "ToExample", "ToRows"),
     "dataset.verify": ("verify",),
-    "transforms.writing": ("WriteToTFRecord",),
+    "transforms.write": ("WriteToTFRecord",),
 }
 _HOME = {name: module for module, names in _MODULE_OF.items() for name in names}
 

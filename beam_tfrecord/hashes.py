@@ -75,3 +75,8 @@ def name_hash(name: str) -> int:
 def sum_hashes(hashes: Iterable[int]) -> int:
     """Return the hash of many parts from theirs, whatever their order."""
     return sum(hashes) % 2**64
+
+
+def xxh64_text(value: int) -> str:
+    """Return a hash of 64 bits as 16 hex digits."""
+    return f"{value:016x}"

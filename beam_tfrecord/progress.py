@@ -1,16 +1,23 @@
-"""Progress of long work on stderr: a bar on a terminal, now and then a line elsewhere."""
+"""Progress on stderr: a bar on a terminal, a line every few seconds elsewhere.
+
+Of a job it is seen from the files of its temporary directory, so every runner that shares the
+output's filesystem shows the same, whatever it reports by itself.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, TextIO
 
+from beam_tfrecord.errors import StorageError
 from beam_tfrecord.sizes import format_size
+from beam_tfrecord.storage import is_remote, list_files
 
 LINE_EVERY_S = 10.0
 
@@ -151,3 +158,72 @@ def format_seconds(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+INTERVAL_S = 0.5
+REMOTE_INTERVAL_S = 10.0
+
+
+@contextlib.contextmanager
+def watch(directory: str, input_bytes: int, progress: Progress | None) -> Iterator[None]:
+    """Report how far the job in `directory` is, until the block ends.
+
+    Args:
+        directory: The job's temporary directory.
+        input_bytes: Size of the input.
+        progress: Where to report; None: nowhere.
+    """
+    if progress is None:
+        yield
+        return
+    done = threading.Event()
+    watcher = threading.Thread(
+        target=_report, args=(directory, input_bytes, progress, done), daemon=True
+    )
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _report(directory: str, input_bytes: int, progress: Progress, done: threading.Event) -> None:
+    # To list an object store takes a request, and costs money.
+    interval_s = REMOTE_INTERVAL_S if is_remote(directory) else INTERVAL_S
+    while not done.wait(interval_s):
+        spilled, written = written_bytes(directory)
+        if written and spilled:
+            progress.update("writing shards", written, max(spilled, written))
+        elif written or spilled:
+            progress.update("encoding", written + spilled)
+        else:
+            progress.update(f"reading {input_bytes:,} bytes", 0)
+
+
+def written_bytes(directory: str) -> tuple[int, int]:
+    """Return the bytes of runs, and of shards, that are there so far."""
+    spilled = written = 0
+    if is_remote(directory):
+        return _remote_bytes(directory)
+    with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                if entry.name.startswith("run-"):
+                    spilled += entry.stat().st_size
+                elif "shard-" in entry.name:
+                    written += entry.stat().st_size
+    return spilled, written
+
+
+def _remote_bytes(directory: str) -> tuple[int, int]:
+    spilled = written = 0
+    # A look that fails is no reason to end a job.
+    with contextlib.suppress(StorageError):
+        for entry in list_files(directory):
+            name = os.path.basename(entry.path)
+            if name.startswith("run-"):
+                spilled += entry.bytes
+            elif "shard-" in name:
+                written += entry.bytes
+    return spilled, written

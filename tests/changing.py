@@ -22,7 +22,7 @@ from PIL import Image
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError
-from beam_tfrecord.jobs import running
+from beam_tfrecord.jobs import run
 from beam_tfrecord.publish import last_step
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.images import pack
@@ -176,7 +176,7 @@ def at_moment(kind: str, moment: str, act: Callable[[], None]) -> Iterator[None]
             reach("inside a unit")
         reach("after a unit")
 
-    listing, publication = running.list_input, last_step._publication
+    listing, publication = run.list_input, last_step._publication_id
 
     def listed(*arguments: Any) -> Any:
         found = listing(*arguments)
@@ -189,7 +189,7 @@ def at_moment(kind: str, moment: str, act: Callable[[], None]) -> Iterator[None]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(of.source, name, reading)
-        patch.setattr(running, "list_input", listed)
+        patch.setattr(run, "list_input", listed)
         patch.setattr(last_step, "_publication", publishing)
         yield
         assert not left, "the moment never came"

@@ -30,11 +30,12 @@ from beam_tfrecord.dataset.torch_batches import dict_batches
 from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.manifest import Manifest
-from beam_tfrecord.publish.put_in_place import put_in_place
+from beam_tfrecord.publish.files import Publication, put_in_place
 from beam_tfrecord.records import blocks
 from beam_tfrecord.rejects import SavedRejects
 from beam_tfrecord.sources.parquet import open as parquet_open
 from beam_tfrecord.stage_manifest import StageFile, StageManifest
+from beam_tfrecord.workdir.job import Job
 from beam_tfrecord.workdir.target import directory_target
 from tests.made_datasets import make_dataset
 
@@ -208,16 +209,9 @@ class Writer:
         pieces = [(name, _piece(new / name, directory, number)) for number, name in _files(new)]
         text = (new / "manifest.json").read_text()
         sidecars = {p.name: p.read_bytes() for p in new.glob("schema.*")}
-        put_in_place(
-            directory_target(out),
-            pieces,
-            text,
-            sidecars=sidecars,
-            rejects=SavedRejects(0, "", ""),
-            directory=str(directory),
-            job={},
-            lease=self,  # type: ignore[arg-type]
-        )
+        job = Job(directory_target(out), str(directory))
+        publication = Publication(job, pieces, text, sidecars, SavedRejects(0, "", ""), {})
+        put_in_place(publication, self)  # type: ignore[arg-type]
 
     def _copy(self, new: Path, out: Path) -> None:
         names = [name for _, name in _files(new)]

@@ -6,7 +6,7 @@ import pytest
 
 from beam_tfrecord.cli.summary import render, summary, warnings_of
 from beam_tfrecord.features.schema import Feature, Observed, Schema
-from beam_tfrecord.jobs import job
+from beam_tfrecord.jobs import api
 from tests.cli_stand_ins import FakeJob, manifest_of, run
 
 
@@ -39,7 +39,7 @@ def test_a_replaced_dataset_is_not_taken_for_the_old_one(fake_job, tmp_path, mon
         (tmp_path / ".new").rename(tmp_path / "manifest.json")
         return manifest_of()
 
-    monkeypatch.setattr(job, "write", write)
+    monkeypatch.setattr(api, "write", write)
     assert run("write", "a.csv", tmp_path, "--overwrite").stderr.startswith("wrote 1,000 rows")
 
 
@@ -48,11 +48,11 @@ def test_what_the_package_logs_comes_after_the_summary(fake_job, monkeypatch):
 
     def write(inputs, output, **kwargs):
         for _ in range(2):
-            logging.getLogger("beam_tfrecord.jobs.job").warning("column %r is left out", "x")
+            logging.getLogger("beam_tfrecord.jobs.api").warning("column %r is left out", "x")
         logging.getLogger("apache_beam").warning("noise")
         return manifest_of()
 
-    monkeypatch.setattr(job, "write", write)
+    monkeypatch.setattr(api, "write", write)
     lines = run("write", "a.csv", "out").stderr.splitlines()
     assert lines[0].startswith("wrote ")
     assert lines[1:] == ["warning: column 'x' is left out"]
@@ -68,7 +68,7 @@ def test_warnings_of_python_are_lines_too(fake_job, monkeypatch):
             warnings.warn("a library's own worry", DeprecationWarning, stacklevel=1)
         return manifest_of()
 
-    monkeypatch.setattr(job, "write", write)
+    monkeypatch.setattr(api, "write", write)
     lines = run("write", "a.csv", "out").stderr.splitlines()
     assert lines[0] == "warning: the kernel is not built"
     assert lines[1].startswith("wrote ")

@@ -22,7 +22,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, RejectedRows, TargetExists, UsageError
 from beam_tfrecord.exchange import stage_writer
 from beam_tfrecord.features.tensors import TensorType
-from beam_tfrecord.jobs import extract_composing
+from beam_tfrecord.jobs import compose
 from beam_tfrecord.stage_manifest import StageManifest, is_stage, stage_files
 from tests.cli_stand_ins import run
 from tests.datasets import ids, sample_table, shard_hashes, visible_names, write_parquet
@@ -52,12 +52,12 @@ def database(tmp_path: Path) -> str:
 @pytest.fixture
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every file of the input a group of its own."""
-    reader = extract_composing.ReadBatches
+    reader = compose.ReadBatches
 
     def small(*arguments: Any, **options: Any) -> Any:
         return reader(*arguments, **options | {"group_bytes": 1, "most_group_bytes": 1})
 
-    monkeypatch.setattr(extract_composing, "ReadBatches", small)
+    monkeypatch.setattr(compose, "ReadBatches", small)
 
 
 def staged(stage: Path) -> pa.Table:
@@ -111,7 +111,7 @@ def test_manifest_tells_files_and_source_and_nothing_else_varies(
 def test_files_do_not_depend_on_workers(
     parquet: str, tmp_path: Path, small_groups: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("beam_tfrecord.jobs.composing.SMALL_BYTES", 0)
+    monkeypatch.setattr("beam_tfrecord.jobs.compose.SMALL_BYTES", 0)
     hashes = []
     for workers in (1, 2):
         stage = tmp_path / str(workers)
@@ -226,7 +226,7 @@ def test_killed_while_it_was_published_nothing_is_lost(
 
     stage = tmp_path / "stage"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_tfrecord.jobs.running.remove_leavings", stop)
+        patch.setattr("beam_tfrecord.jobs.run.remove_leftovers", stop)
         with pytest.raises(Exception, match="Stop"):
             bt.extract(parquet, stage)
     # The manifest is there: what is left is only to be cleared away.

@@ -7,8 +7,8 @@ import click
 import pytest
 
 from beam_tfrecord.cli.main import cli
-from beam_tfrecord.jobs import job, settings
-from beam_tfrecord.jobs.extract import extract
+from beam_tfrecord.jobs import api, settings
+from beam_tfrecord.jobs.api import extract
 from beam_tfrecord.options.table import (
     EXTRACT_OPTIONS,
     FROM,
@@ -32,7 +32,7 @@ def keywords_of(function):
     }
 
 
-@pytest.mark.parametrize("function", [job.write, settings.make_settings])
+@pytest.mark.parametrize("function", [api.write, settings.make_settings])
 def test_every_keyword_is_a_flag_with_the_same_default(function):
     keywords = keywords_of(function)
     keywords.pop("source_options", None)

@@ -16,8 +16,9 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import LeaseLost, StorageError, TargetExists
-from beam_tfrecord.publish import last_step, put_in_place
-from beam_tfrecord.publish.cleanup import Note
+from beam_tfrecord.publish import files as publishing
+from beam_tfrecord.publish import last_step
+from beam_tfrecord.publish.files import Note
 from beam_tfrecord.storage import lease
 from tests.last_steps import Killed, Step, files, killed_before, step_of
 
@@ -91,7 +92,7 @@ def test_files_of_a_job_that_took_the_output_over_are_not_removed(
             # Its shards are named like those that the step is about to remove.
             bt.write(trips, output, shards=9, seed=3, overwrite=True)
 
-        once(monkeypatch, put_in_place, "remove_replaced", take_over)
+        once(monkeypatch, publishing, "remove_replaced", take_over)
         with pytest.raises(LeaseLost):
             list(last_step._published(task))
     assert bt.verify(output).faults == ()
@@ -111,7 +112,7 @@ def test_a_step_whose_files_were_cleared_away_changes_nothing(
     step.begin()
     if noted:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(put_in_place, "_take_away_old_manifest", _die)
+            patch.setattr(publishing, "_remove_old_manifest", _die)
             with pytest.raises(Killed):
                 step.try_once()
     kept = tmp_path / "kept"
@@ -193,13 +194,13 @@ def test_shards_of_every_try_are_cleared_away(
     with killed_before(step.output / "manifest.json"):
         step.try_once()
     # A runner that begins a job anew makes its shards again, with other temporary names.
-    job, publisher, tally, pieces = step.task
+    job, summary, pieces = step.task
     again = []
     for piece in pieces:
         copy = dataclasses.replace(piece, path=f"{piece.path}-again")
         shutil.copy(step.before / os.path.relpath(piece.path, step.output), copy.path)
         again.append(copy)
-    second = dataclasses.replace(step, task=(job, publisher, tally, again))
+    second = dataclasses.replace(step, task=(job, summary, again))
     with killed_before(step.output / "data-00001-of-00004.tfrecord"):
         second.try_once()
     bt.write(trips, step.output, shards=3, seed=7)
@@ -215,7 +216,7 @@ def test_what_was_replaced_goes_though_the_try_that_published_died(
 
     def next_try() -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(put_in_place, "remove_replaced", _die)
+            patch.setattr(publishing, "remove_replaced", _die)
             with pytest.raises(Killed):
                 step.try_once(clears=False)
 
@@ -268,7 +269,7 @@ def test_a_job_that_fails_while_it_publishes_leaves_no_shards_of_its_own(
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "no space left on device")
 
-    monkeypatch.setattr(put_in_place, "dump_job", fail)
+    monkeypatch.setattr(publishing, "dump_job", fail)
     # Of text that is not known nothing is kept for another attempt.
     with pytest.raises(StorageError, match="nothing was published"):
         bt.write(trips, output, map=eval("lambda row: row"), shards=3, overwrite=True)

@@ -19,7 +19,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import LeaseLost, RejectedRows, StorageError, TargetExists
 from beam_tfrecord.exchange import checkpoints
-from beam_tfrecord.jobs import composing
+from beam_tfrecord.jobs import compose
 from beam_tfrecord.sources.parquet.source import Parquet
 from tests.datasets import ids, sample_table, shard_hashes, visible_names, write_parquet
 
@@ -37,14 +37,14 @@ def source(tmp_path: Path) -> str:
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every file a group of its own."""
-    reader = composing._reader
+    reader = compose._reader
 
     def small(*arguments: Any) -> Any:
         made = reader(*arguments)
         made.group_bytes = 1
         return made
 
-    monkeypatch.setattr(composing, "_reader", small)
+    monkeypatch.setattr(compose, "_reader", small)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ class Stop(Exception):
 
 def stop_before_publishing(source: str, out: Path, **options: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_tfrecord.transforms.write_batches.publish", _stop)
+        patch.setattr("beam_tfrecord.transforms.write.publish", _stop)
         with pytest.raises(Exception, match="Stop"):
             bt.write(source, out, **options)
     assert visible_names(out) == []
@@ -339,16 +339,14 @@ def test_the_lease_of_a_job_that_was_taken_over_stops_it(source: str, tmp_path: 
     bt.write(source, out, seed=1)
     before = shard_hashes(out)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "beam_tfrecord.transforms.write_batches.publish", _publish_after_another_took_over
-        )
+        patch.setattr("beam_tfrecord.transforms.write.publish", _publish_after_another_took_over)
         with pytest.raises(LeaseLost, match="another job has taken the output over"):
             bt.write(source, out, overwrite=True)
     assert {name: digest for name, digest in shard_hashes(out).items() if name[0] != "."} == before
 
 
 def _publish_after_another_took_over(*arguments: Any, **options: Any) -> Any:
-    from beam_tfrecord.publish.dataset import publish
+    from beam_tfrecord.publish.outputs import publish
 
     Path(options["lease"].path).write_text("another token")
     return publish(*arguments, **options)

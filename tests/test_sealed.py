@@ -27,7 +27,7 @@ from beam_tfrecord.exchange.write_summary import Discovered, Tally
 from beam_tfrecord.features.observed import Observed
 from beam_tfrecord.features.schema import Feature, Schema
 from beam_tfrecord.features.tensors import TensorType
-from beam_tfrecord.jobs import resume
+from beam_tfrecord.jobs import identity
 from beam_tfrecord.sources.base import InputFile, Unit
 from beam_tfrecord.sources.csv.read import CsvUnit
 from beam_tfrecord.sources.csv.source import Csv
@@ -36,7 +36,7 @@ from beam_tfrecord.sources.images.pack import Found, pack_files
 from beam_tfrecord.sources.listing import list_input
 from beam_tfrecord.sources.numpy.columns import Column
 from beam_tfrecord.sources.numpy.files import StoredArray
-from beam_tfrecord.workdir import object_file
+from beam_tfrecord.workdir import object_file, stored_plan
 
 STRUCTURED = np.dtype([("a", "<f4"), ("b", [("c", ">i2", (2, 3)), ("d", "S3")])])
 
@@ -136,7 +136,7 @@ def test_nothing_of_the_former_format_is_read(tmp_path: Path) -> None:
             return os.mkdir, (str(tmp_path / "trapped"),)
 
     overwriting = io.BytesIO()
-    keep = resume.Keep(list, str(tmp_path), "overwritten")
+    keep = stored_plan.Stored(list, str(tmp_path), "overwritten")
     pickle.dump([keep, np.array([keep], object)], overwriting)
     for payload in (pickle.dumps([1]), pickle.dumps([Trap()]), overwriting.getvalue()):
         for magic in (b"BTFKEPT\x01", b"BTFKEPT\x02"):
@@ -150,9 +150,9 @@ def test_nothing_of_the_former_format_is_read(tmp_path: Path) -> None:
     "form",
     [
         # Classes that are not stored: of the package, callable, of others.
-        {"Keep": [[0], [["f"], ["d"], ["n"]]]},
+        {"Stored": [[0], [["f"], ["d"], ["n"]]]},
         {"WriteJob": [[0], []]},
-        {"beam_tfrecord.jobs.resume.Keep": [[0], [["f"], ["d"], ["n"]]]},
+        {"beam_tfrecord.workdir.stored_plan.Stored": [[0], [["f"], ["d"], ["n"]]]},
         {"os": [[0], []]},
         # Fields too few, too many, and of other types.
         {"CsvUnit": [[0], [{"(": [[1], ["a"]]}]]},
@@ -259,12 +259,12 @@ def test_a_stored_plan_reads_the_listed_files_alone(tmp_path: Path) -> None:
     source = Csv(str(tmp_path / "in.csv"))
     files = list_input(source).outlines
     directory = str(tmp_path / "job")
-    plan = os.path.join(directory, resume.GROUPS)
+    plan = os.path.join(directory, stored_plan.GROUPS)
 
     def begun(groups: list[Any]) -> bool:
-        resume.begin(directory, "f", files, source=source, is_mapped=False)
+        identity.begin(directory, "f", files, source=source, is_mapped=False)
         object_file.save(plan, groups)
-        resume.begin(directory, "f", files, source=source, is_mapped=False)
+        identity.begin(directory, "f", files, source=source, is_mapped=False)
         return os.path.exists(plan)
 
     unit = source.all_units(source.all_scans())[0]
@@ -281,17 +281,17 @@ def test_a_plan_of_any_content_begins_anew(text: str, tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "plan.json").write_text(text)
     (tmp_path / "job" / "group-old").write_bytes(b"BTFKEPT\x01")
-    assert resume.begin(str(tmp_path / "job"), "f", (), source=source, is_mapped=False) == 1
+    assert identity.begin(str(tmp_path / "job"), "f", (), source=source, is_mapped=False) == 1
     assert sorted(os.listdir(tmp_path / "job")) == ["plan.json"]
 
 
 def test_an_attempt_of_the_former_format_is_removed(tmp_path: Path) -> None:
     source = Csv(str(tmp_path / "in.csv"))
     directory = tmp_path / "job"
-    resume.begin(str(directory), "f", (), source=source, is_mapped=False)
+    identity.begin(str(directory), "f", (), source=source, is_mapped=False)
     plan = json.loads((directory / "plan.json").read_text())
     del plan["stored"]
     (directory / "plan.json").write_text(json.dumps(plan))
     (directory / "group-old").write_bytes(b"BTFKEPT\x01")
-    assert resume.begin(str(directory), "f", (), source=source, is_mapped=False) == 1
+    assert identity.begin(str(directory), "f", (), source=source, is_mapped=False) == 1
     assert not (directory / "group-old").exists()

@@ -17,7 +17,7 @@ from apache_beam.testing.util import assert_that, equal_to
 import beam_tfrecord as bt
 from beam_tfrecord.batch import Batch, Origin
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
-from beam_tfrecord.transforms.elements import element_kind
+from beam_tfrecord.transforms.graph import element_kind
 from tests.datasets import ids, read_examples, sample_table, shard_hashes, write_parquet
 
 
@@ -399,7 +399,7 @@ def test_encode_examples_and_to_example(parquet: str) -> None:
 
 
 def test_a_batch_crosses_the_wire_whole_and_alone() -> None:
-    from beam_tfrecord.transforms.coders import BatchCoder
+    from beam_tfrecord.beam_steps import BatchCoder
 
     data = pa.RecordBatch.from_pydict({"x": list(range(100_000)), "s": ["text"] * 100_000})
     whole = Batch(data, Origin("u", 3, 7), group=2, split="train")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_tfrecord.jobs import watching
+from beam_tfrecord import progress
 
 
 class Seen:
@@ -25,8 +25,8 @@ class Seen:
 def told_of(directory: Path, input_bytes: int) -> tuple[str, int, int | None]:
     seen = Seen()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(watching, "INTERVAL_S", 0.001)
-        with watching.watch(str(directory), input_bytes, seen):  # type: ignore[arg-type]
+        patch.setattr(progress, "INTERVAL_S", 0.001)
+        with progress.watch(str(directory), input_bytes, seen):  # type: ignore[arg-type]
             assert seen.is_told.wait(10)
     return seen.told[-1]
 
@@ -46,5 +46,5 @@ def test_runs_and_then_shards_grow(tmp_path: Path) -> None:
 
 def test_nobody_looks_where_nothing_is_shown(tmp_path: Path) -> None:
     before = threading.active_count()
-    with watching.watch(str(tmp_path), 10, None):
+    with progress.watch(str(tmp_path), 10, None):
         assert threading.active_count() == before

@@ -101,7 +101,7 @@ def _cancelled() -> list[str]:
 
 def _what_is_kept() -> str | None:
     """Return what a job that is under way leaves; None where there is none."""
-    running = sys.modules.get("beam_tfrecord.jobs.running")
+    running = sys.modules.get("beam_tfrecord.jobs.run")
     return None if running is None else running.what_is_kept()
 
 

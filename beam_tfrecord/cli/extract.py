@@ -42,13 +42,13 @@ def extract(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **give
     inputs, output = split_output(paths)
     arguments = extract_arguments(given)
     beam_options = beam_words(given, ctx.meta[BEAM_OPTIONS])
-    from beam_tfrecord.jobs import extract
+    from beam_tfrecord.jobs import api
 
     before = manifest_mark(output)
     began_s = time.monotonic()
     with Notes() as notes:
         with Progress() as progress:
-            manifest = extract.extract(
+            manifest = api.extract(
                 inputs, output, pipeline_options=beam_options, progress=progress, **arguments
             )
         is_new = before is None or manifest_mark(output) != before

@@ -85,13 +85,13 @@ def write(
         place = given["template_location"]
         start_only(inputs, output, place, pipeline_options=beam_options, **arguments)
         return
-    from beam_tfrecord.jobs import job
+    from beam_tfrecord.jobs import api
 
     before = manifest_mark(output)
     began_s = time.monotonic()
     with Notes() as notes:
         with Progress() as progress:
-            manifest = job.write(
+            manifest = api.write(
                 inputs, output, pipeline_options=beam_options, progress=progress, **arguments
             )
         if before is not None and manifest_mark(output) == before:
@@ -128,10 +128,10 @@ def plan(
     inputs, output = split_output(paths)
     arguments = job_arguments(given)
     beam_options = beam_words(given, ctx.meta[BEAM_OPTIONS])
-    from beam_tfrecord.jobs import job
+    from beam_tfrecord.jobs import api
 
     with Notes():
-        planned = job.plan(
+        planned = api.plan(
             inputs,
             output,
             workers=workers,
@@ -150,10 +150,10 @@ def plan(
 @debug_option
 def schema(inputs: tuple[str, ...], from_: str | None, **given: Any) -> None:
     """Print the schema that INPUT shows, as JSON; edited, it is for "write --schema"."""
-    from beam_tfrecord.jobs import job
+    from beam_tfrecord.jobs import api
 
     with Notes():
-        found = job.schema(list(inputs), from_=from_, **source_options(given))
+        found = api.schema(list(inputs), from_=from_, **source_options(given))
         give(found.dumps().rstrip("\n"))
 
 

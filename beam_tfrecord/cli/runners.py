@@ -33,7 +33,7 @@ def give_dry_run(inputs: list[str], output: str, **arguments: Any) -> None:
     """Print what a job would do and how."""
     from beam_tfrecord.cli.summary import render
     from beam_tfrecord.jobs.settings import make_settings
-    from beam_tfrecord.jobs.submitting import describe
+    from beam_tfrecord.jobs.submit import describe
 
     with Notes():
         give("\n".join(render(describe(make_settings(inputs, output, **arguments)))))
@@ -49,7 +49,7 @@ def start_only(inputs: list[str], output: str, template: str | None, **arguments
         **arguments: Of `write`.
     """
     from beam_tfrecord.jobs.settings import make_settings
-    from beam_tfrecord.jobs.submitting import make_template, submit
+    from beam_tfrecord.jobs.submit import make_template, submit
 
     with Notes():
         settings = make_settings(inputs, output, **arguments)

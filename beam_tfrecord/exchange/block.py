@@ -264,10 +264,6 @@ def pieces_of(batch: Batch, piece_bytes: int) -> Iterator[Batch]:
         yield batch.slice(start, min(start + step, rows))
 
 
-UInt64Array = npt.NDArray[np.uint64]
-Int64Array = npt.NDArray[np.int64]
-
-
 def check_columns(columns: Sequence[str], names: Sequence[str]) -> None:
     """Check that columns that settings name are among those there are.
 

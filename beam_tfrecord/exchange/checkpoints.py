@@ -26,8 +26,8 @@ from beam_tfrecord.records.blocks import record_sizes
 from beam_tfrecord.splits import is_split_name
 from beam_tfrecord.storage import exists, file_size, list_names, read_into
 from beam_tfrecord.workdir import object_file
+from beam_tfrecord.workdir.stored_plan import GROUP_PREFIX
 
-GROUP_PREFIX = "group-"
 SHARD_PREFIX = "done-"
 
 T = TypeVar("T", Run, Piece)

@@ -20,6 +20,7 @@ from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import bin_shift
 from beam_tfrecord.shards import cut_bins
 from beam_tfrecord.storage import is_remote
+from beam_tfrecord.workdir.job import Job
 
 # What one worker merges at a time; it reads as much ahead.
 WINDOW_BYTES = 36 * 2**20
@@ -314,6 +315,18 @@ def round_key(task: RunTask, paths: Sequence[str]) -> str:
 def request_bytes(directory: str) -> int:
     """Return the least that one read of a run in a directory should be of."""
     return REMOTE_REQUEST_BYTES if is_remote(directory) else LOCAL_REQUEST_BYTES
+
+
+def run_bytes_of(job: Job) -> int:
+    """Return the size of the runs of a job, and so of the groups that are spilled together."""
+    return run_bytes_for(job.total_bytes, request_bytes(job.directory))
+
+
+def may_need_round(job: Job) -> bool:
+    """Return whether there may be more runs than can be merged at once."""
+    if job.exchange == "runner" or not job.layout.shuffle:
+        return False
+    return job.total_bytes is None or job.total_bytes >= ONE_ROUND_BYTES
 
 
 def run_bytes_for(total_bytes: int | None, request: int) -> int:

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import uuid
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +16,14 @@ from beam_tfrecord.batch import Batch
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects
 from beam_tfrecord.exchange.write_summary import Tally
-from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import purpose_seed
 from beam_tfrecord.records.tfrecord import ShardStream
+from beam_tfrecord.shards import DEFAULT_SHARD_BYTES
 from beam_tfrecord.storage import WRITE_BYTES, file_size
+from beam_tfrecord.workdir.job import Job
 
+# A file that a group was written to: a `Piece`, or a `Run`.
+F = TypeVar("F", covariant=True)
 MASK64 = 2**64 - 1
 # A shard may end this much above its target rather than leave a small rest.
 SLACK = 0.25
@@ -101,24 +103,24 @@ class PieceWriter:
         )
 
     def abort(self) -> None:
-        """Take away what was written."""
+        """Remove what was written."""
         self._stream.abort()
 
 
-class GroupWriter(Protocol):
-    """Writes the batches of one group of units after the other to files of its own."""
+class GroupWriter(Protocol[F]):
+    """Writes the batches of one group of units after another to files of its own."""
 
-    def add(self, batch: Batch) -> Iterator[Piece]:
+    def add(self, batch: Batch) -> Iterator[F]:
         """Take a batch; yield the files that it filled."""
 
-    def end_group(self) -> Iterator[Piece]:
+    def end_group(self) -> Iterator[F]:
         """Finish the last file of a group; yield what was not yet yielded."""
 
-    def take_tally(self) -> Tally:
-        """Return the tally since the last call; nothing may be waiting to be written."""
+    def take_summary(self) -> Tally:
+        """Return the sums since the last call, once all files are finished."""
 
     def abort(self) -> None:
-        """Take away an unfinished file."""
+        """Remove an unfinished file."""
 
 
 class DirectWriter:
@@ -127,19 +129,15 @@ class DirectWriter:
     The cuts follow from the records of a group alone, never from the size of batches.
 
     Args:
-        layout: Where records go; in source order and of a single split.
-        directory: Where shards are written under temporary names.
-        shard_bytes: Target size.
-        schema: Given schema; None: that of the batches.
+        job: Where records go; they must be in source order and of a single split.
     """
 
-    def __init__(
-        self, layout: Layout, directory: str, *, shard_bytes: int, schema: Schema | None = None
-    ) -> None:
+    def __init__(self, job: Job) -> None:
+        layout = job.layout
         self._layout = layout
-        self._directory = directory
-        self._limit = int(shard_bytes * (1 + SLACK))
-        self._block = Block(layout, schema)
+        self._directory = job.directory
+        self._limit = int((layout.shards.shard_bytes or DEFAULT_SHARD_BYTES) * (1 + SLACK))
+        self._block = Block(layout, job.schema)
         self._split = layout.splits.names[0]
         self._group = 0
         self._number = 0
@@ -164,15 +162,15 @@ class DirectWriter:
         if self._writer is not None:
             yield self._close()
 
-    def take_tally(self) -> Tally:
-        """Return the tally since the last call; nothing may be waiting to be written."""
+    def take_summary(self) -> Tally:
+        """Return the sums since the last call, once all shards are finished."""
         spill_rejects(self._block, self._directory)
         tally = self._block.tally
         self._block.clear()
         return tally
 
     def abort(self) -> None:
-        """Take away an unfinished shard."""
+        """Remove an unfinished shard."""
         if self._writer is not None:
             self._writer.abort()
 

@@ -15,12 +15,12 @@ from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.exchange.spill_files import PLACE_BYTES, Run, SortedIndex, index_sorted
 from beam_tfrecord.exchange.write_summary import Tally
-from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.layout import Layout
-from beam_tfrecord.places import ONE_INPUT, SHUFFLED_BIN_SHIFT, Inputs, bin_shift
+from beam_tfrecord.places import SHUFFLED_BIN_SHIFT, bin_shift
 from beam_tfrecord.records.blocks import record_sizes
 from beam_tfrecord.rejects import write_rejects
 from beam_tfrecord.storage import WRITE_BYTES, WholeFile
+from beam_tfrecord.workdir.job import Job
 
 RUN_BYTES = 64 * 2**20
 # Rejects are objects of Python, and there may be as many as there are rows.
@@ -87,51 +87,47 @@ class Spiller:
     """Encodes batches and writes a sorted run whenever enough records have come together.
 
     Args:
-        layout: Where records go.
-        directory: Where runs and rejects are written.
-        schema: Given schema; None: that of the batches.
+        job: Where records go.
         run_bytes: Encoded bytes of a run.
-        inputs: Where rows come from.
     """
 
-    def __init__(
-        self,
-        layout: Layout,
-        directory: str,
-        *,
-        schema: Schema | None = None,
-        run_bytes: int = RUN_BYTES,
-        inputs: Inputs = ONE_INPUT,
-    ) -> None:
-        self._directory = directory
+    def __init__(self, job: Job, *, run_bytes: int = RUN_BYTES) -> None:
+        self._directory = job.directory
         self._run_bytes = run_bytes
-        self._block = Block(layout, schema, inputs)
-        self._sorted = SortedRecords(layout)
+        self._block = Block(job.layout, job.schema, job.inputs)
+        self._sorted = SortedRecords(job.layout)
         self._token = uuid.uuid4().hex
         self._group = "rows"
         self._written = 0
 
-    def add(self, batch: Batch) -> Iterator[tuple[Run | None, Tally]]:
-        """Take a batch; yield what a full block became."""
+    def add(self, batch: Batch) -> Iterator[Run]:
+        """Take a batch; yield the runs that it filled."""
         self._group = "rows" if batch.part is None else batch.part.key[:12]
         for piece in self._block.pieces(batch):
             self._block.add(piece)
             spill_rejects(self._block, self._directory, least=MAX_REJECTS)
             if self._block.size >= self._run_bytes:
-                yield self.flush()
+                yield from self.end_group()
 
-    def flush(self) -> tuple[Run | None, Tally]:
-        """Write what is there: return the run (None where no row was left) and its tally."""
+    def end_group(self) -> Iterator[Run]:
+        """Write the records that are left; yield their run, if there are any."""
         block = self._block
-        spill_rejects(block, self._directory)
-        tally = block.tally
-        run = None
         if block.records:
             order, places, index = self._sorted.order(block)
             entries = self._sorted.entries(block, order, places)
-            run = write_run(self._directory, entries, index, self._next_name())
-        block.clear()
-        return run, tally
+            yield write_run(self._directory, entries, index, self._next_name())
+        block.clear_records()
+
+    def take_summary(self) -> Tally:
+        """Return the sums since the last call, once all records are written."""
+        spill_rejects(self._block, self._directory)
+        tally = self._block.tally
+        self._block.clear()
+        return tally
+
+    def abort(self) -> None:
+        """Forget the records that are left: runs are complete when they are written."""
+        self._block.clear()
 
     def _next_name(self) -> str:
         """Name runs so that those of one spiller sort in the order they were written.
@@ -187,26 +183,15 @@ class BlockCutter:
     """Encodes batches and gives their records as sorted blocks, each of one range of places.
 
     Args:
-        layout: Where records go; must be shuffled.
-        directory: Where rejects are written.
-        schema: Given schema; None: that of the batches.
+        job: Where records go; they must be shuffled.
         range_bits: Leading bits of a place that name its range.
-        inputs: Where rows come from.
     """
 
-    def __init__(
-        self,
-        layout: Layout,
-        directory: str,
-        *,
-        schema: Schema | None = None,
-        range_bits: int = RANGE_BITS,
-        inputs: Inputs = ONE_INPUT,
-    ) -> None:
-        self._directory = directory
+    def __init__(self, job: Job, *, range_bits: int = RANGE_BITS) -> None:
+        self._directory = job.directory
         self._range_bits = range_bits
-        self._block = Block(layout, schema, inputs)
-        self._sorted = SortedRecords(layout)
+        self._block = Block(job.layout, job.schema, job.inputs)
+        self._sorted = SortedRecords(job.layout)
 
     def add(self, batch: Batch) -> Iterator[tuple[tuple[str, int], bytes] | Tally]:
         """Take a batch; yield what a full block became."""

@@ -254,9 +254,6 @@ def _read(path: str, start: int, nbytes: int) -> bytes:
     return bytes(out)
 
 
-UInt64Array = npt.NDArray[np.uint64]
-Int64Array = npt.NDArray[np.int64]
-
 # Of one split: one worker holds the counts of all. In source order, rows whose place follows from
 # their bytes have a bin each.
 MOST_BINS = 2**22

@@ -19,11 +19,11 @@ from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects
 from beam_tfrecord.exchange.write_summary import Tally
 from beam_tfrecord.features.rounding import relative_error, round_text
 from beam_tfrecord.features.schema import Observed
-from beam_tfrecord.places import ONE_INPUT, Inputs
 from beam_tfrecord.rejects import HashedSink
 from beam_tfrecord.splits import ONLY_SPLIT
 from beam_tfrecord.stage_types import file_schema, not_held, staged_schema, to_file
 from beam_tfrecord.storage import WholeFile, file_size
+from beam_tfrecord.workdir.job import Job
 
 FILE_BYTES = 256 * 2**20
 ROW_GROUP_BYTES = 64 * 2**20
@@ -36,28 +36,26 @@ class StageWriter:
     The cuts follow from the batches of a group alone, so every attempt writes the same files.
 
     Args:
-        directory: Where files are written under temporary names.
+        job: Where files are written under temporary names, and the inputs that rows come from.
         file_bytes: A file ends with the row group that takes it to this size.
         row_group_bytes: Bytes in memory of a row group, unless one row has more.
         row_group_rows: Most rows of a row group.
-        inputs: Where rows come from.
     """
 
     def __init__(
         self,
-        directory: str,
+        job: Job,
         *,
         file_bytes: int = FILE_BYTES,
         row_group_bytes: int = ROW_GROUP_BYTES,
         row_group_rows: int = ROW_GROUP_ROWS,
-        inputs: Inputs = ONE_INPUT,
     ) -> None:
-        self._directory = directory
+        self._directory = job.directory
         self._file_bytes = file_bytes
         self._row_group_bytes = row_group_bytes
         self._row_group_rows = row_group_rows
         self._came = self._staged = self._inside = pa.schema([])
-        self._inputs = inputs
+        self._inputs = job.inputs
         self._group: tuple[int, ...] = ()
         self._number = 0
         self._pending: list[pa.RecordBatch] = []
@@ -100,14 +98,14 @@ class StageWriter:
         if self._file is not None:
             yield self._close()
 
-    def take_tally(self) -> Tally:
-        """Return the tally since the last call; nothing may be waiting to be written."""
+    def take_summary(self) -> Tally:
+        """Return the sums since the last call, once all files are finished."""
         spill_rejects(self, self._directory)
         tally, self.tally = self.tally, Tally()
         return tally
 
     def abort(self) -> None:
-        """Take away an unfinished file."""
+        """Remove an unfinished file."""
         if self._file is not None:
             self._file.abort()
 

@@ -6,9 +6,10 @@ import apache_beam as beam
 import pyarrow as pa
 
 from beam_tfrecord.features.hints import returned_schema
-from beam_tfrecord.transforms.map_rows import Chain, MapRows, as_arrow_schema
+from beam_tfrecord.transforms.assign_splits import AssignSplits
+from beam_tfrecord.transforms.map_rows import Chain, MapRows
 from beam_tfrecord.transforms.reading import ReadBatches, Together
-from beam_tfrecord.transforms.transforms import AssignSplits
+from beam_tfrecord.transforms.rows import as_arrow_schema
 
 
 def read_schema(reader: beam.PTransform | None) -> pa.Schema | None:

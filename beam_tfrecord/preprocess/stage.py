@@ -15,6 +15,7 @@ import pyarrow as pa
 from apache_beam.utils import shared
 
 from beam_tfrecord.batch import Batch
+from beam_tfrecord.beam_steps import in_one_window
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.preprocess.adapter import analysis_batch, without_missing
@@ -34,12 +35,11 @@ from beam_tfrecord.preprocess.read_schemas import read_schema
 from beam_tfrecord.preprocess.request import TRAIN, Request, Transform, make_request
 from beam_tfrecord.preprocess.saved_model import copy_repeatable
 from beam_tfrecord.transforms import display
-from beam_tfrecord.transforms.map_rows import as_arrow_schema, remember_reader
+from beam_tfrecord.transforms.graph import Noting, mark_step, step_label
+from beam_tfrecord.transforms.map_rows import remember_reader
 from beam_tfrecord.transforms.reading import reader_of
-from beam_tfrecord.transforms.step import Step, map_each
-from beam_tfrecord.transforms.ways import Noting, mark_step, step_label
-from beam_tfrecord.transforms.windows import in_one_window
-from beam_tfrecord.workdir.faults import recorded
+from beam_tfrecord.transforms.rows import as_arrow_schema
+from beam_tfrecord.workdir.faults import Guarded
 
 _COUNTS = "counts"
 
@@ -148,7 +148,7 @@ class Preprocess(beam.PTransform):
         ).with_outputs(_COUNTS, main="batches")
         counts = selected[_COUNTS] | "CountFitRows" >> beam.CombineGlobally(_sums)
         temporary = os.path.join(directory, "tft")
-        analysed = selected.batches | "AsRecordBatches" >> map_each(
+        analysed = selected.batches | "AsRecordBatches" >> beam.Map(
             lambda one: one
         ).with_output_types(pa.RecordBatch)
         with tft_beam.Context(temp_dir=temporary, use_deep_copy_optimization=reader is not None):
@@ -168,7 +168,7 @@ class Preprocess(beam.PTransform):
         return (
             pipeline
             | "FittedBefore" >> beam.Create([plan.fitted])
-            | "CopyFitted" >> map_each(_copy_fitted, fitted_directory(directory))
+            | "CopyFitted" >> beam.Map(_copy_fitted, fitted_directory(directory))
         )
 
 
@@ -184,12 +184,12 @@ def fitted_directory(directory: str) -> str:
     return os.path.join(directory, "fitted")
 
 
-class _SelectFitRows(Step):
+class _SelectFitRows(beam.DoFn):
     """Give the rows that statistics are made of as TFT takes them, and count them and all."""
 
     def __init__(self, plan: Plan, faults: str | None) -> None:
         self._plan = plan
-        self._select = recorded(self._selected, faults)
+        self._select = Guarded(self._selected, faults)
 
     def process(self, batch: Batch) -> Iterator[Any]:
         yield from self._select(batch)
@@ -208,11 +208,11 @@ def _sums(counts: Sequence[tuple[int, int]]) -> tuple[int, int]:
     return sum(fit for fit, _ in pairs), sum(rows for _, rows in pairs)
 
 
-class _WithFaults(Step):
+class _WithFaults(beam.DoFn):
     """Call a function on a side input once the element is there."""
 
     def __init__(self, function: Any, faults: str | None) -> None:
-        self._call = recorded(function, faults, instead=[""])
+        self._call = Guarded(function, faults, instead=[""])
 
     def process(self, element: Any, side: Any) -> Iterator[Any]:
         yield from self._call(side)
@@ -268,7 +268,7 @@ def _put_in_place(temporary: str, finished: str) -> None:
         shutil.rmtree(temporary)
 
 
-class _Transform(Step):
+class _Transform(beam.DoFn):
     """Apply the fitted function to every batch."""
 
     def __init__(self, plan: Plan, faults: str | None, step: str) -> None:
@@ -276,7 +276,7 @@ class _Transform(Step):
         self._raw_too = plan.raw_too
         # One loaded function for all threads of a process.
         self._shared = shared.Shared()
-        self._apply = recorded(Noting(self._transformed, step), faults)
+        self._apply = Guarded(Noting(self._transformed, step), faults)
 
     def process(self, batch: Batch, directory: str) -> Iterator[Batch]:
         yield from self._apply((batch, directory))

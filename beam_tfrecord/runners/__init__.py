@@ -17,8 +17,7 @@ from beam_tfrecord.runners.portable import portable_presets, prism_presets
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from beam_tfrecord.jobs.job_kind import JobSettings
-    from beam_tfrecord.jobs.settings import Settings
+    from beam_tfrecord.jobs.settings import JobSettings, Settings
     from beam_tfrecord.runners.pipelines import Way
     from beam_tfrecord.runners.waiting import Launch
 
@@ -58,7 +57,7 @@ def exchange_of(runner: str) -> str:
     return "runner" if runner_name(runner) == "DataflowRunner" else "files"
 
 
-def preflight(settings: JobSettings, *, waits: bool = True) -> None:
+def preflight(settings: JobSettings[Any], *, waits: bool = True) -> None:
     """Make sure that a job can run on its runner, before anything is read or written.
 
     Args:
@@ -100,7 +99,7 @@ def describe_job(settings: Settings, launch: Launch) -> dict[str, Any]:
         from beam_tfrecord.runners import dataflow_plan
 
         return dataflow_plan.describe(settings, launch)
-    from beam_tfrecord.jobs.planning import plan_of
+    from beam_tfrecord.jobs.plan import plan_of
     from beam_tfrecord.runners.describing import graph_of
 
     return {**plan_of(settings), "graph": graph_of(launch.built[-1])}

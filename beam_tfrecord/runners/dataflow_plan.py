@@ -15,7 +15,7 @@ from apache_beam.options.pipeline_options import (
 )
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.jobs.planning import Cluster, plan_of
+from beam_tfrecord.jobs.plan import Cluster, plan_of
 from beam_tfrecord.jobs.planning_rates import machine_of
 from beam_tfrecord.runners.dataflow_options import MACHINES, fit_workers, stage_package
 from beam_tfrecord.runners.describing import graph_of
@@ -45,7 +45,7 @@ def describe(settings: Settings, launch: Launch) -> dict[str, Any]:
 
     planned = plan_of(settings, _cluster(workers))
     encoded = planned["estimated_record_bytes"]
-    is_shuffled = settings.layout.shuffle and not settings.is_direct
+    is_shuffled = settings.layout.shuffle and not settings.is_one_pass
     return {
         **planned,
         "exchange": "runner" if is_shuffled else planned["exchange"],

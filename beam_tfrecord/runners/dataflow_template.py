@@ -160,7 +160,7 @@ def launch(words: Sequence[str]) -> None:
     from beam_tfrecord.cli.main import write
     from beam_tfrecord.cli.params import job_arguments, split_output
     from beam_tfrecord.jobs.settings import make_settings
-    from beam_tfrecord.jobs.submitting import submit
+    from beam_tfrecord.jobs.submit import submit
 
     parameters, beam_words = split_words(words)
     context = write.make_context("write", command_words(parameters))

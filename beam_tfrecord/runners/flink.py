@@ -37,7 +37,7 @@ from beam_tfrecord.runners.wheels import staged_wheels
 from beam_tfrecord.storage import exists, is_remote, put, read_bytes
 
 if TYPE_CHECKING:
-    from beam_tfrecord.jobs.job_kind import JobSettings
+    from beam_tfrecord.jobs.settings import JobSettings
 
 # In the temporary directory of a job: which job of Flink is at work there.
 _NOTE = "flink-job"
@@ -82,7 +82,7 @@ def presets(options: Sequence[str], *, is_small: bool) -> list[str]:
     return words
 
 
-def check(settings: JobSettings) -> None:
+def check(settings: JobSettings[Any]) -> None:
     """Make sure that a job can be handed over, before anything is read or written.
 
     Raises:

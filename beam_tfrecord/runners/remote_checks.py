@@ -12,7 +12,7 @@ from beam_tfrecord.sources.sql.secrets import has_held_password, without_passwor
 from beam_tfrecord.storage import is_remote
 
 if TYPE_CHECKING:
-    from beam_tfrecord.jobs.job_kind import JobSettings
+    from beam_tfrecord.jobs.settings import JobSettings
 
 # Beam would write their values into the description of the job, for all who may look at it.
 SECRET_OPTIONS = (
@@ -45,7 +45,7 @@ def check_secrets(runner: str, options: Sequence[str]) -> None:
             )
 
 
-def check_reach(runner: str, settings: JobSettings) -> None:
+def check_reach(runner: str, settings: JobSettings[Any]) -> None:
     """Refuse input or output that only this machine or this process has.
 
     Raises:

@@ -4,62 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shlex
 import uuid
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
-import pyarrow as pa
 
-from beam_tfrecord.batch import Batch
+from beam_tfrecord.beam_steps import in_one_window
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.exchange.checkpoints import Done
-from beam_tfrecord.exchange.pipeline import Exchange, write_directly
-from beam_tfrecord.exchange.shard_writers import GroupWriter, Piece
-from beam_tfrecord.exchange.stage_writer import StageWriter
-from beam_tfrecord.exchange.write_summary import Tally
 from beam_tfrecord.layout import Layout
-from beam_tfrecord.places import ONE_INPUT, Inputs
-from beam_tfrecord.publish.dataset import Identity
-from beam_tfrecord.publish.last_step import Publisher, finish
-from beam_tfrecord.publish.stage import publish_stage, schema_of
-from beam_tfrecord.rejects import RejectBudget, parse_budget
+from beam_tfrecord.places import Inputs
+from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.runners.local import check_lossless
-from beam_tfrecord.storage import Lease
 from beam_tfrecord.transforms import display
-from beam_tfrecord.transforms.elements import batches_of
-from beam_tfrecord.transforms.ways import ways_to
-from beam_tfrecord.transforms.windows import in_one_window
-from beam_tfrecord.workdir.target import Target, check_free, claim, directory_target
+from beam_tfrecord.transforms.graph import claim, ways_to
+from beam_tfrecord.transforms.rows import batches_of
+from beam_tfrecord.transforms.write import write_batches
+from beam_tfrecord.workdir.job import Job
+from beam_tfrecord.workdir.target import Target, check_free, directory_target
 
 
-@dataclasses.dataclass(frozen=True)
-class StageJob:
-    """An extraction as values: what `ExtractToParquet` and `extract` have in common.
-
-    Attributes:
-        target: Where to.
-        directory: Temporary directory, made by the first step.
-        budget: Rows that may be rejected.
-        identity: What the stage is made from.
-        overwrite: Replace what is at the target.
-        job: What ``job.json`` tells besides.
-        lease: Held by whoever started the job; None: the last step holds one of its own.
-        raises: Faults of the data are raised at the end of the pipeline; else whoever started it
-            finds them in the temporary directory.
-        inputs: Where rows come from.
-    """
-
-    target: Target
-    directory: str
-    budget: RejectBudget = RejectBudget()
-    identity: Identity = Identity()
-    overwrite: bool = False
-    job: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    lease: Lease | None = None
-    raises: bool = True
-    inputs: Inputs = ONE_INPUT
+def stage_job(target: Target, directory: str, **fields: Any) -> Job:
+    """Return a job that writes a stage."""
+    layout = Layout(shuffle=False)
+    return Job(target, directory, "stage", layout, is_one_pass=True, **fields)
 
 
 class ExtractToParquet(beam.PTransform):
@@ -87,12 +54,12 @@ class ExtractToParquet(beam.PTransform):
     ) -> None:
         super().__init__()
         target = directory_target(output)
-        self._job = StageJob(
+        self._job = stage_job(
             target,
             target.temporary(uuid.uuid4().hex[:12]),
-            parse_budget(max_rejects),
+            budget=parse_budget(max_rejects),
             overwrite=overwrite,
-            job={"runner": "beam"},
+            info={"runner": "beam"},
         )
 
     def display_data(self) -> dict[str, Any]:
@@ -111,60 +78,4 @@ class ExtractToParquet(beam.PTransform):
         found = batches_of(in_one_window(elements), None, None)
         batches = found[0] if len(found) == 1 else found | "AllBatches" >> beam.Flatten()
         job = dataclasses.replace(self._job, inputs=Inputs(ways_to(elements)))
-        return extract_batches(batches, job)
-
-
-def extract_batches(
-    batches: beam.PCollection[Batch],
-    job: StageJob,
-    done: beam.PCollection[Done] | None = None,
-) -> beam.PCollection[str]:
-    """Write batches as one stage; give the names of its files.
-
-    Args:
-        batches: The rows.
-        job: How to write them.
-        done: What groups of rows became that an earlier attempt has finished.
-    """
-    exchange = Exchange(Layout(shuffle=False), job.directory, inputs=job.inputs)
-    pieces, tally = write_directly(batches, exchange, job.budget, done, _stage_writer)
-    return finish(batches.pipeline, job, pieces, tally, _STAGE)
-
-
-def _stage_writer(exchange: Exchange) -> GroupWriter:
-    return StageWriter(exchange.directory, inputs=exchange.inputs)
-
-
-def _publish(
-    job: StageJob,
-    tally: Tally,
-    pieces: Sequence[Piece],
-    held: Lease,
-    told: Mapping[str, Any],
-) -> list[str]:
-    manifest = publish_stage(
-        job.target,
-        job.identity,
-        tally,
-        pieces,
-        directory=job.directory,
-        lease=held,
-        job={**told, "remarks": _remarks(tally)},
-    )
-    return [file.path for file in manifest.files]
-
-
-def _remarks(tally: Tally) -> list[str]:
-    """Return a line for each column that a stage holds with fewer digits than the input has."""
-    return [
-        f"numbers of {name!r} have more digits than {_type_of(name, tally)} holds (relative error "
-        f"at most {seen.max_relative_error:.1e}): --types {shlex.quote(name)}=string keeps them"
-        for name, seen in sorted(tally.observed.items())
-    ]
-
-
-def _type_of(name: str, tally: Tally) -> pa.DataType:
-    return schema_of(tally).field(name).type
-
-
-_STAGE = Publisher(_publish, ("files", "rows", "read"))
+        return write_batches((batches,), job)

@@ -12,20 +12,18 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.beam_steps import in_one_window
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.hints import returned_schema
 from beam_tfrecord.features.row_types import RowTypes, types_of
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.jobs.resume import TYPES, Keep, kept_schema
 from beam_tfrecord.records.rows import call_on_rows, line_of, mapped_batch
 from beam_tfrecord.transforms import display
-from beam_tfrecord.transforms.flow import Gather
-from beam_tfrecord.transforms.reading import NOTHING, reader_of
-from beam_tfrecord.transforms.reading_plan import NO_SCHEMA
-from beam_tfrecord.transforms.step import Step, flat_map
-from beam_tfrecord.transforms.ways import Noting, mark_step, step_label
-from beam_tfrecord.transforms.windows import in_one_window
-from beam_tfrecord.workdir.faults import recorded
+from beam_tfrecord.transforms.graph import Noting, mark_step, step_label
+from beam_tfrecord.transforms.reading import NO_SCHEMA, NOTHING, reader_of
+from beam_tfrecord.transforms.rows import as_arrow_schema
+from beam_tfrecord.workdir.faults import Guarded
+from beam_tfrecord.workdir.stored_plan import TYPES, Stored, load_schema
 
 RowFunction = Callable[[dict[str, Any]], Any]
 
@@ -106,7 +104,7 @@ class MapRows(beam.PTransform):
         if given is None and not isinstance(self.function, beam.DoFn):
             given = returned_schema(getattr(self.function, "function", self.function))
         if given is None:
-            given = kept_schema(self.resume, TYPES)
+            given = load_schema(self.resume, TYPES)
         if given is not None:
             return given
         reader = reader_of(batches)
@@ -114,26 +112,21 @@ class MapRows(beam.PTransform):
         rows = (
             in_one_window(batches) if reader is None else batches.pipeline | "ReadToInfer" >> reader
         )
-        merge = Keep(_merge_types, self.resume, TYPES)
+        merge = Stored(_merge_types, self.resume, TYPES)
         inferred = (
             rows
             | "InferTypes" >> beam.ParDo(_InferTypes(self.function, self.faults))
-            | "MergeTypes" >> Gather(recorded(merge, self.faults, instead=[NO_SCHEMA]))
+            | "GatherTypes" >> beam.combiners.ToList()
+            | "SchemaOfTypes" >> beam.FlatMap(Guarded(merge, self.faults, instead=[NO_SCHEMA]))
         )
         return beam.pvalue.AsSingleton(inferred)
 
 
-def as_arrow_schema(schema: Schema | pa.Schema | None) -> pa.Schema | None:
-    """Return the Arrow schema of a schema of either kind."""
-    return schema.to_arrow() if isinstance(schema, Schema) else schema
-
-
-class _RowDoFn(Step):
+class _RowDoFn(beam.DoFn):
     """Calls a function, or the process method of a user's DoFn, on rows."""
 
-    def __init__(self, function: RowFunction | beam.DoFn, faults: str | None) -> None:
+    def __init__(self, function: RowFunction | beam.DoFn) -> None:
         self._function = function
-        self._faults = faults
 
     @property
     def _call(self) -> RowFunction:
@@ -161,8 +154,8 @@ class _RowDoFn(Step):
 
 class _MapRows(_RowDoFn):
     def __init__(self, function: RowFunction | beam.DoFn, faults: str | None, step: str) -> None:
-        super().__init__(function, faults)
-        self._mapped = recorded(Noting(self._map, step), faults)
+        super().__init__(function)
+        self._mapped = Guarded(Noting(self._map, step), faults)
 
     def process(self, batch: Batch, schema: pa.Schema) -> Iterator[Batch]:
         yield from self._mapped((batch, schema))
@@ -177,9 +170,12 @@ class _MapRows(_RowDoFn):
 
 
 class _InferTypes(_RowDoFn):
+    def __init__(self, function: RowFunction | beam.DoFn, faults: str | None) -> None:
+        super().__init__(function)
+        self._inferred = Guarded(self._infer, faults)
+
     def process(self, batch: Batch) -> Iterator[tuple[RowTypes, pa.Schema]]:
-        infer = recorded(self._infer, self._faults)
-        yield from infer(batch)
+        yield from self._inferred(batch)
 
     def _infer(self, batch: Batch) -> Iterator[tuple[RowTypes, pa.Schema]]:
         mapped = call_on_rows(batch, self._call)
@@ -235,7 +231,7 @@ class MapBatches(beam.PTransform):
         """Map every batch."""
         step = step_label(batches.pipeline)
         call = Noting(functools.partial(map_batch, self.function, self.keeps_rows), step)
-        mapped = batches | "MapBatch" >> flat_map(recorded(call, self.faults)).with_output_types(
+        mapped = batches | "MapBatch" >> beam.FlatMap(Guarded(call, self.faults)).with_output_types(
             Batch
         )
         mark_step(mapped, step)

@@ -1,10 +1,11 @@
-"""Reading inside a pipeline."""
+"""Reading a source inside a pipeline: list, scan, cut into groups, infer types, read."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -12,22 +13,33 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import SetupOptions
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Part, Way
+from beam_tfrecord.beam_steps import count
 from beam_tfrecord.exchange.checkpoints import Done, find_group
 from beam_tfrecord.hashes import sum_hashes
-from beam_tfrecord.jobs.resume import count_done, group_key
 from beam_tfrecord.runners.local import check_lossless
-from beam_tfrecord.sources.base import InputFile, Source
-from beam_tfrecord.sources.groups import GROUP_BYTES, Group
+from beam_tfrecord.sources.base import InputFile, Scan, Source
+from beam_tfrecord.sources.groups import GROUP_BYTES, Group, group_units, grown, one_group
 from beam_tfrecord.transforms import display
-from beam_tfrecord.transforms.flow import Spread
-from beam_tfrecord.transforms.metrics import count
-from beam_tfrecord.transforms.reading_plan import NO_SCHEMA, plan_reading
-from beam_tfrecord.transforms.step import Step
-from beam_tfrecord.transforms.ways import inputs_of, mark_step, step_label
-from beam_tfrecord.workdir.faults import is_stopped, recorded
+from beam_tfrecord.transforms.graph import inputs_of, mark_step, step_label
+from beam_tfrecord.workdir.faults import Guarded
+from beam_tfrecord.workdir.stored_plan import (
+    GROUPS,
+    SCHEMA,
+    Stored,
+    count_done,
+    group_key,
+    load_groups,
+    load_schema,
+    load_stored,
+    save_remarks,
+)
 
 DONE = "done"
-# Of such a batch only what is beside the rows counts.
+
+
+# What steps get that wait for a schema which a fault has kept from being found.
+NO_SCHEMA = pa.schema([])
+# The data of a batch that carries only rejects and counts.
 NOTHING = pa.RecordBatch.from_arrays([], schema=NO_SCHEMA)
 
 
@@ -101,14 +113,14 @@ class ReadBatches(beam.PTransform):
             ),
             schema,
         ).with_output_types(Batch)
-        spread = groups | "SpreadGroups" >> Spread()
+        spread = groups | "SpreadGroups" >> beam.Reshuffle()
         if may_skip:
             outputs = spread | "ReadGroup" >> read.with_outputs(DONE, main="batches")
             batches = outputs.batches
             batches.beam_tfrecord_done = outputs[DONE]
         else:
             batches = spread | "ReadGroup" >> read
-        mark_step(batches, step)
+        mark_step(batches, step, is_reader=True)
         # Types are found in all rows, whatever is done.
         batches.beam_tfrecord_reader = anew = copy.copy(self)
         anew.reads_all = True
@@ -156,7 +168,7 @@ def schema_of(pipeline: beam.Pipeline, reader: ReadBatches) -> Any:
     return plan_reading(pipeline, reader)[1]
 
 
-class _ReadGroup(Step):
+class _ReadGroup(beam.DoFn):
     """Read the units of a group in order."""
 
     def __init__(
@@ -178,7 +190,7 @@ class _ReadGroup(Step):
         self._may_skip = may_skip
         self._way = (step,)
         self._hashes = hashes
-        self._read = recorded(self._outputs, faults)
+        self._read = Guarded(self._outputs, faults)
 
     def process(self, group: Group, schema: pa.Schema) -> Iterator[Any]:
         yield from self._read((group, schema))
@@ -202,7 +214,7 @@ class _ReadGroup(Step):
             hashes=hashes,
         )
         for batch in in_parts(first_rows(batches, self._limit), key, hashes):
-            if self._faults is not None and is_stopped(self._faults):
+            if self._read.is_stopped():
                 return
             count(type(self), "read-rows", batch.num_rows)
             yield batch
@@ -271,3 +283,147 @@ def first_rows(batches: Iterator[Batch], limit: int | None) -> Iterator[Batch]:
         left -= batch.num_rows
         if left <= 0:
             return
+
+
+def plan_reading(pipeline: beam.Pipeline, reader: ReadBatches) -> tuple[Any, Any]:
+    """Return the groups to read, and the schema of the rows or a side input that will have it."""
+    source, faults, resume = reader.source, reader.faults, reader.resume
+    groups = load_stored(resume, GROUPS)
+    schema = load_schema(resume, SCHEMA) if reader.schema is None else reader.schema
+    if reader.plans_here and reader.files is not None:
+        groups, schema = _plan_here(reader, reader.files, groups, schema)
+    if groups is None or (schema is None and source.infers_from_scans):
+        scans = (
+            _start(
+                pipeline, "ListFiles", Guarded(_Files(source, reader.files), faults)
+            )  # InputFile
+            | "CutFiles" >> beam.FlatMap(Guarded(source.chunks, faults))  # Chunk
+            | "SpreadChunks" >> beam.Reshuffle()
+            | "ScanChunks" >> beam.FlatMap(Guarded(_One(source.scan), faults))  # Scan
+        )
+    if groups is None:
+        planned = _gathered(scans, "GroupUnits", Guarded(_group_plan(reader), faults))
+    else:
+        # Stored groups need not travel with the pipeline.
+        known = functools.partial(_given, groups) if resume is None else _stored(resume)
+        planned = _start(pipeline, "LoadGroups", Guarded(known, faults))
+    if schema is not None:
+        return planned, schema
+    if source.infers_from_scans:
+        inferred = scans | "InferScans" >> beam.FlatMap(Guarded(_One(source.infer), faults))
+    else:
+        infer = Guarded(functools.partial(_infer_group, source), faults)
+        inferred = (
+            planned | "SpreadInference" >> beam.Reshuffle() | "InferUnits" >> beam.FlatMap(infer)
+        )
+    merge = Guarded(_schema_merge(reader), faults, instead=[NO_SCHEMA])
+    return planned, beam.pvalue.AsSingleton(_gathered(inferred, "MergeTypes", merge))
+
+
+def _plan_here(
+    reader: ReadBatches,
+    files: Sequence[InputFile],
+    groups: list[Group] | None,
+    schema: pa.Schema | None,
+) -> tuple[list[Group], pa.Schema | None]:
+    """Do at once what is not given: the groups, and the schema where scans tell it."""
+    source = reader.source
+    infers = schema is None and source.infers_from_scans
+    if groups is not None and not infers:
+        return groups, schema
+    scans = [source.scan(chunk) for file in files for chunk in source.chunks(file)]
+    if groups is None:
+        groups = list(_group_plan(reader)(scans))
+    if infers:
+        (schema,) = _schema_merge(reader)([source.infer(scan) for scan in scans])
+    return groups, schema
+
+
+def _group_plan(reader: ReadBatches) -> Stored:
+    plan = _GroupPlan(reader.source, reader.group_bytes, reader.most_group_bytes, reader.limit)
+    return Stored(plan, reader.resume, GROUPS)
+
+
+def _schema_merge(reader: ReadBatches) -> Stored:
+    return Stored(_Merge(reader.source, reader.faults), reader.resume, SCHEMA)
+
+
+def _start(pipeline: beam.Pipeline, label: str, function: Callable[[Any], Iterable[Any]]) -> Any:
+    """Return what a function yields that is called once, on a worker."""
+    return pipeline | f"Begin{label}" >> beam.Impulse() | label >> beam.FlatMap(function)
+
+
+def _gathered(elements: Any, label: str, function: Callable[[Any], Iterable[Any]]) -> Any:
+    """Return what a function yields that gets the list of all elements, in no order."""
+    return elements | f"Gather{label}" >> beam.combiners.ToList() | label >> beam.FlatMap(function)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Files:
+    """Yield the files of a source, which may be listed already."""
+
+    source: Source
+    files: Sequence[InputFile] | None
+
+    def __call__(self, _: bytes) -> Iterator[InputFile]:
+        yield from self.source.files() if self.files is None else self.files
+
+
+def _given(groups: Sequence[Group], _: bytes) -> Iterator[Group]:
+    yield from groups
+
+
+def _stored(directory: str) -> Callable[[bytes], Iterator[Group]]:
+    return functools.partial(_load_groups, directory)
+
+
+def _load_groups(directory: str, _: bytes) -> Iterator[Group]:
+    yield from load_groups(directory)
+
+
+@dataclasses.dataclass(frozen=True)
+class _One:
+    """Yield the one result of a function."""
+
+    function: Any
+
+    def __call__(self, value: Any) -> Iterator[Any]:
+        yield self.function(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Merge:
+    """Yield the schema that digests make, and write down what there is to remark on it."""
+
+    source: Source
+    directory: str | None
+
+    def __call__(self, inferences: Iterable[Any]) -> Iterator[pa.Schema]:
+        found = list(inferences)
+        schema = self.source.merge(found)
+        if self.directory is not None and (remarks := self.source.remarks(found, schema)):
+            save_remarks(self.directory, remarks)
+        yield schema
+
+
+@dataclasses.dataclass(frozen=True)
+class _GroupPlan:
+    """Cut all files into units, and join the units to groups."""
+
+    source: Source
+    group_bytes: int
+    most_group_bytes: int | None
+    limit: int | None
+
+    def __call__(self, scans: Sequence[Scan]) -> Iterator[Group]:
+        units = self.source.all_units(scans)
+        group_bytes = grown(units, self.group_bytes, self.most_group_bytes or self.group_bytes)
+        groups = one_group(units) if self.limit else group_units(units, group_bytes)
+        # The largest first: whoever deals them out, the workers end at nearly the same time.
+        yield from sorted(groups, key=lambda group: -group.encoded_bytes)
+
+
+def _infer_group(source: Source, group: Group) -> Iterator[Any]:
+    """Yield what the types of every unit of a group are inferred from."""
+    for unit in group.units:
+        yield source.infer(unit)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any
 
 from beam_tfrecord.errors import TargetExists, UsageError
 from beam_tfrecord.manifest import MANIFEST_NAME
-from beam_tfrecord.storage import exists, is_directory, is_remote, list_names, output_path
+from beam_tfrecord.storage import exists, is_directory, list_names, output_path
 
 TEMPORARY_PREFIX = ".tmp-"
 
@@ -84,22 +83,6 @@ def sink_target(output: str | os.PathLike[str]) -> Target:
         return directory_target(text)
     directory, prefix = os.path.split(path)
     return Target(directory, prefix)
-
-
-def claim(target: Target, pipeline: Any) -> None:
-    """Take a target for one sink of a pipeline.
-
-    Raises:
-        TargetExists: Another sink of the pipeline has taken it.
-    """
-    if not hasattr(pipeline, "beam_tfrecord_targets"):
-        pipeline.beam_tfrecord_targets = set()
-    where = target.directory if is_remote(target.directory) else os.path.realpath(target.directory)
-    if (where, target.prefix) in pipeline.beam_tfrecord_targets:
-        raise TargetExists(
-            f"two sinks of one pipeline write to {target.output!r}: give each an output of its own"
-        )
-    pipeline.beam_tfrecord_targets.add((where, target.prefix))
 
 
 def check_free(target: Target, *, overwrite: bool) -> None:

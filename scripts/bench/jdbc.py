@@ -48,7 +48,7 @@ def _jdbc(url: str) -> str:
     return f"jdbc:postgresql://{rest}?user={user}"
 
 
-_OURS = ("apache_beam", "beam_tfrecord.jobs.composing", "beam_tfrecord.sources.sql.jdbc.engine")
+_OURS = ("apache_beam", "beam_tfrecord.jobs.compose", "beam_tfrecord.sources.sql.jdbc.engine")
 
 CASES: Cases = {
     "jdbc_drain": ("postgres", jdbc_drain, _OURS),

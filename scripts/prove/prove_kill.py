@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 import beam_tfrecord as bt
-from beam_tfrecord.jobs import composing
+from beam_tfrecord.jobs import compose
 from beam_tfrecord.sources.images import pack
 
 ROWS = 60_000
@@ -131,16 +131,16 @@ def _temporary_files(out: Path, pattern: str = "*") -> int:
 
 
 def _use_small_groups() -> None:
-    reader = composing._reader
+    reader = compose._reader
 
     def small(*arguments: Any) -> Any:
         made = reader(*arguments)
         made.group_bytes = GROUP_BYTES
         return made
 
-    composing._reader = small
+    compose._reader = small
     # Several workers, however small the input is.
-    composing.SMALL_BYTES = 0
+    compose.SMALL_BYTES = 0
     pack.PACK_FILES = PACK_FILES
 
 

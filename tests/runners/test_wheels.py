@@ -111,7 +111,7 @@ def test_a_users_module_and_package_become_wheels(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["json", "numpy", "beam_tfrecord.jobs.job", "sys", "no_such_module"]
+    "name", ["json", "numpy", "beam_tfrecord.jobs.api", "sys", "no_such_module"]
 )
 def test_what_is_installed_is_not_staged(name: str) -> None:
     assert wheels.module_wheel(name) is None

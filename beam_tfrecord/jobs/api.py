@@ -1,4 +1,4 @@
-"""`write`, `plan` and `schema`: everything the command line does, as functions."""
+"""`write`, `extract`, `plan` and `schema`: what the command line does, as functions."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.inputs import make_source
-from beam_tfrecord.jobs.settings import Inputs, make_settings
+from beam_tfrecord.jobs.settings import ExtractSettings, Inputs, make_settings
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.preprocess.request import Transform
+from beam_tfrecord.rejects import parse_budget
+from beam_tfrecord.stage_manifest import StageManifest
+from beam_tfrecord.workdir.target import directory_target
 
 if TYPE_CHECKING:
     from beam_tfrecord.progress import Progress
-
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -96,9 +99,9 @@ def write(
     arguments = dict(locals())
     progress = arguments.pop("progress")
     settings = make_settings(**arguments)
-    from beam_tfrecord.jobs.running import run
+    from beam_tfrecord.jobs.run import run_job
 
-    return run(settings, progress)
+    return run_job(settings, progress)
 
 
 def plan(
@@ -127,7 +130,7 @@ def plan(
     Raises:
         UsageError: The call cannot be carried out.
     """
-    from beam_tfrecord.jobs.planning import Cluster, plan_of
+    from beam_tfrecord.jobs.plan import Cluster, plan_of
 
     cluster = None if workers is None else Cluster(workers, machine, usd_hour)
     return plan_of(make_settings(inputs, output, **arguments), cluster)
@@ -150,3 +153,61 @@ def schema(inputs: Inputs, *, from_: str | None = None, **source_options: Any) -
     for remark in remarks:
         _LOGGER.warning("%s", remark)
     return Schema.from_arrow(arrow)
+
+
+def extract(
+    inputs: Inputs,
+    output: str | os.PathLike[str],
+    *,
+    from_: str | None = None,
+    limit: int | None = None,
+    columns: Sequence[str] | None = None,
+    max_rejects: int | str = 0,
+    overwrite: bool = False,
+    runner: str = "direct",
+    pipeline_options: Sequence[str] = (),
+    progress: Progress | None = None,
+    source_options: Mapping[str, Any] | None = None,
+) -> StageManifest:
+    """Extract input to a stage: Parquet files with the types of the source, under a manifest.
+
+    ``write``, ``load`` and `ReadFromParquet` read a stage in place of the input, which they never
+    touch again. Where the output already holds this stage, made from the same input with the same
+    settings, nothing is done; a call that was stopped goes on when it is made again. Neither holds
+    for databases, of which nothing tells whether they are still the same.
+
+    Args:
+        inputs: Files, globs, directories, or the URL of a database.
+        output: Directory of the stage.
+        from_: Kind of the input, where its name does not tell: ``csv``, ``parquet``.
+        limit: Read only the first rows.
+        columns: Columns to read.
+        max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
+        overwrite: Replace another stage, or a dataset, in the output.
+        runner: ``direct``, or the name of any Beam runner.
+        pipeline_options: Further Beam options, as on a command line.
+        progress: Where to show how far the job is.
+        source_options: Options of the source, such as ``{"table": "trips"}``.
+
+    Returns:
+        The manifest of the stage.
+
+    Raises:
+        UsageError: The call cannot be carried out.
+        DataError: The data cannot become a stage; nothing was published.
+    """
+    if limit is not None and limit < 1:
+        raise UsageError(f"limit {limit} is not a number of rows")
+    source = make_source(inputs, from_=from_, columns=columns, options=source_options)
+    settings = ExtractSettings(
+        source=source,
+        target=directory_target(output),
+        limit=limit,
+        budget=parse_budget(max_rejects),
+        overwrite=overwrite,
+        runner=runner,
+        pipeline_options=tuple(pipeline_options),
+    )
+    from beam_tfrecord.jobs.run import run_job
+
+    return run_job(settings, progress)

@@ -10,24 +10,26 @@ from typing import Any
 
 import apache_beam as beam
 
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.beam_steps import in_one_window
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.exchange.pipeline import EXCHANGES
+from beam_tfrecord.exchange.checkpoints import Done
+from beam_tfrecord.exchange.pipeline import EXCHANGES, write_files
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.layout import Layout, parse_compression
 from beam_tfrecord.places import Inputs
 from beam_tfrecord.preprocess.request import fitted_of
+from beam_tfrecord.publish.last_step import publish_once
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.runners import exchange_of
 from beam_tfrecord.runners.local import check_lossless
 from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
 from beam_tfrecord.splits import LOST_SPLITS, SPLIT_IN_PART, SPLIT_TWICE, as_columns, make_splits
 from beam_tfrecord.transforms import display
-from beam_tfrecord.transforms.assigned import Assigned, assigned_splits
-from beam_tfrecord.transforms.elements import batches_of
-from beam_tfrecord.transforms.ways import ways_to
-from beam_tfrecord.transforms.windows import in_one_window
-from beam_tfrecord.transforms.write_batches import WriteJob, write_batches
-from beam_tfrecord.workdir.target import Target, check_free, claim, sink_target
+from beam_tfrecord.transforms.graph import Assigned, assigned_splits, claim, ways_to
+from beam_tfrecord.transforms.rows import batches_of
+from beam_tfrecord.workdir.job import Job
+from beam_tfrecord.workdir.target import Target, check_free, sink_target
 
 
 class WriteToTFRecord(beam.PTransform):
@@ -136,14 +138,14 @@ class WriteToTFRecord(beam.PTransform):
         if splits:
             layout.shards.check(layout.splits.filled_names)
         self._coder = coder
-        self._job = WriteJob(
+        self._job = Job(
             target=target,
             layout=layout,
             directory=target.temporary(uuid.uuid4().hex[:12]),
             schema=schema,
             budget=parse_budget(max_rejects),
             overwrite=overwrite,
-            job={"runner": "beam"},
+            info={"runner": "beam"},
         )
         self._exchange = exchange
 
@@ -179,7 +181,7 @@ def _needs_directory(target: Target) -> UsageError:
     return UsageError(f"splits need a directory: write to '{target.output}/' instead")
 
 
-def _check_splits(job: WriteJob, found: Assigned) -> None:
+def _check_splits(job: Job, found: Assigned) -> None:
     """Refuse a job that does not go with the splits that its rows come with.
 
     Raises:
@@ -211,3 +213,18 @@ def _compression_and_suffix(
     if suffix is None:
         suffix = shard_suffix(compression) if target.prefix is None else ""
     return compression, suffix
+
+
+def write_batches(
+    batches: Sequence[beam.PCollection[Batch]],
+    job: Job,
+    done: beam.PCollection[Done] | None = None,
+) -> beam.PCollection[str]:
+    """Write batches as one dataset or stage; return the paths of its files.
+
+    Args:
+        batches: The rows.
+        job: How to write them.
+        done: Results of groups that an earlier attempt finished; None if there was no such attempt.
+    """
+    return publish_once(batches[0].pipeline, job, write_files(batches, job, done))

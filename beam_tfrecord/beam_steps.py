@@ -1,18 +1,46 @@
-"""The Beam coder of `Batch`.
+"""Small Beam helpers: the global window, counters, and the coder of `Batch`.
 
-Beam would pickle batches, and a pickled slice drags its whole parent along; Arrow's IPC format
-writes the rows of the slice alone. Importing this module registers the coder.
+Importing this module registers the coder: Beam would pickle batches, and a pickled slice drags its
+whole parent along, while Arrow's IPC format writes the rows of the slice alone.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import pickle
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
+from apache_beam.metrics import Metrics
+from apache_beam.transforms.window import GlobalWindow, GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
 
+import beam_tfrecord.features.tensors  # noqa: F401 - registers its type with Arrow
 from beam_tfrecord.batch import Batch
+
+
+def in_one_window(rows: beam.PCollection) -> beam.PCollection:
+    """Return rows without the windows and triggers that they came in.
+
+    An element of several sliding windows is one element in each of them, as to any Beam sink.
+    """
+    if rows.windowing.is_default():
+        return rows
+    return rows | "OneWindow" >> beam.WindowInto(GlobalWindows())
+
+
+def in_global_window(output: Any) -> Any:
+    """Return an output, tagged or not, as a value of the one window that bounded data has."""
+    if isinstance(output, beam.pvalue.TaggedOutput):
+        return beam.pvalue.TaggedOutput(output.tag, in_global_window(output.value))
+    window = GlobalWindow()
+    return WindowedValue(output, window.max_timestamp(), [window])
+
+
+def count(namespace: type, name: str, amount: int) -> None:
+    """Add to a Beam counter in the namespace of a class: for show, as runners count differently."""
+    Metrics.counter(namespace, name).inc(amount)
 
 
 class BatchCoder(beam.coders.Coder):

@@ -1,16 +1,18 @@
-"""Running a job: under a lease, from where an earlier attempt ended, to a dataset or one error."""
+"""Running a job: under a lease, from where an earlier attempt ended, to an output or one error."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import datetime
+import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic
+from collections.abc import Sequence
+from typing import Any
 
 from beam_tfrecord import rules
+from beam_tfrecord.copies import copies_lines
 from beam_tfrecord.errors import (
     BeamTFRecordError,
     DataError,
@@ -21,27 +23,28 @@ from beam_tfrecord.errors import (
     TargetExists,
     UsageError,
 )
-from beam_tfrecord.jobs import fingerprint
-from beam_tfrecord.jobs.job_kind import Kind, M, S
-from beam_tfrecord.jobs.resume import begin, progress_of, remove_all_but, remove_unmarked
-from beam_tfrecord.jobs.watching import watch
-from beam_tfrecord.manifest import Manifest
-from beam_tfrecord.publish.cleanup import clear_leavings, give_up, remove_leavings
+from beam_tfrecord.jobs.identity import (
+    begin,
+    content_xxh64,
+    input_sha256,
+    progress_of,
+    remove_all_but,
+    remove_unmarked,
+    state_sha256,
+)
+from beam_tfrecord.jobs.settings import JobSettings, M
+from beam_tfrecord.progress import Progress, watch
+from beam_tfrecord.publish.files import clear_leftovers, give_up, remove_leftovers
+from beam_tfrecord.refused import refused_line
 from beam_tfrecord.rejects import SAVED_FILE
 from beam_tfrecord.runners import preflight
 from beam_tfrecord.runners.user_modules import modules_of
 from beam_tfrecord.runners.waiting import Launch, launching
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.sources.listing import Listing, list_input
-from beam_tfrecord.storage import (
-    Lease,
-    exists,
-    lease,
-    list_names,
-    make_directory,
-    read_small,
-)
-from beam_tfrecord.workdir.faults import forget_faults, machine_error, machine_fault, recorded_fault
+from beam_tfrecord.storage import Lease, exists, lease, list_names, make_directory, read_small
+from beam_tfrecord.workdir.faults import forget_faults, machine_error, recorded_fault
+from beam_tfrecord.workdir.job import Identity
 from beam_tfrecord.workdir.job_file import (
     INPUT,
     INPUT_STATE,
@@ -50,81 +53,53 @@ from beam_tfrecord.workdir.job_file import (
     add_to_job,
     load_job,
 )
-from beam_tfrecord.workdir.target import check_free
+from beam_tfrecord.workdir.target import Target, check_free
 
-if TYPE_CHECKING:
-    from beam_tfrecord.jobs.settings import Settings
-    from beam_tfrecord.progress import Progress
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
-class Running(Generic[S, M]):
+class _Running:
     """A job that is under way in this process.
 
     Attributes:
-        kind: Of the job.
-        settings: Of the job.
-        identity: What its dataset is made from.
+        settings: Arguments of the job.
+        identity: What its output is made from.
         directory: Its temporary directory.
     """
 
-    kind: Kind[S, M]
-    settings: S
-    identity: fingerprint.Identity
+    settings: JobSettings[Any]
+    identity: Identity
     directory: str
 
     @property
     def is_resumable(self) -> bool:
-        """True where the same command finds this job's directory again."""
+        """Whether the same command finds this job's directory again."""
         return bool(self.identity.fingerprint)
 
 
-_under_way: list[Running[Any, Any]] = []
+# For `what_is_kept` alone, which an interrupt asks.
+_under_way: list[_Running] = []
 
 
-def run(settings: Settings, progress: Progress | None) -> Manifest:
-    """Write a dataset, unless it is there.
-
-    Raises:
-        BeamTFRecordError: It cannot be done; nothing was published.
-    """
-    return run_job(_WRITING, settings, progress)
-
-
-def _write(
-    settings: Settings,
-    identity: fingerprint.Identity,
-    directory: str,
-    listing: Listing,
-    job: Mapping[str, Any],
-    held: Lease | None,
-) -> None:
-    import beam_tfrecord.jobs.composing as composing
-
-    composing.run_write(settings, identity, directory, listing=listing, job=job, lease=held)
-
-
-def _warn(settings: Settings, notes: Sequence[str]) -> None:
-    import beam_tfrecord.jobs.composing as composing
-
-    composing.warn_of_result(settings, notes)
-
-
-_WRITING: Kind[Settings, Manifest] = Kind(Manifest.load, fingerprint.identity, _write, _warn)
-
-
-def run_job(kind: Kind[S, M], settings: S, progress: Progress | None) -> M:
+def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
     """Make the output of a job, unless it is there.
 
+    Args:
+        settings: Arguments of the job.
+        progress: Where to show how far the job is; None means nowhere.
+
+    Returns:
+        The manifest of the output.
+
     Raises:
-        BeamTFRecordError: It cannot be done; nothing was published.
+        BeamTFRecordError: It cannot be made; nothing was published.
     """
     preflight(settings)
     listing = list_input(settings.source)
-    files = listing.outlines
-    identity = kind.identity(settings, files)
+    identity = settings.identity(listing.outlines)
     target = settings.target
-    present = _same_output(kind, settings, identity, listing)
+    present = _same_output(settings, identity, listing)
     # A job that was killed leaves hidden files; another one that is at work has some too.
     is_tidy = not any(name.startswith(".") for name in list_names(target.directory))
     if present is not None and is_tidy:
@@ -138,32 +113,33 @@ def run_job(kind: Kind[S, M], settings: S, progress: Progress | None) -> M:
                 return present
             raise
         # Another job may have published here since the first look.
-        present = _same_output(kind, settings, identity, listing)
+        present = _same_output(settings, identity, listing)
         token = identity.fingerprint or os.urandom(8).hex()
-        job = Running(kind, settings, identity, target.temporary(token[:12]))
-        is_going_on = present is None and job.is_resumable
-        clear_leavings(target, keep=job.directory if is_going_on else None)
+        job = _Running(settings, identity, target.temporary(token[:12]))
+        goes_on = present is None and job.is_resumable
+        clear_leftovers(target, keep=job.directory if goes_on else None)
         if present is not None:
             return present
-        with _noticed(job):
-            manifest = _attempt(job, listing, held, progress)
-        remove_leavings(target)
-        return manifest
+        _under_way.append(job)
+        try:
+            _attempt(job, listing, held, progress)
+        finally:
+            _under_way.remove(job)
+        remove_leftovers(target)
+        return settings.load_output()
 
 
-def _same_output(
-    kind: Kind[S, M], settings: S, identity: fingerprint.Identity, listing: Listing
-) -> M | None:
-    """Return the manifest at the target where it is that of this very job.
+def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing) -> M | None:
+    """Return the manifest at the target if it is that of this very job.
 
     Raises:
         TargetExists: Another dataset is there, and it is not to be overwritten.
     """
     target, known = settings.target, identity.fingerprint
-    present = None
+    present: M | None = None
     if exists(target.manifest):
         with contextlib.suppress(BeamTFRecordError):
-            present = kind.load(target.manifest)
+            present = settings.load_output()
     if present is not None and known and present.fingerprint == known:
         if not _is_edited(target.path(JOB_NAME), settings.source, listing):
             return present
@@ -183,58 +159,51 @@ def _same_output(
 
 
 def _is_edited(job_path: str, source: Source, listing: Listing) -> bool:
-    """Tell whether files of the same names and sizes are not those a dataset was made from."""
+    """Return whether files of the same names and sizes are not those a dataset was made from."""
     # The manifest cannot tell: it is the same wherever the same files lie.
     try:
         before = load_job(read_small(job_path).decode())
     except (FileNotFoundError, DataError, UnicodeDecodeError):
         return False
     files = listing.outlines
-    if before.get(INPUT, now := fingerprint.input_sha256(files)) != now:
+    if before.get(INPUT, now := input_sha256(files)) != now:
         return True
     state = before.get(INPUT_STATE)
-    if state is None or state == fingerprint.state_sha256(files):
+    if state is None or state == state_sha256(files):
         return False
     noted = before.get(INPUT_XXH64)
     if noted is None:
         return True
     # A copy or a chmod changes the state of a file too: its bytes tell them from an edit.
     try:
-        return bool(noted != fingerprint.content_xxh64(source, listing.bytes))
+        return bool(noted != content_xxh64(source, listing.bytes))
     except (DataError, OSError, EOFError):
         return True
 
 
-@contextlib.contextmanager
-def _noticed(job: Running[S, M]) -> Iterator[None]:
-    _under_way.append(job)
-    try:
-        yield
-    finally:
-        _under_way.remove(job)
-
-
-def _attempt(job: Running[S, M], listing: Listing, held: Lease, progress: Progress | None) -> M:
+def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | None) -> None:
     settings, directory, files = job.settings, job.directory, listing.outlines
-    started = datetime.datetime.now(datetime.timezone.utc).isoformat()
+    started = now_text()
     number = 1
     try:
         if job.is_resumable:
-            known, is_mapped = job.identity.fingerprint, settings.is_mapped
-            number = begin(directory, known, files, source=settings.source, is_mapped=is_mapped)
+            number = begin(
+                directory,
+                job.identity.fingerprint,
+                files,
+                source=settings.source,
+                is_mapped=settings.map is not None,
+            )
             remove_unmarked(directory)
         make_directory(directory)
-        told = {
-            "started": started,
-            "attempts": number,
-            INPUT: fingerprint.input_sha256(files),
-            INPUT_STATE: fingerprint.state_sha256(files),
-        }
-        # A fault is told in one line; Beam would print its traces of it before.
+        info = {"started": started, "attempts": number, **input_info(files)}
+        # A fault is reported in one line; Beam would print its traces of it before.
         logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
         launch = Launch(modules=modules_of(settings), directory=directory)
         with watch(directory, listing.bytes, progress), launching(launch):
-            job.kind.compose(settings, job.identity, directory, listing, told, held)
+            from beam_tfrecord.jobs.compose import run_pipelines
+
+            run_pipelines(settings, job.identity, directory, listing, info, held)
         if (fault := recorded_fault(directory)) is not None:
             raise fault
         if launch.told:
@@ -250,21 +219,46 @@ def _attempt(job: Running[S, M], listing: Listing, held: Lease, progress: Progre
     finally:
         settings.source.release()
         forget_faults(directory)
-    job.kind.warn(settings, settings.source.notes(files))
-    return job.kind.load(settings.target.manifest)
+    _warn(settings.target, settings.source.notes(files))
 
 
-def _as_one_line(job: Running[S, M], error: BaseException) -> BaseException:
-    """Return what a user is told of an error; itself where nobody meant it."""
+def now_text() -> str:
+    """Return the time as ISO 8601 text, in UTC."""
+    return datetime.datetime.now(datetime.timezone.utc).isoformat()
+
+
+def input_info(files: Sequence[InputFile]) -> dict[str, str | None]:
+    """Return what ``job.json`` says of the state of the input."""
+    return {INPUT: input_sha256(files), INPUT_STATE: state_sha256(files)}
+
+
+def _warn(target: Target, notes: Sequence[str]) -> None:
+    """Log what a user should know of an output that was written, and of its input."""
+    job = json.loads(read_small(target.path(JOB_NAME)))
+    lines = [
+        f"column {name!r} is left out: it has no value in any row, or is not in the schema"
+        for name in job.get("left_out_columns", ())
+    ]
+    lines += job["remarks"]
+    if copies := job.get("copies"):
+        lines += copies_lines(copies)
+    if refused := job.get("refused_pictures"):
+        lines.append(refused_line(refused))
+    for line in (*lines, *notes):
+        _LOGGER.warning("%s", line)
+
+
+def _as_one_line(job: _Running, error: BaseException) -> BaseException:
+    """Return an error as the user sees it; itself if it is neither of ours nor of the machine."""
     output = job.settings.target.directory
     if not isinstance(error, Exception):
         return error
     if (fault := recorded_fault(job.directory)) is not None:
         return fault
-    machine = machine_fault(job.directory, output) or machine_error(error, output)
+    machine = machine_error(error, output)
     if machine is None or isinstance(machine, DataError | UsageError | LeaseLost):
         return machine or error
-    return type(machine)(f"{machine}; {_kept(job)}")
+    return type(machine)(f"{machine}; {_state(job)}")
 
 
 def _changed(files: Sequence[InputFile]) -> InputChanged | None:
@@ -277,11 +271,11 @@ def _changed(files: Sequence[InputFile]) -> InputChanged | None:
     return None
 
 
-def _keep_or_remove(job: Running[S, M], error: BaseException) -> None:
+def _keep_or_remove(job: _Running, error: BaseException) -> None:
     """Keep what another attempt can use; a fault of data or call would only come again."""
     if isinstance(error, LeaseLost):
         return  # The directory may be that of the job that goes on.
-    # What is done of files that were not changed is of use to another attempt.
+    # Results of files that were not changed are of use to another attempt.
     is_changed = isinstance(error, InputChanged)
     is_over_budget = isinstance(error, RejectedRows)
     if is_over_budget and not job.is_resumable:
@@ -294,7 +288,7 @@ def _keep_or_remove(job: Running[S, M], error: BaseException) -> None:
             give_up(job.settings.target, job.directory)
 
 
-def _kept(job: Running[S, M]) -> str:
+def _state(job: _Running) -> str:
     if not job.is_resumable:
         return "nothing was published and nothing is kept"
     state = progress_of(job.directory)
@@ -311,13 +305,13 @@ def what_is_kept() -> str | None:
     """Return what a job that is under way in this process leaves if it ends now, in one line.
 
     Returns:
-        None where there is no such job.
+        None if there is no such job.
     """
     if not _under_way:
         return None
     job = _under_way[-1]
     with contextlib.suppress(BeamTFRecordError, OSError):
-        manifest = job.kind.load(job.settings.target.manifest)
+        manifest = job.settings.load_output()
         if job.is_resumable and manifest.fingerprint == job.identity.fingerprint:
             return "the output is complete"
-    return _kept(job)
+    return _state(job)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import datetime
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.jobs import fingerprint
-from beam_tfrecord.publish.cleanup import clear_leavings
-from beam_tfrecord.publish.dataset import Identity
+from beam_tfrecord.jobs.run import input_info, now_text
+from beam_tfrecord.jobs.settings import Settings
+from beam_tfrecord.publish.files import clear_leftovers
 from beam_tfrecord.runners import describe_job, is_remote_runner, preflight
 from beam_tfrecord.runners.user_modules import modules_of
 from beam_tfrecord.runners.waiting import Launch, RemoteJob, launching
 from beam_tfrecord.sources.listing import Listing, list_input
 from beam_tfrecord.storage import lease, make_directory
-from beam_tfrecord.workdir.job_file import INPUT, INPUT_STATE
+from beam_tfrecord.workdir.job import Identity
 from beam_tfrecord.workdir.target import check_free
-
-if TYPE_CHECKING:
-    from beam_tfrecord.jobs.settings import Settings
 
 
 def submit(settings: Settings) -> RemoteJob | None:
@@ -39,18 +36,14 @@ def submit(settings: Settings) -> RemoteJob | None:
     _check_runner(settings)
     preflight(settings, waits=False)
     listing = list_input(settings.source)
-    identity = fingerprint.identity(settings, listing.outlines)
+    identity = settings.identity(listing.outlines)
     target = settings.target
     check_free(target, overwrite=settings.overwrite)
     make_directory(target.directory)
     with lease(target.directory):
-        clear_leavings(target)
-    told = {
-        "attempts": 1,
-        INPUT: fingerprint.input_sha256(listing.outlines),
-        INPUT_STATE: fingerprint.state_sha256(listing.outlines),
-    }
-    return _start(settings, identity, listing, told)
+        clear_leftovers(target)
+    info = {"started": now_text(), "attempts": 1, **input_info(listing.outlines)}
+    return _start(settings, identity, listing, info)
 
 
 def make_template(settings: Settings) -> None:
@@ -64,7 +57,7 @@ def make_template(settings: Settings) -> None:
     """
     _check_runner(settings)
     preflight(settings, waits=False)
-    _start(settings, Identity(), Listing(), {})
+    _start(settings, Identity(), Listing(), {"started": now_text()})
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -73,7 +66,7 @@ def describe(settings: Settings) -> dict[str, Any]:
     Raises:
         UsageError: The runner would refuse the job.
     """
-    from beam_tfrecord.jobs.planning import plan_of
+    from beam_tfrecord.jobs.plan import plan_of
 
     preflight(settings, waits=False)
     if settings.transform is not None:
@@ -95,21 +88,20 @@ def _check_runner(settings: Settings) -> None:
 
 
 def _start(
-    settings: Settings, identity: Identity, listing: Listing, told: dict[str, Any]
+    settings: Settings, identity: Identity, listing: Listing, info: Mapping[str, Any]
 ) -> RemoteJob | None:
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     launch = Launch(waits=False, modules=modules_of(settings))
-    started = datetime.datetime.now(datetime.timezone.utc).isoformat()
     with launching(launch):
-        _compose(settings, identity, listing, {"started": started, **told})
+        _compose(settings, identity, listing, info)
     return launch.job
 
 
 def _compose(
-    settings: Settings, identity: Identity, listing: Listing, told: dict[str, Any]
+    settings: Settings, identity: Identity, listing: Listing, info: Mapping[str, Any]
 ) -> None:
-    from beam_tfrecord.jobs.composing import run_write
+    from beam_tfrecord.jobs.compose import run_pipelines
 
     # Nobody comes back to this directory: a job that is tried again gets another.
     directory = settings.target.temporary(os.urandom(6).hex())
-    run_write(settings, identity, directory, listing=listing, job=told, lease=None)
+    run_pipelines(settings, identity, directory, listing, info, lease=None)

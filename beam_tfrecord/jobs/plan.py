@@ -59,7 +59,7 @@ def plan_of(settings: Settings, cluster: Cluster | None = None) -> dict[str, Any
     scans = source.all_scans()
     units = source.all_units(scans)
     settings.source.release()
-    group_bytes = GROUP_BYTES if settings.is_direct else source.group_bytes
+    group_bytes = GROUP_BYTES if settings.is_one_pass else source.group_bytes
     groups = one_group(units) if settings.limit else group_units(units, group_bytes)
     encoded = sum(unit.encoded_bytes for unit in units)
     input_bytes = sum(unit.input_bytes for unit in units)
@@ -76,9 +76,9 @@ def plan_of(settings: Settings, cluster: Cluster | None = None) -> dict[str, Any
         "passes": passes,
         "order": "shuffled" if settings.layout.shuffle else "source",
         "place": _place(settings, units),
-        "exchange": "none: one pass" if settings.is_direct else "files",
+        "exchange": "none: one pass" if settings.is_one_pass else "files",
         "estimated_record_bytes": encoded,
-        "estimated_temporary_bytes": encoded * (1 if settings.is_direct else _EXCHANGE_WRITES),
+        "estimated_temporary_bytes": encoded * (1 if settings.is_one_pass else _EXCHANGE_WRITES),
         "splits": _splits(settings, encoded),
         "output": settings.target.directory,
     }
@@ -89,7 +89,7 @@ def plan_of(settings: Settings, cluster: Cluster | None = None) -> dict[str, Any
         input_bytes=input_bytes,
         record_bytes=encoded,
         units=len(units),
-        is_shuffled=not settings.is_direct,
+        is_shuffled=not settings.is_one_pass,
         scans=len(passes) - 1 if is_read_often else 0,
         is_remote=is_remote(settings.target.directory),
     )

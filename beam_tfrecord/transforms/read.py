@@ -1,17 +1,124 @@
-"""`ReadFromJdbc`: a database under the keywords of Beam's own transform of that name."""
+"""The public readers, `ReadFrom…`: one for each kind of source."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS
+import apache_beam as beam
+import numpy as np
+
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.transforms.transforms import ReadFromSql
+from beam_tfrecord.sources import Source
+from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.images.source import Images
+from beam_tfrecord.sources.numpy.arrays import Numpy
+from beam_tfrecord.sources.numpy.memory import named_arrays, spill_arrays
+from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.sql.source import Sql
+from beam_tfrecord.transforms import display
+from beam_tfrecord.transforms.map_rows import MapBatches as MapBatches
+from beam_tfrecord.transforms.map_rows import MapRows as MapRows
+from beam_tfrecord.transforms.reading import ReadBatches
+from beam_tfrecord.transforms.rows import BatchRows as BatchRows
 
 # A name, as it is or quoted, with the schema before it.
 _NAME = re.compile(r'(?:[\w$]+|"[^"]+"|`[^`]+`)(?:\.(?:[\w$]+|"[^"]+"|`[^`]+`))*')
+
+
+class _ReadFrom(ReadBatches):
+    """A `ReadBatches` whose arguments are those of its source."""
+
+    source_class: Callable[..., Source]
+
+    def __init__(self, paths: Any, *, batch_rows: int = DEFAULT_BATCH_ROWS, **options: Any) -> None:
+        super().__init__(self.source_class(paths=paths, **options), batch_rows=batch_rows)
+
+    def batches(self) -> Iterator[Batch]:
+        """Iterate the input here, without a pipeline."""
+        return self.source.batches(batch_rows=self.batch_rows)
+
+
+class ReadFromCsv(_ReadFrom):
+    """Read CSV files as `Batch`es; arguments as `beam_tfrecord.sources.csv.source.Csv`."""
+
+    source_class = Csv
+
+
+class ReadFromImages(_ReadFrom):
+    """Read pictures as `Batch`es; arguments as `beam_tfrecord.sources.images.source.Images`."""
+
+    source_class = Images
+
+
+class ReadFromNumpy(_ReadFrom):
+    """Read NumPy arrays, of files or in memory, as `Batch`es.
+
+    Arrays in memory are written once, when the pipeline is built, to a temporary file that lasts
+    as long as this process.
+
+    Args:
+        paths: Files, or an array, or arrays by name: ``{"data": array, "label": labels}``.
+        temp_dir: Where that file is written; every worker must see it. None: on this machine.
+        batch_rows: Rows of a batch; has no influence on the dataset.
+        **options: Those of `beam_tfrecord.sources.numpy.arrays.Numpy`.
+
+    Raises:
+        UsageError: An option makes no sense; arrays in memory take no `types`, they have dtypes.
+    """
+
+    source_class = Numpy
+
+    def __init__(
+        self,
+        paths: Any,
+        *,
+        temp_dir: str | None = None,
+        batch_rows: int = DEFAULT_BATCH_ROWS,
+        **options: Any,
+    ) -> None:
+        is_in_memory = isinstance(paths, Mapping | np.ndarray)
+        if is_in_memory and options.get("types"):
+            raise UsageError("arrays in memory have dtypes of their own: leave out types")
+        super().__init__("" if is_in_memory else paths, batch_rows=batch_rows, **options)
+        self._arrays = named_arrays(paths) if is_in_memory else None
+        self._temp_dir = temp_dir
+
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return super().display_data() | display.shown(arrays=self._arrays and list(self._arrays))
+
+    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
+        """Build the chain."""
+        self._spill()
+        return super().expand(begin)
+
+    def batches(self) -> Iterator[Batch]:
+        """Iterate the arrays here, without a pipeline."""
+        self._spill()
+        return super().batches()
+
+    def _spill(self) -> None:
+        if self._arrays is None:
+            return
+        path, types = spill_arrays(self._arrays, self._temp_dir)
+        self.source = dataclasses.replace(cast(Numpy, self.source), paths=path, types=types or None)
+        self._arrays = None
+
+
+class ReadFromParquet(_ReadFrom):
+    """Read Parquet as `Batch`es; arguments as `beam_tfrecord.sources.parquet.source.Parquet`."""
+
+    source_class = Parquet
+
+
+class ReadFromSql(_ReadFrom):
+    """Read a database as `Batch`es; arguments as `beam_tfrecord.sources.sql.source.Sql`."""
+
+    source_class = Sql
 
 
 class ReadFromJdbc(ReadFromSql):
