@@ -16,7 +16,7 @@ from beam_tfrecord.places import Inputs
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.runners.local import check_lossless
 from beam_tfrecord.transforms import display
-from beam_tfrecord.transforms.graph import claim, ways_to
+from beam_tfrecord.transforms.graph import Sink, ways_to
 from beam_tfrecord.transforms.rows import batches_of
 from beam_tfrecord.transforms.write import write_batches
 from beam_tfrecord.workdir.job import Job
@@ -29,7 +29,7 @@ def stage_job(target: Target, directory: str, **fields: Any) -> Job:
     return Job(target, directory, "stage", layout, is_one_pass=True, **fields)
 
 
-class ExtractToParquet(beam.PTransform):
+class ExtractToParquet(Sink):
     """Write rows as a stage, and give the names of its files.
 
     A stage is a Parquet dataset with the types of the rows, which `ReadFromParquet`, `load` and
@@ -53,7 +53,8 @@ class ExtractToParquet(beam.PTransform):
         overwrite: bool = False,
     ) -> None:
         super().__init__()
-        target = directory_target(output)
+        self.target = target = directory_target(output)
+        check_free(target, overwrite=overwrite)
         self._job = stage_job(
             target,
             target.temporary(uuid.uuid4().hex[:12]),
@@ -71,8 +72,7 @@ class ExtractToParquet(beam.PTransform):
     def expand(self, elements: beam.PCollection) -> beam.PCollection[str]:
         """Build the chain."""
         check_lossless(elements.pipeline)
-        check_free(self._job.target, overwrite=self._job.overwrite)
-        claim(self._job.target, elements.pipeline)
+        self.check_target(elements.pipeline)
         if not elements.is_bounded:
             raise UsageError("ExtractToParquet needs a bounded PCollection: a stage has an end")
         found = batches_of(in_one_window(elements), None, None)

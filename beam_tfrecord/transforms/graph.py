@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.pipeline import PipelineVisitor
 from apache_beam.typehints import row_type, typehints
 
 from beam_tfrecord.batch import Batch, Way
@@ -140,20 +141,42 @@ def is_plain_kind(rows: beam.PCollection) -> bool:
         return False
 
 
-def claim(target: Target, pipeline: Any) -> None:
-    """Take a target for one sink of a pipeline.
+class Sink(beam.PTransform):
+    """A transform that publishes to a target.
 
-    Raises:
-        TargetExists: Another sink of the pipeline has taken it.
+    Attributes:
+        target: Where it publishes.
     """
-    if not hasattr(pipeline, "beam_tfrecord_targets"):
-        pipeline.beam_tfrecord_targets = set()
-    where = target.directory if is_remote(target.directory) else os.path.realpath(target.directory)
-    if (where, target.prefix) in pipeline.beam_tfrecord_targets:
-        raise TargetExists(
-            f"two sinks of one pipeline write to {target.output!r}: give each an output of its own"
-        )
-    pipeline.beam_tfrecord_targets.add((where, target.prefix))
+
+    target: Target
+
+    def check_target(self, pipeline: beam.Pipeline) -> None:
+        """Check that no other sink of a pipeline has the same target.
+
+        Raises:
+            TargetExists: One has.
+        """
+        sinks = _Sinks()
+        pipeline.visit(sinks)
+        if any(sink is not self and _place(sink) == _place(self) for sink in sinks.found):
+            raise TargetExists(
+                f"two sinks of one pipeline write to {self.target.output!r}: "
+                "give each an output of its own"
+            )
+
+
+def _place(sink: Sink) -> tuple[str, str | None]:
+    directory = sink.target.directory
+    return directory if is_remote(directory) else os.path.realpath(directory), sink.target.prefix
+
+
+class _Sinks(PipelineVisitor):
+    def __init__(self) -> None:
+        self.found: list[Sink] = []
+
+    def enter_composite_transform(self, transform_node: Any) -> None:
+        if isinstance(transform_node.transform, Sink):
+            self.found.append(transform_node.transform)
 
 
 @dataclasses.dataclass(frozen=True)

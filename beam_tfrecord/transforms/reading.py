@@ -90,29 +90,22 @@ class ReadBatches(beam.PTransform):
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
         """Build the chain."""
         check_lossless(begin.pipeline)
-        self.source, files = self.source.to_send()
+        reader = copy.copy(self)
+        reader.source, files = self.source.to_send()
         if files:
-            # Where Beam starts workers elsewhere, it copies these there first.
+            # Where Beam starts workers elsewhere, it copies these there first: options are the only
+            # place for them.
             setup = begin.pipeline.options.view_as(SetupOptions)
             setup.files_to_stage = list(dict.fromkeys([*(setup.files_to_stage or ()), *files]))
-        groups, schema = plan_reading(begin.pipeline, self)
-        step = step_label(begin.pipeline)
-        marks = None if self.reads_all else self.resume
+        return reader._batches(begin.pipeline)
+
+    def _batches(self, pipeline: beam.Pipeline) -> beam.PCollection[Batch]:
+        groups, schema = plan_reading(pipeline, self)
+        step = step_label(pipeline)
+        stored = None if self.reads_all else self.resume
         # A second output costs: what follows can then not be summed up where it is made.
-        may_skip = marks is not None and count_done(marks) > 0
-        read = beam.ParDo(
-            _ReadGroup(
-                self.source,
-                self.batch_rows,
-                self.limit,
-                self.faults,
-                marks,
-                may_skip,
-                step,
-                self.hashes,
-            ),
-            schema,
-        ).with_output_types(Batch)
+        may_skip = stored is not None and count_done(stored) > 0
+        read = beam.ParDo(_ReadGroup(self, step, stored, may_skip), schema).with_output_types(Batch)
         spread = groups | "SpreadGroups" >> beam.Reshuffle()
         if may_skip:
             outputs = spread | "ReadGroup" >> read.with_outputs(DONE, main="batches")
@@ -171,26 +164,15 @@ def schema_of(pipeline: beam.Pipeline, reader: ReadBatches) -> Any:
 class _ReadGroup(beam.DoFn):
     """Read the units of a group in order."""
 
-    def __init__(
-        self,
-        source: Source,
-        batch_rows: int,
-        limit: int | None,
-        faults: str | None,
-        resume: str | None,
-        may_skip: bool,
-        step: str,
-        hashes: bool,
-    ) -> None:
-        self._source = source
-        self._batch_rows = batch_rows
-        self._limit = limit
-        self._faults = faults
+    def __init__(self, reader: ReadBatches, step: str, resume: str | None, may_skip: bool) -> None:
+        self._source = reader.source
+        self._batch_rows = reader.batch_rows
+        self._limit = reader.limit
+        self._hashes = reader.hashes
         self._resume = resume
         self._may_skip = may_skip
         self._way = (step,)
-        self._hashes = hashes
-        self._read = Guarded(self._outputs, faults)
+        self._read = Guarded(self._outputs, reader.faults)
 
     def process(self, group: Group, schema: pa.Schema) -> Iterator[Any]:
         yield from self._read((group, schema))

@@ -26,13 +26,13 @@ from beam_tfrecord.runners.local import check_lossless
 from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
 from beam_tfrecord.splits import LOST_SPLITS, SPLIT_IN_PART, SPLIT_TWICE, as_columns, make_splits
 from beam_tfrecord.transforms import display
-from beam_tfrecord.transforms.graph import Assigned, assigned_splits, claim, ways_to
+from beam_tfrecord.transforms.graph import Assigned, Sink, assigned_splits, ways_to
 from beam_tfrecord.transforms.rows import batches_of
 from beam_tfrecord.workdir.job import Job
 from beam_tfrecord.workdir.target import Target, check_free, sink_target
 
 
-class WriteToTFRecord(beam.PTransform):
+class WriteToTFRecord(Sink):
     """Write elements to a sharded TFRecord dataset, and give the names of its files.
 
     Takes a bounded PCollection of `Batch`, dict, NamedTuple, `beam.Row`, `tf.train.Example` or
@@ -108,7 +108,8 @@ class WriteToTFRecord(beam.PTransform):
         exchange: str | None = None,
     ) -> None:
         super().__init__()
-        target = sink_target(file_path_prefix)
+        self.target = target = sink_target(file_path_prefix)
+        check_free(target, overwrite=overwrite)
         if target.prefix is not None and (splits or split_column):
             raise _needs_directory(target)
         if exchange is not None and exchange not in EXCHANGES:
@@ -161,7 +162,7 @@ class WriteToTFRecord(beam.PTransform):
     def expand(self, elements: beam.PCollection) -> beam.PCollection[str]:
         """Build the chain."""
         check_lossless(elements.pipeline)
-        check_free(self._job.target, overwrite=self._job.overwrite)
+        self.check_target(elements.pipeline)
         if not elements.is_bounded:
             raise UsageError("WriteToTFRecord needs a bounded PCollection: a dataset has an end")
         found = assigned_splits(elements, is_plain=self._coder is not None)
@@ -173,7 +174,6 @@ class WriteToTFRecord(beam.PTransform):
             self._job, fitted=fitted_of(elements), inputs=inputs, exchange=exchange
         )
         batches = batches_of(in_one_window(elements), self._coder, job.schema)
-        claim(job.target, elements.pipeline)
         return write_batches(batches, job)
 
 
