@@ -190,7 +190,7 @@ def at_moment(kind: str, moment: str, act: Callable[[], None]) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(of.source, name, reading)
         patch.setattr(run, "list_input", listed)
-        patch.setattr(last_step, "_publication", publishing)
+        patch.setattr(last_step, "_publication_id", publishing)
         yield
         assert not left, "the moment never came"
 

@@ -205,7 +205,7 @@ def test_a_stopped_job_goes_on(
 
     stage = tmp_path / "stage"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_tfrecord.transforms.extract.publish_stage", stop)
+        patch.setattr("beam_tfrecord.publish.last_step.publish_stage", stop)
         with pytest.raises(Exception, match="Stop"):
             bt.extract(parquet, stage)
     assert visible_names(stage) == []

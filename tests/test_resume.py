@@ -67,7 +67,7 @@ class Stop(Exception):
 
 def stop_before_publishing(source: str, out: Path, **options: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_tfrecord.transforms.write.publish", _stop)
+        patch.setattr("beam_tfrecord.publish.last_step.publish_dataset", _stop)
         with pytest.raises(Exception, match="Stop"):
             bt.write(source, out, **options)
     assert visible_names(out) == []
@@ -339,17 +339,19 @@ def test_the_lease_of_a_job_that_was_taken_over_stops_it(source: str, tmp_path: 
     bt.write(source, out, seed=1)
     before = shard_hashes(out)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_tfrecord.transforms.write.publish", _publish_after_another_took_over)
+        patch.setattr(
+            "beam_tfrecord.publish.last_step.publish_dataset", _publish_after_another_took_over
+        )
         with pytest.raises(LeaseLost, match="another job has taken the output over"):
             bt.write(source, out, overwrite=True)
     assert {name: digest for name, digest in shard_hashes(out).items() if name[0] != "."} == before
 
 
 def _publish_after_another_took_over(*arguments: Any, **options: Any) -> Any:
-    from beam_tfrecord.publish.outputs import publish
+    from beam_tfrecord.publish.outputs import publish_dataset
 
     Path(options["lease"].path).write_text("another token")
-    return publish(*arguments, **options)
+    return publish_dataset(*arguments, **options)
 
 
 def test_two_jobs_at_one_target(source: str, tmp_path: Path) -> None:
