@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.features.lowering_text import to_text
+from beam_tfrecord.features.arrow_arrays import to_text
 from beam_tfrecord.refused import Refused
 
 Int64Array = npt.NDArray[np.int64]

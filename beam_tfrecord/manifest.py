@@ -15,12 +15,12 @@ import typing
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from beam_tfrecord.conforming import conforms
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.hashes import data_hash
-from beam_tfrecord.splits import is_split_name
+from beam_tfrecord.layout import is_split_name
 from beam_tfrecord.storage import absolute_path, exists, is_directory, is_plain_name, read_small
+from beam_tfrecord.type_checks import conforms
 
 FORMAT = "beam_tfrecord/1"
 MANIFEST_NAME = "manifest.json"

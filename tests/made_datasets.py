@@ -16,10 +16,10 @@ import pyarrow as pa
 import xxhash
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.features.schema import Feature, Observed, Schema
+from beam_tfrecord.features.feature import Feature, Observed
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import Manifest, Shard, Split
-from beam_tfrecord.records.arena import Arena
-from beam_tfrecord.records.encoding import Encoder
+from beam_tfrecord.records.encoding import Arena, Encoder
 
 # XXH64 of b"content" with seed 0: the seed of the hash over all examples.
 CONTENT_SEED = xxhash.xxh64_intdigest(b"content", 0)

@@ -32,7 +32,7 @@ from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.jobs.publishing import put_in_place
 from beam_tfrecord.jobs.target import directory_target
 from beam_tfrecord.manifest import Manifest
-from beam_tfrecord.records import blocks
+from beam_tfrecord.records import tfrecord
 from beam_tfrecord.rejects import SavedRejects
 from beam_tfrecord.sources.parquet import open as parquet_open
 from beam_tfrecord.staging.manifest import StageFile, StageManifest
@@ -339,7 +339,7 @@ def _events(event: Callable[[], None]) -> Iterator[None]:
         # What outlasts a power cut is not the question here, and takes most of the time.
         for name in ("fsync", "fdatasync"):
             stack.enter_context(mock.patch.object(os, name))
-        spots: list[tuple[Any, str]] = [(blocks, "open_read"), (parquet_open, "_raw")]
+        spots: list[tuple[Any, str]] = [(tfrecord, "open_read"), (parquet_open, "_raw")]
         with contextlib.suppress(ImportError):
             from beam_tfrecord.dataset.opened import OpenedManifest
 

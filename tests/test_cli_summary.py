@@ -5,7 +5,8 @@ import json
 import pytest
 
 from beam_tfrecord.cli.summary import render, summary, warnings_of
-from beam_tfrecord.features.schema import Feature, Observed, Schema
+from beam_tfrecord.features.feature import Feature, Observed
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs import job
 from tests.cli_stand_ins import FakeJob, manifest_of, run
 

@@ -7,8 +7,8 @@ import random
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord import copies as copies_module
-from beam_tfrecord.copies import Copies, copies_in, copies_lines, copies_told, mark_content
+from beam_tfrecord import duplicate_count as copies_module
+from beam_tfrecord.duplicate_count import Copies, copies_in, copies_lines, copies_told, mark_content
 
 
 def of(*texts: str | None) -> Copies:

@@ -2,8 +2,9 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.leaves import leaves, schema_leaves
-from beam_tfrecord.features.schema import Feature, Schema
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.type_contract import leaves, schema_leaves
 
 BYTES, FLOAT, INT64 = 1, 2, 3
 

@@ -2,8 +2,8 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.lowering import lower, needs_lowering
-from beam_tfrecord.features.schema import Feature
+from beam_tfrecord.features.arrow_to_tf import lower, needs_lowering
+from beam_tfrecord.features.feature import Feature
 
 
 def leaves_of(array, **options):

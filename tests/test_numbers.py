@@ -14,10 +14,10 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.features.schema import Feature, Schema
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.native.reference.examples import parse_example
-from beam_tfrecord.records.arena import Arena
-from beam_tfrecord.records.encoding import Encoder
+from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.tfrecord import read_records
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.staging.job import extract

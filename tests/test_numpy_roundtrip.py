@@ -21,9 +21,8 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.native import reference
-from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.decoding import Decoder
-from beam_tfrecord.records.encoding import Encoder
+from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.sources.numpy.arrays import Numpy
 
 FOREIGN = [

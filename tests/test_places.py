@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from beam_tfrecord.batch import Origin
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.layout import Splits
 from beam_tfrecord.places import (
     bin_shift,
     places_by_bytes,
@@ -18,7 +19,6 @@ from beam_tfrecord.places import (
     purpose_seed,
 )
 from beam_tfrecord.records.tfrecord import frame_record
-from beam_tfrecord.splits import Splits
 
 ALL = np.arange(3)
 

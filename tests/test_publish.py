@@ -18,11 +18,9 @@ from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs.publish import Identity, named_shards, publish
 from beam_tfrecord.jobs.target import Target
-from beam_tfrecord.layout import Layout
+from beam_tfrecord.layout import Layout, ShardNames, Splits
 from beam_tfrecord.manifest import Manifest, Shard, Split
 from beam_tfrecord.rejects import REJECTS_FILE, write_rejects
-from beam_tfrecord.shards import ShardNames
-from beam_tfrecord.splits import Splits
 
 TWO = Layout(splits=Splits((("train", 0.5), ("a", 0.5))), seed=7)
 SCHEMA = Schema.from_arrow(pa.schema([("x", pa.int64())]))

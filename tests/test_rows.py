@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from beam_tfrecord.batch import EXAMPLES_SCHEMA, Batch, Origin
 from beam_tfrecord.errors import DataError, SchemaConflict
-from beam_tfrecord.features.row_types import RowTypes, types_of
+from beam_tfrecord.records.row_types import RowTypes, types_of
 from beam_tfrecord.records.rows import call_on_rows, mapped_batch, to_rows
 
 X = pa.schema([("x", pa.int64())])

@@ -2,7 +2,8 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.schema import Feature, Observed, Schema
+from beam_tfrecord.features.feature import Feature, Observed
+from beam_tfrecord.features.schema import Schema
 
 SCHEMA = Schema((Feature("a", "int64", nullable=False), Feature("b", "text", default="-")))
 

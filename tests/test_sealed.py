@@ -18,15 +18,15 @@ import pytest
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Reject
-from beam_tfrecord.copies import Copies
+from beam_tfrecord.duplicate_count import Copies
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange import marks
 from beam_tfrecord.exchange.bin_counts import BinCounts
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.runs import Run
 from beam_tfrecord.exchange.tally import Discovered, Tally
-from beam_tfrecord.features.observed import Observed
-from beam_tfrecord.features.schema import Feature, Schema
+from beam_tfrecord.features.feature import Feature, Observed
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.jobs import resume, sealed
 from beam_tfrecord.jobs.listing import list_input

@@ -18,7 +18,8 @@ from beam_tfrecord.dataset.load import load
 from beam_tfrecord.dataset.show import head, json_lines, render_rows, render_show, show
 from beam_tfrecord.dataset.show_json import json_text, json_value
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.schema import Feature, Observed, Schema
+from beam_tfrecord.features.feature import Feature, Observed
+from beam_tfrecord.features.schema import Schema
 from tests.made_datasets import make_dataset, write_examples
 
 TABLE = pa.table(

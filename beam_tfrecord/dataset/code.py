@@ -13,10 +13,19 @@ import pyarrow as pa
 from beam_tfrecord.dataset.code_templates import FILES, KERAS, PARSE, TF, TORCH
 from beam_tfrecord.dataset.tf_tensors import tensor_decodings
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.arrow_types import is_text
+from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.feature_spec import FIXED, VARYING, Reading, readings
-from beam_tfrecord.features.leaves import BYTES, FLOAT, INT64, VALUES, Leaf, leaves, schema_leaves
-from beam_tfrecord.features.schema import Feature, Schema
-from beam_tfrecord.features.type_kinds import is_text
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.type_contract import (
+    BYTES,
+    FLOAT,
+    INT64,
+    VALUES,
+    Leaf,
+    leaves,
+    schema_leaves,
+)
 from beam_tfrecord.manifest import Manifest, manifest_path
 from beam_tfrecord.storage import is_remote
 

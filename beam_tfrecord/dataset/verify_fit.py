@@ -13,7 +13,9 @@ import pyarrow as pa
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.features.leaves import (
+from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_tensor, is_text
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.type_contract import (
     BYTES,
     INT64,
     SHAPE,
@@ -22,11 +24,9 @@ from beam_tfrecord.features.leaves import (
     schema_leaves,
     value_count,
 )
-from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.features.type_kinds import is_binary, is_temporal, is_tensor, is_text
 from beam_tfrecord.native.values import KIND_NAMES, FitRule
-from beam_tfrecord.records.blocks import RecordBlock
 from beam_tfrecord.records.decoding import Decoder
+from beam_tfrecord.records.tfrecord import RecordBlock
 
 _BLOCK_RECORD = re.compile(r"^record \d+: ")
 _MOST_VALUES = 2**63 - 1

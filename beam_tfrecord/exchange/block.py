@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch, FileColumn, Reject
-from beam_tfrecord.copies import copies_in
+from beam_tfrecord.duplicate_count import copies_in
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.column_hashes import ColumnHashes, check_columns
 from beam_tfrecord.exchange.split_names import SplitNames
 from beam_tfrecord.exchange.stubs import stubs_of
 from beam_tfrecord.exchange.tally import Discovered, Tally
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.layout import Layout
+from beam_tfrecord.layout import LOST_SPLITS, SPLIT_TWICE, Layout
 from beam_tfrecord.places import (
     ONE_INPUT,
     Inputs,
@@ -27,9 +27,7 @@ from beam_tfrecord.places import (
     places_in_source_order,
     purpose_seed,
 )
-from beam_tfrecord.records.arena import RUN_ROOM_BYTES, Arena
-from beam_tfrecord.records.encoding import Encoder
-from beam_tfrecord.splits import LOST_SPLITS, SPLIT_TWICE
+from beam_tfrecord.records.encoding import RUN_ROOM_BYTES, Arena, Encoder
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]

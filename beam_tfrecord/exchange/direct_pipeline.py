@@ -14,8 +14,8 @@ from beam_tfrecord.exchange.marks import Done, GroupMarks
 from beam_tfrecord.exchange.pipeline import TALLIES, Exchange
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.jobs.faults import is_stopped, noted, recorded
+from beam_tfrecord.layout import DEFAULT_SHARD_BYTES
 from beam_tfrecord.rejects import RejectBudget
-from beam_tfrecord.shards import DEFAULT_SHARD_BYTES
 from beam_tfrecord.storage import make_directory
 from beam_tfrecord.transforms.flow import Combine
 from beam_tfrecord.transforms.step import Step, flat_map, map_each

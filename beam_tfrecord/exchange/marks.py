@@ -23,8 +23,8 @@ from beam_tfrecord.exchange.plan import Window
 from beam_tfrecord.exchange.runs import Run, read_index
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.jobs import sealed
-from beam_tfrecord.records.blocks import record_sizes
-from beam_tfrecord.splits import is_split_name
+from beam_tfrecord.layout import is_split_name
+from beam_tfrecord.records.tfrecord import record_sizes
 from beam_tfrecord.storage import exists, file_size, list_names, read_into
 
 GROUP_PREFIX = "group-"

@@ -10,9 +10,8 @@ import numpy as np
 
 from beam_tfrecord.exchange.bin_counts import BinCounts
 from beam_tfrecord.exchange.runs import Run
-from beam_tfrecord.layout import Layout
+from beam_tfrecord.layout import Layout, cut_bins
 from beam_tfrecord.places import bin_shift
-from beam_tfrecord.shards import cut_bins
 
 # What one worker merges at a time; it reads as much ahead.
 WINDOW_BYTES = 36 * 2**20

@@ -25,7 +25,7 @@ from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import ONE_INPUT, SHUFFLED_BIN_SHIFT, Inputs
-from beam_tfrecord.records.blocks import record_sizes
+from beam_tfrecord.records.tfrecord import record_sizes
 
 # Leading bits of a place that name its range: enough that one is a small part of a large dataset.
 RANGE_BITS = 8

@@ -30,9 +30,8 @@ from beam_tfrecord.exchange.runs import (
     read_index,
 )
 from beam_tfrecord.exchange.sizes import MOST_WINDOW_BYTES, most_fan_in, window_bytes_for
-from beam_tfrecord.layout import Layout
+from beam_tfrecord.layout import Layout, cut_bins
 from beam_tfrecord.places import SHUFFLED_BIN_SHIFT
-from beam_tfrecord.shards import cut_bins
 from beam_tfrecord.storage import WholeFile
 
 # What a task writes: enough for its footers to be worth reading, and soon done again.

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.column_hashes import check_columns
-from beam_tfrecord.splits import Splits, is_split_name
+from beam_tfrecord.layout import Splits, is_split_name
 
 MAX_SPLITS = 1_000
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from beam_tfrecord.batch import FileColumn
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.records.blocks import FRAME_BYTES
+from beam_tfrecord.records.tfrecord import FRAME_BYTES
 
 try:
     from beam_tfrecord.native import _files as kernel

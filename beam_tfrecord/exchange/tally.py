@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.batch import Reject
-from beam_tfrecord.copies import Copies
+from beam_tfrecord.duplicate_count import Copies
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.features.schema import Observed, Schema
+from beam_tfrecord.features.feature import Observed
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.hashes import sum_hashes
+from beam_tfrecord.layout import SPLIT_IN_PART
 from beam_tfrecord.refused import Refused, merge_refused
-from beam_tfrecord.splits import SPLIT_IN_PART
 
 SAMPLE_REJECTS = 5
 

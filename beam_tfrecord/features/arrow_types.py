@@ -170,7 +170,7 @@ def with_shape(arrow: pa.DataType, shape: Sequence[int]) -> pa.DataType:
     if not shape or not all(isinstance(size, int) and size > 0 for size in shape):
         raise UsageError(f"shape {shape!r} is not a list of positive numbers")
     item, sizes = arrow, []
-    while is_plain_list(item):
+    while is_list(item):
         sizes.append(item.list_size if pa.types.is_fixed_size_list(item) else None)
         item = item.value_type
     fits = not sizes or len(sizes) == len(shape)
@@ -203,11 +203,11 @@ def widen(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return max(one, other, key=lambda arrow: arrow.bit_width)
     if is_text(one) and is_text(other):
         return pa.large_string()
-    if is_bytes(one) and is_bytes(other):
+    if is_binary(one) and is_binary(other):
         return pa.large_binary()
     if isinstance(one, TensorType) and isinstance(other, TensorType):
         return join_tensor_types(one, other)
-    if is_plain_list(one) and is_plain_list(other):
+    if is_list(one) and is_list(other):
         item = widen(one.value_type, other.value_type)
         return None if item is None else pa.list_(item)
     return None
@@ -224,25 +224,67 @@ def _wider_integer(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     return None
 
 
+def bare_type(arrow: pa.DataType) -> pa.DataType:
+    """Return the type of the values of dictionary and run-end encoded types."""
+    while pa.types.is_dictionary(arrow) or pa.types.is_run_end_encoded(arrow):
+        arrow = arrow.value_type
+    return arrow
+
+
+def is_tensor(arrow: pa.DataType) -> bool:
+    """Tell whether `arrow` is the canonical fixed-shape tensor."""
+    return isinstance(arrow, pa.FixedShapeTensorType)
+
+
+def is_numpy_tensor(arrow: pa.DataType) -> bool:
+    """Tell whether `arrow` is the type of NumPy arrays, of any dtype and of varying shapes too."""
+    return isinstance(arrow, TensorType)
+
+
+def is_uuid(arrow: pa.DataType) -> bool:
+    """Tell whether `arrow` is the canonical UUID type."""
+    return isinstance(arrow, pa.UuidType)
+
+
+def is_extension(arrow: pa.DataType) -> bool:
+    """Tell whether `arrow` is an extension type."""
+    return isinstance(arrow, pa.BaseExtensionType)
+
+
+def is_list(arrow: pa.DataType) -> bool:
+    """Tell whether `arrow` is one of the five list layouts (a map is not)."""
+    return _is_varying_list(arrow) or pa.types.is_fixed_size_list(arrow)
+
+
 def is_text(arrow: pa.DataType) -> bool:
-    """Tell whether values are text, in any layout."""
+    """Tell whether `arrow` is one of the three text layouts."""
+    types = pa.types
     return bool(
-        pa.types.is_string(arrow)
-        or pa.types.is_large_string(arrow)
-        or pa.types.is_string_view(arrow)
+        types.is_string(arrow) or types.is_large_string(arrow) or types.is_string_view(arrow)
     )
 
 
-def is_bytes(arrow: pa.DataType) -> bool:
-    """Tell whether values are bytes, in any layout."""
+def is_binary(arrow: pa.DataType) -> bool:
+    """Tell whether `arrow` is one of the binary layouts, fixed size included."""
+    types = pa.types
     return bool(
-        pa.types.is_binary(arrow)
-        or pa.types.is_large_binary(arrow)
-        or pa.types.is_binary_view(arrow)
-        or pa.types.is_fixed_size_binary(arrow)
+        types.is_binary(arrow)
+        or types.is_large_binary(arrow)
+        or types.is_binary_view(arrow)
+        or types.is_fixed_size_binary(arrow)
     )
 
 
-def is_plain_list(arrow: pa.DataType) -> bool:
-    """Tell whether values are lists of one level or more, of any layout but a map."""
-    return any(is_kind(arrow) for is_kind in _LISTS.values()) or pa.types.is_fixed_size_list(arrow)
+def is_temporal(arrow: pa.DataType) -> bool:
+    """Tell whether `arrow` is a date, time, timestamp or duration."""
+    return pa.types.is_temporal(arrow) and not pa.types.is_interval(arrow)
+
+
+def _is_varying_list(arrow: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_list(arrow)
+        or types.is_large_list(arrow)
+        or types.is_list_view(arrow)
+        or types.is_large_list_view(arrow)
+    )

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from beam_tfrecord.copies import copies_lines
+from beam_tfrecord.duplicate_count import copies_lines
 from beam_tfrecord.jobs.keeping import keeps_files
 from beam_tfrecord.jobs.listing import Listing
 from beam_tfrecord.jobs.publish import Identity

@@ -10,10 +10,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from beam_tfrecord.conforming import conforms
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.storage import is_plain_name, put, read_small
+from beam_tfrecord.type_checks import conforms
 
 JOB_NAME = "job.json"
 STORED_HASHES = "stored_xxh64"

@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import Callable, Iterable
 
-from beam_tfrecord.conforming import conforms
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.jobs.target import Target
@@ -31,6 +30,7 @@ from beam_tfrecord.storage import (
     remove_tree,
     status,
 )
+from beam_tfrecord.type_checks import conforms
 
 _NOTE_NAME = "publishing"
 

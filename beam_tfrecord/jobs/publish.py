@@ -11,8 +11,8 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.merge import MASK64, Piece
 from beam_tfrecord.exchange.plan import split_order
 from beam_tfrecord.exchange.tally import Tally
-from beam_tfrecord.features.labels import LABELS_FILE, labels_text
-from beam_tfrecord.features.tfmd import schema_pbtxt
+from beam_tfrecord.features.feature import LABELS_FILE, labels_text
+from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.jobs.publishing import put_in_place
 from beam_tfrecord.jobs.target import Target

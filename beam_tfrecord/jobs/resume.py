@@ -28,7 +28,6 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord._version import __version__
-from beam_tfrecord.conforming import conforms
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.marks import GROUP_PREFIX, marked_files
 from beam_tfrecord.jobs import sealed
@@ -45,6 +44,7 @@ from beam_tfrecord.storage import (
     remove_tree,
 )
 from beam_tfrecord.transforms.grouping import Group
+from beam_tfrecord.type_checks import conforms
 
 PLAN_NAME = "plan.json"
 _FILES_TOLD = 10_000

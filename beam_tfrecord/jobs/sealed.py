@@ -34,9 +34,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord import native
-from beam_tfrecord.conforming import conforms
 from beam_tfrecord.features.tensors import dtype_of, is_foreign
 from beam_tfrecord.storage import WholeFile, read_bytes
+from beam_tfrecord.type_checks import conforms
 
 _HEAD = struct.Struct("<8sQQ")
 # Files of another format are not read: a job's attempt begins anew where it finds them.
@@ -47,9 +47,9 @@ _SEALED_FROM = 16
 # By module, so that none is imported before it is needed.
 _MODULES = {
     "batch": ("Reject",),
-    "features.observed": ("Observed",),
-    "features.schema": ("Feature", "Schema"),
-    "copies": ("Copies",),
+    "features.feature": ("Feature", "Observed"),
+    "features.schema": ("Schema",),
+    "duplicate_count": ("Copies",),
     "exchange.bin_counts": ("BinCounts",),
     "exchange.marks": ("Done",),
     "exchange.merge": ("Piece",),

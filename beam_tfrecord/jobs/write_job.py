@@ -9,7 +9,7 @@ from typing import Any
 import apache_beam as beam
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.copies import copies_told
+from beam_tfrecord.duplicate_count import copies_told
 from beam_tfrecord.exchange.direct_pipeline import write_directly
 from beam_tfrecord.exchange.marks import Done
 from beam_tfrecord.exchange.merge import Piece

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.hints import returned_schema
 from beam_tfrecord.jobs.listing import Listing
 from beam_tfrecord.jobs.write_job import WriteJob, write_batches
 from beam_tfrecord.places import ONE_INPUT, Inputs
 from beam_tfrecord.preprocess.stage import Preprocess
+from beam_tfrecord.records.row_types import returned_schema
 from beam_tfrecord.runners import pipeline
 from beam_tfrecord.storage import exists, is_remote, put, read_bytes
 from beam_tfrecord.transforms.map_rows import MapBatches, MapRows

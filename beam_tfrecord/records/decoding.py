@@ -6,6 +6,7 @@ from those as a whole, following the walk through their types that encoding took
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -16,18 +17,45 @@ import pyarrow.compute as pc
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.features.leaves import Leaf, leaves, tensor_shape, value_count
-from beam_tfrecord.features.lowering_lists import BoolArray, Int64Array, Layer, take_values
-from beam_tfrecord.features.lowering_tensors import raise_tensors
-from beam_tfrecord.features.raising import list_of, raise_values, tensor_storage
-from beam_tfrecord.features.schema import Feature, Schema
-from beam_tfrecord.features.type_kinds import (
+from beam_tfrecord.features.arrow_arrays import (
+    BoolArray,
+    Int64Array,
+    Layer,
+    fixed_binary,
+    from_text,
+    make_list,
+    take_values,
+    uuid_from_text,
+)
+from beam_tfrecord.features.arrow_types import (
     bare_type,
+    is_binary,
     is_extension,
     is_list,
     is_numpy_tensor,
+    is_temporal,
     is_tensor,
+    is_text,
     is_uuid,
+)
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.tensors import (
+    Array,
+    TensorType,
+    dtype_name,
+    varying_storage,
+)
+from beam_tfrecord.features.type_contract import (
+    BYTES,
+    DTYPE,
+    FLOAT,
+    SHAPE,
+    VALUES,
+    Leaf,
+    leaves,
+    tensor_shape,
+    value_count,
 )
 
 
@@ -296,3 +324,202 @@ class _Builder:
 def _missing(column: Any) -> BoolArray | None:
     """Return which records lack the feature; None where none does."""
     return None if column.present.all() else column.present == 0
+
+
+def raise_values(column: Any, arrow: pa.DataType, leaf: Leaf) -> pa.Array:
+    """Return all values of a decoded column as scalars of type `arrow`, without nulls.
+
+    Args:
+        column: What `native.decode` gives for the feature.
+        arrow: The type of the values.
+        leaf: How they are stored.
+
+    Raises:
+        pyarrow.ArrowInvalid: A value is none of that type.
+    """
+    if leaf.kind == BYTES:
+        return _raise_bytes(_large_binary(column), arrow, leaf)
+    stored = pa.array(column.values)
+    if leaf.kind == FLOAT:
+        return _raise_decimals(stored, arrow) if pa.types.is_decimal(arrow) else _as(stored, arrow)
+    if is_temporal(arrow):
+        width = pa.int64() if arrow.bit_width == 64 else pa.int32()
+        return _as(stored, width).view(arrow)
+    if pa.types.is_decimal(arrow):
+        return pc.cast(pc.cast(stored, pa.decimal256(19, 0)), arrow)
+    if pa.types.is_boolean(arrow):
+        # A cast takes any other number for true.
+        if np.any(wrong := column.values & ~1):
+            value = column.values[np.argmax(wrong != 0)]
+            raise pa.ArrowInvalid(f"value {value} is neither 0 nor 1")
+        return _as(stored, arrow)
+    return _as(stored, arrow)
+
+
+def _as(values: pa.Array, arrow: pa.DataType) -> pa.Array:
+    return values if values.type == arrow else pc.cast(values, arrow)
+
+
+def _large_binary(column: Any) -> pa.Array:
+    offsets, data = pa.py_buffer(column.value_offsets), pa.py_buffer(column.values)
+    count = len(column.value_offsets) - 1
+    return pa.Array.from_buffers(pa.large_binary(), count, [None, offsets, data])
+
+
+def _raise_bytes(stored: pa.Array, arrow: pa.DataType, leaf: Leaf) -> pa.Array:
+    if is_uuid(arrow):
+        return pa.ExtensionArray.from_storage(arrow, uuid_from_text(stored))
+    if is_text(arrow):
+        return _as(pc.cast(stored, pa.large_string()), arrow)
+    if is_binary(arrow):
+        return _as(stored, arrow)
+    if leaf.store == "text":
+        return from_text(pc.cast(stored, pa.large_string()), arrow)
+    return pc.cast(stored, pa.binary(8)).view(arrow)
+
+
+def _raise_decimals(stored: pa.Array, arrow: pa.DataType) -> pa.Array:
+    # float32 rounding can carry a value just past the largest one of the type.
+    largest = 10.0 ** (arrow.precision - arrow.scale)
+    step = 10.0**-arrow.scale
+    largest = min(np.nextafter(largest, 0), largest - step)
+    limited = np.clip(stored.to_numpy().astype(np.float64), -largest, largest)
+    return pc.cast(pa.array(limited), arrow)
+
+
+def tensor_storage(column: Any, arrow: pa.DataType, name: str) -> pa.Array:
+    """Return the numbers of tensors stored as bytes, all in one array.
+
+    Raises:
+        DataError: The bytes of a tensor are not as many as its shape says.
+    """
+    item = arrow.value_type
+    width = 1 if pa.types.is_boolean(item) else item.bit_width // 8
+    size = value_count(tuple(arrow.shape)) * width
+    sizes = np.diff(column.value_offsets)
+    if (sizes != size).any():
+        raise DataError(
+            f"feature {name!r} has a tensor of {sizes[sizes != size][0]} bytes, not {size}"
+        )
+    if pa.types.is_boolean(item):
+        return pc.cast(pa.array(column.values), item)
+    count = len(column.values) // width
+    return pa.Array.from_buffers(item, count, [None, pa.py_buffer(column.values)])
+
+
+def list_of(arrow: pa.DataType, layer: Layer, values: pa.Array) -> pa.Array:
+    """Build a list array of type `arrow`, of any layout."""
+    if pa.types.is_fixed_size_list(arrow):
+        return _dense_list(arrow, layer, values)
+    if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
+        return _as(make_list(layer, values), arrow)
+    large = pa.types.is_large_list_view(arrow)
+    of, width = (pa.LargeListViewArray, pa.int64()) if large else (pa.ListViewArray, pa.int32())
+    starts = pc.cast(pa.array(layer.offsets[:-1]), width)
+    sizes = pc.cast(pa.array(np.diff(layer.offsets)), width)
+    mask = None if layer.missing is None else pa.array(layer.missing)
+    return of.from_arrays(starts, sizes, values, type=arrow, mask=mask)
+
+
+def _dense_list(arrow: pa.DataType, layer: Layer, values: pa.Array) -> pa.Array:
+    if layer.missing is None:
+        return pa.FixedSizeListArray.from_arrays(values, type=arrow)
+    # Null lists of a fixed size have values all the same: null ones.
+    present = np.repeat(~layer.missing, arrow.list_size)
+    places = np.cumsum(present) - 1
+    spread = take_values(values, pa.array(np.where(present, places, 0), mask=~present))
+    return pa.FixedSizeListArray.from_arrays(spread, type=arrow, mask=pa.array(layer.missing))
+
+
+def raise_tensors(
+    arrow: TensorType, leaves: Mapping[str, Leaf], columns: Mapping[str, Any], rows: int
+) -> pa.Array:
+    """Return the column whose leaves were decoded.
+
+    Args:
+        arrow: Its type.
+        leaves: Its leaves, by name.
+        columns: What `native.decode` gives for them, by name.
+        rows: Number of rows.
+
+    Raises:
+        DataError: The features of a record do not fit together, or are not of the type.
+    """
+    by_role = {leaf.role: leaf for leaf in leaves.values()}
+    leaf = by_role[VALUES]
+    column = columns[leaf.name]
+    missing = column.present == 0
+    for other in by_role.values():
+        if not np.array_equal(columns[other.name].present == 0, missing):
+            raise DataError(
+                f"features {leaf.name!r} and {other.name!r} are not in the same records"
+            )
+    if isinstance(leaf.type, TensorType):
+        _check(np.diff(column.row_offsets) == ~missing, leaf.name, "not one text of bytes")
+        data, sizes = column.values, np.diff(column.value_offsets)
+        _check_dtype(columns[by_role[DTYPE].name], by_role[DTYPE].name, arrow)
+    else:
+        numbers = raise_values(column, leaf.type, leaf).to_numpy(zero_copy_only=False)
+        data = np.ascontiguousarray(numbers, arrow.dtype).view(np.uint8)
+        sizes = np.diff(column.row_offsets)[~missing] * arrow.dtype.itemsize
+    shape = by_role.get(SHAPE)
+    if shape is not None:
+        _check_shapes(columns[shape.name], shape.name, arrow, sizes)
+    if arrow.is_dense:
+        _check(sizes == arrow.nbytes, leaf.name, f"not {arrow.nbytes} bytes")
+        storage = _dense_storage(data, arrow.nbytes or 0, missing)
+    else:
+        storage = _varying_storage(data, sizes, columns[by_role[SHAPE].name], missing)
+    return pa.ExtensionArray.from_storage(arrow, storage)
+
+
+def _check(good: BoolArray, name: str, what: str) -> None:
+    if not np.all(good):
+        raise DataError(f"record {int(np.argmin(good))}: feature {name!r} has {what}")
+
+
+def _check_dtype(column: Any, name: str, arrow: TensorType) -> None:
+    expected = np.frombuffer(dtype_name(arrow.dtype).encode(), np.uint8)
+    there = np.tile(expected, int(column.present.sum()))
+    if not np.array_equal(column.values, there):
+        raise DataError(f"feature {name!r} has another value than {dtype_name(arrow.dtype)!r}")
+
+
+def _check_shapes(column: Any, name: str, arrow: TensorType, sizes: Int64Array) -> None:
+    """Check that shapes are of the type, and that there are as many bytes as they say."""
+    ranks = np.diff(column.row_offsets)[column.present != 0]
+    values = column.values
+    if len(values) and values.min() < 0:
+        raise DataError(f"feature {name!r} has a negative size")
+    if arrow.shape is None:
+        parts = np.split(values, np.cumsum(ranks)[:-1])
+        counts = np.array([math.prod(part.tolist()) for part in parts[: len(ranks)]], object)
+    else:
+        rank = len(arrow.shape)
+        _check(ranks == rank, name, f"not {rank} sizes")
+        by_axis = values.reshape(len(ranks), rank)
+        for axis, size in enumerate(arrow.shape):
+            if size is not None:
+                _check(by_axis[:, axis] == size, name, f"not size {size} on axis {axis}")
+        counts = by_axis.prod(axis=1)
+    _check(counts * arrow.dtype.itemsize == sizes, name, "not the size that its values have")
+
+
+def _dense_storage(data: Array, nbytes: int, missing: BoolArray) -> pa.Array:
+    if not missing.any():
+        return fixed_binary(data, nbytes, None, rows=len(missing))
+    spread = np.zeros((len(missing), nbytes), np.uint8)
+    if nbytes:
+        spread[~missing] = data.reshape(-1, nbytes)
+    return fixed_binary(spread, nbytes, missing, rows=len(missing))
+
+
+def _varying_storage(data: Array, sizes: Int64Array, shapes: Any, missing: BoolArray) -> pa.Array:
+    of_rows = np.zeros(len(missing), np.int64)
+    of_rows[~missing] = sizes
+    offsets = np.concatenate([[0], np.cumsum(of_rows)])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    values = pa.Array.from_buffers(pa.large_binary(), len(missing), buffers)
+    ends = pa.array(shapes.row_offsets.astype(np.int32))
+    shape_lists = pa.ListArray.from_arrays(ends, pa.array(shapes.values, pa.int64()))
+    return varying_storage(values, shape_lists, missing if missing.any() else None)

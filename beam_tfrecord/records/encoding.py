@@ -8,6 +8,7 @@ plain already, the batch goes to the kernel as it is.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -19,23 +20,13 @@ import pyarrow.compute as pc
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import SchemaConflict, UsageError
-from beam_tfrecord.features.enforcing import NoConversion, enforce, same_values
-from beam_tfrecord.features.leaves import schema_leaves
-from beam_tfrecord.features.lowering import lower, needs_lowering
-from beam_tfrecord.features.lowering_lists import null_positions
-from beam_tfrecord.features.lowering_text import to_text
-from beam_tfrecord.features.observing import Observer
-from beam_tfrecord.features.rounding import relative_error
-from beam_tfrecord.features.schema import Feature, Observed, Schema
-from beam_tfrecord.features.type_kinds import bare_type, is_text
-from beam_tfrecord.records.arena import Arena
-from beam_tfrecord.records.encoding_faults import (
-    Faults,
-    RowReject,
-    kernel_message,
-    null_list_message,
-    value_text,
-)
+from beam_tfrecord.features.arrow_arrays import null_positions, relative_error, to_text
+from beam_tfrecord.features.arrow_to_tf import lower, needs_lowering
+from beam_tfrecord.features.arrow_types import bare_type, is_text
+from beam_tfrecord.features.convert_to_schema import NoConversion, enforce, same_values
+from beam_tfrecord.features.feature import Feature, Observed
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.type_contract import BYTES, VALUES, Leaf, schema_leaves
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -288,3 +279,233 @@ def serialize_example(element: Any) -> bytes:
 def _missing_message(feature: Feature, place: int | None) -> str:
     what = "is not in the data" if place is None else "has no value"
     return f"column {feature.name!r} {what}, which the schema requires: make it nullable there"
+
+
+MAX_VALUE_CHARS = 200
+
+
+class RowReject(NamedTuple):
+    """A row of a batch that could not be encoded: what `Reject` says, with its row in the batch."""
+
+    row: int
+    column: str
+    code: str
+    message: str
+    value: str
+
+
+class Faults:
+    """The rejects of one batch: at most one a row, the first to be found."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._found: dict[int, RowReject] = {}
+
+    def add(self, row: int, column: str, code: str, message: str, value: str = "") -> None:
+        """Reject a row, unless it is rejected already."""
+        self._found.setdefault(row, RowReject(row, column, code, message, value))
+
+    def skip(self) -> npt.NDArray[np.uint8] | None:
+        """Return which rows the kernel leaves out; None where it takes all."""
+        if not self._found:
+            return None
+        skip = np.zeros(self._rows, np.uint8)
+        skip[list(self._found)] = 1
+        return skip
+
+    def in_order(self) -> list[RowReject]:
+        """Return the rejects by row."""
+        return [self._found[row] for row in sorted(self._found)]
+
+
+def kernel_message(code: int, name: str = "", value: str = "") -> str:
+    """Say why the kernel rejected a row, by `native.REJECT_CODES`."""
+    if code == native.INTEGER_OVERFLOW:
+        return (
+            f"value {value} of column {name!r} does not fit int64: store it as text in the schema, "
+            "or, of an array, as bytes"
+        )
+    if code == native.FLOAT_OVERFLOW:
+        return (
+            f"value {value} of column {name!r} is beyond the range of float32: "
+            "store it as bytes or text in the schema"
+        )
+    if code == native.INVALID_UTF8:
+        return f"text of column {name!r} is not valid UTF-8: make its type bytes in the schema"
+    if code == native.NULL_IN_LIST:
+        return f"a list of column {name!r} has a null in it: give a fill in the schema"
+    return "the example would be larger than 2147483647 bytes: leave columns out or split the row"
+
+
+def null_list_message(name: str) -> str:
+    """Say why a row was rejected that has a null where a fill is no value."""
+    return (
+        f"a list of column {name!r} has a null list or struct in it, which a fill cannot replace: "
+        "put an empty one there"
+    )
+
+
+def value_text(value: pa.Scalar) -> str:
+    """Return a value for a human, cut to `MAX_VALUE_CHARS`."""
+    if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
+        # as_py would fail on text that is not UTF-8, which is what is reported here.
+        value = value.cast(pa.large_binary()) if pa.types.is_large_string(value.type) else value
+        raw = value.as_buffer() if value.is_valid else None
+        return "" if raw is None else _decoded(raw.to_pybytes())
+    try:
+        python = value.as_py()
+    except (ValueError, OverflowError):
+        return str(value)[:MAX_VALUE_CHARS]
+    if isinstance(python, bytes):
+        return _decoded(python)
+    # An array is shown on several lines.
+    return " ".join(str(python).split())[:MAX_VALUE_CHARS]
+
+
+def _decoded(raw: bytes) -> str:
+    return raw[: 4 * MAX_VALUE_CHARS].decode("utf-8", "backslashreplace")[:MAX_VALUE_CHARS]
+
+
+# Mostly more than a run takes: memory that is not touched costs nothing, to grow costs a copy.
+RUN_ROOM_BYTES = 128 * 2**20
+
+
+class Arena:
+    """Framed records one after another, with the position of each.
+
+    Memory is kept over `reset` and doubled when it runs out, so that a worker that encodes one
+    group after another allocates only a few times.
+
+    Attributes:
+        data: uint8 buffer; the first `size` bytes are in use.
+        size: Bytes in use.
+        starts: int64 buffer of the positions of the records in `data`; the first `records` are
+            in use.
+        records: Number of records.
+    """
+
+    def __init__(self, *, capacity_bytes: int = 1 << 20, capacity_records: int = 1 << 12) -> None:
+        self.data: npt.NDArray[np.uint8] = np.empty(capacity_bytes, np.uint8)
+        self.starts: npt.NDArray[np.int64] = np.empty(capacity_records, np.int64)
+        self.size = 0
+        self.records = 0
+
+    def reserve(self, num_bytes: int, num_records: int) -> None:
+        """Make room for so much more; what is in use keeps its position."""
+        self.data = _grown(self.data, self.size, num_bytes)
+        self.starts = _grown(self.starts, self.records, num_records)
+
+    def reset(self) -> None:
+        """Forget all records and keep the memory."""
+        self.size = 0
+        self.records = 0
+
+    def replace(
+        self, first: int, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]
+    ) -> None:
+        """Put others in the place of the last records.
+
+        Args:
+            first: Number of the first of them; there is one.
+            data: As many records, one after another.
+            starts: Position of each in `data`.
+        """
+        self.size = int(self.starts[first])
+        self.reserve(len(data), 0)
+        self.data[self.size : self.size + len(data)] = data
+        self.starts[first : self.records] = self.size + starts
+        self.size += len(data)
+
+    def used_data(self) -> npt.NDArray[np.uint8]:
+        """Return a view of the bytes in use."""
+        return self.data[: self.size]
+
+    def used_starts(self) -> npt.NDArray[np.int64]:
+        """Return a view of the positions of all records."""
+        return self.starts[: self.records]
+
+
+def _grown(array: np.ndarray, used: int, more: int) -> np.ndarray:
+    if used + more <= len(array):
+        return array
+    grown = np.empty(max(used + more, 2 * len(array)), array.dtype)
+    grown[:used] = array[:used]
+    return grown
+
+
+class Observer:
+    """Observes the columns of batches of one schema.
+
+    A column with one leaf of numbers or times (scalars or lists) has a range; one with several,
+    such as a struct, has none.
+
+    Args:
+        schema: The schema.
+        leaves: The leaves of each of its features.
+    """
+
+    def __init__(self, schema: Schema, leaves: tuple[tuple[Leaf, ...], ...]) -> None:
+        self._names = schema.names
+        self._ranged: list[int | None] = []
+        self._spans: list[tuple[int, int]] = []
+        at = 0
+        for column in leaves:
+            values = [i for i, leaf in enumerate(column) if leaf.role == VALUES]
+            leaf = column[values[0]]
+            has_range = (
+                len(values) == 1 and leaf.kind != BYTES and not pa.types.is_boolean(leaf.type)
+            )
+            self._ranged.append(at + values[0] if has_range else None)
+            self._spans.append((at, at + len(column)))
+            at += len(column)
+
+    def observe(
+        self,
+        columns: list[pa.Array],
+        lowered: pa.RecordBatch,
+        errors: npt.NDArray[np.float64],
+        kept: npt.NDArray[np.int64] | None,
+    ) -> dict[str, Observed]:
+        """Return what a batch shows.
+
+        Args:
+            columns: The columns before lowering.
+            lowered: The leaves of all columns.
+            errors: Largest relative rounding error of each leaf.
+            kept: Rows that were encoded; None for all.
+        """
+        indices = None if kept is None else pa.array(kept)
+        observed = {}
+        for i, (name, column) in enumerate(zip(self._names, columns, strict=True)):
+            if indices is not None and column.null_count:
+                missing = pc.is_null(column).take(indices).true_count
+            else:
+                missing = column.null_count
+            low = high = None
+            if (leaf := self._ranged[i]) is not None:
+                values = lowered.column(leaf)
+                low, high = value_range(values if indices is None else values.take(indices))
+            start, stop = self._spans[i]
+            observed[name] = Observed(missing, low, high, float(errors[start:stop].max()))
+        return observed
+
+
+def value_range(values: pa.Array) -> tuple[float | int | None, float | int | None]:
+    """Return the smallest and the largest finite value, as stored; None where there is none."""
+    while pa.types.is_nested(values.type):
+        values = values.flatten()
+    if values.null_count:
+        values = values.drop_null()
+    if not len(values):
+        return None, None
+    numbers = values.to_numpy(zero_copy_only=False)
+    if numbers.dtype.kind != "f":
+        return int(numbers.min()), int(numbers.max())
+    low, high = float(numbers.min()), float(numbers.max())
+    if not (math.isfinite(low) and math.isfinite(high)):
+        numbers = numbers[np.isfinite(numbers)]
+        if not len(numbers):
+            return None, None
+        low, high = float(numbers.min()), float(numbers.max())
+    # There are two zeros, and which one is found depends on the order of the rows.
+    return float(np.float32(low)) + 0.0, float(np.float32(high)) + 0.0

@@ -17,11 +17,11 @@ from beam_tfrecord.exchange.block import pieces_of
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects
 from beam_tfrecord.exchange.tally import Tally
-from beam_tfrecord.features.rounding import relative_error, round_text
-from beam_tfrecord.features.schema import Observed
+from beam_tfrecord.features.arrow_arrays import relative_error, round_text
+from beam_tfrecord.features.feature import Observed
+from beam_tfrecord.layout import ONLY_SPLIT
 from beam_tfrecord.places import ONE_INPUT, Inputs
 from beam_tfrecord.rejects import HashedSink
-from beam_tfrecord.splits import ONLY_SPLIT
 from beam_tfrecord.staging.types import file_schema, not_held, staged_schema, to_file
 from beam_tfrecord.storage import WholeFile, file_size
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import apache_beam as beam
 
-from beam_tfrecord.splits import Splits
+from beam_tfrecord.layout import Splits
 from beam_tfrecord.transforms.elements import is_plain_kind
 from beam_tfrecord.transforms.reading import ReadBatches
 from beam_tfrecord.transforms.ways import inputs_of, is_step

@@ -10,8 +10,8 @@ from apache_beam.typehints import row_type, typehints
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, batch_of_examples
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.row_types import RowTypes, types_of
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.records.row_types import RowTypes, types_of
 from beam_tfrecord.records.rows import canonical_example
 from beam_tfrecord.transforms.gather_rows import BatchRows, as_dict
 from beam_tfrecord.transforms.step import Step, map_each

@@ -13,11 +13,10 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.features.hints import returned_schema
-from beam_tfrecord.features.row_types import RowTypes, types_of
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs.faults import recorded
 from beam_tfrecord.jobs.resume import TYPES, Keep, kept_schema
+from beam_tfrecord.records.row_types import RowTypes, returned_schema, types_of
 from beam_tfrecord.records.rows import call_on_rows, line_of, mapped_batch
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.flow import Gather

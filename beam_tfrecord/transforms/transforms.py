@@ -17,9 +17,8 @@ from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.extras import require
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs.faults import recorded
-from beam_tfrecord.layout import Layout
-from beam_tfrecord.records.arena import Arena
-from beam_tfrecord.records.encoding import Encoder
+from beam_tfrecord.layout import SPLIT_TWICE, Layout, make_splits
+from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.rows import to_rows
 from beam_tfrecord.sources import Source
 from beam_tfrecord.sources.csv.source import Csv
@@ -28,7 +27,6 @@ from beam_tfrecord.sources.numpy.arrays import Numpy
 from beam_tfrecord.sources.numpy.memory import named_arrays, spill_arrays
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.sql.source import Sql
-from beam_tfrecord.splits import SPLIT_TWICE, make_splits
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.assigned import assigned_splits, mark_splits
 from beam_tfrecord.transforms.gather_rows import BatchRows as BatchRows

@@ -15,14 +15,23 @@ from beam_tfrecord.exchange.pipeline import EXCHANGES
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs.target import Target, check_free, claim, sink_target
 from beam_tfrecord.jobs.write_job import WriteJob, write_batches
-from beam_tfrecord.layout import Layout, parse_compression
+from beam_tfrecord.layout import (
+    LOST_SPLITS,
+    SPLIT_IN_PART,
+    SPLIT_TWICE,
+    Layout,
+    ShardNames,
+    as_columns,
+    make_shard_spec,
+    make_splits,
+    parse_compression,
+    shard_suffix,
+)
 from beam_tfrecord.places import Inputs
 from beam_tfrecord.preprocess.request import fitted_of
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.runners import exchange_of
 from beam_tfrecord.runners.local import check_lossless
-from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
-from beam_tfrecord.splits import LOST_SPLITS, SPLIT_IN_PART, SPLIT_TWICE, as_columns, make_splits
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.assigned import Assigned, assigned_splits
 from beam_tfrecord.transforms.elements import batches_of

@@ -11,9 +11,7 @@ from beam_tfrecord.exchange import merge, plan
 from beam_tfrecord.exchange.merge import Merger, Piece, slices_of
 from beam_tfrecord.exchange.plan import plan_merges, total_counts
 from beam_tfrecord.exchange.runs import Run, read_index
-from beam_tfrecord.layout import Layout
-from beam_tfrecord.shards import ShardSpec
-from beam_tfrecord.splits import Splits
+from beam_tfrecord.layout import Layout, ShardSpec, Splits
 from tests.exchange.making import Entry, payloads, write_entries
 
 NAMES = ["a", "b"]

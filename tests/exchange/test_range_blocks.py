@@ -11,9 +11,7 @@ from beam_tfrecord.exchange.range_blocks import BlockCutter, RangeSorter
 from beam_tfrecord.exchange.runs import Run, read_index
 from beam_tfrecord.exchange.spill import Spiller
 from beam_tfrecord.exchange.tally import Tally, merge_tallies
-from beam_tfrecord.layout import Layout
-from beam_tfrecord.shards import ShardSpec
-from beam_tfrecord.splits import Splits
+from beam_tfrecord.layout import Layout, ShardSpec, Splits
 from tests.exchange.making import batch_of, payloads
 
 LAYOUT = Layout(splits=Splits((("a", 0.5), ("b", 0.5))), shards=ShardSpec(total=4))

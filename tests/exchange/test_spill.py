@@ -16,10 +16,8 @@ from beam_tfrecord.exchange.plan import plan_merges, total_counts
 from beam_tfrecord.exchange.runs import Run, read_index
 from beam_tfrecord.exchange.spill import RUN_BYTES, Spiller, byte_pieces
 from beam_tfrecord.exchange.tally import Tally, merge_tallies
-from beam_tfrecord.layout import Layout
+from beam_tfrecord.layout import Layout, ShardSpec, Splits
 from beam_tfrecord.rejects import merge_rejects
-from beam_tfrecord.shards import ShardSpec
-from beam_tfrecord.splits import Splits
 from tests.exchange.making import batch_of, payloads
 
 HALVES = Splits((("a", 0.5), ("b", 0.5)))

@@ -8,7 +8,8 @@ import pytest
 from beam_tfrecord.batch import Reject
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.tally import Discovered, Tally, merge_tallies, schema_of_discovered
-from beam_tfrecord.features.schema import Observed, Schema
+from beam_tfrecord.features.feature import Observed
+from beam_tfrecord.features.schema import Schema
 
 INT = Schema.from_arrow(pa.schema([("x", pa.int64())]))
 TEXT = Schema.from_arrow(pa.schema([("x", pa.string())]))

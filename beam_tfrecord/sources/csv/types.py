@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.field_notes import notes_of
+from beam_tfrecord.features.feature import notes_of
 from beam_tfrecord.native import csv_reference as kinds
 from beam_tfrecord.native.csv_reference import Target
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import Batch, FileColumn, Origin, Reject
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.features.labels import LABELS_FILE
+from beam_tfrecord.features.feature import LABELS_FILE
 from beam_tfrecord.images import Fault
 from beam_tfrecord.refused import refused_in
 from beam_tfrecord.sources.base import Scan, Unit

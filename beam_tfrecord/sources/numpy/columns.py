@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.features.field_notes import noted_field
+from beam_tfrecord.features.feature import noted_field
 from beam_tfrecord.features.tensors import (
     Array,
     OpenShape,

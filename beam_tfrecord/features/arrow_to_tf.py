@@ -16,26 +16,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.leaves import decimal_is_integer, tensor_shape, value_count
-from beam_tfrecord.features.lowering_lists import (
+from beam_tfrecord.features.arrow_arrays import (
     BoolArray,
     Int64Array,
     Layer,
     bare_array,
+    fixed_binary,
     make_list,
+    missing_of,
     null_positions,
     open_list,
     open_map,
+    round_decimals,
+    to_text,
+    uuid_to_text,
 )
-from beam_tfrecord.features.lowering_tensors import (
-    floats_with_one_zero,
-    lower_tensors,
-    tensors_with_one_zero,
-)
-from beam_tfrecord.features.lowering_text import fixed_binary, to_text, uuid_to_text
-from beam_tfrecord.features.rounding import round_decimals
-from beam_tfrecord.features.schema import Feature
-from beam_tfrecord.features.type_kinds import (
+from beam_tfrecord.features.arrow_types import (
     bare_type,
     is_binary,
     is_extension,
@@ -46,6 +42,19 @@ from beam_tfrecord.features.type_kinds import (
     is_text,
     is_uuid,
 )
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.tensors import (
+    Array,
+    TensorType,
+    dtype_name,
+    is_small_float,
+    tensor_column,
+)
+from beam_tfrecord.features.type_contract import (
+    decimal_is_integer,
+    tensor_shape,
+    value_count,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +62,7 @@ class Lowered:
     """The leaves of one column, as the kernel takes them.
 
     Attributes:
-        arrays: One array a leaf, in the order of `beam_tfrecord.features.leaves.leaves`.
+        arrays: One array a leaf, in the order of `beam_tfrecord.features.type_contract.leaves`.
         null_in_list: Rows with a null where no Example can hold one; None where there is none.
     """
 
@@ -267,3 +276,82 @@ def store_values(values: pa.Array, arrow: pa.DataType, *, store: str = "auto") -
             values = pc.cast(values, pa.decimal64(18, values.type.scale))
         return pc.cast(values, pa.int64()) if is_integer else round_decimals(values).exact
     return values
+
+
+def lower_tensors(array: pa.ExtensionArray, arrow: TensorType, *, store: str) -> Iterator[pa.Array]:
+    """Yield the leaves of a column of tensors.
+
+    Args:
+        array: The column.
+        arrow: Its type.
+        store: ``values``: flat numbers; else bytes.
+    """
+    missing, shape = missing_of(array), arrow.fixed_shape
+    storage = array.storage
+    data, shapes = (storage, None) if arrow.is_dense else storage.flatten()
+    if store != "values":
+        # A fixed-size binary of no bytes at all has no buffer that the kernel could look at.
+        yield data if arrow.nbytes != 0 else data.cast(pa.binary())
+    else:
+        values, offsets = _values_of(data, arrow)
+        yield (
+            make_list(Layer(offsets, missing), pa.array(values))
+            if shape != ()
+            else (pa.array(values, mask=missing))
+        )
+        if shape is not None:
+            return
+    if shapes is None:
+        sizes = np.tile(np.array(shape, np.int64), len(array))
+        offsets = np.arange(len(array) + 1, dtype=np.int64) * len(shape or ())
+        shapes = make_list(Layer(offsets, missing), pa.array(sizes))
+    yield shapes
+    if store != "values":
+        name = pa.repeat(pa.scalar(dtype_name(arrow.dtype)), len(array))
+        yield name if missing is None else pa.array(name.to_pylist(), name.type, mask=missing)
+
+
+def floats_with_one_zero(numbers: Array, *, is_narrow: bool) -> Array:
+    """Return a copy of floats with one zero and one NaN: those that are equal are equal bytes.
+
+    Args:
+        numbers: The floats.
+        is_narrow: They are stored as float32. What that makes zero is zero, whatever its sign.
+    """
+    kind = numbers.dtype.type
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+        stored = numbers.astype(np.float32) if is_narrow else numbers
+        # The sum is for the parts of complex numbers: one may be a zero without the other.
+        with_one_zero = np.where(stored == 0, kind(0), numbers + kind(0))
+        made: Array = np.where(np.isnan(numbers), kind(np.nan), with_one_zero)
+    return made
+
+
+def tensors_with_one_zero(array: pa.ExtensionArray, *, is_narrow: bool) -> pa.ExtensionArray:
+    """Return a column of tensors, where they are of floats, with one zero and one NaN."""
+    arrow = array.type
+    if arrow.dtype.kind not in "fc" and not is_small_float(arrow.dtype):
+        return array
+    tensors = (value.as_py() for value in array)
+    made = [
+        None if tensor is None else floats_with_one_zero(tensor, is_narrow=is_narrow)
+        for tensor in tensors
+    ]
+    return tensor_column(made, arrow)
+
+
+def _values_of(data: pa.Array, arrow: TensorType) -> tuple[Array, Int64Array]:
+    """Return the numbers of binary values, and where those of each row begin."""
+    rows, first, width = len(data), data.offset, arrow.dtype.itemsize
+    if arrow.is_dense:
+        starts = np.arange(first, first + rows + 1, dtype=np.int64) * (arrow.nbytes or 0)
+    else:
+        starts = np.frombuffer(data.buffers()[1], np.int64)[first : first + rows + 1]
+    raw = np.frombuffer(data.buffers()[-1] or b"", np.uint8)[starts[0] : starts[-1]]
+    # Arrow's buffers need not be aligned to the values that lie in them.
+    values = np.require(raw.view(arrow.dtype), requirements=["C", "A"])
+    if values.dtype.kind == "b":
+        values = values.view(np.uint8)
+    if is_small_float(arrow.dtype):
+        values = values.astype(np.float32)
+    return values, (starts - starts[0]) // width

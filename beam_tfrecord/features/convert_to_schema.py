@@ -15,20 +15,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.features.arrow_types import type_to_json
-from beam_tfrecord.features.lowering_lists import (
+from beam_tfrecord.features.arrow_arrays import (
     BoolArray,
     Layer,
+    Rounded,
     bare_array,
+    from_text,
     make_list,
     missing_of,
     open_list,
     open_map,
+    round_decimals,
+    round_text,
+    to_text,
+    uuid_from_text,
+    uuid_to_text,
 )
-from beam_tfrecord.features.lowering_tensors import enforce_tensors
-from beam_tfrecord.features.lowering_text import from_text, to_text, uuid_from_text, uuid_to_text
-from beam_tfrecord.features.rounding import Rounded, round_decimals, round_text
-from beam_tfrecord.features.type_kinds import (
+from beam_tfrecord.features.arrow_types import (
     bare_type,
     is_binary,
     is_extension,
@@ -37,6 +40,13 @@ from beam_tfrecord.features.type_kinds import (
     is_tensor,
     is_text,
     is_uuid,
+    type_to_json,
+)
+from beam_tfrecord.features.tensors import (
+    TensorType,
+    join_tensor_types,
+    repeated_shape,
+    varying_storage,
 )
 
 _FAILURES = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
@@ -277,3 +287,16 @@ def _checked(array: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> Enforced:
                 parts += [(start, middle), (middle, stop)]
     kept = pc.if_else(pa.array(bad_rows), pa.scalar(None, array.type), array)
     return Enforced(cast(kept), bad_rows)
+
+
+def enforce_tensors(array: pa.ExtensionArray, target: TensorType) -> pa.Array | None:
+    """Return a column of tensors in a type with a more open shape, or None where it is none."""
+    source = array.type
+    if join_tensor_types(source, target) != target or source.dtype != target.dtype:
+        return None
+    if source.storage_type == target.storage_type:
+        return pa.ExtensionArray.from_storage(target, array.storage)
+    data = array.storage.cast(pa.binary()).cast(pa.large_binary())
+    shapes = repeated_shape(source.fixed_shape or (), len(array))
+    storage = varying_storage(data, shapes, missing_of(array))
+    return pa.ExtensionArray.from_storage(target, storage)

@@ -16,9 +16,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.schema import Feature, Schema
-from beam_tfrecord.features.tensors import item_type
-from beam_tfrecord.features.type_kinds import (
+from beam_tfrecord.features.arrow_types import (
     bare_type,
     is_binary,
     is_extension,
@@ -29,6 +27,9 @@ from beam_tfrecord.features.type_kinds import (
     is_text,
     is_uuid,
 )
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.tensors import item_type
 
 # Field numbers of the kinds in `tf.train.Feature`.
 BYTES, FLOAT, INT64 = 1, 2, 3

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import decimal
 import itertools
-from collections.abc import Mapping, Sequence
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +16,7 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import EXAMPLES_SCHEMA
 from beam_tfrecord.errors import DataError, SchemaConflict
-from beam_tfrecord.features.arrow_types import is_bytes, is_plain_list, is_text, widen
+from beam_tfrecord.features.arrow_types import is_binary, is_list, is_text, widen
 from beam_tfrecord.features.tensors import TensorType, is_foreign, item_type, join_tensor_types
 
 _ARRAYS = (np.ndarray, np.generic)
@@ -100,9 +104,9 @@ def python_type(arrow: pa.DataType) -> pa.DataType:
         return python_type(arrow.value_type)
     if is_text(arrow):
         return pa.string()
-    if is_bytes(arrow):
+    if is_binary(arrow):
         return pa.binary()
-    if is_plain_list(arrow):
+    if is_list(arrow):
         item = python_type(arrow.value_type)
         wide = pa.int64() if pa.types.is_integer(item) else item
         return pa.list_(pa.float64() if pa.types.is_floating(item) else wide)
@@ -131,8 +135,8 @@ def _is_kept(kept: TensorType, found: pa.DataType) -> bool:
     """
     if isinstance(found, TensorType):
         return bool(join_tensor_types(kept, found) == kept)
-    is_list = is_plain_list(found) and found.value_type == item_type(kept.dtype)
-    return pa.types.is_null(found) or (is_list and kept.shape is not None and len(kept.shape) == 1)
+    of_items = is_list(found) and found.value_type == item_type(kept.dtype)
+    return pa.types.is_null(found) or (of_items and kept.shape is not None and len(kept.shape) == 1)
 
 
 def _type_of(name: str, values: list[Any]) -> pa.DataType:
@@ -199,3 +203,63 @@ def _same_numbers(one: pa.Array, other: pa.Array) -> bool:
     left, right = (array.to_numpy(zero_copy_only=False) for array in (one, other))
     # Nulls are NaN here on both sides, at the same rows.
     return bool(pa.types.is_floating(one.type) and np.array_equal(left, right, equal_nan=True))
+
+
+_TYPES: dict[Any, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    datetime.date: pa.date32(),
+    datetime.datetime: pa.timestamp("us"),
+    datetime.time: pa.time64("us"),
+    datetime.timedelta: pa.duration("us"),
+    decimal.Decimal: pa.decimal128(38, 9),
+}
+
+
+def returned_schema(function: Callable[..., Any]) -> pa.Schema | None:
+    """Return the schema of a function's TypedDict or NamedTuple return hint, or None.
+
+    ``list[Hint]``, ``Iterator[Hint]`` and ``Hint | None`` mean the same as ``Hint``: one row
+    becomes several, or none.
+    """
+    try:
+        hint = typing.get_type_hints(function).get("return")
+    except (NameError, TypeError, AttributeError):
+        return None
+    return schema_of_hint(hint)
+
+
+def schema_of_hint(hint: Any) -> pa.Schema | None:
+    """Return the schema of a TypedDict or NamedTuple class, or None for another hint."""
+    if not (typing.is_typeddict(hint) or hasattr(hint, "_fields")):
+        arguments = [one for one in typing.get_args(hint) if one is not types.NoneType]
+        return schema_of_hint(arguments[0]) if len(arguments) == 1 else None
+    try:
+        hints = typing.get_type_hints(hint)
+    except (NameError, TypeError, AttributeError):
+        return None
+    fields = [_field(name, of) for name, of in hints.items()]
+    # An Arrow field cannot be compared with None.
+    known = [field for field in fields if field is not None]
+    return pa.schema(known) if len(known) == len(fields) else None
+
+
+def _field(name: str, hint: Any) -> pa.Field | None:
+    arguments = typing.get_args(hint)
+    nullable = types.NoneType in arguments
+    if nullable:
+        rest = [one for one in arguments if one is not types.NoneType]
+        hint = rest[0] if len(rest) == 1 else None
+    arrow = _type(hint)
+    return None if arrow is None else pa.field(name, arrow)
+
+
+def _type(hint: Any) -> pa.DataType | None:
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) is list and arguments:
+        item = _type(arguments[0])
+        return None if item is None else pa.list_(item)
+    return _TYPES.get(hint)

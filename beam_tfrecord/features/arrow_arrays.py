@@ -1,0 +1,357 @@
+"""Lists of every Arrow layout as offsets and values, and encodings of values undone."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_tfrecord.features.arrow_types import bare_type, is_binary, is_text
+from beam_tfrecord.native.csv_reference import AS_DOUBLE, Target
+
+Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+class Layer(NamedTuple):
+    """One level of lists: int64 offsets `[n + 1]` into the values, and which lists are null."""
+
+    offsets: Int64Array
+    missing: BoolArray | None
+
+
+def bare_array(array: pa.Array) -> pa.Array:
+    """Return `array` without dictionary or run-end encoding."""
+    while True:
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        elif pa.types.is_run_end_encoded(array.type):
+            array = pc.run_end_decode(array)
+        else:
+            return array
+
+
+def missing_of(array: pa.Array) -> BoolArray | None:
+    """Return which values of `array` are null; None where none is."""
+    if not array.null_count:
+        return None
+    missing: BoolArray = pc.is_null(array).to_numpy(zero_copy_only=False)
+    return missing
+
+
+def null_positions(array: pa.Array) -> Int64Array:
+    """Return the indices of the nulls of `array`."""
+    return np.flatnonzero(pc.is_null(array).to_numpy(zero_copy_only=False))
+
+
+def open_list(array: pa.Array) -> tuple[Layer, pa.Array]:
+    """Return the lists of an array, and their values without what a slice leaves out."""
+    missing = missing_of(array)
+    if pa.types.is_list_view(array.type) or pa.types.is_large_list_view(array.type):
+        return _open_list_view(array, missing)
+    if pa.types.is_fixed_size_list(array.type):
+        size, rows = array.type.list_size, len(array)
+        values = array.values.slice(array.offset * size, rows * size)
+        return Layer(np.arange(rows + 1, dtype=np.int64) * size, missing), values
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    values = array.values.slice(offsets[0], offsets[-1] - offsets[0])
+    return Layer(offsets - offsets[0], missing), values
+
+
+def _open_list_view(array: pa.Array, missing: BoolArray | None) -> tuple[Layer, pa.Array]:
+    sizes = array.sizes.to_numpy().astype(np.int64)
+    if missing is not None:
+        sizes[missing] = 0
+    first = array.offsets.to_numpy().astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    lists = np.flatnonzero(sizes)
+    if not len(lists):
+        return Layer(offsets, missing), array.values.slice(0, 0)
+    # Views may overlap or stand in any order; mostly they follow one another.
+    start = first[lists[0]]
+    if np.array_equal(first[lists], start + offsets[lists]):
+        return Layer(offsets, missing), array.values.slice(start, offsets[-1])
+    places = np.repeat(first - offsets[:-1], sizes) + np.arange(offsets[-1])
+    return Layer(offsets, missing), take_values(array.values, pa.array(places))
+
+
+def take_values(values: pa.Array, places: pa.Array) -> pa.Array:
+    """Return the values at `places`, null where a place is."""
+    try:
+        return values.take(places)
+    except pa.ArrowNotImplementedError:
+        # Arrow takes no views, nor anything they lie in, but it joins slices.
+        pass
+    wanted = pc.fill_null(places, -1).to_numpy()
+    if not len(wanted):
+        return values.slice(0, 0)
+    follows = (np.diff(wanted) == 1) & (wanted[:-1] >= 0)
+    cuts = [0, *(np.flatnonzero(~follows) + 1).tolist(), len(wanted)]
+    return pa.concat_arrays(
+        pa.nulls(1, values.type) if wanted[start] < 0 else values.slice(wanted[start], stop - start)
+        for start, stop in itertools.pairwise(cuts)
+    )
+
+
+def open_map(array: pa.Array) -> tuple[Layer, pa.Array, pa.Array]:
+    """Return the lists of a map array, its keys and its values."""
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    first, count = offsets[0], offsets[-1] - offsets[0]
+    layer = Layer(offsets - first, missing_of(array))
+    return layer, array.keys.slice(first, count), array.items.slice(first, count)
+
+
+def make_list(layer: Layer, values: pa.Array) -> pa.Array:
+    """Build a large list array from offsets and values."""
+    mask = None if layer.missing is None else pa.array(layer.missing)
+    return pa.LargeListArray.from_arrays(pa.array(layer.offsets), values, mask=mask)
+
+
+_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
+# Where the 32 hexadecimal digits of a UUID stand in its 36 characters.
+_UUID_DIGITS = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
+
+
+def to_text(values: pa.Array) -> pa.Array:
+    """Return numbers, booleans or times as text: decimal digits, or ISO 8601.
+
+    Timestamps with a zone are written in UTC, durations as their number of units.
+    """
+    arrow = values.type
+    if pa.types.is_duration(arrow):
+        return pc.cast(values.view(pa.int64()), pa.string())
+    if pa.types.is_timestamp(arrow) and arrow.tz is not None:
+        return pc.cast(pc.cast(values, pa.timestamp(arrow.unit, "UTC")), pa.string())
+    if pa.types.is_float16(arrow):
+        return pc.cast(pc.cast(values, pa.float32()), pa.string())
+    return pc.cast(values, pa.string())
+
+
+def from_text(text: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """Parse text into `arrow`; the inverse of `to_text`.
+
+    Raises:
+        pyarrow.ArrowInvalid: A text does not say a value of that type.
+    """
+    if pa.types.is_duration(arrow):
+        return pc.cast(text, pa.int64()).view(arrow)
+    if pa.types.is_time(arrow):
+        return _times_from_text(text, arrow)
+    if pa.types.is_float16(arrow):
+        return pc.cast(pc.cast(text, pa.float32()), arrow)
+    if pa.types.is_timestamp(arrow) and arrow.tz is not None:
+        return pc.cast(pc.cast(text, pa.timestamp(arrow.unit, "UTC")), arrow)
+    if pa.types.is_decimal(arrow):
+        return _decimals_from_text(text, arrow)
+    return pc.cast(text, arrow)
+
+
+def _decimals_from_text(text: pa.Array, arrow: pa.DataType) -> pa.Array:
+    made = pc.cast(text, arrow)
+    # Arrow makes 0 of a number that is 39 digits finer than the type.
+    zeros = text.filter(pc.equal(made, pa.scalar(0, arrow)))
+    if pc.any(pc.match_substring_regex(zeros, "^[^eE]*[1-9]")).as_py():
+        raise pa.ArrowInvalid(f"a number is finer than {arrow}")
+    return made
+
+
+def _times_from_text(text: pa.Array, arrow: pa.DataType) -> pa.Array:
+    # Arrow parses no times of day, but it parses timestamps: on the first day they are the same.
+    on_first_day = pc.binary_join_element_wise(
+        pa.scalar("1970-01-01"), pc.cast(text, pa.string()), " "
+    )
+    ticks = pc.cast(on_first_day, pa.timestamp(arrow.unit)).view(pa.int64())
+    is_32_bit = pa.types.is_time32(arrow)
+    return (pc.cast(ticks, pa.int32()) if is_32_bit else ticks).view(arrow)
+
+
+def uuid_to_text(storage: pa.Array) -> pa.Array:
+    """Return 16-byte UUIDs in their canonical form: lower case, 8-4-4-4-12."""
+    rows = len(storage)
+    if not rows:
+        return pa.array([], pa.string())
+    raw = np.frombuffer(storage.buffers()[1], np.uint8)
+    raw = raw[storage.offset * 16 : (storage.offset + rows) * 16].reshape(rows, 16)
+    text = np.full((rows, 36), ord("-"), np.uint8)
+    text[:, _UUID_DIGITS[0::2]] = _HEX[raw >> 4]
+    text[:, _UUID_DIGITS[1::2]] = _HEX[raw & 15]
+    missing = pc.is_null(storage).to_numpy(zero_copy_only=False) if storage.null_count else None
+    return pc.cast(fixed_binary(text, 36, missing), pa.string())
+
+
+def uuid_from_text(text: pa.Array) -> pa.Array:
+    """Return the 16 bytes of UUIDs written as text, in either case, with or without dashes.
+
+    Raises:
+        pyarrow.ArrowInvalid: A text is not a UUID.
+    """
+    digits = pc.replace_substring(pc.cast(text, pa.string()), "-", "")
+    good = pc.match_substring_regex(digits, "^[0-9a-fA-F]{32}$")
+    if pc.any(pc.invert(good)).as_py():
+        first = text.filter(pc.invert(good))[0].as_py()
+        raise pa.ArrowInvalid(f"{first!r} is not a uuid")
+    missing = pc.is_null(digits).to_numpy(zero_copy_only=False) if digits.null_count else None
+    joined = "".join(pc.fill_null(digits, "0" * 32).to_pylist())
+    return fixed_binary(np.frombuffer(bytes.fromhex(joined), np.uint8), 16, missing)
+
+
+def fixed_binary(
+    data: np.ndarray, width: int, missing: np.ndarray | None, *, rows: int | None = None
+) -> pa.Array:
+    """Wrap C-contiguous `data` as binary values of `width` bytes, without copying it."""
+    rows = rows if rows is not None else data.nbytes // width
+    validity = None
+    if missing is not None:
+        validity = pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    return pa.Array.from_buffers(pa.binary(width), rows, [validity, pa.py_buffer(data)])
+
+
+def reads_text(arrow: pa.DataType) -> bool:
+    """Tell whether values of `arrow` are bytes or text that can be parsed."""
+    arrow = bare_type(arrow)
+    return is_text(arrow) or is_binary(arrow)
+
+
+try:
+    from beam_tfrecord.native._csv import Filler
+except ImportError:
+    from beam_tfrecord.native.csv_reference import Filler
+
+Float64Array = npt.NDArray[np.float64]
+
+_NUMBER = Target(0, AS_DOUBLE, 8)
+_ONE_COLUMN = (ord(","), None, None, False)
+_LINE_END = ord("\n")
+_ROWS = 2**16
+# Integers of 15 digits come back from a float64, and 10^22 is the greatest power that is exact.
+_FEW_DIGITS = 10**15
+_EXACT_POWER = 22
+
+
+class Rounded(NamedTuple):
+    """Numbers as float64, nulls where they were.
+
+    Attributes:
+        nearest: The nearest to each.
+        exact: What rounds to float32 as the numbers do.
+    """
+
+    nearest: pa.Array
+    exact: pa.Array
+
+    @property
+    def error(self) -> float:
+        """The largest relative error of the nearest ones; 0 where each stands for its number."""
+        if self.exact is self.nearest:
+            return 0.0
+        return relative_error(self.nearest, self.exact)
+
+
+def relative_error(stored: pa.Array, exact: pa.Array) -> float:
+    """Return the largest relative error of float64 that are stored instead of exact ones.
+
+    What is two steps beside the stored one says how it rounds, and is no loss.
+    """
+    one, other = stored.drop_null().to_numpy(), exact.drop_null().to_numpy()
+    beside = np.nextafter(one, other)
+    stands = (beside != other) & (np.nextafter(beside, other) == other)
+    changed = np.flatnonzero((one != other) & ~stands & ~np.isnan(other))
+    lengths = np.sort(np.abs([one[changed], other[changed]]), axis=0)
+    errors = (lengths[1] - lengths[0]) / np.where(lengths[0], lengths[0], lengths[1])
+    return float(errors.max(initial=0.0))
+
+
+def round_text(text: pa.Array) -> Rounded:
+    """Return the numbers that text says.
+
+    Raises:
+        pyarrow.ArrowInvalid: A text is no number, or one too large for a float64.
+    """
+    known = pc.cast(text, pa.float64())
+    plain = pc.replace_substring_regex(pc.cast(text, pa.string()), r"^\+", "")
+    nearest, exact, bad = _parsed(plain.drop_null())
+    # The notation is Arrow's: it knows some that the kernel does not.
+    nearest[bad] = exact[bad] = known.drop_null().to_numpy()[bad]
+    if np.isinf(nearest[bad]).any():
+        raise pa.ArrowInvalid("a number is too large for float64")
+    return _with_nulls(text, nearest, exact)
+
+
+def round_decimals(values: pa.Array) -> Rounded:
+    """Return decimals as float64."""
+    present = values.drop_null()
+    digits, is_short = _short_digits(present)
+    scale = values.type.scale
+    power = np.float64(10 ** min(abs(scale), _EXACT_POWER))
+    nearest = digits / power if scale > 0 else digits * power
+    is_short &= abs(scale) <= _EXACT_POWER
+    # Halfway between two float32 a number counts that is not this very float64.
+    halfway = nearest.view(np.int64) & 0x1FFFFFFF == 0x10000000
+    if is_short.all() and not halfway.any():
+        return _with_nulls(values, nearest, nearest)
+    if 0 < scale <= _EXACT_POWER:
+        halfway &= digits % 5**scale != 0
+    long = np.flatnonzero(~is_short | halfway)
+    exact = nearest.copy()
+    nearest[long], exact[long], _ = _parsed(pc.cast(to_text(present.take(long)), pa.string()))
+    return _with_nulls(values, nearest, exact)
+
+
+def _short_digits(values: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return the unscaled integers of decimals, and which of them are there: those of few digits.
+
+    The others are 0.
+    """
+    width = values.type.bit_width
+    kind = np.int32 if width == 32 else np.int64
+    words = np.frombuffer(values.buffers()[1] or b"", kind)
+    words = words.reshape(-1, max(1, width // 64))[values.offset : values.offset + len(values)]
+    low = words[:, 0].astype(np.int64)
+    is_short = (low > -_FEW_DIGITS) & (low < _FEW_DIGITS)
+    for word in words.T[1:]:
+        is_short &= word == low >> 63
+    return low if is_short.all() else np.where(is_short, low, 0), is_short
+
+
+def _parsed(text: pa.Array) -> tuple[Float64Array, Float64Array, list[int]]:
+    """Return what numbers are as float64, twice, and which of them the kernel does not know."""
+    nearest, exact, bad = np.zeros(len(text)), np.zeros(len(text)), []
+    for start in range(0, len(text), _ROWS):
+        part = text.slice(start, _ROWS)
+        stop = start + len(part)
+        filler = Filler(
+            _ONE_COLUMN, 1, [_NUMBER], keep_blank=True, nulls=[], always=[], capacity=len(part)
+        )
+        filler.feed(_lines(part), 0, True)
+        bad += [start + fault.row for fault in filler.take_faults()]
+        ((values, _, _, found),) = filler.take()
+        nearest[start:stop] = values.view(np.float64)
+        exact[start:stop] = nearest[start:stop] if found is None else found
+    return nearest, exact, bad
+
+
+def _lines(text: pa.Array) -> npt.NDArray[np.uint8]:
+    """Return text of no nulls and no line ends as lines."""
+    _, offsets, data = text.buffers()
+    ends = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1]
+    return np.insert(np.frombuffer(data, np.uint8)[: ends[-1]], ends[1:], _LINE_END)[ends[0] :]
+
+
+def _with_nulls(source: pa.Array, nearest: Float64Array, exact: Float64Array) -> Rounded:
+    is_same = exact is nearest or np.array_equal(nearest, exact, equal_nan=True)
+    if not source.null_count:
+        first = pa.array(nearest)
+        return Rounded(first, first if is_same else pa.array(exact))
+    rows = np.flatnonzero(source.is_valid().to_numpy(zero_copy_only=False))
+    mask = np.ones(len(source), bool)
+    mask[rows] = False
+    whole = []
+    for values in (nearest,) if is_same else (nearest, exact):
+        spread = np.zeros(len(source))
+        spread[rows] = values
+        whole.append(pa.array(spread, mask=mask))
+    return Rounded(whole[0], whole[-1])
