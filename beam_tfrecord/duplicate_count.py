@@ -1,10 +1,11 @@
-"""How many rows are copies of others, by a hash of their content, in bounded memory.
+"""Counts the rows whose content another row has too, by hashes of the content, in bounded memory.
 
-Exact up to `MAX_HASHES` different contents. Beyond, only hashes below a bound are kept, which is
-halved as often as needed: content that is copied is in that sample with all its copies or with
-none, so their number there, over the share of the sample, is an estimate without bias.
+The count is exact for up to `MAX_HASHES` different contents. Beyond that, only hashes below a bound
+are counted, and the bound is halved as often as needed. All duplicates of a content are then in the
+sample, or none of them, so their number in the sample, divided by its share of all hashes, is an
+unbiased estimate.
 
-Where rows have a class, equal content under two of them is counted, too: one of them is wrong.
+If rows have a class, the same content with two classes is counted too: one of them is wrong.
 """
 
 from __future__ import annotations
@@ -30,27 +31,27 @@ _NO_LABEL = -(2**63)
 
 
 def mark_content(field: pa.Field, *, label: str = "") -> pa.Field:
-    """Return `field`, a column of text, marked as one whose equal values mean equal content.
+    """Return `field`, a text column, with metadata that makes its duplicates count.
 
     Args:
-        field: The column.
-        label: Name of a column of whole numbers that should be equal where the content is; empty:
-            there is none.
+        field: The column; equal values mean equal content.
+        label: Name of an integer column that should be equal for equal content; empty if there is
+            no such column.
     """
     return field.with_metadata({**(field.metadata or {}), CONTENT_KEY: label.encode()})
 
 
 @dataclasses.dataclass(frozen=True)
-class Copies:
-    """A sample of contents and how often each was seen.
+class DuplicateCount:
+    """A sample of the contents, with the number of rows of each.
 
     Attributes:
-        bound: Hashes below it are in the sample, of 2^64.
+        bound: Upper bound of the hashes in the sample, of 2^64.
         hashes: Different hashes, sorted, as little-endian uint64.
-        counts: How often each was seen, likewise.
+        counts: Number of rows of each, likewise.
         least: The smallest label of each, as little-endian int64.
-        most: The largest, likewise; both are 0 where rows have no label.
-        is_labelled: Rows have labels.
+        most: The largest label of each, likewise; both are 0 if rows have no label.
+        is_labelled: Whether rows have labels.
     """
 
     bound: int = _RANGE
@@ -61,95 +62,97 @@ class Copies:
     is_labelled: bool = False
 
     @classmethod
-    def of(cls, column: pa.Array, labels: pa.Array | None = None) -> Copies:
-        """Return what a column of texts shows, and one of their labels."""
+    def of(cls, column: pa.Array, labels: pa.Array | None = None) -> DuplicateCount:
+        """Return the count for a column of texts, and a column of their labels."""
         texts = column.to_pylist()
-        known = [index for index, text in enumerate(texts) if text is not None]
-        hashes = np.array([native.xxh64(texts[index].encode(), 0) for index in known], "<u8")
-        named = np.zeros(len(texts), "<i8")
+        present = [index for index, text in enumerate(texts) if text is not None]
+        hashes = np.array([native.xxh64(texts[index].encode(), 0) for index in present], "<u8")
+        numbers = np.zeros(len(texts), "<i8")
         if labels is not None:
-            named = labels.fill_null(_NO_LABEL).to_numpy(zero_copy_only=False).astype("<i8")
-        named = named[known]
-        found = _limited(hashes, np.ones(len(hashes), "<u8"), named, named, _RANGE)
+            numbers = labels.fill_null(_NO_LABEL).to_numpy(zero_copy_only=False).astype("<i8")
+        numbers = numbers[present]
+        found = _limited(hashes, np.ones(len(hashes), "<u8"), numbers, numbers, _RANGE)
         return dataclasses.replace(found, is_labelled=labels is not None)
 
-    def merge(self, other: Copies) -> Copies:
-        """Join what two parts of the data showed."""
-        hashes = np.concatenate([_numbers(self.hashes), _numbers(other.hashes)])
-        counts = np.concatenate([_numbers(self.counts), _numbers(other.counts)])
-        least = np.concatenate([_labels(self.least), _labels(other.least)])
-        most = np.concatenate([_labels(self.most), _labels(other.most)])
-        found = _limited(hashes, counts, least, most, min(self.bound, other.bound))
+    def merge(self, other: DuplicateCount) -> DuplicateCount:
+        """Return the count of two parts of the data together."""
+        found = _limited(
+            np.frombuffer(self.hashes + other.hashes, "<u8"),
+            np.frombuffer(self.counts + other.counts, "<u8"),
+            np.frombuffer(self.least + other.least, "<i8"),
+            np.frombuffer(self.most + other.most, "<i8"),
+            min(self.bound, other.bound),
+        )
         return dataclasses.replace(found, is_labelled=self.is_labelled or other.is_labelled)
 
     @property
     def is_exact(self) -> bool:
-        """True where every content is in the sample."""
+        """Whether every content is in the sample."""
         return self.bound == _RANGE
 
     @property
     def number(self) -> int:
-        """Rows whose content an earlier one has; an estimate unless `is_exact`."""
-        counts = _numbers(self.counts)
+        """Number of rows whose content an earlier row has; an estimate unless `is_exact`."""
+        counts = np.frombuffer(self.counts, "<u8")
         return self._scaled(int(counts.sum()) - len(counts))
 
     @property
     def mixed(self) -> int | None:
-        """Contents with more than one label, an estimate unless `is_exact`; None without labels."""
+        """Number of contents with several labels, an estimate unless `is_exact`.
+
+        None if rows have no labels.
+        """
         if not self.is_labelled:
             return None
-        return self._scaled(int((_labels(self.least) != _labels(self.most)).sum()))
+        least, most = np.frombuffer(self.least, "<i8"), np.frombuffer(self.most, "<i8")
+        return self._scaled(int((least != most).sum()))
 
     def _scaled(self, seen: int) -> int:
         return seen if self.is_exact else round(seen * (_RANGE / self.bound))
 
 
-def copies_in(data: pa.RecordBatch) -> Copies | None:
-    """Return what the marked column of `data` shows; None where no column is marked."""
+def count_duplicates(data: pa.RecordBatch) -> DuplicateCount | None:
+    """Return the count for the column of `data` with content, or None if there is no such column.
+
+    `mark_content` says which column that is.
+    """
     for field in data.schema:
         label = (field.metadata or {}).get(CONTENT_KEY)
         if label is not None:
             name = label.decode()
-            has_labels = name in data.schema.names
-            return Copies.of(data.column(field.name), data.column(name) if has_labels else None)
+            labels = data.column(name) if name in data.schema.names else None
+            return DuplicateCount.of(data.column(field.name), labels)
     return None
 
 
-def copies_told(copies: Copies | None) -> dict[str, Any] | None:
-    """Return what ``job.json`` tells of copies; None where nothing counts them."""
-    if copies is None:
+def duplicates_to_json(duplicates: DuplicateCount | None) -> dict[str, Any] | None:
+    """Return the count as ``job.json`` holds it, or None if nothing was counted."""
+    if duplicates is None:
         return None
     return {
-        "rows": copies.number,
-        "exact": copies.is_exact,
-        "contents_of_several_labels": copies.mixed,
+        "rows": duplicates.number,
+        "exact": duplicates.is_exact,
+        "contents_of_several_labels": duplicates.mixed,
     }
 
 
-def copies_lines(told: Mapping[str, Any]) -> list[str]:
-    """Return lines for a human, given what ``job.json`` tells."""
+def duplicate_lines(found: Mapping[str, Any]) -> list[str]:
+    """Return lines for a person about the count in ``job.json``."""
     lines = []
-    about = "" if told["exact"] else "about "
-    if rows := told["rows"]:
+    about = "" if found["exact"] else "about "
+    if rows := found["rows"]:
         are = "row is a duplicate of another" if rows == 1 else "rows are duplicates of others"
         lines.append(f"{about}{rows:,} {are} by content")
-    if mixed := told["contents_of_several_labels"]:
+    if mixed := found["contents_of_several_labels"]:
         have = "content has" if mixed == 1 else "contents have"
         lines.append(f"{about}{mixed:,} duplicated {have} several labels: correct the wrong ones")
     return lines
 
 
-def _numbers(data: bytes) -> UInt64Array:
-    return np.frombuffer(data, "<u8")
-
-
-def _labels(data: bytes) -> Int64Array:
-    return np.frombuffer(data, "<i8")
-
-
 def _limited(
     hashes: UInt64Array, counts: UInt64Array, least: Int64Array, most: Int64Array, bound: int
-) -> Copies:
+) -> DuplicateCount:
+    """Return the count of different hashes, with a bound that leaves at most `MAX_HASHES`."""
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] + np.uint64(1)))
@@ -159,14 +162,14 @@ def _limited(
         least = np.minimum.reduceat(least[order], starts)
         most = np.maximum.reduceat(most[order], starts)
     while True:
-        kept = int(np.searchsorted(different, np.uint64(min(bound, _RANGE - 1)), "right"))
-        kept = len(different) if bound == _RANGE else kept
-        if kept <= MAX_HASHES:
-            return Copies(
-                bound,
-                different[:kept].tobytes(),
-                counts[:kept].tobytes(),
-                least[:kept].tobytes(),
-                most[:kept].tobytes(),
+        below = int(np.searchsorted(different, np.uint64(min(bound, _RANGE - 1)), "right"))
+        size = len(different) if bound == _RANGE else below
+        if size <= MAX_HASHES:
+            return DuplicateCount(
+                bound=bound,
+                hashes=different[:size].tobytes(),
+                counts=counts[:size].tobytes(),
+                least=least[:size].tobytes(),
+                most=most[:size].tobytes(),
             )
         bound //= 2

@@ -8,9 +8,7 @@ from beam_tfrecord.batch import (
     Batch,
     Origin,
     Reject,
-    batch_from_rows,
     batch_of_examples,
-    table_of,
 )
 
 REJECT = Reject("u", 9, "x", "bad-value", "no number")
@@ -68,19 +66,6 @@ def test_an_origin_of_other_rows_is_refused(origin: Origin) -> None:
 
 def test_rows_are_dicts() -> None:
     assert list(batch().rows())[:2] == [{"x": 0, "y": "a"}, {"x": 10, "y": None}]
-
-
-def test_batches_are_made_from_rows() -> None:
-    schema = pa.schema([("a", pa.int8()), ("b", pa.string())])
-    made = batch_from_rows([{"b": "x", "a": 1}, {"a": None}], schema, group=3)
-    assert made.data.schema == schema
-    assert list(made.rows()) == [{"a": 1, "b": "x"}, {"a": None, "b": None}]
-    assert made.group == 3
-    with pytest.raises(pa.ArrowInvalid):
-        batch_from_rows([{"a": 300}], schema)
-    joined = table_of([made, made], schema)
-    assert joined.column("a").to_pylist() == [1, None, 1, None]
-    assert table_of([], schema).num_rows == 0
 
 
 def test_batches_of_examples_are_marked() -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch, FileColumn, Reject
-from beam_tfrecord.duplicate_count import copies_in
+from beam_tfrecord.duplicate_count import count_duplicates
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.column_hashes import ColumnHashes, check_columns
 from beam_tfrecord.exchange.split_names import SplitNames
@@ -187,7 +187,7 @@ class Block:
                 batch.exact_origin is None and not self._layout.key and batch.num_rows > 0
             ),
             splits_assigned=batch.split is not None if batch.num_rows else None,
-            copies=copies_in(batch.data),
+            copies=count_duplicates(batch.data),
             refused=batch.refused,
         )
         self.tally = self.tally.merge(tally).merge(counted)

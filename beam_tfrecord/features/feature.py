@@ -1,4 +1,9 @@
-"""`Feature`: one column of a schema."""
+"""`Feature`: one column of a schema, with its JSON form and its Arrow field.
+
+An Arrow field has no place for the store, the NumPy dtype and the class names of a column. They
+travel in the metadata of the field, from the source that reads the column to the schema of the
+dataset.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +16,62 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import type_from_json, type_to_json, with_shape
-from beam_tfrecord.type_checks import conforms
+from beam_tfrecord.type_checks import has_type
 
 STORES = ("auto", "values", "text", "bytes")
+LABELS_FILE = "labels.txt"
+
+_LABELS_KEY = b"beam_tfrecord.labels"
+_STORE_KEY, _DTYPE_KEY = b"beam_tfrecord.store", b"beam_tfrecord.dtype"
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnStats:
+    """Statistics of one column over all examples of a dataset, collected while writing.
+
+    Attributes:
+        missing: Number of examples without the feature.
+        min: Smallest value of a column of numbers or times, as stored; None for other columns, and
+            if there is no finite value.
+        max: Largest value, likewise.
+        max_relative_error: Largest relative error of rounding to float32, or to float64 if the
+            column is stored as float64; 0 if all values are exact. A number as text counts as the
+            float64 that stands for it: see `beam_tfrecord.features.arrow_arrays`.
+    """
+
+    missing: int = 0
+    min: float | int | None = None
+    max: float | int | None = None
+    max_relative_error: float = 0.0
+
+    def merge(self, other: ColumnStats) -> ColumnStats:
+        """Return the statistics of two parts of the data together."""
+        lows = [value for value in (self.min, other.min) if value is not None]
+        highs = [value for value in (self.max, other.max) if value is not None]
+        return ColumnStats(
+            missing=self.missing + other.missing,
+            min=min(lows, default=None),
+            max=max(highs, default=None),
+            max_relative_error=max(self.max_relative_error, other.max_relative_error),
+        )
+
+    def to_json(self, arrow: pa.DataType) -> dict[str, Any]:
+        """Return the keys that the statistics add to the JSON of a feature of type `arrow`."""
+        out: dict[str, Any] = {"missing": self.missing}
+        if self.min is not None:
+            out |= {"min": self.min, "max": self.max}
+        if self.max_relative_error:
+            error = float(self.max_relative_error)
+            out["loss"] = {"from": str(arrow), "max_relative_error": error}
+        return out
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> ColumnStats | None:
+        """Return the statistics in the JSON of a feature, or None if it has none."""
+        if "missing" not in value:
+            return None
+        error = value.get("loss", {}).get("max_relative_error", 0.0)
+        return cls(value["missing"], value.get("min"), value.get("max"), error)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,18 +81,21 @@ class Feature:
     Attributes:
         name: Name of the column.
         type: Arrow type of its values, or the name of one (``"text"``, ``"int64"``).
-        nullable: False where every row has a value.
-        default: What a reader is told to use where the value is missing.
-        store: ``auto``: as the type contract says. ``text``: as decimal digits or ISO text,
-            ``bytes``: float64 as its 8 little-endian bytes, both exact. ``values``: a tensor as a
-            flat list of numbers.
-        fill: What replaces a null inside a list; without it such a row is rejected.
-        dtype: NumPy's name of the type in which `Dataset.numpy` gives the values, where the Arrow
+        nullable: False if every row has a value.
+        default: The value that readers use for a missing one.
+        store: How values are stored. ``auto``: by the type contract. ``text``: as decimal digits or
+            ISO text, which is exact. ``bytes``: float64 as its 8 little-endian bytes, which is
+            exact. ``values``: a tensor as a flat list of numbers.
+        fill: Replaces a null inside a list; without a fill such a row is rejected.
+        dtype: NumPy's name of the type in which `Dataset.numpy` returns the values, if the Arrow
             type does not say it: ``<U5``, ``datetime64[D]``.
-        labels: Names of the classes that its values number, that of 0 first.
-        observed: What writing saw; None before.
-        shape: Sizes of a list or of nested lists, outermost first, where all rows have the same:
-            the type becomes that of lists of a fixed size, and rows of another are rejected.
+        labels: Class names for values that are class numbers, that of class 0 first.
+        observed: Statistics that were collected while writing; None before that.
+        shape: Sizes of a list or of nested lists, outermost first, that all rows share. The type
+            becomes fixed-size lists, and rows of another shape are rejected.
+
+    Raises:
+        UsageError: The type or the store does not exist, or the shape does not fit the type.
     """
 
     name: str = ""
@@ -45,7 +106,7 @@ class Feature:
     fill: Any = None
     dtype: str | None = None
     labels: tuple[str, ...] = ()
-    observed: Observed | None = None
+    observed: ColumnStats | None = None
     shape: dataclasses.InitVar[Sequence[int] | None] = None
 
     def __post_init__(self, shape: Sequence[int] | None) -> None:
@@ -58,8 +119,26 @@ class Feature:
                 f"feature {self.name!r} cannot be stored as {self.store!r}: use one of {STORES}"
             )
 
+    @classmethod
+    def from_arrow(cls, field: pa.Field) -> Feature:
+        """Return the feature of an Arrow field; the inverse of `to_arrow`."""
+        return cls(
+            field.name,
+            field.type,
+            nullable=field.nullable,
+            labels=labels_of(field),
+            **field_options(field),
+        )
+
+    def to_arrow(self) -> pa.Field:
+        """Return the Arrow field of the column."""
+        field = make_field(
+            self.name, self.type, nullable=self.nullable, store=self.store, dtype=self.dtype
+        )
+        return with_labels(field, self.labels)
+
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; what has its default value is left out."""
+        """Return a JSON object; options with their default value are left out."""
         out: dict[str, Any] = {"name": self.name, "type": type_to_json(self.type)}
         if not self.nullable:
             out["nullable"] = False
@@ -70,32 +149,26 @@ class Feature:
             out["store"] = self.store
         if self.labels:
             out["labels"] = list(self.labels)
-        if self.observed is not None:
-            out |= observed_to_json(self.type, self.observed)
-        return out
+        return out if self.observed is None else out | self.observed.to_json(self.type)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Feature:
-        """Read what `to_json` wrote, or what a person edited.
+        """Return the feature for JSON that `to_json` or a person wrote.
 
         Raises:
-            UsageError: An unknown key or type.
+            UsageError: A key or a type does not exist, or a value has the wrong type.
         """
         if not isinstance(value, Mapping):
             raise UsageError(f"a feature in the schema is no object but {value!r:.40}")
-        unknown = set(value) - set(_FEATURE_KEYS)
-        wrong_types = [k for k, hint in _FEATURE_KEYS.items() if not conforms(value.get(k), hint)]
-        wrong = ""
-        if unknown:
-            wrong = f"unknown key {min(unknown)!r}"
-        elif not value.get("name"):
-            wrong = "no name"
-        elif wrong_types:
-            wrong = f"{wrong_types[0]} {value[wrong_types[0]]!r:.40}, which it cannot have"
-        if wrong:
-            raise UsageError(f"feature {value.get('name', '?')!r:.80} in the schema has {wrong}")
+        if fault := _fault_of(value):
+            raise UsageError(f"feature {value.get('name', '?')!r:.80} in the schema has {fault}")
         try:
-            return cls._from_checked(value)
+            return cls(
+                type=type_from_json(value.get("type", "text")),
+                labels=tuple(value.get("labels", ())),
+                observed=ColumnStats.from_json(value),
+                **{option: value[option] for option in _PLAIN_OPTIONS if option in value},
+            )
         except UsageError:
             raise
         except _MISTAKES as error:
@@ -104,24 +177,22 @@ class Feature:
                 f"{str(error)[:100]}"
             ) from error
 
-    @classmethod
-    def _from_checked(cls, value: Mapping[str, Any]) -> Feature:
-        return cls(
-            name=value["name"],
-            type=type_from_json(value.get("type", "text")),
-            nullable=value.get("nullable", True),
-            default=value.get("default"),
-            store=value.get("store", "auto"),
-            fill=value.get("fill"),
-            labels=tuple(value.get("labels", ())),
-            dtype=value.get("dtype"),
-            observed=observed_from_json(value),
-            shape=value.get("shape"),
-        )
+
+def _fault_of(value: Mapping[str, Any]) -> str:
+    """Return what is wrong with the keys of a feature, or an empty string."""
+    if unknown := set(value) - set(_KEY_TYPES):
+        return f"unknown key {min(unknown)!r}"
+    if not value.get("name"):
+        return "no name"
+    for key, hint in _KEY_TYPES.items():
+        if not has_type(value.get(key), hint):
+            return f"{key} {value[key]!r:.40}, which it cannot have"
+    return ""
 
 
+_PLAIN_OPTIONS = ("name", "nullable", "default", "store", "fill", "dtype", "shape")
 _NUMBER = float | int | None
-_FEATURE_KEYS: Mapping[str, Any] = {
+_KEY_TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("name", "store", "dtype", "kind"), str | None),
     "type": str | dict[str, Any] | pa.DataType | None,
     "nullable": bool | None,
@@ -132,70 +203,11 @@ _FEATURE_KEYS: Mapping[str, Any] = {
     **dict.fromkeys(("min", "max"), _NUMBER),
     "loss": dict[str, str | float] | None,
 }
-# What building a type from any JSON can raise.
+# Errors that building a type from arbitrary JSON can raise.
 _MISTAKES = (TypeError, ValueError, KeyError, AttributeError, OverflowError, pa.ArrowException)
 
 
-@dataclasses.dataclass(frozen=True)
-class Observed:
-    """What writing saw of a feature, over all examples of the dataset.
-
-    Attributes:
-        missing: Examples without the feature.
-        min: Smallest value of a numeric or time feature, as stored; None where there is none.
-        max: Largest value, likewise.
-        max_relative_error: Largest relative error of rounding to float32, or to float64 where that
-            is stored (0 where all is exact). A number as text counts as the float64 that stands for
-            it, if one does: see `beam_tfrecord.features.arrow_arrays`.
-    """
-
-    missing: int = 0
-    min: float | int | None = None
-    max: float | int | None = None
-    max_relative_error: float = 0.0
-
-    def merge(self, other: Observed) -> Observed:
-        """Join what two parts of the data showed."""
-        lows = [value for value in (self.min, other.min) if value is not None]
-        highs = [value for value in (self.max, other.max) if value is not None]
-        return Observed(
-            missing=self.missing + other.missing,
-            min=min(lows, default=None),
-            max=max(highs, default=None),
-            max_relative_error=max(self.max_relative_error, other.max_relative_error),
-        )
-
-
-def observed_to_json(arrow: pa.DataType, observed: Observed) -> dict[str, Any]:
-    """Return the keys that what was observed adds to a feature of type `arrow`."""
-    out: dict[str, Any] = {"missing": observed.missing}
-    if observed.min is not None:
-        out |= {"min": observed.min, "max": observed.max}
-    if observed.max_relative_error:
-        error = float(observed.max_relative_error)
-        out["loss"] = {"from": str(arrow), "max_relative_error": error}
-    return out
-
-
-def observed_from_json(value: Mapping[str, Any]) -> Observed | None:
-    """Read what `observed_to_json` wrote; None where nothing was."""
-    if "missing" not in value:
-        return None
-    error = value.get("loss", {}).get("max_relative_error", 0.0)
-    return Observed(value["missing"], value.get("min"), value.get("max"), error)
-
-
-_STORE, _DTYPE = b"beam_tfrecord.store", b"beam_tfrecord.dtype"
-
-
-class Notes(TypedDict):
-    """The notes on a field; see `beam_tfrecord.features.feature.Feature` for what they mean."""
-
-    store: str
-    dtype: str | None
-
-
-def noted_field(
+def make_field(
     name: str,
     arrow: pa.DataType,
     *,
@@ -203,40 +215,46 @@ def noted_field(
     store: str = "auto",
     dtype: str | None = None,
 ) -> pa.Field:
-    """Return an Arrow field with the notes that are not those of every field."""
-    notes = {} if store == "auto" else {_STORE: store}
+    """Return an Arrow field with the store and NumPy dtype of a `Feature` in its metadata."""
+    metadata = {} if store == "auto" else {_STORE_KEY: store}
     if dtype is not None:
-        notes[_DTYPE] = dtype
-    return pa.field(name, arrow, nullable, metadata=notes or None)
+        metadata[_DTYPE_KEY] = dtype
+    return pa.field(name, arrow, nullable, metadata=metadata or None)
 
 
-def notes_of(field: pa.Field) -> Notes:
-    """Return the notes on a field."""
-    found = field.metadata or {}
-    dtype = found.get(_DTYPE)
-    return Notes(
-        store=found.get(_STORE, b"auto").decode(), dtype=None if dtype is None else dtype.decode()
+class FieldOptions(TypedDict):
+    """Options of a `Feature` in the metadata of a field."""
+
+    store: str
+    dtype: str | None
+
+
+def field_options(field: pa.Field) -> FieldOptions:
+    """Return the options in the metadata of a field."""
+    return FieldOptions(
+        store=_metadata(field, _STORE_KEY) or "auto", dtype=_metadata(field, _DTYPE_KEY)
     )
 
 
-LABELS_KEY = b"beam_tfrecord.labels"
-LABELS_FILE = "labels.txt"
-
-
 def with_labels(field: pa.Field, labels: Sequence[str]) -> pa.Field:
-    """Return `field` with the names of its classes, the name of class 0 first."""
+    """Return `field` with class names in its metadata, the name of class 0 first."""
     if not labels:
         return field
     text = json.dumps(list(labels), ensure_ascii=False)
-    return field.with_metadata({**(field.metadata or {}), LABELS_KEY: text.encode()})
+    return field.with_metadata({**(field.metadata or {}), _LABELS_KEY: text.encode()})
 
 
 def labels_of(field: pa.Field) -> tuple[str, ...]:
-    """Return the names of the classes of `field`; none where it is no label."""
-    text = (field.metadata or {}).get(LABELS_KEY)
+    """Return the class names of `field`, the name of class 0 first; empty if it has none."""
+    text = _metadata(field, _LABELS_KEY)
     return tuple(json.loads(text)) if text else ()
 
 
 def labels_text(labels: Sequence[str]) -> bytes:
-    """Return the text of a file of labels: one name a line, the name of class 0 first."""
+    """Return the text of a labels file: one class name a line, the name of class 0 first."""
     return "".join(f"{label}\n" for label in labels).encode()
+
+
+def _metadata(field: pa.Field, key: bytes) -> str | None:
+    value = (field.metadata or {}).get(key)
+    return None if value is None else value.decode()

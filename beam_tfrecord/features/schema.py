@@ -1,29 +1,22 @@
-"""`Schema`: the features of a dataset, as a value.
+"""`Schema`: the features of a dataset, with its JSON form and its Arrow schema.
 
-A feature is one column of the rows: its Arrow type says what the values mean, and the type
-contract in `leaves.py` says which TFRecord features it becomes. What was observed while writing
-(missing values, range, rounding) is kept beside it, so that the schema on disk describes the data.
+A feature is one column of the rows. Its Arrow type says what the values mean, and the module
+`type_contract` says which TF columns it becomes. Statistics that were collected while writing
+(missing values, range, rounding) stand beside it, so that the schema on disk describes the data.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
-from beam_tfrecord.features.feature import (
-    Feature,
-    labels_of,
-    noted_field,
-    notes_of,
-    with_labels,
-)
-from beam_tfrecord.features.feature import Observed as Observed
+from beam_tfrecord.features.feature import ColumnStats, Feature
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +25,10 @@ class Schema:
 
     Attributes:
         features: The features, with distinct names.
-        separator: Between the parts of the name of a nested feature.
+        separator: Stands between the parts of the name of a nested feature.
+
+    Raises:
+        UsageError: Two features have the same name.
     """
 
     features: tuple[Feature, ...]
@@ -60,45 +56,40 @@ class Schema:
     @classmethod
     def from_arrow(cls, schema: pa.Schema) -> Schema:
         """Return a schema with the columns of `schema`; columns of null type are left out."""
-        return cls(
-            tuple(
-                Feature(
-                    field.name,
-                    field.type,
-                    nullable=field.nullable,
-                    labels=labels_of(field),
-                    **notes_of(field),
-                )
-                for field in schema
-                if not pa.types.is_null(field.type)
-            )
-        )
+        fields = (field for field in schema if not pa.types.is_null(field.type))
+        return cls(tuple(map(Feature.from_arrow, fields)))
 
     def to_arrow(self) -> pa.Schema:
         """Return the Arrow schema of the rows."""
-        return pa.schema(
-            [
-                with_labels(
-                    noted_field(f.name, f.type, nullable=f.nullable, store=f.store, dtype=f.dtype),
-                    f.labels,
-                )
-                for f in self.features
-            ]
-        )
+        return pa.schema([feature.to_arrow() for feature in self.features])
 
     @classmethod
     def from_feature_spec(cls, spec: Mapping[str, Any]) -> Schema:
-        """Return the schema of a TensorFlow feature spec: see the module `feature_spec`."""
-        require("tensorflow", "Schema.from_feature_spec()")
-        from beam_tfrecord.features.feature_spec import schema_from_feature_spec
+        """Return the schema for data that a TensorFlow feature spec reads; imports TensorFlow.
 
-        return schema_from_feature_spec(spec)
+        Strings become bytes, as TensorFlow knows no text. A `VarLenFeature` becomes a list, which
+        holds scalars too: one value and a list of one value are the same Example.
+
+        Raises:
+            UsageError: A feature of the spec cannot be written.
+        """
+        require("tensorflow", "Schema.from_feature_spec()")
+        from beam_tfrecord.features.feature_spec import features_from_spec
+
+        return cls(features_from_spec(spec))
 
     def feature_spec(self, *, ragged: bool = True) -> dict[str, Any]:
         """Return the feature spec for `tf.io.parse_example`; imports TensorFlow.
 
+        A scalar that is never null, or has a default, is a `FixedLenFeature`; another scalar is a
+        `VarLenFeature`. Fixed-size lists are a `FixedLenFeature` of their shape under the same
+        conditions. Other lists are `RaggedFeature`s, with partitions if they are nested.
+
         Args:
             ragged: Read lists as `tf.io.RaggedFeature`, else as `tf.io.VarLenFeature`.
+
+        Raises:
+            UsageError: A default does not fit its column.
         """
         require("tensorflow", "Schema.feature_spec()")
         from beam_tfrecord.features.feature_spec import feature_spec
@@ -106,24 +97,23 @@ class Schema:
         return feature_spec(self, ragged=ragged)
 
     def edit(self, **features: Feature | None) -> Schema:
-        """Return a copy with features replaced, added (at the end) or, by None, taken out.
+        """Return a copy with features replaced, added (at the end) or, by None, removed.
 
-        The name of a given `Feature` is that of its keyword.
+        Each feature gets the name of its keyword.
         """
         renamed = {
             name: None if new is None else dataclasses.replace(new, name=name)
             for name, new in features.items()
         }
-        kept = (renamed.get(old.name, old) for old in self.features)
-        added = (new for name, new in renamed.items() if name not in self)
-        together = (feature for feature in (*kept, *added) if feature is not None)
-        return dataclasses.replace(self, features=tuple(together))
+        merged = {old.name: old for old in self.features} | renamed
+        left = tuple(feature for feature in merged.values() if feature is not None)
+        return dataclasses.replace(self, features=left)
 
     def select(self, names: Iterable[str]) -> Schema:
         """Return a copy with the features `names`, in that order.
 
         Raises:
-            UsageError: One of them is not there.
+            UsageError: A feature does not exist.
         """
         missing = [name for name in names if name not in self]
         if missing:
@@ -133,32 +123,29 @@ class Schema:
         return dataclasses.replace(self, features=tuple(self[name] for name in names))
 
     def with_labels_of(self, read: Schema) -> Schema:
-        """Return a copy in which columns without labels have those that they were read with."""
-        labelled = {f.name: f for f in self.features if f.name in read and not f.labels}
-        labels = {name: read[name].labels for name in labelled if read[name].labels}
-        return self.edit(
-            **{name: dataclasses.replace(labelled[name], labels=labels[name]) for name in labels}
+        """Return a copy whose columns without class names have those of the schema `read`."""
+        labels = {feature.name: feature.labels for feature in read.features}
+        return self._map(
+            lambda feature: dataclasses.replace(
+                feature, labels=feature.labels or labels.get(feature.name, ())
+            )
         )
 
-    def with_observed(self, observed: Mapping[str, Observed]) -> Schema:
-        """Return a copy that describes written data: ranges, losses, and what is never missing."""
-        seen = {name: observed.get(name, Observed()) for name in self.names}
-        return dataclasses.replace(
-            self,
-            features=tuple(
-                dataclasses.replace(
-                    feature,
-                    nullable=seen[feature.name].missing > 0,
-                    observed=seen[feature.name],
-                )
-                for feature in self.features
-            ),
-        )
+    def with_observed(self, observed: Mapping[str, ColumnStats]) -> Schema:
+        """Return a copy that describes written data: its statistics, and what is never missing."""
+
+        def described(feature: Feature) -> Feature:
+            stats = observed.get(feature.name, ColumnStats())
+            return dataclasses.replace(feature, nullable=stats.missing > 0, observed=stats)
+
+        return self._map(described)
 
     def without_observed(self) -> Schema:
-        """Return a copy without what writing saw: a schema to be given to another job."""
-        plain = tuple(dataclasses.replace(feature, observed=None) for feature in self.features)
-        return dataclasses.replace(self, features=plain)
+        """Return a copy without the statistics of written data, for another job."""
+        return self._map(lambda feature: dataclasses.replace(feature, observed=None))
+
+    def _map(self, function: Callable[[Feature], Feature]) -> Schema:
+        return dataclasses.replace(self, features=tuple(map(function, self.features)))
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object."""

@@ -1,10 +1,11 @@
-"""Which TFRecord features a column becomes: the type contract, as names and kinds.
+"""The type contract: which TF columns a column of any Arrow type becomes.
 
-A column of plain values is one feature. A nested column is several, named after the way to them:
-``point/lat`` for a field, ``tags/key`` and ``tags/value`` for a map, ``grid/row_lengths_1`` for the
-lengths of the lists inside the outermost list (the partitions of `tf.io.RaggedFeature`), and
-``pixels/shape`` for a tensor stored as bytes, with ``pixels/dtype`` where it is an array of NumPy.
-Such a feature is called a *leaf* of its column.
+A *TF column* is one key of `tf.train.Example`, with one list of int64, float32 or bytes values. A
+column of plain values becomes one TF column. A nested column becomes several, named by the path to
+them: ``point/lat`` for a field of a struct, ``tags/key`` and ``tags/value`` for a map,
+``grid/row_lengths_1`` for the lengths of the lists inside the outermost list (the partitions of
+`tf.io.RaggedFeature`), ``pixels/shape`` for a tensor stored as bytes, and ``pixels/dtype`` too if
+it is a NumPy array.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -28,33 +30,44 @@ from beam_tfrecord.features.arrow_types import (
     is_uuid,
 )
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.features.tensors import item_type
+from beam_tfrecord.features.tensors import TensorType, item_type
 
 # Field numbers of the kinds in `tf.train.Feature`.
 BYTES, FLOAT, INT64 = 1, 2, 3
 
-# The largest precision whose every value lies within int64.
+# The largest number of digits for which every number is within int64.
 INT64_DIGITS = 18
 
 VALUES, ROW_LENGTHS, SHAPE, DTYPE = "values", "row_lengths", "shape", "dtype"
 
 
+class Features(Protocol):
+    """The part of `Schema` that the type contract needs."""
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The features, with distinct names."""
+
+    @property
+    def separator(self) -> str:
+        """Stands between the parts of the name of a nested feature."""
+
+
 @dataclasses.dataclass(frozen=True)
-class Leaf:
-    """One TFRecord feature that a column gives.
+class TFColumn:
+    """One key of the Examples that a column becomes.
 
     Attributes:
-        name: Name of the feature.
+        name: The key.
         kind: `BYTES`, `FLOAT` or `INT64`.
         type: Arrow type of one value before it is stored.
         column: Name of the column.
-        role: ``values``; ``row_lengths``: lengths of nested lists; ``shape`` and ``dtype``: those
-            of a tensor.
+        role: ``values``; ``row_lengths``: lengths of nested lists; ``shape`` or ``dtype`` of a
+            tensor.
         depth: Number of lists around a value; 0 for a scalar.
-        shape: The fixed shape of the values of one example; None where their number varies.
-        nullable: Whether an example may lack the feature.
-        store: How the value is stored: ``auto``, ``text`` or ``bytes``.
+        shape: The fixed shape of the values of one example; None if their number varies.
+        nullable: Whether an example may lack the key.
+        store: How a value is stored: ``auto``, ``text`` or ``bytes``.
     """
 
     name: str
@@ -68,21 +81,21 @@ class Leaf:
     store: str = "auto"
 
     def row_lengths(self, separator: str) -> tuple[str, ...]:
-        """Return the names of the features that partition the values, outermost first."""
+        """Return the names of the TF columns that partition the values, outermost first."""
         if self.role != VALUES or self.shape is not None:
             return ()
         levels = range(1, self.depth)
         return tuple(f"{self.name}{separator}row_lengths_{level}" for level in levels)
 
 
-def leaves(feature: Feature, *, separator: str = "/") -> tuple[Leaf, ...]:
-    """Return the features that the column `feature` becomes, parents' order kept.
+def tf_columns(feature: Feature, *, separator: str = "/") -> tuple[TFColumn, ...]:
+    """Return the TF columns that a column becomes, in the order of its type.
 
     Raises:
-        UsageError: The type has no place in an Example, or `store` does not apply to it.
+        UsageError: An Example cannot hold the type, or `store` does not apply to it.
     """
     walk = _Walk(feature, separator)
-    found = tuple(walk.leaves(feature.type, feature.name, (), feature.nullable))
+    found = tuple(walk.columns(feature.type, feature.name, (), feature.nullable))
     if not found:
         raise UsageError(
             f"column {feature.name!r} of type {feature.type} holds no values: "
@@ -96,56 +109,29 @@ def leaves(feature: Feature, *, separator: str = "/") -> tuple[Leaf, ...]:
     return found
 
 
-def schema_leaves(schema: Schema) -> tuple[tuple[Leaf, ...], ...]:
-    """Return the leaves of every feature of `schema`, in order.
+def schema_tf_columns(schema: Features) -> tuple[tuple[TFColumn, ...], ...]:
+    """Return the TF columns of each feature of a schema, in order.
 
     Raises:
-        UsageError: As `leaves`, or two columns give one feature name.
+        UsageError: As `tf_columns`; or two columns have a TF column of one name.
     """
-    found = tuple(leaves(feature, separator=schema.separator) for feature in schema.features)
+    found = tuple(tf_columns(feature, separator=schema.separator) for feature in schema.features)
     owners: dict[str, str] = {}
-    for leaf in (leaf for column in found for leaf in column):
-        if leaf.name in owners:
+    for part in (part for column in found for part in column):
+        if part.name in owners:
             raise UsageError(
-                f"columns {owners[leaf.name]!r} and {leaf.column!r} both give the feature "
-                f"{leaf.name!r}: rename one, or choose another separator in the schema"
+                f"columns {owners[part.name]!r} and {part.column!r} both give the feature "
+                f"{part.name!r}: rename one, or choose another separator in the schema"
             )
-        owners[leaf.name] = leaf.column
+        owners[part.name] = part.column
     return found
 
 
-def decimal_is_integer(arrow: pa.DataType) -> bool:
-    """Tell whether every value of a decimal type is an integer within int64."""
-    return bool(arrow.scale <= 0 and arrow.precision - arrow.scale <= INT64_DIGITS)
+def scalar_kind(arrow: pa.DataType) -> int | None:
+    """Return the kind that scalars of type `arrow` are stored as by default.
 
-
-def tensor_shape(arrow: pa.DataType, column: str) -> tuple[int, ...]:
-    """Return the shape of a tensor type.
-
-    Raises:
-        UsageError: Its memory order is permuted, or its values are no numbers.
+    None if an Example cannot hold them.
     """
-    shape = tuple(arrow.shape)
-    if arrow.permutation not in (None, list(range(len(shape)))):
-        raise UsageError(
-            f"column {column!r} holds tensors in the memory order {arrow.permutation}: "
-            "bring them into C order first"
-        )
-    item = arrow.value_type
-    if not (pa.types.is_integer(item) or pa.types.is_floating(item) or pa.types.is_boolean(item)):
-        raise UsageError(f"column {column!r} holds tensors of {item}: cast them to numbers first")
-    return shape
-
-
-_STORE_CURES = {
-    "text": "only numbers, booleans and times can become text",
-    "bytes": "only float64 values can be kept as their 8 bytes",
-    "values": "only tensors of numbers can become a flat list",
-}
-
-
-def _auto_kind(arrow: pa.DataType) -> int | None:
-    """Return the kind that scalars of `arrow` have by default; None where they have none."""
     types = pa.types
     if types.is_boolean(arrow) or types.is_integer(arrow) or is_temporal(arrow):
         return INT64
@@ -158,8 +144,54 @@ def _auto_kind(arrow: pa.DataType) -> int | None:
     return None
 
 
+def decimal_is_integer(arrow: pa.DataType) -> bool:
+    """Return whether every value of a decimal type is an integer within int64."""
+    return bool(arrow.scale <= 0 and arrow.precision - arrow.scale <= INT64_DIGITS)
+
+
+def tensor_type(arrow: pa.DataType, column: str) -> TensorType:
+    """Return the type of NumPy arrays for a tensor type of either kind.
+
+    Args:
+        arrow: A `TensorType`, or Arrow's fixed-shape tensor.
+        column: Name of the column, for errors.
+
+    Raises:
+        UsageError: The memory order is permuted, or the values are not numbers.
+    """
+    if isinstance(arrow, TensorType):
+        return arrow
+    shape = tuple(arrow.shape)
+    if arrow.permutation not in (None, list(range(len(shape)))):
+        raise UsageError(
+            f"column {column!r} holds tensors in the memory order {arrow.permutation}: "
+            "bring them into C order first"
+        )
+    item = arrow.value_type
+    if not (pa.types.is_integer(item) or pa.types.is_floating(item) or pa.types.is_boolean(item)):
+        raise UsageError(f"column {column!r} holds tensors of {item}: cast them to numbers first")
+    return TensorType(item.to_pandas_dtype(), shape)
+
+
+def is_flat_tensor(tensor: TensorType, store: str) -> bool:
+    """Return whether tensors are stored as lists of numbers, not as bytes."""
+    return store == "values" and tensor.is_number
+
+
+def value_count(shape: tuple[int, ...]) -> int:
+    """Return the number of values of a fixed shape."""
+    return math.prod(shape)
+
+
+_STORE_CURES = {
+    "text": "only numbers, booleans and times can become text",
+    "bytes": "only float64 values can be kept as their 8 bytes",
+    "values": "only tensors of numbers can become a flat list",
+}
+
+
 class _Walk:
-    """The walk through the type of one column."""
+    """A walk through the type of one column."""
 
     def __init__(self, feature: Feature, separator: str) -> None:
         self._column = feature.name
@@ -167,112 +199,82 @@ class _Walk:
         self._separator = separator
         self.store_used = False
 
-    def leaves(
+    def columns(
         self, arrow: pa.DataType, name: str, sizes: tuple[int | None, ...], nullable: bool
-    ) -> Iterator[Leaf]:
-        """Yield the leaves of `arrow`; `sizes` are those of the lists around it (None: any)."""
+    ) -> Iterator[TFColumn]:
+        """Yield the TF columns for `arrow`.
+
+        Args:
+            arrow: A type within the type of the column.
+            name: The path to it.
+            sizes: Sizes of the lists around it, outermost first; None for a size that varies.
+            nullable: Whether an example may lack its values.
+        """
         arrow = bare_type(arrow)
-        if is_tensor(arrow):
-            yield from self._tensor(arrow, name, sizes, nullable)
-        elif is_numpy_tensor(arrow):
-            yield from self._numpy_tensor(arrow, name, sizes, nullable)
+        if is_tensor(arrow) or is_numpy_tensor(arrow):
+            if sizes:
+                raise UsageError(
+                    f"column {self._column!r} has tensors inside lists: "
+                    "use one tensor a row, or nested lists"
+                )
+            yield from self._tensor(arrow, name, nullable)
         elif is_extension(arrow) and not is_uuid(arrow):
-            yield from self.leaves(arrow.storage_type, name, sizes, nullable)
+            yield from self.columns(arrow.storage_type, name, sizes, nullable)
         elif pa.types.is_struct(arrow):
             for field in arrow:
                 below = f"{name}{self._separator}{field.name}"
-                yield from self.leaves(field.type, below, sizes, nullable or field.nullable)
+                yield from self.columns(field.type, below, sizes, nullable or field.nullable)
         elif pa.types.is_map(arrow):
             for part, item in (("key", arrow.key_type), ("value", arrow.item_type)):
                 below = f"{name}{self._separator}{part}"
-                yield from self.leaves(item, below, (*sizes, None), nullable)
+                yield from self.columns(item, below, (*sizes, None), nullable)
         elif is_list(arrow):
             size = arrow.list_size if pa.types.is_fixed_size_list(arrow) else None
-            yield from self.leaves(arrow.value_type, name, (*sizes, size), nullable)
-        elif pa.types.is_null(arrow) and not sizes and name != self._column:
-            return
-        else:
+            yield from self.columns(arrow.value_type, name, (*sizes, size), nullable)
+        elif not pa.types.is_null(arrow) or sizes or name == self._column:
             yield from self._values(arrow, name, sizes, nullable)
 
     def _values(
         self, arrow: pa.DataType, name: str, sizes: tuple[int | None, ...], nullable: bool
-    ) -> Iterator[Leaf]:
+    ) -> Iterator[TFColumn]:
         kind, store = self._kind_and_store(arrow)
         fixed = tuple(size for size in sizes if size is not None)
         shape = fixed if len(fixed) == len(sizes) else None
-        leaf = Leaf(
-            name=name,
-            kind=kind,
-            type=arrow,
-            column=self._column,
-            depth=len(sizes),
-            shape=shape,
-            nullable=nullable,
-            store=store,
+        values = TFColumn(
+            name, kind, arrow, self._column, VALUES, len(sizes), shape, nullable, store
         )
-        yield leaf
-        for depth, lengths in enumerate(leaf.row_lengths(self._separator), start=1):
-            yield Leaf(
-                name=lengths,
-                kind=INT64,
-                type=pa.int64(),
-                column=self._column,
-                role=ROW_LENGTHS,
-                depth=depth,
-                nullable=nullable,
+        yield values
+        for depth, below in enumerate(values.row_lengths(self._separator), start=1):
+            yield TFColumn(
+                below, INT64, pa.int64(), self._column, ROW_LENGTHS, depth, nullable=nullable
             )
 
-    def _tensor(
-        self, arrow: pa.DataType, name: str, sizes: tuple[int | None, ...], nullable: bool
-    ) -> Iterator[Leaf]:
-        shape = tensor_shape(arrow, self._column)
-        self._refuse_lists(sizes)
-        part = Leaf(name, BYTES, arrow, self._column, shape=(), nullable=nullable)
-        if self._store == "values":
+    def _tensor(self, arrow: pa.DataType, name: str, nullable: bool) -> Iterator[TFColumn]:
+        tensor = tensor_type(arrow, self._column)
+        shape, rank = tensor.fixed_shape, None if tensor.shape is None else len(tensor.shape)
+        values = TFColumn(name, BYTES, arrow, self._column, shape=(), nullable=nullable)
+        is_flat = is_flat_tensor(tensor, self._store)
+        if is_flat:
             self.store_used = True
-            kind, _ = self._kind_and_store(arrow.value_type)
-            rank = len(shape)
-            yield dataclasses.replace(
-                part, kind=kind, type=arrow.value_type, depth=rank, shape=shape
+            values = dataclasses.replace(
+                values,
+                kind=INT64 if tensor.dtype.kind in "biu" else FLOAT,
+                type=item_type(tensor.dtype),
+                depth=1 if shape is None else len(shape),
+                shape=shape,
             )
+        yield values
+        if is_flat and shape is not None:
             return
-        yield part
-        below = f"{name}{self._separator}shape"
-        yield dataclasses.replace(
-            part, name=below, kind=INT64, type=pa.int64(), role=SHAPE, depth=1, shape=(len(shape),)
-        )
-
-    def _numpy_tensor(
-        self, arrow: pa.DataType, name: str, sizes: tuple[int | None, ...], nullable: bool
-    ) -> Iterator[Leaf]:
-        self._refuse_lists(sizes)
-        shape, part = arrow.fixed_shape, Leaf(name, BYTES, arrow, self._column, nullable=nullable)
-        if self._store == "values" and arrow.is_number:
-            self.store_used = True
-            kind = FLOAT if arrow.dtype.kind not in "biu" else INT64
-            depth, item = 1 if shape is None else len(shape), item_type(arrow.dtype)
-            yield dataclasses.replace(part, kind=kind, type=item, depth=depth, shape=shape)
-            if shape is not None:
-                return
-        else:
-            yield dataclasses.replace(part, shape=())
-        below = f"{name}{self._separator}"
-        rank = None if arrow.shape is None else (len(arrow.shape),)
-        of_shape = dataclasses.replace(part, kind=INT64, type=pa.int64(), role=SHAPE, depth=1)
-        yield dataclasses.replace(of_shape, name=f"{below}shape", shape=rank)
-        if not self.store_used:
-            name = f"{below}dtype"
-            yield dataclasses.replace(part, name=name, type=pa.string(), role=DTYPE, shape=())
-
-    def _refuse_lists(self, sizes: tuple[int | None, ...]) -> None:
-        if sizes:
-            raise UsageError(
-                f"column {self._column!r} has tensors inside lists: "
-                "use one tensor a row, or nested lists"
-            )
+        below = dataclasses.replace(values, kind=INT64, type=pa.int64(), role=SHAPE, depth=1)
+        sizes = None if rank is None else (rank,)
+        yield dataclasses.replace(below, name=f"{name}{self._separator}shape", shape=sizes)
+        if is_numpy_tensor(arrow) and not is_flat:
+            dtype = f"{name}{self._separator}dtype"
+            yield dataclasses.replace(values, name=dtype, type=pa.string(), role=DTYPE, shape=())
 
     def _kind_and_store(self, arrow: pa.DataType) -> tuple[int, str]:
-        kind = _auto_kind(arrow)
+        kind = scalar_kind(arrow)
         if kind is None:
             raise UsageError(
                 f"column {self._column!r} has values of type {arrow}, which no Example can hold: "
@@ -293,8 +295,3 @@ def _cure(arrow: pa.DataType) -> str:
     if pa.types.is_union(arrow):
         return "make one column of each of its types first"
     return "cast it to another type first"
-
-
-def value_count(shape: tuple[int, ...]) -> int:
-    """Return the number of values of a fixed shape."""
-    return math.prod(shape)

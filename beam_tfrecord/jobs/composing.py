@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from beam_tfrecord.duplicate_count import copies_lines
+from beam_tfrecord.duplicate_count import duplicate_lines
 from beam_tfrecord.jobs.keeping import keeps_files
 from beam_tfrecord.jobs.listing import Listing
 from beam_tfrecord.jobs.publish import Identity
@@ -164,7 +164,7 @@ def _warn_of_rows(target: Target) -> None:
         )
     for remark in job["remarks"]:
         _LOGGER.warning("%s", remark)
-    for line in copies_lines(job["copies"]) if job["copies"] else ():
+    for line in duplicate_lines(job["copies"]) if job["copies"] else ():
         _LOGGER.warning("%s", line)
     if refused := job["refused_pictures"]:
         _LOGGER.warning("%s", refused_line(refused))

@@ -30,7 +30,7 @@ from beam_tfrecord.storage import (
     remove_tree,
     status,
 )
-from beam_tfrecord.type_checks import conforms
+from beam_tfrecord.type_checks import has_type
 
 _NOTE_NAME = "publishing"
 
@@ -67,8 +67,8 @@ class Note:
         """Whether all that it names is at the target, or in its own directory: files are moved."""
         names = [name for _, name, _ in self.shards] + [name for name, _ in self.sidecars]
         return (
-            conforms(self.shards, tuple[tuple[str, str, int], ...])
-            and conforms(self.sidecars, tuple[tuple[str, str], ...])
+            has_type(self.shards, tuple[tuple[str, str, int], ...])
+            and has_type(self.sidecars, tuple[tuple[str, str], ...])
             and all(map(is_plain_name, (*names, *self.old)))
             and all("/" not in one and is_plain_name(one) for one, _, _ in self.shards)
         )

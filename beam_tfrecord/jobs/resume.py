@@ -44,7 +44,7 @@ from beam_tfrecord.storage import (
     remove_tree,
 )
 from beam_tfrecord.transforms.grouping import Group
-from beam_tfrecord.type_checks import conforms
+from beam_tfrecord.type_checks import has_type
 
 PLAN_NAME = "plan.json"
 _FILES_TOLD = 10_000
@@ -127,7 +127,7 @@ def _is_plan_of(directory: str, files: Sequence[InputFile], source: Source) -> b
     return all(
         isinstance(group, Group)
         and all(
-            conforms(unit.detail, source.detail_type) and unit.file.outline() in known
+            has_type(unit.detail, source.detail_type) and unit.file.outline() in known
             for unit in group.units
         )
         for group in groups

@@ -9,7 +9,7 @@ from typing import Any
 import apache_beam as beam
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.duplicate_count import copies_told
+from beam_tfrecord.duplicate_count import duplicates_to_json
 from beam_tfrecord.exchange.direct_pipeline import write_directly
 from beam_tfrecord.exchange.marks import Done
 from beam_tfrecord.exchange.merge import Piece
@@ -147,7 +147,7 @@ def _publish(
             **told,
             "left_out_columns": sorted(tally.left_out),
             "remarks": load_remarks(job.directory),
-            "copies": copies_told(tally.copies),
+            "copies": duplicates_to_json(tally.copies),
             "refused_pictures": refused_told(tally.refused),
         },
     )

@@ -18,7 +18,7 @@ from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.arrow_arrays import relative_error, round_text
-from beam_tfrecord.features.feature import Observed
+from beam_tfrecord.features.feature import ColumnStats
 from beam_tfrecord.layout import ONLY_SPLIT
 from beam_tfrecord.places import ONE_INPUT, Inputs
 from beam_tfrecord.rejects import HashedSink
@@ -205,7 +205,7 @@ class _StageFile:
         self._file.abort()
 
 
-def _rounded(batch: Batch) -> dict[str, Observed]:
+def _rounded(batch: Batch) -> dict[str, ColumnStats]:
     """Return the columns whose numbers had more digits than they have in the batch."""
     if batch.numbers is None:
         return {}
@@ -215,7 +215,7 @@ def _rounded(batch: Batch) -> dict[str, Observed]:
         if pa.types.is_string(exact.type):
             exact = round_text(exact).exact
         if error := relative_error(pc.cast(batch.data.column(name), pa.float64()), exact):
-            observed[name] = Observed(max_relative_error=error)
+            observed[name] = ColumnStats(max_relative_error=error)
     return observed
 
 

@@ -11,7 +11,7 @@ from apache_beam.typehints import row_type, typehints
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, batch_of_examples
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.records.row_types import RowTypes, types_of
+from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types
 from beam_tfrecord.records.rows import canonical_example
 from beam_tfrecord.transforms.gather_rows import BatchRows, as_dict
 from beam_tfrecord.transforms.step import Step, map_each
@@ -117,7 +117,7 @@ def _batch_rows(rows: beam.PCollection, schema: Schema | None) -> beam.PCollecti
     types = (
         rows
         | "GatherToInfer" >> beam.BatchElements(min_batch_size=1_000, max_batch_size=10_000)
-        | "InferTypes" >> map_each(types_of)
+        | "InferTypes" >> map_each(infer_row_types)
         | "MergeTypes" >> beam.CombineGlobally(_merge_types)
         | "SchemaOfTypes" >> map_each(lambda found: found.to_arrow(Schema(()).to_arrow()))
     )

@@ -16,7 +16,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs.faults import recorded
 from beam_tfrecord.jobs.resume import TYPES, Keep, kept_schema
-from beam_tfrecord.records.row_types import RowTypes, returned_schema, types_of
+from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types, returned_schema
 from beam_tfrecord.records.rows import call_on_rows, line_of, mapped_batch
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.flow import Gather
@@ -182,7 +182,7 @@ class _InferTypes(_RowDoFn):
 
     def _infer(self, batch: Batch) -> Iterator[tuple[RowTypes, pa.Schema]]:
         mapped = call_on_rows(batch, self._call)
-        yield types_of(mapped.rows), batch.data.schema
+        yield infer_row_types(mapped.rows), batch.data.schema
 
 
 def _merge_types(

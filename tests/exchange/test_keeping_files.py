@@ -20,10 +20,10 @@ from beam_tfrecord.dataset.verify import verify
 from beam_tfrecord.errors import DataError, StorageError
 from beam_tfrecord.exchange import merge, spill, stubs
 from beam_tfrecord.jobs import keeping
-from beam_tfrecord.records.tfrecord import frame_record
 from beam_tfrecord.sources.images import folders
 from tests.cli_stand_ins import run
 from tests.datasets import shard_hashes
+from tests.made_datasets import framed
 from tests.sources.made_images import jpeg, write_tree
 
 pytestmark = pytest.mark.skipif(not stubs.CAN_MAKE_STUBS, reason="the kernel is not built")
@@ -260,7 +260,7 @@ def test_ties_are_sorted_by_the_bytes_of_the_whole_records(tmp_path: Path) -> No
         tf.train.Example(features=tf.train.Features(feature=one)).SerializeToString()
         for one in features
     ]
-    frames = [frame_record(record) for record in records]
+    frames = [framed(record) for record in records]
     data = np.frombuffer(b"".join(frames), np.uint8)
     starts = np.cumsum([0, *map(len, frames)])[:-1]
     files = FileColumn("image", pa.array(paths, pa.binary()))
@@ -271,7 +271,7 @@ def test_ties_are_sorted_by_the_bytes_of_the_whole_records(tmp_path: Path) -> No
 
 
 def test_a_run_that_holds_no_stubs_is_damaged() -> None:
-    data = np.frombuffer(frame_record(b"an example"), np.uint8)
+    data = np.frombuffer(framed(b"an example"), np.uint8)
     with pytest.raises(DataError, match="a run is damaged"):
         stubs.whole_sizes(data, np.array([0]))
 
