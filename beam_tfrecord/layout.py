@@ -1,4 +1,4 @@
-"""`Layout`: every setting that decides the bytes of a dataset, as one value."""
+"""`Layout`: all settings that decide the bytes of a dataset: splits, shards, order, compression."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ import numpy.typing as npt
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sizes import parse_size
 
-COMPRESSIONS = {"none": "", "": "", "uncompressed": "", "gzip": "GZIP"}
+UInt64Array = npt.NDArray[np.uint64]
+Int64Array = npt.NDArray[np.int64]
 
+COMPRESSIONS = {"none": "", "": "", "uncompressed": "", "gzip": "GZIP"}
+DEFAULT_SHARD_BYTES = 128 * 10**6
 ONLY_SPLIT = "data"
-_SPLIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
 LOST_SPLITS = (
     "rows lost the split that AssignSplits gave them when they came out of their batches: use "
     "MapRows in place of ToRows, leave EncodeExamples out, or name the split in a column of the "
     "rows and pass split_column"
 )
-
 SPLIT_TWICE = (
     "rows come with the split that AssignSplits gave them: leave out splits, split_column and "
     "group here, or leave AssignSplits out"
@@ -33,20 +34,25 @@ SPLIT_IN_PART = (
     "AssignSplits to all of them, such as behind the Flatten"
 )
 
+_SPLIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+
 
 def is_split_name(name: str) -> bool:
-    """Tell whether `name` can begin a shard's file name."""
+    """Return whether the file name of a shard can begin with `name`."""
     return bool(_SPLIT_NAME.fullmatch(name)) and len(name) <= 100
 
 
 @dataclasses.dataclass(frozen=True)
 class Splits:
-    """How rows are divided.
+    """How rows are divided into splits.
 
     Attributes:
-        fractions: Share of each split, by name, summing to 1; empty with `column`.
-        column: The column that names each row's split.
-        group: Columns whose equal values share a split; empty: equal examples do.
+        fractions: Name and share of each split; shares sum to 1. Empty with `column`.
+        column: The column that names the split of each row.
+        group: Columns whose equal values share a split; empty: equal examples share a split.
+
+    Raises:
+        UsageError: A name or a share is not valid, or the shares do not sum to 1.
     """
 
     fractions: tuple[tuple[str, float], ...] = ((ONLY_SPLIT, 1.0),)
@@ -68,35 +74,35 @@ class Splits:
 
     @property
     def are_given(self) -> bool:
-        """True where anything says which split rows belong to."""
+        """Whether any setting says which split rows belong to."""
         return self != Splits()
 
     @property
     def is_single(self) -> bool:
-        """True where every row is in the same split."""
+        """Whether all rows are in the same split."""
         return self.column is None and len(self.fractions) == 1
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the splits in order; empty where a column gives them."""
+        """Names of the splits, in order; empty if a column names them."""
         return () if self.column is not None else tuple(name for name, _ in self.fractions)
 
     @property
     def filled_names(self) -> tuple[str, ...]:
-        """Names of the splits that rows go to; empty where a column gives them."""
+        """Names of the splits with a share above 0; empty if a column names them."""
         return tuple(name for name, share in self.fractions if share > 0)
 
     def buckets(self) -> UInt64Array:
-        """Return the upper bound of every split but the last, as hashes, shape `[splits - 1]`.
+        """Return the upper bound of each split but the last, as hashes, shape `[splits - 1]`.
 
-        Bounds depend on the cumulated shares alone, so a row moves only when they do.
+        Bounds depend on the cumulated shares alone, so a row moves only if they change.
         """
         shares = [share for _, share in self.fractions]
         sums = [math.fsum(shares[: i + 1]) for i in range(len(shares) - 1)]
         return np.array([min(int(total * 2**64), 2**64 - 1) for total in sums], dtype=np.uint64)
 
     def assign(self, hashes: UInt64Array) -> npt.NDArray[np.uint16]:
-        """Return the number of the split of every hash, shape `[n]`."""
+        """Return the number of the split of each hash, shape `[n]`."""
         return np.searchsorted(self.buckets(), hashes, side="right").astype(np.uint16)
 
 
@@ -106,15 +112,16 @@ def make_splits(
     column: str | None = None,
     group: Sequence[str] | str | None = (),
 ) -> Splits:
-    """Build `Splits` from what a user gives.
+    """Return the `Splits` for the arguments of a user.
 
     Args:
         splits: ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.
         column: Name of the column that names the split of each row.
-        group: Columns whose equal values share a split, or one of them.
+        group: Columns whose equal values share a split, or the name of one.
 
     Raises:
-        UsageError: The shares do not sum to 1, a name cannot be a file name, or both are given.
+        UsageError: The shares do not sum to 1, a name cannot be a file name, or `column` is given
+            with another argument.
     """
     if column is not None:
         if splits or group:
@@ -131,7 +138,7 @@ def make_splits(
 
 
 def as_columns(columns: Sequence[str] | str | None) -> tuple[str, ...]:
-    """Return names of columns as a tuple; a lone text is one name, not its letters."""
+    """Return names of columns as a tuple; a single text is one name."""
     return (columns,) if isinstance(columns, str) else tuple(columns or ())
 
 
@@ -139,7 +146,7 @@ def parse_shares(text: str) -> dict[str, float]:
     """Parse ``train=0.9,test=0.1``.
 
     Raises:
-        UsageError: It is of another form.
+        UsageError: The text has another form.
     """
     shares: dict[str, float] = {}
     for part in text.split(","):
@@ -153,19 +160,14 @@ def parse_shares(text: str) -> dict[str, float]:
     return shares
 
 
-DEFAULT_SHARD_BYTES = 128 * 10**6
-
-Int64Array = npt.NDArray[np.int64]
-
-
 @dataclasses.dataclass(frozen=True)
 class ShardSpec:
     """How many shards to write.
 
     Attributes:
-        shard_bytes: Target size, where no count is given.
+        shard_bytes: Target size of a shard, if no number is given.
         total: Number of shards of all splits together.
-        per_split: Number of shards of each split by name.
+        per_split: Name of each split and its number of shards.
     """
 
     shard_bytes: int | None = DEFAULT_SHARD_BYTES
@@ -173,7 +175,7 @@ class ShardSpec:
     per_split: tuple[tuple[str, int], ...] = ()
 
     def check(self, splits: Iterable[str]) -> None:
-        """Check that there can be shards for splits, before their sizes are known.
+        """Check that each split can have a shard, before the sizes are known.
 
         Raises:
             UsageError: As `counts`.
@@ -181,10 +183,10 @@ class ShardSpec:
         self.counts(dict.fromkeys(splits, 1))
 
     def counts(self, split_bytes: Mapping[str, int]) -> dict[str, int]:
-        """Return the number of shards of every split that has bytes.
+        """Return the number of shards of each split that has bytes.
 
         Raises:
-            UsageError: `per_split` leaves out a split, or `total` is less than the splits.
+            UsageError: `per_split` lacks a split, or `total` is less than the number of splits.
         """
         filled = {name: nbytes for name, nbytes in split_bytes.items() if nbytes > 0}
         if self.per_split:
@@ -203,14 +205,14 @@ class ShardSpec:
 def make_shard_spec(
     shards: int | str | Mapping[str, int] | None, shard_size: int | str | None
 ) -> ShardSpec:
-    """Build a `ShardSpec` from what a user gives.
+    """Return the `ShardSpec` for the arguments of a user.
 
     Args:
         shards: A total, ``{"train": 64, "test": 8}``, or the same as text (``"train=64,test=8"``).
         shard_size: Bytes, or text such as ``"128MB"``.
 
     Raises:
-        UsageError: Both are given, or one cannot be read.
+        UsageError: Both are given, or one cannot be parsed.
     """
     if shards is None:
         return ShardSpec(parse_size(shard_size) if shard_size else DEFAULT_SHARD_BYTES)
@@ -219,8 +221,8 @@ def make_shard_spec(
     if isinstance(shards, str):
         shards = _parse_shards(shards)
     if isinstance(shards, Mapping):
-        given = tuple((name, _positive(count)) for name, count in shards.items())
-        return ShardSpec(None, None, given)
+        counts = tuple((name, _positive(count)) for name, count in shards.items())
+        return ShardSpec(None, None, counts)
     return ShardSpec(None, _positive(shards))
 
 
@@ -243,7 +245,7 @@ def _positive(count: int) -> int:
 def apportion(total: int, split_bytes: Mapping[str, int]) -> dict[str, int]:
     """Divide `total` shards over splits by their bytes: largest remainder, at least one each.
 
-    Splits too small for a shard of their own get one first; the others share the rest.
+    Splits too small for a shard of their own get one first, and the others share the rest.
 
     Raises:
         UsageError: There are more splits than shards.
@@ -258,10 +260,12 @@ def apportion(total: int, split_bytes: Mapping[str, int]) -> dict[str, int]:
         for name in small:
             del large[name]
         shards -= len(small)
-    whole = sum(large.values())
-    counts = {name: shards * large[name] // whole if name in large else 1 for name in split_bytes}
-    # Ties go to the earlier split, so that the division is a function of the sizes alone.
-    by_rest = sorted(large, key=lambda name: -(shards * large[name] % whole))
+    total_bytes = sum(large.values())
+    counts = {
+        name: shards * large[name] // total_bytes if name in large else 1 for name in split_bytes
+    }
+    # The sort is stable: of equal remainders, the earlier split comes first.
+    by_rest = sorted(large, key=lambda name: -(shards * large[name] % total_bytes))
     for name in by_rest[: total - sum(counts.values())]:
         counts[name] += 1
     return counts
@@ -269,7 +273,14 @@ def apportion(total: int, split_bytes: Mapping[str, int]) -> dict[str, int]:
 
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """A contiguous range of bins, `first` to `last` inclusive, that one shard or window holds."""
+    """A contiguous range of bins for one shard or merge window.
+
+    Attributes:
+        first: The first bin.
+        last: The last bin, inclusive.
+        rows: Number of rows in the bins.
+        bytes: Size of their records.
+    """
 
     first: int
     last: int
@@ -280,21 +291,21 @@ class Cut:
 def cut_bins(bins: UInt64Array, rows: Int64Array, nbytes: Int64Array, count: int) -> list[Cut]:
     """Divide bins, in order, into at most `count` contiguous ranges of nearly equal bytes.
 
-    Every range but the last ends with the bin that brings it nearest to its share. Ranges that
-    would be empty are dropped, so there are fewer of them than `count` where bins are few.
+    Each range but the last ends with the bin that brings it nearest to its share. Empty ranges are
+    dropped, so few bins give fewer ranges than `count`.
 
     Args:
-        bins: Numbers of the bins that hold rows, ascending, shape `[n]`.
-        rows: Rows of each, shape `[n]`.
-        nbytes: Bytes of each, shape `[n]`.
-        count: Number of ranges wanted.
+        bins: Numbers of the bins that have rows, ascending, shape `[n]`.
+        rows: Number of rows of each bin, shape `[n]`.
+        nbytes: Number of bytes of each bin, shape `[n]`.
+        count: Largest number of ranges.
     """
     if len(bins) == 0:
         return []
     ends = np.cumsum(nbytes)
     targets = np.arange(1, count, dtype=np.float64) * (float(ends[-1]) / count)
     after = np.searchsorted(ends, targets, side="left")
-    # Whichever side of the target is nearer: with the bin that crosses it, or without.
+    # Whichever is nearer to the target: with the bin that crosses it, or without.
     before = np.where(after > 0, ends[np.maximum(after - 1, 0)], 0)
     nearer_before = targets - before < ends[after] - targets
     stops = np.unique(np.concatenate([after + 1 - nearer_before, [len(bins)]]))
@@ -313,11 +324,11 @@ def cut_bins(bins: UInt64Array, rows: Int64Array, nbytes: Int64Array, count: int
 
 @dataclasses.dataclass(frozen=True)
 class ShardNames:
-    """The file names of shards, made and parsed in one place.
+    """The file names of shards.
 
     Attributes:
-        suffix: What follows the number.
-        prefix: What stands for the split, where the dataset has a file prefix as in Beam.
+        suffix: Follows the number.
+        prefix: Stands in place of the name of the split, for a file prefix as Beam has it.
         template: Beam's shard name template; runs of ``S`` and ``N`` stand for number and count.
     """
 
@@ -332,18 +343,9 @@ class ShardNames:
 
 
 def fill_template(template: str, number: int, count: int) -> str:
-    """Replace every run of ``S`` by the shard's number and of ``N`` by the count, zero-padded."""
-    out = []
-    position = 0
-    while position < len(template):
-        letter = template[position]
-        width = 1
-        while letter in "SN" and template[position + width : position + width + 1] == letter:
-            width += 1
-        value = {"S": number, "N": count}.get(letter)
-        out.append(letter if value is None else f"{value:0{width}d}")
-        position += width
-    return "".join(out)
+    """Replace each run of ``S`` by the number of a shard and of ``N`` by the count, zero-padded."""
+    values = {"S": number, "N": count}
+    return re.sub("S+|N+", lambda run: f"{values[run[0][0]]:0{len(run[0])}d}", template)
 
 
 def shard_suffix(compression: str) -> str:
@@ -359,10 +361,13 @@ class Layout:
         splits: Which split a row belongs to.
         shards: How many shards a split has.
         shuffle: False keeps the order of the source.
-        key: Columns whose values decide the place of a row; empty: where it was read.
-        seed: Of every hash.
+        key: Columns whose values decide the place of a row; empty: the place where it was read.
+        seed: Seed of all hashes.
         compression: ``""`` or ``GZIP``.
-        names: Of the shards.
+        names: File names of the shards.
+
+    Raises:
+        UsageError: There is a key without shuffling, or the seed is out of range.
     """
 
     splits: Splits = Splits()
@@ -386,13 +391,13 @@ class Layout:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column a setting names."""
+        """All columns that a setting names."""
         named = (self.splits.column,) if self.splits.column else ()
         return tuple(dict.fromkeys((*self.key, *self.splits.group, *named)))
 
 
 def parse_compression(compression: str | None) -> str:
-    """Return ``""`` or ``GZIP``.
+    """Return the compression that a user named: ``""`` or ``GZIP``.
 
     Raises:
         UsageError: It is neither ``none`` nor ``gzip``.
@@ -401,6 +406,3 @@ def parse_compression(compression: str | None) -> str:
         return COMPRESSIONS[(compression or "none").lower()]
     except KeyError:
         raise UsageError(f"compression {compression!r} is not none or gzip") from None
-
-
-UInt64Array = npt.NDArray[np.uint64]
