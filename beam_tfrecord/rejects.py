@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import io
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -135,13 +136,17 @@ def _batches(rows: Iterable[dict[str, Any]], size: int) -> Iterator[pa.RecordBat
         yield pa.RecordBatch.from_pylist(piece, REJECTS_SCHEMA)
 
 
-class HashedSink:
-    """Writes a file for Arrow, and hashes its bytes."""
+class HashedSink(io.RawIOBase):
+    """Writes a file for Arrow, and hashes its bytes. It does not close the file."""
 
     def __init__(self, file: WholeFile) -> None:
+        super().__init__()
         self._file = file
-        self.closed = False
         self.hash = native.XXH64(0)
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
 
     def write(self, data: Any) -> int:
         """Write all bytes of a buffer and return their number."""
@@ -149,13 +154,6 @@ class HashedSink:
         self._file.write(view)
         self.hash.update(view)
         return len(view)
-
-    def flush(self) -> None:
-        """Do nothing: no bytes are buffered here."""
-
-    def close(self) -> None:
-        """Refuse further bytes. The owner of the file closes it."""
-        self.closed = True
 
 
 @dataclasses.dataclass(frozen=True)

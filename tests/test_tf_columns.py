@@ -10,7 +10,7 @@ BYTES, FLOAT, INT64 = 1, 2, 3
 
 
 def kinds(arrow, **options):
-    return [(leaf.name, leaf.kind) for leaf in tf_columns(Feature("c", arrow, **options))]
+    return [(part.name, part.kind) for part in tf_columns(Feature("c", arrow, **options))]
 
 
 @pytest.mark.parametrize(
@@ -86,5 +86,5 @@ def test_one_feature_name_from_two_columns_is_refused():
     features = (Feature("a", pa.struct({"b": pa.int8()})), Feature("a/b", pa.int8()))
     with pytest.raises(UsageError, match="columns 'a' and 'a/b' both give the feature 'a/b'"):
         schema_tf_columns(Schema(features))
-    names = [leaf.name for column in schema_tf_columns(Schema(features, ".")) for leaf in column]
+    names = [part.name for parts in schema_tf_columns(Schema(features, ".")) for part in parts]
     assert names == ["a.b", "a/b"]
