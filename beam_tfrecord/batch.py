@@ -58,7 +58,7 @@ class Origin:
 
     Attributes:
         unit: Name of the unit, which depends on the input alone.
-        index: Position of the unit in source order over the whole input, from 0.
+        index: Position of the unit in source order over all of the input, from 0.
         rows: Number of the first row if rows are consecutive, else one int64 number for each row.
         sub: Number of each row among those that one source row became; None means all 0.
         is_exact: False if the numbers give only the order of the rows. It is unknown then which
@@ -235,7 +235,7 @@ class Batch:
         )
 
     def numbers_in(
-        self, data: pa.RecordBatch, rows: Int64Array | None = None, *, whole: bool = False
+        self, data: pa.RecordBatch, rows: Int64Array | None = None, *, rows_unknown: bool = False
     ) -> pa.RecordBatch | None:
         """Return the `numbers` for data that a function made of this batch.
 
@@ -244,9 +244,9 @@ class Batch:
         Args:
             data: The result of the function.
             rows: Index in this batch of each row of `data`; None if they are the same rows.
-            whole: It is unknown which rows they are, so only a column of equal values counts.
+            rows_unknown: It is unknown which rows they are: only columns of equal values count.
         """
-        if self.numbers is None or (whole and data.num_rows != self.num_rows):
+        if self.numbers is None or (rows_unknown and data.num_rows != self.num_rows):
             return None
         columns: dict[str, pa.Array] = {}
         for name in self.numbers.schema.names:
@@ -260,7 +260,7 @@ class Batch:
                 before, exact = before.take(indices), exact.take(indices)
             same = pc.equal(_bits(column), _bits(before))
             same = pc.fill_null(same, pc.and_(column.is_null(), before.is_null()))
-            if whole and not pc.all(same, min_count=0).as_py():
+            if rows_unknown and not pc.all(same, min_count=0).as_py():
                 continue
             is_text = pa.types.is_string(exact.type)
             own = to_text(column) if is_text else pc.cast(column, pa.float64())

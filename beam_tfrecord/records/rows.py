@@ -77,8 +77,6 @@ def call_on_rows(batch: Batch, function: RowFunction) -> Mapped:
     # Only rows that became several need numbers among themselves.
     subs: dict[int, int] = {}
     rejects: list[Reject] = []
-    origin = batch.exact_origin
-    numbers = None if origin is None else origin.row_numbers(batch.num_rows)
     for index, row in enumerate(to_rows(batch.data)):
         try:
             result = function(row)
@@ -86,8 +84,7 @@ def call_on_rows(batch: Batch, function: RowFunction) -> Mapped:
         except MemoryError:
             raise
         except Exception as error:
-            number = -1 if numbers is None else int(numbers[index])
-            rejects.append(_reject_of(error, row, batch, number))
+            rejects.append(_reject_of(error, row, batch, index))
             continue
         for sub, output in enumerate(results):
             if sub:
@@ -142,12 +139,12 @@ def mapped_batch(batch: Batch, mapped: Mapped, schema: pa.Schema) -> Batch:
         data = pa.RecordBatch.from_arrays(
             [pa.array(mapped.rows, pa.large_binary())], schema=EXAMPLES_SCHEMA
         )
-        kept = np.arange(len(mapped.rows))
+        fitting = np.arange(len(mapped.rows))
     else:
-        (data, wide), kept, misfits = _columns_of(batch, mapped, schema)
+        (data, wide), fitting, misfits = _columns_of(batch, mapped, schema)
         rejects += misfits
-        numbers = _numbers_of(batch, data, wide, mapped.source_rows[kept])
-    origin = _origin_of(batch, mapped, kept)
+        numbers = _numbers_of(batch, data, wide, mapped.source_rows[fitting])
+    origin = _origin_of(batch, mapped.source_rows[fitting], mapped.sub[fitting])
     return batch.replace(
         data=data, origin=origin, rejects=rejects, encoded=encoded, numbers=numbers
     )
@@ -169,49 +166,56 @@ def _numbers_of(
         for name, exact in wide.items()
         if pc.any(pc.not_equal(exact, pc.cast(data.column(name), pa.float64()))).as_py()
     }
-    given = {name: wide.get(name, data.column(name)) for name in data.schema.names}
-    known = batch.numbers_in(pa.RecordBatch.from_pydict(given), sources)
+    returned = {name: wide.get(name, data.column(name)) for name in data.schema.names}
+    known = batch.numbers_in(pa.RecordBatch.from_pydict(returned), sources)
     if known is not None:
         rounded |= {name: known.column(name) for name in known.schema.names}
     return pa.RecordBatch.from_pydict(rounded) if rounded else None
 
 
-def _origin_of(batch: Batch, mapped: Mapped, kept: np.ndarray[Any, Any]) -> Origin | None:
-    if batch.origin is None:
-        return None
-    sources, sub = mapped.source_rows[kept], mapped.sub[kept]
+def _origin_of(
+    batch: Batch, sources: np.ndarray[Any, Any], sub: np.ndarray[Any, Any]
+) -> Origin | None:
+    """Return the origin of mapped rows.
+
+    Args:
+        batch: The batch before mapping.
+        sources: Index in `batch` of each mapped row.
+        sub: Number of each mapped row among those of its row.
+    """
     origin = batch.origin
-    if origin.sub is None and not sub.any():
-        # No row became several, so as many results are the results of all rows.
-        is_complete = len(sources) == batch.num_rows
-        return origin if is_complete else origin.take(sources, batch.num_rows)
-    taken = origin.take(sources, batch.num_rows)
+    if origin is None:
+        return None
+    is_one_to_one = origin.sub is None and not sub.any()
+    if is_one_to_one and len(sources) == batch.num_rows:
+        return origin
+    picked = origin.take(sources, batch.num_rows)
+    if is_one_to_one:
+        return picked
     # Results of results get numbers far apart, so that those of two mappings never collide. A
     # number depends on the row alone, not on the other rows of its batch.
-    before = 0 if taken.sub is None else taken.sub * 1_000_003
-    return dataclasses.replace(taken, sub=before + sub)
+    before = 0 if picked.sub is None else picked.sub * 1_000_003
+    return dataclasses.replace(picked, sub=before + sub)
 
 
 def _columns_of(
     batch: Batch, mapped: Mapped, schema: pa.Schema
 ) -> tuple[_Columns, np.ndarray[Any, Any], tuple[Reject, ...]]:
+    """Return the columns of the rows that fit, their indices, and rejects for the others."""
     try:
         return _columns(mapped.rows, schema), np.arange(len(mapped.rows)), ()
     except _MISFITS:
         pass
     # Find the rows that do not fit, one by one.
-    kept, rejects = [], []
-    origin = batch.exact_origin
-    numbers = None if origin is None else origin.row_numbers(batch.num_rows)
+    fitting, rejects = [], []
     for index, row in enumerate(mapped.rows):
         try:
             _columns([row], schema)
-            kept.append(index)
+            fitting.append(index)
         except _MISFITS as error:
-            number = -1 if numbers is None else int(numbers[mapped.source_rows[index]])
-            rejects.append(_reject_of(error, row, batch, number))
-    good = np.array(kept, np.int64)
-    return _columns([mapped.rows[i] for i in kept], schema), good, tuple(rejects)
+            rejects.append(_reject_of(error, row, batch, int(mapped.source_rows[index])))
+    columns = _columns([mapped.rows[index] for index in fitting], schema)
+    return columns, np.array(fitting, np.int64), tuple(rejects)
 
 
 class _Columns(NamedTuple):
@@ -262,8 +266,12 @@ def _array_of(values: list[Any], field: pa.Field) -> pa.Array:
     return array
 
 
-def _reject_of(error: Exception, row: Any, batch: Batch, number: int) -> Reject:
-    unit = "" if batch.exact_origin is None else batch.exact_origin.unit
+def _reject_of(error: Exception, row: Any, batch: Batch, index: int) -> Reject:
+    """Return the reject for a row; `index` is that of its source row in the batch."""
+    origin = batch.exact_origin
+    unit, number = "", -1
+    if origin is not None:
+        unit, number = origin.unit, int(origin.slice(index, index + 1).row_numbers(1)[0])
     where = f"{unit} row {number}: " if unit else ""
     return Reject(
         unit=unit,

@@ -272,7 +272,9 @@ def map_batch(
         origin = batch.origin
         if origin is not None:
             origin = origin.in_order(batch.num_rows, data.num_rows)
-        yield batch.replace(data=data, origin=origin, numbers=batch.numbers_in(data, whole=True))
+        yield batch.replace(
+            data=data, origin=origin, numbers=batch.numbers_in(data, rows_unknown=True)
+        )
         return
     if data.num_rows != batch.num_rows:
         raise DataError(
