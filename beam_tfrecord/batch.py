@@ -22,9 +22,6 @@ from beam_tfrecord.refused import Refused
 
 Int64Array = npt.NDArray[np.int64]
 
-# Labels of the pipeline steps that rows have passed, the reader first.
-Way = tuple[str, ...]
-
 DEFAULT_BATCH_ROWS = 16_384
 MAX_VALUE_CHARS = 200
 
@@ -99,42 +96,6 @@ class Origin:
         return dataclasses.replace(self, rows=rows, sub=sub)
 
 
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """Which part of its group of units a batch is, in a job that can be resumed.
-
-    Attributes:
-        key: Identifies the group and the state of its files.
-        number: Position among the batches of the group, from 0.
-        is_last: Whether this is the last batch of the group.
-    """
-
-    key: str
-    number: int
-    is_last: bool
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class FileColumn:
-    """A column whose values are complete files.
-
-    Attributes:
-        name: Name of the column.
-        paths: Local path of the file of each row; null if the value is not a file.
-    """
-
-    name: str
-    paths: pa.BinaryArray
-
-    def take(self, indices: Int64Array) -> FileColumn:
-        """Return the files of the rows `indices`."""
-        return dataclasses.replace(self, paths=self.paths.take(pa.array(indices, pa.int64())))
-
-    def slice(self, start: int, stop: int) -> FileColumn:
-        """Return the files of the rows `start` to `stop`."""
-        return dataclasses.replace(self, paths=self.paths.slice(start, stop - start))
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Batch:
     """Rows in columns, with their origin.
@@ -143,18 +104,9 @@ class Batch:
         data: The rows.
         origin: Where they came from; None if rows have no stable number, so that their place in
             the dataset follows from their bytes.
-        group: Number of the planned group of units that the batch was read with; None without a
-            plan.
         split: Name of the split of all rows; None before `AssignSplits`.
         rejects: Rows that earlier steps rejected, for the report of the sink.
         encoded: Whether the only column of `data` holds serialized examples.
-        rows_read: Number of source rows that became this batch, including rows dropped since; None
-            if each row is one source row.
-        part: Which part of its group the batch is; None in a job that cannot be resumed.
-        files: Values that are complete files; None if that is unknown.
-        way: The steps of this package that the rows have passed in a pipeline.
-        input_hash: Hash of the bytes that a group of units was read from, in the batch without rows
-            that ends the group; None in other batches.
         numbers: Float columns of `data` whose numbers were more exact before the conversion to
             their types: as float64 that rounds to float32 as the numbers do, or as their text.
         refused: Pictures among the rows that TensorFlow refuses, for the report of the sink.
@@ -162,15 +114,9 @@ class Batch:
 
     data: pa.RecordBatch
     origin: Origin | None = None
-    group: int | None = None
     split: str | None = None
     rejects: tuple[Reject, ...] = ()
     encoded: bool = False
-    rows_read: int | None = None
-    part: Part | None = None
-    files: FileColumn | None = None
-    way: Way = ()
-    input_hash: int | None = None
     numbers: pa.RecordBatch | None = None
     refused: Refused | None = None
 
@@ -193,19 +139,14 @@ class Batch:
         """The origin if each row has a number of its own, else None."""
         return self.origin if self.origin is not None and self.origin.is_exact else None
 
-    @property
-    def rows_counted(self) -> int:
-        """Number of source rows that became this batch, including rejected ones."""
-        return self.num_rows + len(self.rejects) if self.rows_read is None else self.rows_read
-
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield each row as a dict of Python values."""
         yield from self.data.to_pylist()
 
     def replace(self, **changes: Any) -> Batch:
-        """Return a copy with `changes`; new data drops the fields that describe values."""
+        """Return a copy with `changes`; new data drops the exact numbers of the old data."""
         if "data" in changes:
-            changes = {"files": None, "numbers": None, **changes}
+            changes = {"numbers": None, **changes}
         return dataclasses.replace(self, **changes)
 
     def take(self, indices: Int64Array) -> Batch:
@@ -214,10 +155,8 @@ class Batch:
         return self.replace(
             data=self.data.take(picked),
             origin=None if self.origin is None else self.origin.take(indices, self.num_rows),
-            files=None if self.files is None else self.files.take(indices),
             numbers=None if self.numbers is None else self.numbers.take(picked),
             rejects=(),
-            rows_read=None if self.rows_read is None else 0,
             refused=None,
         )
 
@@ -227,10 +166,8 @@ class Batch:
         return self.replace(
             data=self.data.slice(start, rows),
             origin=None if self.origin is None else self.origin.slice(start, stop),
-            files=None if self.files is None else self.files.slice(start, stop),
             numbers=None if self.numbers is None else self.numbers.slice(start, rows),
             rejects=self.rejects if is_first else (),
-            rows_read=self.rows_read if is_first or self.rows_read is None else 0,
             refused=self.refused if is_first else None,
         )
 

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord import native
-from beam_tfrecord.batch import Origin, Way
+from beam_tfrecord.batch import Origin
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.job_batch import Way
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord import native
-from beam_tfrecord.batch import Batch, FileColumn, Reject
+from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.duplicate_count import count_duplicates
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.column_hashes import ColumnHashes, check_columns
@@ -17,6 +17,7 @@ from beam_tfrecord.exchange.split_names import SplitNames
 from beam_tfrecord.exchange.stubs import stubs_of
 from beam_tfrecord.exchange.tally import Discovered, Tally
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.job_batch import FileColumn, as_job_batch
 from beam_tfrecord.layout import LOST_SPLITS, SPLIT_TWICE, Layout
 from beam_tfrecord.places import (
     ONE_INPUT,
@@ -149,7 +150,8 @@ class Block:
                 have none.
             UsageError: A column that a setting names does not exist.
         """
-        rejects, rows = list(batch.rejects), batch.rows_counted
+        counts = as_job_batch(batch)
+        rejects, rows = list(batch.rejects), counts.rows_counted
         if not batch.data.num_columns:
             # Only rejects are left of such a batch: it tells no schema.
             self.rejects += rejects
@@ -157,7 +159,7 @@ class Block:
                 rows=rows,
                 rejects=len(rejects),
                 refused=batch.refused,
-                input_hash=batch.input_hash,
+                input_hash=counts.input_hash,
             )
             self.tally = self.tally.merge(counted)
             return np.zeros(0, np.int64)
@@ -250,7 +252,7 @@ class Block:
         layout = self._layout
         if layout.key:
             return self._columns.hashes(batch, layout.key, written, self._place_seed)
-        number, bits = self._inputs.number(batch.way), self._inputs.bits
+        number, bits = self._inputs.number(as_job_batch(batch).way), self._inputs.bits
         if not layout.shuffle and batch.origin is not None:
             return places_in_source_order(batch.origin, written, batch.num_rows, number, bits)
         if (origin := batch.exact_origin) is not None:

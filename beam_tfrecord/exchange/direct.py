@@ -14,6 +14,7 @@ from beam_tfrecord.exchange.merge import Piece, PieceWriter
 from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.storage import WRITE_BYTES
 
@@ -64,7 +65,7 @@ class DirectWriter:
 
     def add(self, batch: Batch) -> Iterator[Piece]:
         """Take a batch; yield the shards that it filled."""
-        group = batch.group or 0
+        group = as_job_batch(batch).group or 0
         if group != self._group:
             yield from self.end_group()
             self._group, self._number = group, 0

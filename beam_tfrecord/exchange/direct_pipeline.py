@@ -13,6 +13,7 @@ from beam_tfrecord.exchange.gather import CheckRejects, MergeTallies
 from beam_tfrecord.exchange.marks import Done, GroupMarks
 from beam_tfrecord.exchange.pipeline import TALLIES, Exchange
 from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.jobs.faults import is_stopped, noted, recorded
 from beam_tfrecord.layout import DEFAULT_SHARD_BYTES
 from beam_tfrecord.rejects import RejectBudget
@@ -87,7 +88,7 @@ class _WriteShards(Step):
 
     def _add(self, batch: Batch) -> Iterator[Any]:
         assert self._writer is not None
-        part = batch.part
+        part = as_job_batch(batch).part
         if part is not None and part.number == 0:
             # What is marked is of this group alone.
             yield from self._end()

@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from beam_tfrecord import native
-from beam_tfrecord.batch import Part
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.plan import Window
 from beam_tfrecord.exchange.runs import Run, read_index
 from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.job_batch import Part
 from beam_tfrecord.jobs import sealed
 from beam_tfrecord.layout import is_split_name
 from beam_tfrecord.records.tfrecord import record_sizes

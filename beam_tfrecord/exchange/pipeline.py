@@ -26,6 +26,7 @@ from beam_tfrecord.exchange.sizes import (
 from beam_tfrecord.exchange.spill import Spiller
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.jobs.faults import is_stopped, noted, recorded
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import ONE_INPUT, Inputs
@@ -136,7 +137,7 @@ class _Spill(Step):
 
     def _add(self, batch: Batch) -> Iterator[Any]:
         assert self._spiller is not None
-        part = batch.part
+        part = as_job_batch(batch).part
         if part is not None and part.number == 0:
             # What is marked is of this group alone.
             yield from self._outputs([self._spiller.flush()])

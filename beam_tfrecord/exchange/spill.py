@@ -16,6 +16,7 @@ from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.exchange.runs import PLACE_BYTES, Run, SortedIndex, index_sorted
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import ONE_INPUT, Inputs, bin_shift
 from beam_tfrecord.rejects import write_rejects
@@ -116,8 +117,9 @@ class Spiller:
 
     def add(self, batch: Batch) -> Iterator[tuple[Run | None, Tally]]:
         """Take a batch; yield what a full block became."""
-        self._group = "rows" if batch.part is None else batch.part.key[:12]
-        for piece in self._block.pieces(batch):
+        job_batch = as_job_batch(batch)
+        self._group = "rows" if job_batch.part is None else job_batch.part.key[:12]
+        for piece in map(as_job_batch, self._block.pieces(job_batch)):
             first = self._block.records
             written = self._block.add(piece)
             if self._keeps_files:

@@ -16,8 +16,8 @@ import os
 import numpy as np
 import numpy.typing as npt
 
-from beam_tfrecord.batch import FileColumn
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.job_batch import FileColumn
 from beam_tfrecord.records.tfrecord import FRAME_BYTES
 
 try:

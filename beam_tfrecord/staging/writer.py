@@ -19,6 +19,7 @@ from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.arrow_arrays import relative_error, round_text
 from beam_tfrecord.features.feature import ColumnStats
+from beam_tfrecord.job_batch import JobBatch, as_job_batch
 from beam_tfrecord.layout import ONLY_SPLIT
 from beam_tfrecord.places import ONE_INPUT, Inputs
 from beam_tfrecord.rejects import HashedSink
@@ -73,9 +74,10 @@ class StageWriter:
         Raises:
             DataError: Parquet cannot hold a column.
         """
-        group: tuple[int, ...] = (batch.group or 0,)
+        job_batch = as_job_batch(batch)
+        group: tuple[int, ...] = (job_batch.group or 0,)
         if self._inputs.count > 1:
-            group = (self._inputs.number(batch.way), *group)
+            group = (self._inputs.number(job_batch.way), *group)
         if group != self._group:
             yield from self.end_group()
             self._group, self._number = group, 0
@@ -85,7 +87,7 @@ class StageWriter:
             raise DataError(
                 "a stage has no splits: leave AssignSplits out, and split what is written from it"
             )
-        self._count(batch)
+        self._count(job_batch)
         if not batch.data.num_columns:
             return
         if batch.data.schema is not self._came:
@@ -111,7 +113,7 @@ class StageWriter:
         if self._file is not None:
             self._file.abort()
 
-    def _count(self, batch: Batch) -> None:
+    def _count(self, batch: JobBatch) -> None:
         self.rejects += batch.rejects
         counted = Tally(
             rows=batch.rows_counted,

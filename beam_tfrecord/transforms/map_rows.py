@@ -14,6 +14,7 @@ import pyarrow as pa
 from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.jobs.faults import recorded
 from beam_tfrecord.jobs.resume import TYPES, Keep, kept_schema
 from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types, returned_schema
@@ -292,6 +293,6 @@ def _rejected_batch(batch: Batch, error: Exception) -> Iterator[Batch]:
     message = f"{type(error).__name__}: {error}{line_of(error)}"
     rejects = tuple(Reject(unit, int(number), "", "map-error", message) for number in numbers)
     # No columns: what the function would have made of them is not known.
-    yield batch.replace(
-        data=NOTHING, origin=None, rejects=(*batch.rejects, *rejects), rows_read=batch.rows_counted
-    )
+    rows_read = as_job_batch(batch).rows_counted
+    lost = as_job_batch(batch).replace(data=NOTHING, origin=None, rows_read=rows_read)
+    yield lost.replace(rejects=(*batch.rejects, *rejects))

@@ -16,6 +16,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.extras import require
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.jobs.faults import recorded
 from beam_tfrecord.layout import SPLIT_TWICE, Layout, make_splits
 from beam_tfrecord.records.encoding import Arena, Encoder
@@ -217,6 +218,7 @@ class AssignSplits(beam.PTransform):
 def split_batch(batch: Batch, layout: Layout, schema: Schema | None = None) -> Iterator[Batch]:
     """Yield the rows of a batch by split, in order of the splits' numbers."""
     block = Block(layout, schema)
+    batch = as_job_batch(batch)
     written = block.add(batch)
     numbers = block.splits
     if numbers is None:

@@ -12,8 +12,9 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_tfrecord.batch import Batch, Way
+from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.job_batch import Way, as_job_batch
 
 # Every Flatten of both branches of a fork doubles their number.
 MOST_WAYS = 4096
@@ -34,7 +35,8 @@ class Noting:
     def __call__(self, element: Any) -> Iterator[Batch]:
         """Yield the batches."""
         for batch in self.function(element):
-            yield batch.replace(way=(*batch.way, self.step))
+            job_batch = as_job_batch(batch)
+            yield job_batch.replace(way=(*job_batch.way, self.step))
 
 
 def step_label(pipeline: beam.Pipeline) -> str:

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.batch import Batch, Origin
+from beam_tfrecord.batch import Origin
 from beam_tfrecord.exchange.runs import Run, index_sorted
 from beam_tfrecord.exchange.spill import write_run
+from beam_tfrecord.job_batch import JobBatch
 from tests.made_datasets import framed
 
 # Split, place, payload.
@@ -51,7 +52,7 @@ def payloads(path: str) -> list[bytes]:
 
 def batch_of(
     values: Sequence[int], *, first: int = 0, unit: str = "u", index: int = 0, group: int = 0
-) -> Batch:
+) -> JobBatch:
     """Return a batch of one int64 column ``x``."""
     data = pa.record_batch({"x": pa.array(values, pa.int64())})
-    return Batch(data, Origin(unit, index, first), group=group)
+    return JobBatch(data, Origin(unit, index, first), group=group)

@@ -15,10 +15,10 @@ import pytest
 import tensorflow as tf
 
 import beam_tfrecord as bt
-from beam_tfrecord.batch import FileColumn
 from beam_tfrecord.dataset.verify import verify
 from beam_tfrecord.errors import DataError, StorageError
 from beam_tfrecord.exchange import merge, spill, stubs
+from beam_tfrecord.job_batch import FileColumn
 from beam_tfrecord.jobs import keeping
 from beam_tfrecord.sources.images import folders
 from tests.cli_stand_ins import run
