@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from beam_tfrecord.dataset.repair import repair
     from beam_tfrecord.dataset.verify import verify
     from beam_tfrecord.errors import BeamTFRecordError
-    from beam_tfrecord.features.schema import Feature, Schema
+    from beam_tfrecord.features.feature import Feature
+    from beam_tfrecord.features.schema import Schema
     from beam_tfrecord.jobs.api import extract, plan, schema, write
     from beam_tfrecord.manifest import Manifest
     from beam_tfrecord.preprocess.stage import Preprocess
@@ -80,7 +81,8 @@ _MODULE_OF = {
     "dataset.load": ("load",),
     "dataset.repair": ("repair",),
     "runners": ("pipeline",),
-    "features.schema": ("Feature", "Schema"),
+    "features.feature": ("Feature",),
+    "features.schema": ("Schema",),
     "transforms.extract": ("ExtractToParquet",),
     "transforms.assign_splits": ("AssignSplits",),
     "transforms.map_rows": ("MapBatches", "MapRows"),

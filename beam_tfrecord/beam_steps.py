@@ -18,6 +18,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 import beam_tfrecord.features.tensors  # noqa: F401 - registers its type with Arrow
 from beam_tfrecord.batch import Batch
+from beam_tfrecord.job_batch import JobBatch
 
 
 def in_one_window(rows: beam.PCollection) -> beam.PCollection:
@@ -56,6 +57,7 @@ class BatchCoder(beam.coders.Coder):
         fields = dataclasses.fields(value)[1:]
         rest = {field.name: getattr(value, field.name) for field in fields}
         rest["numbers"] = value.numbers is not None
+        rest["kind"] = type(value)
         head = pickle.dumps(rest, protocol=pickle.HIGHEST_PROTOCOL)
         return b"".join((len(head).to_bytes(8, "little"), head, sink.getvalue()))
 
@@ -66,7 +68,8 @@ class BatchCoder(beam.coders.Coder):
         streams = pa.BufferReader(pa.py_buffer(encoded).slice(end))
         data = _next_batch(streams)
         rest["numbers"] = _next_batch(streams) if rest["numbers"] else None
-        return Batch(data, **rest)
+        kind: type[Batch] = rest.pop("kind")
+        return kind(data, **rest)
 
     def estimate_size(self, value: Batch) -> int:
         """Return about the length of what `encode` returns; runners ask for it on the way."""
@@ -90,4 +93,5 @@ def _next_batch(streams: pa.BufferReader) -> pa.RecordBatch:
     return batch
 
 
-beam.coders.registry.register_coder(Batch, BatchCoder)
+for kind in (Batch, JobBatch):
+    beam.coders.registry.register_coder(kind, BatchCoder)

@@ -21,13 +21,13 @@ from beam_tfrecord.manifest import (
     MANIFEST_NAME,
     NOT_READ,
     check_counts,
-    check_fields,
     check_names,
     reason_of,
     sealed_lines,
 )
 from beam_tfrecord.stage_types import schema_from_json, schema_to_json
 from beam_tfrecord.storage import absolute_path, read_small
+from beam_tfrecord.type_checks import check_fields
 
 _FILE_NAME = re.compile(r"part-\d+\.parquet")
 STAGE_FORMAT = "beam_tfrecord-stage/1"

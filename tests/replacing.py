@@ -31,7 +31,7 @@ from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.publish.files import Publication, put_in_place
-from beam_tfrecord.records import blocks
+from beam_tfrecord.records import tfrecord
 from beam_tfrecord.rejects import SavedRejects
 from beam_tfrecord.sources.parquet import open as parquet_open
 from beam_tfrecord.stage_manifest import StageFile, StageManifest
@@ -333,7 +333,7 @@ def _events(event: Callable[[], None]) -> Iterator[None]:
         # What outlasts a power cut is not the question here, and takes most of the time.
         for name in ("fsync", "fdatasync"):
             stack.enter_context(mock.patch.object(os, name))
-        spots: list[tuple[Any, str]] = [(blocks, "open_read"), (parquet_open, "_raw")]
+        spots: list[tuple[Any, str]] = [(tfrecord, "open_read"), (parquet_open, "_raw")]
         with contextlib.suppress(ImportError):
             from beam_tfrecord.dataset.opened import OpenedManifest
 

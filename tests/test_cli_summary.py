@@ -5,7 +5,8 @@ import json
 import pytest
 
 from beam_tfrecord.cli.summary import render, summary, warnings_of
-from beam_tfrecord.features.schema import Feature, Observed, Schema
+from beam_tfrecord.features.feature import ColumnStats, Feature
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs import api
 from tests.cli_stand_ins import FakeJob, manifest_of, run
 
@@ -99,13 +100,15 @@ def test_warnings():
         "2 rows rejected: the reasons are in out/rejects",
         "rows have no stable number here: their order follows from their bytes",
     ]
-    lossy = Observed(max_relative_error=5.96e-8)
+    lossy = ColumnStats(max_relative_error=5.96e-8)
     schema = Schema(
         (
             Feature("fare", "float64", observed=lossy),
-            Feature("id", "int64", observed=Observed()),
-            Feature("tip", "float64", observed=Observed(max_relative_error=1e-9)),
-            Feature("sum", "float64", store="bytes", observed=Observed(max_relative_error=1e-16)),
+            Feature("id", "int64", observed=ColumnStats()),
+            Feature("tip", "float64", observed=ColumnStats(max_relative_error=1e-9)),
+            Feature(
+                "sum", "float64", store="bytes", observed=ColumnStats(max_relative_error=1e-16)
+            ),
         )
     )
     assert warnings_of(manifest_of(schema=schema), "out") == [

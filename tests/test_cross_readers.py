@@ -23,9 +23,9 @@ import beam_tfrecord as bt
 from beam_tfrecord.dataset.load import load
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import Manifest
-from beam_tfrecord.records.arena import Arena
-from beam_tfrecord.records.blocks import read_blocks
 from beam_tfrecord.records.decoding import Decoder
+from beam_tfrecord.records.encoding import Arena
+from beam_tfrecord.records.tfrecord import read_blocks
 from tests.made_datasets import framed, make_dataset
 from tests.type_families import Column
 from tests.type_oracle import Features, features_of

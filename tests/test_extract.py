@@ -22,6 +22,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, RejectedRows, TargetExists, UsageError
 from beam_tfrecord.exchange import stage_writer
 from beam_tfrecord.features.tensors import TensorType
+from beam_tfrecord.job_batch import JobBatch
 from beam_tfrecord.jobs import compose
 from beam_tfrecord.stage_manifest import StageManifest, is_stage, stage_files
 from tests.cli_stand_ins import run
@@ -302,7 +303,7 @@ def test_row_groups_and_files_have_their_size(tmp_path: Path) -> None:
     pieces = []
     for start in range(0, 20_000, 500):
         data = pa.record_batch({"n": numbers[start : start + 500]})
-        pieces += list(target.add(bt.Batch(data, group=0)))
+        pieces += list(target.add(JobBatch(data, group=0)))
     pieces += list(target.end_group())
     files = [pq.ParquetFile(piece.path) for piece in pieces]
     assert [piece.order for piece in pieces] == [(0, number) for number in range(len(pieces))]

@@ -5,10 +5,10 @@ import pytest
 
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.schema import Feature, Schema
-from beam_tfrecord.features.tfmd import schema_pbtxt
-from beam_tfrecord.records.arena import Arena
-from beam_tfrecord.records.encoding import Encoder
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.feature_spec import schema_pbtxt
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.records.encoding import Arena, Encoder
 
 tf = pytest.importorskip("tensorflow")
 

@@ -16,7 +16,8 @@ import pytest
 from beam_tfrecord.dataset.load import Dataset, load, rebatch
 from beam_tfrecord.dataset.torch_batches import dict_batches
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.features.schema import Feature, Schema
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
 from tests.made_datasets import make_dataset, write_examples
 
 ROWS = 10

@@ -18,14 +18,14 @@ import pytest
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Reject
-from beam_tfrecord.copies import Copies
+from beam_tfrecord.duplicate_count import DuplicateCount
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange import checkpoints
 from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.exchange.spill_files import BinCounts, Run
 from beam_tfrecord.exchange.write_summary import Discovered, Tally
-from beam_tfrecord.features.observed import Observed
-from beam_tfrecord.features.schema import Feature, Schema
+from beam_tfrecord.features.feature import ColumnStats, Feature
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.jobs import identity
 from beam_tfrecord.sources.base import InputFile, Unit
@@ -71,7 +71,9 @@ def forged(tmp_path: Path, form: Any, parts: bytes = b"") -> Any:
         ),
         Schema(
             (
-                Feature("a", pa.timestamp("us", "UTC"), default=3, observed=Observed(1, -2.5, 4)),
+                Feature(
+                    "a", pa.timestamp("us", "UTC"), default=3, observed=ColumnStats(1, -2.5, 4)
+                ),
                 Feature("b", pa.list_(pa.string()), labels=("x", "y"), fill=""),
             ),
             separator=".",
@@ -79,10 +81,10 @@ def forged(tmp_path: Path, form: Any, parts: bytes = b"") -> Any:
         Tally(
             5,
             sample=(Reject("u", 1, "c", "bad", "message"),),
-            observed={"a": Observed(1)},
+            observed={"a": ColumnStats(1)},
             discovered={"b": Discovered(1, 2, 3, 4)},
             left_out=frozenset({"q"}),
-            copies=Copies(2**64, b"12345678", b"87654321"),
+            copies=DuplicateCount(2**64, b"12345678", b"87654321"),
             staged=b"\x01",
         ),
         Column("a", "data", ("x",), np.dtype("<M8[25s]"), (None, 3), True),
@@ -161,7 +163,7 @@ def test_nothing_of_the_former_format_is_read(tmp_path: Path) -> None:
         {"CsvUnit": [[0], ["a", [1]]]},
         {"CsvUnit": [[0], [{"(": [[1], ["a"]]}, [True]]]},
         {"Skipped": [[0], [["1"], [2]]]},
-        {"Observed": [[0], [[1], ["low"], [2], [0.0]]]},
+        {"ColumnStats": [[0], [[1], ["low"], [2], [0.0]]]},
         # Columns whose parts do not agree, or are not there.
         {"Skipped": [[1], [[1], [2]]]},
         {"Skipped": [[0], [[1, 2], [2]]]},

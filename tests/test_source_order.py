@@ -16,8 +16,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.exchange import spill_files
 from beam_tfrecord.exchange.plan import plan_merges
 from beam_tfrecord.exchange.spill_files import BinCounts
-from beam_tfrecord.layout import Layout
-from beam_tfrecord.shards import ShardSpec
+from beam_tfrecord.layout import Layout, ShardSpec
 from tests.datasets import ids, sample_table, write_parquet
 
 IN_MEMORY = ("FnApiRunner", [])

@@ -15,7 +15,8 @@ from beam_tfrecord.dataset import verify_duplicates, verify_shards
 from beam_tfrecord.dataset.load import load
 from beam_tfrecord.dataset.verify import Fault, verify
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.schema import Feature, Schema
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
 from tests.made_datasets import encoded, framed, make_dataset, write_examples
 

@@ -13,10 +13,19 @@ import pyarrow as pa
 from beam_tfrecord.dataset.code_templates import FILES, KERAS, PARSE, TF, TORCH
 from beam_tfrecord.dataset.tf_tensors import tensor_decodings
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.arrow_types import is_text
+from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.feature_spec import FIXED, VARYING, Reading, readings
-from beam_tfrecord.features.leaves import BYTES, FLOAT, INT64, VALUES, Leaf, leaves, schema_leaves
-from beam_tfrecord.features.schema import Feature, Schema
-from beam_tfrecord.features.type_kinds import is_text
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.type_contract import (
+    BYTES,
+    FLOAT,
+    INT64,
+    VALUES,
+    TFColumn,
+    schema_tf_columns,
+    tf_columns,
+)
 from beam_tfrecord.manifest import Manifest, manifest_path
 from beam_tfrecord.storage import is_remote
 
@@ -127,10 +136,10 @@ def _value_text(value: Any) -> str:
     return text if text[-1].isdigit() else f'float("{text}")'
 
 
-def _numeric_leaves(schema: Schema) -> Iterator[tuple[Leaf, Feature]]:
+def _numeric_leaves(schema: Schema) -> Iterator[tuple[TFColumn, Feature]]:
     """Yield the scalar numbers: not times, whose size means nothing to a model."""
     for feature in schema.features:
-        for leaf in leaves(feature, separator=schema.separator):
+        for leaf in tf_columns(feature, separator=schema.separator):
             is_number = leaf.kind in (FLOAT, INT64) and leaf.role == VALUES
             if is_number and leaf.shape == () and not pa.types.is_temporal(leaf.type):
                 yield leaf, feature
@@ -165,7 +174,7 @@ def _keras_code(
     )
 
 
-def _dense_line(leaf: Leaf, reading: Reading) -> str:
+def _dense_line(leaf: TFColumn, reading: Reading) -> str:
     """Return the line of a scalar that a model needs a number for in every example."""
     note = ""
     if reading.how == VARYING:
@@ -196,7 +205,7 @@ def _torch_code(
 ) -> str:
     read = {reading.name: reading for reading in readings(manifest.schema)}
     lines, text = [], []
-    for leaf in (leaf for column in schema_leaves(manifest.schema) for leaf in column):
+    for leaf in (leaf for column in schema_tf_columns(manifest.schema) for leaf in column):
         if leaf.shape == () and leaf.role == VALUES:
             lines.append(f"    {_quoted(leaf.name)}: {_missing_text(read[leaf.name])},")
             if is_text(leaf.type) or leaf.store == "text":

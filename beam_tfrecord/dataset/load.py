@@ -23,8 +23,8 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import Manifest, Shard, directory_of, manifest_path
-from beam_tfrecord.records.blocks import RecordBlock, read_blocks
 from beam_tfrecord.records.decoding import Decoder
+from beam_tfrecord.records.tfrecord import RecordBlock, read_blocks
 from beam_tfrecord.stage_manifest import is_stage
 from beam_tfrecord.storage import absolute_path, exists, file_size, is_remote
 

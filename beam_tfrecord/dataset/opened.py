@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from beam_tfrecord import native
 from beam_tfrecord.errors import BeamTFRecordError, DataError
 from beam_tfrecord.hashes import data_hash
-from beam_tfrecord.records.blocks import read_blocks
+from beam_tfrecord.records.tfrecord import read_blocks
 from beam_tfrecord.storage import Entry, read_small, status
 
 # Size, modification time and change time: what no other file has, or this one after a change.

@@ -21,14 +21,13 @@ from beam_tfrecord.dataset.load import Dataset
 from beam_tfrecord.dataset.opened import OpenedManifest, OpenedShards, explained_by
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.layout import ONLY_SPLIT
 from beam_tfrecord.manifest import Manifest, Shard, Split, manifest_path
-from beam_tfrecord.records.arena import Arena
-from beam_tfrecord.records.blocks import RecordBlock
-from beam_tfrecord.records.encoding import Encoder
+from beam_tfrecord.records.encoding import Arena, Encoder
+from beam_tfrecord.records.tfrecord import RecordBlock
 from beam_tfrecord.sources.base import InputFile, Unit
 from beam_tfrecord.sources.files import list_files
 from beam_tfrecord.sources.parquet.source import SUFFIXES, Parquet
-from beam_tfrecord.splits import ONLY_SPLIT
 from beam_tfrecord.storage import absolute_path, is_remote
 from beam_tfrecord.workdir.target import Target
 

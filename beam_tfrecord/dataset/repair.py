@@ -15,11 +15,11 @@ from beam_tfrecord.dataset.repair_shards import IntactRecords, LostBytes, salvag
 from beam_tfrecord.dataset.verify_files import load_rejects
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
 from beam_tfrecord.exchange.shard_writers import MASK64, Piece, PieceWriter
-from beam_tfrecord.features.tfmd import schema_pbtxt
+from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.hashes import data_hash, file_hash
+from beam_tfrecord.layout import ShardNames, shard_suffix
 from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, Shard, Split, manifest_path
 from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash, save_rejects
-from beam_tfrecord.shards import ShardNames, shard_suffix
 from beam_tfrecord.storage import is_plain_name, is_remote, put, sync_directory
 from beam_tfrecord.workdir.job_file import JOB_NAME, STORED_BYTES, STORED_HASHES, dump_job
 

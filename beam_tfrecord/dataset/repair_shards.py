@@ -20,7 +20,7 @@ from isal import isal_zlib
 
 from beam_tfrecord.dataset.resync import header_length, resync
 from beam_tfrecord.manifest import Shard
-from beam_tfrecord.records.blocks import FRAME_BYTES
+from beam_tfrecord.records.tfrecord import FRAME_BYTES
 
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord import native
-from beam_tfrecord.records.blocks import FRAME_BYTES, is_header
+from beam_tfrecord.records.tfrecord import FRAME_BYTES, is_header
 
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]

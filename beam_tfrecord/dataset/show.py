@@ -14,8 +14,8 @@ from beam_tfrecord.dataset.load import load
 from beam_tfrecord.dataset.show_json import json_text, json_value
 from beam_tfrecord.dataset.values import python_values
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.schema import Feature
-from beam_tfrecord.features.type_kinds import is_numpy_tensor
+from beam_tfrecord.features.arrow_types import is_numpy_tensor
+from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.sizes import format_size
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from beam_tfrecord.dataset.opened import OpenedManifest
-from beam_tfrecord.records.blocks import read_blocks
+from beam_tfrecord.records.tfrecord import read_blocks
 
 if TYPE_CHECKING:
     import tensorflow as tf

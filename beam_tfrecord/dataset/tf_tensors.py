@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.arrow_types import is_numpy_tensor, is_tensor
+from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.feature_spec import FIXED, readings
-from beam_tfrecord.features.schema import Feature, Schema
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import OpenShape, is_foreign
-from beam_tfrecord.features.type_kinds import is_numpy_tensor, is_tensor
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -10,10 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.lowering import typed_scalar
-from beam_tfrecord.features.schema import Feature, Schema
+from beam_tfrecord.features.arrow_to_tf import typed_scalar
+from beam_tfrecord.features.arrow_types import is_numpy_tensor
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import column_arrays, dtype_of
-from beam_tfrecord.features.type_kinds import is_numpy_tensor
 
 # Arrow makes Python objects of these by itself, several times as fast.
 _PLAIN_OBJECTS = (

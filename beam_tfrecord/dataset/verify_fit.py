@@ -13,20 +13,20 @@ import pyarrow as pa
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.features.leaves import (
+from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_tensor, is_text
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.type_contract import (
     BYTES,
     INT64,
     SHAPE,
     VALUES,
-    Leaf,
-    schema_leaves,
+    TFColumn,
+    schema_tf_columns,
     value_count,
 )
-from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.features.type_kinds import is_binary, is_temporal, is_tensor, is_text
 from beam_tfrecord.native.values import KIND_NAMES, FitRule
-from beam_tfrecord.records.blocks import RecordBlock
 from beam_tfrecord.records.decoding import Decoder
+from beam_tfrecord.records.tfrecord import RecordBlock
 
 _BLOCK_RECORD = re.compile(r"^record \d+: ")
 _MOST_VALUES = 2**63 - 1
@@ -41,7 +41,7 @@ class SchemaFit:
     """
 
     def __init__(self, schema: Schema, examples: int) -> None:
-        columns = schema_leaves(schema)
+        columns = schema_tf_columns(schema)
         self._leaves = {leaf.name: leaf for column in columns for leaf in column}
         self._rules = sorted(map(fit_rule, self._leaves.values()), key=lambda rule: rule.name)
         self._decoder = Decoder(schema)
@@ -126,7 +126,7 @@ class SchemaFit:
         return None
 
 
-def fit_rule(leaf: Leaf) -> FitRule:
+def fit_rule(leaf: TFColumn) -> FitRule:
     """Return what the kernel is told of a feature: never more than decoding would accept."""
     low, high = _range(leaf)
     exact = None if leaf.shape is None else value_count(leaf.shape)
@@ -143,7 +143,7 @@ def fit_rule(leaf: Leaf) -> FitRule:
     )
 
 
-def _range(leaf: Leaf) -> tuple[int, int]:
+def _range(leaf: TFColumn) -> tuple[int, int]:
     arrow = leaf.type
     if leaf.kind != INT64 or leaf.role != VALUES:
         return -(2**63), 2**63 - 1
@@ -156,7 +156,7 @@ def _range(leaf: Leaf) -> tuple[int, int]:
     return -(2**63), 2**63 - 1
 
 
-def _value_bytes(leaf: Leaf) -> int:
+def _value_bytes(leaf: TFColumn) -> int:
     arrow = leaf.type
     if leaf.kind != BYTES:
         return -1
@@ -168,7 +168,7 @@ def _value_bytes(leaf: Leaf) -> int:
     return 8 if leaf.store == "bytes" else -1
 
 
-def _rules_suffice(column: tuple[Leaf, ...]) -> bool:
+def _rules_suffice(column: tuple[TFColumn, ...]) -> bool:
     """Tell whether no feature of a column has to agree with another one, or be parsed."""
     values = [leaf for leaf in column if leaf.role == VALUES]
     # The shape of a tensor of a fixed one says nothing new; any other has to agree with its values.
@@ -180,7 +180,7 @@ def _rules_suffice(column: tuple[Leaf, ...]) -> bool:
     return len(values) == 1 or all(leaf.depth == 0 for leaf in values)
 
 
-def _is_plain(leaf: Leaf) -> bool:
+def _is_plain(leaf: TFColumn) -> bool:
     arrow = leaf.type
     if leaf.store == "text":
         return False

@@ -17,7 +17,7 @@ from beam_tfrecord.dataset.verify_splits import SplitChecker
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.manifest import Manifest, Shard
 from beam_tfrecord.places import purpose_seed
-from beam_tfrecord.records.blocks import RecordFault, read_blocks
+from beam_tfrecord.records.tfrecord import RecordFault, read_blocks
 
 _FAULTS_A_SHARD = 100
 # Large enough that threads seldom wait for each other, small enough for the shared cache.

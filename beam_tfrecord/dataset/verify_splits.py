@@ -23,11 +23,11 @@ from beam_tfrecord.batch import Batch
 from beam_tfrecord.dataset.verify_faults import Fault
 from beam_tfrecord.errors import BeamTFRecordError
 from beam_tfrecord.exchange.block import ColumnHashes
-from beam_tfrecord.features.type_kinds import is_text
+from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.manifest import BY_BYTES, BY_COLUMN, BY_GROUP, Manifest, Shard
 from beam_tfrecord.places import purpose_seed
-from beam_tfrecord.records.blocks import RecordBlock
 from beam_tfrecord.records.decoding import Decoder
+from beam_tfrecord.records.tfrecord import RecordBlock
 
 UInt64Array = npt.NDArray[np.uint64]
 Hasher = Callable[[RecordBlock], UInt64Array]

@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch, Reject
-from beam_tfrecord.copies import copies_in
+from beam_tfrecord.duplicate_count import count_duplicates
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.write_summary import Discovered, Tally
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.layout import Layout
+from beam_tfrecord.job_batch import as_job_batch
+from beam_tfrecord.layout import LOST_SPLITS, SPLIT_TWICE, Layout, Splits, is_split_name
 from beam_tfrecord.places import (
     ONE_INPUT,
     Inputs,
@@ -25,9 +26,7 @@ from beam_tfrecord.places import (
     places_in_source_order,
     purpose_seed,
 )
-from beam_tfrecord.records.arena import RUN_ROOM_BYTES, Arena
-from beam_tfrecord.records.encoding import Encoder
-from beam_tfrecord.splits import LOST_SPLITS, SPLIT_TWICE, Splits, is_split_name
+from beam_tfrecord.records.encoding import RUN_ROOM_BYTES, Arena, Encoder
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
@@ -127,7 +126,8 @@ class Block:
                 have none.
             UsageError: A column that a setting names does not exist.
         """
-        rejects, rows = list(batch.rejects), batch.rows_counted
+        counts = as_job_batch(batch)
+        rejects, rows = list(batch.rejects), counts.rows_counted
         if not batch.data.num_columns:
             # Only rejects are left of such a batch: it tells no schema.
             self.rejects += rejects
@@ -135,7 +135,7 @@ class Block:
                 rows=rows,
                 rejects=len(rejects),
                 refused=batch.refused,
-                input_hash=batch.input_hash,
+                input_hash=counts.input_hash,
             )
             self.tally = self.tally.merge(counted)
             return np.zeros(0, np.int64)
@@ -165,7 +165,7 @@ class Block:
                 batch.exact_origin is None and not self._layout.key and batch.num_rows > 0
             ),
             splits_assigned=batch.split is not None if batch.num_rows else None,
-            copies=copies_in(batch.data),
+            copies=count_duplicates(batch.data),
             refused=batch.refused,
         )
         self.tally = self.tally.merge(tally).merge(counted)
@@ -228,7 +228,7 @@ class Block:
         layout = self._layout
         if layout.key:
             return self._columns.hashes(batch, layout.key, written, self._place_seed)
-        number, bits = self._inputs.number(batch.way), self._inputs.bits
+        number, bits = self._inputs.number(as_job_batch(batch).way), self._inputs.bits
         if not layout.shuffle and batch.origin is not None:
             return places_in_source_order(batch.origin, written, batch.num_rows, number, bits)
         if (origin := batch.exact_origin) is not None:

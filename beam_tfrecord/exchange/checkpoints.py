@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from beam_tfrecord import native
-from beam_tfrecord.batch import Part
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.plan import Window
 from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.exchange.spill_files import Run, read_index
 from beam_tfrecord.exchange.write_summary import Tally
-from beam_tfrecord.records.blocks import record_sizes
-from beam_tfrecord.splits import is_split_name
+from beam_tfrecord.job_batch import Part
+from beam_tfrecord.layout import is_split_name
+from beam_tfrecord.records.tfrecord import record_sizes
 from beam_tfrecord.storage import exists, file_size, list_names, read_into
 from beam_tfrecord.workdir import object_file
 from beam_tfrecord.workdir.stored_plan import GROUP_PREFIX

@@ -36,9 +36,8 @@ from beam_tfrecord.exchange.spill_files import (
     read_index,
 )
 from beam_tfrecord.exchange.streaming_merge import Slice, lots_of
-from beam_tfrecord.layout import Layout
+from beam_tfrecord.layout import Layout, cut_bins
 from beam_tfrecord.places import SHUFFLED_BIN_SHIFT
-from beam_tfrecord.shards import cut_bins
 from beam_tfrecord.storage import WRITE_BYTES, WholeFile, read_into
 
 

@@ -54,6 +54,7 @@ from beam_tfrecord.exchange.spill import BlockCutter, RangeSorter, Spiller
 from beam_tfrecord.exchange.spill_files import Run, RunIndex, read_index
 from beam_tfrecord.exchange.stage_writer import StageWriter
 from beam_tfrecord.exchange.write_summary import Tally, merge_tallies
+from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.rejects import SAVED_FILE, RejectBudget, join_rejects, rejected
 from beam_tfrecord.storage import make_directory
 from beam_tfrecord.workdir.faults import Guarded, machine_faults
@@ -161,7 +162,7 @@ class _WriteGroups(beam.DoFn):
 
     def _add_batch(self, batch: Batch) -> Iterator[Any]:
         assert self._writer is not None
-        part = batch.part
+        part = as_job_batch(batch).part
         if part is not None and part.number == 0:
             # A checkpoint is of one group alone.
             yield from self._end_group()

@@ -16,9 +16,8 @@ from beam_tfrecord.exchange.spill_files import (
     BinCounts,
     Run,
 )
-from beam_tfrecord.layout import Layout
+from beam_tfrecord.layout import Layout, cut_bins
 from beam_tfrecord.places import bin_shift
-from beam_tfrecord.shards import cut_bins
 from beam_tfrecord.storage import is_remote
 from beam_tfrecord.workdir.job import Job
 

@@ -16,9 +16,10 @@ from beam_tfrecord.batch import Batch
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects
 from beam_tfrecord.exchange.write_summary import Tally
+from beam_tfrecord.job_batch import as_job_batch
+from beam_tfrecord.layout import DEFAULT_SHARD_BYTES
 from beam_tfrecord.places import purpose_seed
 from beam_tfrecord.records.tfrecord import ShardStream
-from beam_tfrecord.shards import DEFAULT_SHARD_BYTES
 from beam_tfrecord.storage import WRITE_BYTES, file_size
 from beam_tfrecord.workdir.job import Job
 
@@ -146,7 +147,7 @@ class DirectWriter:
 
     def add(self, batch: Batch) -> Iterator[Piece]:
         """Take a batch; yield the shards that it filled."""
-        group = batch.group or 0
+        group = as_job_batch(batch).group or 0
         if group != self._group:
             yield from self.end_group()
             self._group, self._number = group, 0

@@ -15,9 +15,10 @@ from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.exchange.spill_files import PLACE_BYTES, Run, SortedIndex, index_sorted
 from beam_tfrecord.exchange.write_summary import Tally
+from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import SHUFFLED_BIN_SHIFT, bin_shift
-from beam_tfrecord.records.blocks import record_sizes
+from beam_tfrecord.records.tfrecord import record_sizes
 from beam_tfrecord.rejects import write_rejects
 from beam_tfrecord.storage import WRITE_BYTES, WholeFile
 from beam_tfrecord.workdir.job import Job
@@ -102,7 +103,8 @@ class Spiller:
 
     def add(self, batch: Batch) -> Iterator[Run]:
         """Take a batch; yield the runs that it filled."""
-        self._group = "rows" if batch.part is None else batch.part.key[:12]
+        part = as_job_batch(batch).part
+        self._group = "rows" if part is None else part.key[:12]
         for piece in self._block.pieces(batch):
             self._block.add(piece)
             spill_rejects(self._block, self._directory, least=MAX_REJECTS)

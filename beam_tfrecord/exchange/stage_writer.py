@@ -17,10 +17,11 @@ from beam_tfrecord.exchange.block import pieces_of
 from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects
 from beam_tfrecord.exchange.write_summary import Tally
-from beam_tfrecord.features.rounding import relative_error, round_text
-from beam_tfrecord.features.schema import Observed
+from beam_tfrecord.features.arrow_arrays import relative_error, round_text
+from beam_tfrecord.features.feature import ColumnStats
+from beam_tfrecord.job_batch import JobBatch, as_job_batch
+from beam_tfrecord.layout import ONLY_SPLIT
 from beam_tfrecord.rejects import HashedSink
-from beam_tfrecord.splits import ONLY_SPLIT
 from beam_tfrecord.stage_types import file_schema, not_held, staged_schema, to_file
 from beam_tfrecord.storage import WholeFile, file_size
 from beam_tfrecord.workdir.job import Job
@@ -71,9 +72,10 @@ class StageWriter:
         Raises:
             DataError: Parquet cannot hold a column.
         """
-        group: tuple[int, ...] = (batch.group or 0,)
+        job_batch = as_job_batch(batch)
+        group: tuple[int, ...] = (job_batch.group or 0,)
         if self._inputs.count > 1:
-            group = (self._inputs.number(batch.way), *group)
+            group = (self._inputs.number(job_batch.way), *group)
         if group != self._group:
             yield from self.end_group()
             self._group, self._number = group, 0
@@ -83,7 +85,7 @@ class StageWriter:
             raise DataError(
                 "a stage has no splits: leave AssignSplits out, and split what is written from it"
             )
-        self._count(batch)
+        self._count(job_batch)
         if not batch.data.num_columns:
             return
         if batch.data.schema is not self._came:
@@ -109,7 +111,7 @@ class StageWriter:
         if self._file is not None:
             self._file.abort()
 
-    def _count(self, batch: Batch) -> None:
+    def _count(self, batch: JobBatch) -> None:
         self.rejects += batch.rejects
         counted = Tally(
             rows=batch.rows_counted,
@@ -203,7 +205,7 @@ class _StageFile:
         self._file.abort()
 
 
-def _rounded(batch: Batch) -> dict[str, Observed]:
+def _rounded(batch: Batch) -> dict[str, ColumnStats]:
     """Return the columns whose numbers had more digits than they have in the batch."""
     if batch.numbers is None:
         return {}
@@ -213,7 +215,7 @@ def _rounded(batch: Batch) -> dict[str, Observed]:
         if pa.types.is_string(exact.type):
             exact = round_text(exact).exact
         if error := relative_error(pc.cast(batch.data.column(name), pa.float64()), exact):
-            observed[name] = Observed(max_relative_error=error)
+            observed[name] = ColumnStats(max_relative_error=error)
     return observed
 
 

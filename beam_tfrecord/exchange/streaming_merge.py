@@ -18,7 +18,7 @@ import numpy.typing as npt
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.spill_files import PLACE_BYTES
-from beam_tfrecord.records.blocks import FRAME_BYTES
+from beam_tfrecord.records.tfrecord import FRAME_BYTES
 from beam_tfrecord.storage import WRITE_BYTES, read_into
 
 # Of one request.

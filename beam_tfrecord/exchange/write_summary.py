@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.batch import Reject
-from beam_tfrecord.copies import Copies
+from beam_tfrecord.duplicate_count import DuplicateCount
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.features.schema import Observed, Schema
+from beam_tfrecord.features.feature import ColumnStats
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.hashes import sum_hashes
+from beam_tfrecord.layout import SPLIT_IN_PART
 from beam_tfrecord.refused import Refused, merge_refused
-from beam_tfrecord.splits import SPLIT_IN_PART
 
 SAMPLE_REJECTS = 5
 
@@ -74,13 +75,13 @@ class Tally:
     sample: tuple[Reject, ...] = ()
     reject_files: tuple[str, ...] = ()
     schema: Schema | None = None
-    observed: Mapping[str, Observed] = dataclasses.field(default_factory=dict)
+    observed: Mapping[str, ColumnStats] = dataclasses.field(default_factory=dict)
     discovered: Mapping[str, Discovered] = dataclasses.field(default_factory=dict)
     places_by_bytes: bool = False
     splits_assigned: bool | None = None
     left_out: frozenset[str] = frozenset()
     opaque: bool = False
-    copies: Copies | None = None
+    copies: DuplicateCount | None = None
     refused: Refused | None = None
     staged: bytes = b""
     input_hash: int | None = None
@@ -120,7 +121,7 @@ class Tally:
         if self.schema is None:
             return schema.with_observed(
                 {
-                    name: Observed(missing=self.records - found.present)
+                    name: ColumnStats(missing=self.records - found.present)
                     for name, found in self.discovered.items()
                 }
             )
@@ -147,7 +148,9 @@ def _sum_hashes(one: int | None, other: int | None) -> int | None:
     return sum_hashes((one, other))
 
 
-def _merge_copies(one: Copies | None, other: Copies | None) -> Copies | None:
+def _merge_copies(
+    one: DuplicateCount | None, other: DuplicateCount | None
+) -> DuplicateCount | None:
     if one is None or other is None:
         return one or other
     return one.merge(other)

@@ -1,4 +1,5 @@
-"""The type contract: how Arrow types become features of examples, and back.
+"""The type contract between Arrow columns and TensorFlow Examples.
 
-`schema` says it for a dataset, `lowering` and `raising` do it.
+`type_contract` decides which TF columns a column becomes; `convert_to_schema` and `arrow_to_tf`
+convert the values. `beam_tfrecord.records.decoding` converts them back.
 """

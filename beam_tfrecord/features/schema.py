@@ -1,149 +1,22 @@
-"""`Schema`: the features of a dataset, as a value.
+"""`Schema`: the features of a dataset, with its JSON form and its Arrow schema.
 
-A feature is one column of the rows: its Arrow type says what the values mean, and the type
-contract in `leaves.py` says which TFRecord features it becomes. What was observed while writing
-(missing values, range, rounding) is kept beside it, so that the schema on disk describes the data.
+A feature is one column of the rows. Its Arrow type says what the values mean, and the module
+`type_contract` says which TF columns it becomes. Statistics that were collected while writing
+(missing values, range, rounding) stand beside it, so that the schema on disk describes the data.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.conforming import conforms
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
-from beam_tfrecord.features.arrow_types import type_from_json, type_to_json, with_shape
-from beam_tfrecord.features.field_notes import noted_field, notes_of
-from beam_tfrecord.features.labels import labels_of, with_labels
-from beam_tfrecord.features.observed import Observed as Observed
-from beam_tfrecord.features.observed import observed_from_json, observed_to_json
-
-STORES = ("auto", "values", "text", "bytes")
-
-
-@dataclasses.dataclass(frozen=True)
-class Feature:
-    """One column of the rows.
-
-    Attributes:
-        name: Name of the column.
-        type: Arrow type of its values, or the name of one (``"text"``, ``"int64"``).
-        nullable: False where every row has a value.
-        default: What a reader is told to use where the value is missing.
-        store: ``auto``: as the type contract says. ``text``: as decimal digits or ISO text,
-            ``bytes``: float64 as its 8 little-endian bytes, both exact. ``values``: a tensor as a
-            flat list of numbers.
-        fill: What replaces a null inside a list; without it such a row is rejected.
-        dtype: NumPy's name of the type in which `Dataset.numpy` gives the values, where the Arrow
-            type does not say it: ``<U5``, ``datetime64[D]``.
-        labels: Names of the classes that its values number, that of 0 first.
-        observed: What writing saw; None before.
-        shape: Sizes of a list or of nested lists, outermost first, where all rows have the same:
-            the type becomes that of lists of a fixed size, and rows of another are rejected.
-    """
-
-    name: str = ""
-    type: pa.DataType = dataclasses.field(default_factory=pa.string)
-    nullable: bool = True
-    default: Any = None
-    store: str = "auto"
-    fill: Any = None
-    dtype: str | None = None
-    labels: tuple[str, ...] = ()
-    observed: Observed | None = None
-    shape: dataclasses.InitVar[Sequence[int] | None] = None
-
-    def __post_init__(self, shape: Sequence[int] | None) -> None:
-        if not isinstance(self.type, pa.DataType):
-            object.__setattr__(self, "type", type_from_json(self.type))
-        if shape is not None:
-            object.__setattr__(self, "type", with_shape(self.type, shape))
-        if self.store not in STORES:
-            raise UsageError(
-                f"feature {self.name!r} cannot be stored as {self.store!r}: use one of {STORES}"
-            )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; what has its default value is left out."""
-        out: dict[str, Any] = {"name": self.name, "type": type_to_json(self.type)}
-        if not self.nullable:
-            out["nullable"] = False
-        for option in ("default", "fill", "dtype"):
-            if (value := getattr(self, option)) is not None:
-                out[option] = value
-        if self.store != "auto":
-            out["store"] = self.store
-        if self.labels:
-            out["labels"] = list(self.labels)
-        if self.observed is not None:
-            out |= observed_to_json(self.type, self.observed)
-        return out
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Feature:
-        """Read what `to_json` wrote, or what a person edited.
-
-        Raises:
-            UsageError: An unknown key or type.
-        """
-        if not isinstance(value, Mapping):
-            raise UsageError(f"a feature in the schema is no object but {value!r:.40}")
-        unknown = set(value) - set(_FEATURE_KEYS)
-        wrong_types = [k for k, hint in _FEATURE_KEYS.items() if not conforms(value.get(k), hint)]
-        wrong = ""
-        if unknown:
-            wrong = f"unknown key {min(unknown)!r}"
-        elif not value.get("name"):
-            wrong = "no name"
-        elif wrong_types:
-            wrong = f"{wrong_types[0]} {value[wrong_types[0]]!r:.40}, which it cannot have"
-        if wrong:
-            raise UsageError(f"feature {value.get('name', '?')!r:.80} in the schema has {wrong}")
-        try:
-            return cls._from_checked(value)
-        except UsageError:
-            raise
-        except _MISTAKES as error:
-            raise UsageError(
-                f"feature {value['name']!r} in the schema has a type that does not exist: "
-                f"{str(error)[:100]}"
-            ) from error
-
-    @classmethod
-    def _from_checked(cls, value: Mapping[str, Any]) -> Feature:
-        return cls(
-            name=value["name"],
-            type=type_from_json(value.get("type", "text")),
-            nullable=value.get("nullable", True),
-            default=value.get("default"),
-            store=value.get("store", "auto"),
-            fill=value.get("fill"),
-            labels=tuple(value.get("labels", ())),
-            dtype=value.get("dtype"),
-            observed=observed_from_json(value),
-            shape=value.get("shape"),
-        )
-
-
-_NUMBER = float | int | None
-_FEATURE_KEYS: Mapping[str, Any] = {
-    **dict.fromkeys(("name", "store", "dtype", "kind"), str | None),
-    "type": str | dict[str, Any] | pa.DataType | None,
-    "nullable": bool | None,
-    **dict.fromkeys(("default", "fill"), Any),
-    "shape": Sequence[int] | None,
-    "labels": Sequence[str] | None,
-    "missing": int | None,
-    **dict.fromkeys(("min", "max"), _NUMBER),
-    "loss": dict[str, str | float] | None,
-}
-# What building a type from any JSON can raise.
-_MISTAKES = (TypeError, ValueError, KeyError, AttributeError, OverflowError, pa.ArrowException)
+from beam_tfrecord.features.feature import ColumnStats, Feature
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +25,10 @@ class Schema:
 
     Attributes:
         features: The features, with distinct names.
-        separator: Between the parts of the name of a nested feature.
+        separator: Stands between the parts of the name of a nested feature.
+
+    Raises:
+        UsageError: Two features have the same name.
     """
 
     features: tuple[Feature, ...]
@@ -180,45 +56,40 @@ class Schema:
     @classmethod
     def from_arrow(cls, schema: pa.Schema) -> Schema:
         """Return a schema with the columns of `schema`; columns of null type are left out."""
-        return cls(
-            tuple(
-                Feature(
-                    field.name,
-                    field.type,
-                    nullable=field.nullable,
-                    labels=labels_of(field),
-                    **notes_of(field),
-                )
-                for field in schema
-                if not pa.types.is_null(field.type)
-            )
-        )
+        fields = (field for field in schema if not pa.types.is_null(field.type))
+        return cls(tuple(map(Feature.from_arrow, fields)))
 
     def to_arrow(self) -> pa.Schema:
         """Return the Arrow schema of the rows."""
-        return pa.schema(
-            [
-                with_labels(
-                    noted_field(f.name, f.type, nullable=f.nullable, store=f.store, dtype=f.dtype),
-                    f.labels,
-                )
-                for f in self.features
-            ]
-        )
+        return pa.schema([feature.to_arrow() for feature in self.features])
 
     @classmethod
     def from_feature_spec(cls, spec: Mapping[str, Any]) -> Schema:
-        """Return the schema of a TensorFlow feature spec: see the module `feature_spec`."""
-        require("tensorflow", "Schema.from_feature_spec()")
-        from beam_tfrecord.features.feature_spec import schema_from_feature_spec
+        """Return the schema for data that a TensorFlow feature spec reads; imports TensorFlow.
 
-        return schema_from_feature_spec(spec)
+        Strings become bytes, as TensorFlow knows no text. A `VarLenFeature` becomes a list, which
+        holds scalars too: one value and a list of one value are the same Example.
+
+        Raises:
+            UsageError: A feature of the spec cannot be written.
+        """
+        require("tensorflow", "Schema.from_feature_spec()")
+        from beam_tfrecord.features.feature_spec import features_from_spec
+
+        return cls(features_from_spec(spec))
 
     def feature_spec(self, *, ragged: bool = True) -> dict[str, Any]:
         """Return the feature spec for `tf.io.parse_example`; imports TensorFlow.
 
+        A scalar that is never null, or has a default, is a `FixedLenFeature`; another scalar is a
+        `VarLenFeature`. Fixed-size lists are a `FixedLenFeature` of their shape under the same
+        conditions. Other lists are `RaggedFeature`s, with partitions if they are nested.
+
         Args:
             ragged: Read lists as `tf.io.RaggedFeature`, else as `tf.io.VarLenFeature`.
+
+        Raises:
+            UsageError: A default does not fit its column.
         """
         require("tensorflow", "Schema.feature_spec()")
         from beam_tfrecord.features.feature_spec import feature_spec
@@ -226,24 +97,23 @@ class Schema:
         return feature_spec(self, ragged=ragged)
 
     def edit(self, **features: Feature | None) -> Schema:
-        """Return a copy with features replaced, added (at the end) or, by None, taken out.
+        """Return a copy with features replaced, added (at the end) or, by None, removed.
 
-        The name of a given `Feature` is that of its keyword.
+        Each feature gets the name of its keyword.
         """
         renamed = {
             name: None if new is None else dataclasses.replace(new, name=name)
             for name, new in features.items()
         }
-        kept = (renamed.get(old.name, old) for old in self.features)
-        added = (new for name, new in renamed.items() if name not in self)
-        together = (feature for feature in (*kept, *added) if feature is not None)
-        return dataclasses.replace(self, features=tuple(together))
+        merged = {old.name: old for old in self.features} | renamed
+        left = tuple(feature for feature in merged.values() if feature is not None)
+        return dataclasses.replace(self, features=left)
 
     def select(self, names: Iterable[str]) -> Schema:
         """Return a copy with the features `names`, in that order.
 
         Raises:
-            UsageError: One of them is not there.
+            UsageError: A feature does not exist.
         """
         missing = [name for name in names if name not in self]
         if missing:
@@ -253,32 +123,29 @@ class Schema:
         return dataclasses.replace(self, features=tuple(self[name] for name in names))
 
     def with_labels_of(self, read: Schema) -> Schema:
-        """Return a copy in which columns without labels have those that they were read with."""
-        labelled = {f.name: f for f in self.features if f.name in read and not f.labels}
-        labels = {name: read[name].labels for name in labelled if read[name].labels}
-        return self.edit(
-            **{name: dataclasses.replace(labelled[name], labels=labels[name]) for name in labels}
+        """Return a copy whose columns without class names have those of the schema `read`."""
+        labels = {feature.name: feature.labels for feature in read.features}
+        return self._map(
+            lambda feature: dataclasses.replace(
+                feature, labels=feature.labels or labels.get(feature.name, ())
+            )
         )
 
-    def with_observed(self, observed: Mapping[str, Observed]) -> Schema:
-        """Return a copy that describes written data: ranges, losses, and what is never missing."""
-        seen = {name: observed.get(name, Observed()) for name in self.names}
-        return dataclasses.replace(
-            self,
-            features=tuple(
-                dataclasses.replace(
-                    feature,
-                    nullable=seen[feature.name].missing > 0,
-                    observed=seen[feature.name],
-                )
-                for feature in self.features
-            ),
-        )
+    def with_observed(self, observed: Mapping[str, ColumnStats]) -> Schema:
+        """Return a copy that describes written data: its statistics, and what is never missing."""
+
+        def described(feature: Feature) -> Feature:
+            stats = observed.get(feature.name, ColumnStats())
+            return dataclasses.replace(feature, nullable=stats.missing > 0, observed=stats)
+
+        return self._map(described)
 
     def without_observed(self) -> Schema:
-        """Return a copy without what writing saw: a schema to be given to another job."""
-        plain = tuple(dataclasses.replace(feature, observed=None) for feature in self.features)
-        return dataclasses.replace(self, features=plain)
+        """Return a copy without the statistics of written data, for another job."""
+        return self._map(lambda feature: dataclasses.replace(feature, observed=None))
+
+    def _map(self, function: Callable[[Feature], Feature]) -> Schema:
+        return dataclasses.replace(self, features=tuple(map(function, self.features)))
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object."""

@@ -1,7 +1,7 @@
-"""`TensorType`: NumPy arrays as values of a column, one array a row.
+"""`TensorType`: the Arrow type of a column of NumPy arrays, one array for each row.
 
-The type is an Arrow extension over bytes, so that every dtype has one form: the values in C order,
-little-endian. Arrow's own tensors hold numbers of its own types and of one fixed shape only.
+It is an extension type over bytes: all dtypes are stored as their values in C order, little-endian.
+Arrow's own tensor type has only numbers of Arrow's types, and one fixed shape.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from beam_tfrecord.errors import UsageError
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 OpenShape = tuple[int | None, ...] | None
-"""A shape that may be partly open: None for a size that varies, or for a rank that does."""
+"""A shape that may be partly open: None for a size that varies, or in place of a shape if the rank
+varies."""
 
-# A fixed-size binary of Arrow is as wide as an int32 says.
+# The width of Arrow's fixed-size binary is an int32.
 _MAX_FIXED_BYTES = 2**31 - 1
-# The kinds of NumPy's own dtypes whose bytes mean the same on every machine.
+# The kinds of NumPy's own dtypes whose bytes mean the same on all machines.
 _PLAIN_KINDS = "biufcSUMm"
 _MAX_ITEM_BYTES = {"f": 8, "c": 16}
 _VARYING = [pa.field("data", pa.large_binary()), pa.field("shape", pa.list_(pa.int64()))]
@@ -34,9 +35,9 @@ class TensorType(pa.ExtensionType):
     """The type of a column of NumPy arrays of one dtype.
 
     Attributes:
-        dtype: Of the values, little-endian.
-        shape: Of one row's array; None for a size that varies from row to row; None instead of a
-            shape where the rank varies.
+        dtype: Type of the values, little-endian.
+        shape: Shape of the array of one row; None for a size that varies from row to row; None in
+            place of a shape if the rank varies.
     """
 
     def __init__(self, dtype: npt.DTypeLike, shape: Sequence[int | None] | None) -> None:
@@ -49,20 +50,20 @@ class TensorType(pa.ExtensionType):
 
     @property
     def fixed_shape(self) -> Shape | None:
-        """The shape where all rows have one; else None."""
+        """The shape, if all rows have the same; else None."""
         if self.shape is None or any(size is None for size in self.shape):
             return None
         return tuple(size for size in self.shape if size is not None)
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes of one row's values where all rows have the same shape; else None."""
+        """Number of bytes of the values of one row, if all rows have the same shape; else None."""
         shape = self.fixed_shape
         return None if shape is None else math.prod(shape) * self.dtype.itemsize
 
     @property
     def is_dense(self) -> bool:
-        """Whether a row is stored as its bytes alone, without its shape."""
+        """Whether rows are stored as bytes without a shape."""
         return bool(pa.types.is_fixed_size_binary(self.storage_type))
 
     @property
@@ -98,10 +99,10 @@ class TensorType(pa.ExtensionType):
 
 
 class TensorScalar(pa.ExtensionScalar):
-    """One row's array."""
+    """The array of one row."""
 
     def as_py(self, **_: Any) -> Array | None:
-        """Return the array, or None where it is missing."""
+        """Return the array, or None if it is missing."""
         if self.value is None:
             return None
         if self.type.is_dense:
@@ -110,18 +111,18 @@ class TensorScalar(pa.ExtensionScalar):
 
 
 def array_of(data: bytes, dtype: np.dtype[Any], shape: Sequence[int]) -> Array:
-    """Return the array, which can be written to, whose bytes are `data`."""
-    # Not np.frombuffer with the dtype: it refuses those without a form in the buffer protocol.
+    """Return a writable array whose bytes are `data`."""
+    # np.frombuffer refuses dtypes that the buffer protocol does not know.
     return np.frombuffer(bytearray(data), np.uint8).view(dtype).reshape(tuple(shape))
 
 
 def is_small_float(dtype: np.dtype[Any]) -> bool:
-    """Tell whether it is one of the floats of ml_dtypes, all of which float32 holds."""
+    """Return whether `dtype` is a float of ml_dtypes; float32 holds the values of all of them."""
     return is_foreign(dtype) and "float" in dtype.name
 
 
 def is_foreign(dtype: np.dtype[Any]) -> bool:
-    """Tell whether it is of ml_dtypes, and so none that NumPy's own files can name."""
+    """Return whether `dtype` is from ml_dtypes; NumPy files cannot name it."""
     return dtype.type.__module__.startswith("ml_dtypes")
 
 
@@ -136,10 +137,10 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """Return the dtype of a name, those of ml_dtypes included.
+    """Return the dtype with a name, from NumPy or ml_dtypes.
 
     Raises:
-        UsageError: There is none, or it needs a package that is not installed.
+        UsageError: There is no such dtype, or its package is not installed.
     """
     try:
         return np.dtype(name)
@@ -161,7 +162,7 @@ def item_type(dtype: np.dtype[Any]) -> pa.DataType:
 
 
 def refusal_of(dtype: np.dtype[Any]) -> str | None:
-    """Return why values of a dtype cannot be stored, and the cure; None where they can."""
+    """Return why values of a dtype cannot be stored, and the cure; None if they can be stored."""
     if dtype.kind == "O":
         return (
             "Python objects, which only pickle could read: save it as an array of one dtype "
@@ -179,27 +180,27 @@ def refusal_of(dtype: np.dtype[Any]) -> str | None:
 
 
 def join_tensor_types(one: TensorType, other: TensorType) -> TensorType | None:
-    """Return the type of the arrays of both, or None where their dtypes differ."""
+    """Return the type of the arrays of two types together, or None if their dtypes differ."""
     dtype = join_dtypes(one.dtype, other.dtype)
     return None if dtype is None else TensorType(dtype, join_shapes(one.shape, other.shape))
 
 
 def join_dtypes(one: np.dtype[Any], other: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Return the dtype of both, the wider one for text of a fixed width; None where they differ."""
+    """Return the dtype of both, for fixed-width text the wider one, or None if they differ."""
     if one.kind == other.kind and one.kind in "SU":
         return max(one, other, key=lambda dtype: dtype.itemsize)
     return one if one == other else None
 
 
 def join_shapes(one: OpenShape, other: OpenShape) -> OpenShape:
-    """Return a shape that is open wherever two shapes differ."""
+    """Return two shapes as one, which is open wherever they differ."""
     if one is None or other is None or len(one) != len(other):
         return None
     return tuple(a if a == b else None for a, b in zip(one, other, strict=True))
 
 
 def shape_fits(shape: Sequence[int], within: OpenShape) -> bool:
-    """Tell whether an array of `shape` is one of the partly open shape `within`."""
+    """Return whether `shape` fits the partly open shape `within`."""
     return within is None or (
         len(shape) == len(within)
         and all(size is None or size == seen for seen, size in zip(shape, within, strict=True))
@@ -209,10 +210,10 @@ def shape_fits(shape: Sequence[int], within: OpenShape) -> bool:
 def tensor_block(block: Array, arrow: TensorType) -> pa.Array:
     """Return the entries of an array along its first axis as a column of type `arrow`.
 
-    A block in C order, of little-endian values of the dtype itself, is not copied.
+    A block in C order with the dtype of `arrow` is not copied.
 
     Args:
-        block: The rows, shape ``[rows, …]``; their shape is one of `arrow`.
+        block: The rows, shape ``[rows, …]``, which fits the shape of `arrow`.
         arrow: The type of the column.
     """
     shape, rows = block.shape[1:], len(block)
@@ -229,7 +230,7 @@ def tensor_block(block: Array, arrow: TensorType) -> pa.Array:
 
 
 def repeated_shape(shape: Shape, rows: int) -> pa.Array:
-    """Return a column of one shape."""
+    """Return a column of shapes that are all the same."""
     ends = pa.array(np.arange(rows + 1, dtype=np.int32) * np.int32(len(shape)))
     return pa.ListArray.from_arrays(ends, pa.array(np.tile(shape, rows), pa.int64()))
 
@@ -237,16 +238,26 @@ def repeated_shape(shape: Shape, rows: int) -> pa.Array:
 def varying_storage(
     data: pa.Array, shapes: pa.Array, missing: npt.NDArray[np.bool_] | None = None
 ) -> pa.Array:
-    """Return the storage of arrays of any shape, given their bytes and their shapes."""
+    """Return the storage of arrays whose shapes differ.
+
+    Args:
+        data: Bytes of each array.
+        shapes: Shape of each array.
+        missing: Which rows have no array, shape `[rows]`; None if all rows have one.
+    """
     mask = None if missing is None else pa.array(missing)
     return pa.StructArray.from_arrays([data, shapes], fields=_VARYING, mask=mask)
 
 
 def tensor_column(values: Sequence[Any], arrow: TensorType) -> pa.Array:
-    """Return arrays, or what NumPy makes arrays of, as a column; None is a missing value.
+    """Return a column of arrays.
+
+    Args:
+        values: Arrays, or values that NumPy can make arrays of; None for a missing one.
+        arrow: The type of the column.
 
     Raises:
-        ValueError: An array is not of the type exactly.
+        ValueError: An array does not fit the type exactly.
     """
     rows: list[Any] = []
     for value in values:
@@ -262,11 +273,11 @@ def tensor_column(values: Sequence[Any], arrow: TensorType) -> pa.Array:
 
 
 def column_arrays(column: pa.ExtensionArray) -> Array:
-    """Return a column of tensors as NumPy has it.
+    """Return a column of tensors as a NumPy array.
 
     Returns:
-        One array ``[rows, …]`` where all rows have the same shape and none is missing; else an
-        object array with an array, or None, for each row.
+        One array ``[rows, …]`` if all rows have the same shape and none is missing; else an object
+        array with an array, or None, for each row.
     """
     arrow = column.type
     if arrow.is_dense and not column.null_count:
@@ -274,7 +285,7 @@ def column_arrays(column: pa.ExtensionArray) -> Array:
         buffer = column.storage.buffers()[1]
         data = np.frombuffer(buffer if nbytes and buffer else b"", np.uint8)
         data = data[column.offset * nbytes : (column.offset + len(column)) * nbytes]
-        # Arrow's buffers are not to be written to, and need not be aligned.
+        # Arrow's buffers are read-only and need not be aligned.
         values: Array = data.copy().view(arrow.dtype)
         return values.reshape(len(column), *arrow.fixed_shape)
     out: Array = np.empty(len(column), dtype=object)
@@ -283,5 +294,5 @@ def column_arrays(column: pa.ExtensionArray) -> Array:
     return out
 
 
-# Any instance registers the name, under which Arrow finds the class again.
+# Arrow finds the class by the name of this instance.
 pa.register_extension_type(TensorType("uint8", ()))

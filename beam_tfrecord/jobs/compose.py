@@ -14,10 +14,10 @@ from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.plan import run_bytes_of
 from beam_tfrecord.exchange.stage_writer import FILE_BYTES
-from beam_tfrecord.features.hints import returned_schema
 from beam_tfrecord.jobs.settings import ExtractSettings, JobSettings, Settings
 from beam_tfrecord.places import Inputs
 from beam_tfrecord.preprocess.stage import Preprocess
+from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.runners import exchange_of, pipeline, runs_here
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv, with_texts

@@ -26,7 +26,6 @@ from typing import Any
 
 from beam_tfrecord import rules
 from beam_tfrecord._version import __version__
-from beam_tfrecord.conforming import conforms
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.checkpoints import marked_files
 from beam_tfrecord.hashes import sum_hashes, xxh64_text
@@ -41,6 +40,7 @@ from beam_tfrecord.storage import (
     remove,
     remove_tree,
 )
+from beam_tfrecord.type_checks import has_type
 from beam_tfrecord.workdir import object_file
 from beam_tfrecord.workdir.faults import forget_faults
 from beam_tfrecord.workdir.job import Identity
@@ -239,7 +239,7 @@ def _is_plan_of(directory: str, files: Sequence[InputFile], source: Source) -> b
     return all(
         isinstance(group, Group)
         and all(
-            conforms(unit.detail, source.detail_type) and unit.file.outline() in known
+            has_type(unit.detail, source.detail_type) and unit.file.outline() in known
             for unit in group.units
         )
         for group in groups

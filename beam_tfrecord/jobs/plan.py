@@ -6,10 +6,10 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-from beam_tfrecord.features.hints import returned_schema
 from beam_tfrecord.jobs.planning_cluster import Work, on_cluster
 from beam_tfrecord.jobs.planning_rates import Rates, machine_of
-from beam_tfrecord.shards import DEFAULT_SHARD_BYTES
+from beam_tfrecord.layout import DEFAULT_SHARD_BYTES
+from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.sources.base import Unit
 from beam_tfrecord.storage import is_remote
 

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from beam_tfrecord import rules
-from beam_tfrecord.copies import copies_lines
+from beam_tfrecord.duplicate_count import (
+    duplicate_lines,
+)
 from beam_tfrecord.errors import (
     BeamTFRecordError,
     DataError,
@@ -241,7 +243,7 @@ def _warn(target: Target, notes: Sequence[str]) -> None:
     ]
     lines += job["remarks"]
     if copies := job.get("copies"):
-        lines += copies_lines(copies)
+        lines += duplicate_lines(copies)
     if refused := job.get("refused_pictures"):
         lines.append(refused_line(refused))
     for line in (*lines, *notes):

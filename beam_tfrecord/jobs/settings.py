@@ -13,13 +13,19 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.inputs import make_source
 from beam_tfrecord.jobs.identity import identity_of
-from beam_tfrecord.layout import Layout, parse_compression
+from beam_tfrecord.layout import (
+    Layout,
+    ShardNames,
+    as_columns,
+    make_shard_spec,
+    make_splits,
+    parse_compression,
+    shard_suffix,
+)
 from beam_tfrecord.manifest import FORMAT, Manifest
 from beam_tfrecord.preprocess.request import Request, Transform, make_request
 from beam_tfrecord.rejects import RejectBudget, parse_budget
-from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
 from beam_tfrecord.sources.base import InputFile, Source
-from beam_tfrecord.splits import as_columns, make_splits
 from beam_tfrecord.stage_manifest import STAGE_FORMAT, StageManifest
 from beam_tfrecord.storage import is_remote, read_bytes
 from beam_tfrecord.user_function import MapFunction, load_map

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.batch import Batch
+from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.preprocess.ports import STRING, Port
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ def without_missing(batch: Batch, columns: Sequence[str]) -> Batch:
             kept &= ~pc.is_nan(column).fill_null(False).to_numpy(zero_copy_only=False)
     if kept.all():
         return batch
-    rest = batch.take(np.flatnonzero(kept))
-    return rest.replace(rejects=batch.rejects, rows_read=batch.rows_counted, refused=batch.refused)
+    job_batch = as_job_batch(batch)
+    rest, rows_read = job_batch.take(np.flatnonzero(kept)), job_batch.rows_counted
+    return rest.replace(rejects=batch.rejects, rows_read=rows_read, refused=batch.refused)
 
 
 def analysis_batch(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.features.type_kinds import is_text
+from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.preprocess.step_checks import kind_of
 from beam_tfrecord.preprocess.steps import EMPTY, FLOAT, INTEGER, OTHER, TEXT
 

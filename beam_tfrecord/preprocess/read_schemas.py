@@ -5,7 +5,7 @@ from __future__ import annotations
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_tfrecord.features.hints import returned_schema
+from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.transforms.assign_splits import AssignSplits
 from beam_tfrecord.transforms.map_rows import Chain, MapRows
 from beam_tfrecord.transforms.reading import ReadBatches, Together

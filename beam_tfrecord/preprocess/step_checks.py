@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.type_kinds import is_binary, is_temporal, is_text
+from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_text
 from beam_tfrecord.preprocess.matrices import check_matrix
 from beam_tfrecord.preprocess.steps import (
     CATEGORIES,

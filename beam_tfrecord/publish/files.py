@@ -30,7 +30,6 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from beam_tfrecord.conforming import conforms
 from beam_tfrecord.errors import DataError, StorageError
 from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.hashes import data_hash, file_hash
@@ -55,6 +54,7 @@ from beam_tfrecord.storage import (
     status,
     sync_directory,
 )
+from beam_tfrecord.type_checks import has_type
 from beam_tfrecord.workdir.job import Job
 from beam_tfrecord.workdir.job_file import (
     JOB_NAME,
@@ -291,8 +291,8 @@ class Note:
         """Whether all that it names is at the target, or in its own directory: files are moved."""
         names = [name for _, name, _ in self.shards] + [name for name, _ in self.sidecars]
         return (
-            conforms(self.shards, tuple[tuple[str, str, int], ...])
-            and conforms(self.sidecars, tuple[tuple[str, str], ...])
+            has_type(self.shards, tuple[tuple[str, str, int], ...])
+            and has_type(self.sidecars, tuple[tuple[str, str], ...])
             and all(map(is_plain_name, (*names, *self.old)))
             and all("/" not in one and is_plain_name(one) for one, _, _ in self.shards)
         )

@@ -9,14 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.copies import copies_told
+from beam_tfrecord.duplicate_count import (
+    duplicates_to_json,
+)
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.plan import split_order
 from beam_tfrecord.exchange.shard_writers import MASK64, Piece
 from beam_tfrecord.exchange.write_summary import Tally
-from beam_tfrecord.features.labels import LABELS_FILE, labels_text
+from beam_tfrecord.features.feature import LABELS_FILE, labels_text
+from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.features.tfmd import schema_pbtxt
 from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.manifest import (
@@ -84,7 +86,7 @@ def publish_dataset(
         **info,
         "left_out_columns": sorted(summary.left_out),
         "remarks": load_remarks(job.directory),
-        "copies": copies_told(summary.copies),
+        "copies": duplicates_to_json(summary.copies),
         "refused_pictures": refused_told(summary.refused),
     }
     publication = Publication(job, named, manifest.dumps(), sidecars, rejects, info)

@@ -13,8 +13,8 @@ from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.layout import Layout
-from beam_tfrecord.splits import SPLIT_TWICE, make_splits
+from beam_tfrecord.job_batch import as_job_batch
+from beam_tfrecord.layout import SPLIT_TWICE, Layout, make_splits
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import (
     Noting,
@@ -97,6 +97,7 @@ class AssignSplits(beam.PTransform):
 
 def split_batch(batch: Batch, layout: Layout, schema: Schema | None = None) -> Iterator[Batch]:
     """Yield the rows of a batch by split, in order of the splits' numbers."""
+    batch = as_job_batch(batch)
     block = Block(layout, schema)
     written = block.add(batch)
     numbers = block.splits

@@ -16,9 +16,10 @@ import apache_beam as beam
 from apache_beam.pipeline import PipelineVisitor
 from apache_beam.typehints import row_type, typehints
 
-from beam_tfrecord.batch import Batch, Way
+from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import TargetExists, UsageError
-from beam_tfrecord.splits import Splits
+from beam_tfrecord.job_batch import Way, as_job_batch
+from beam_tfrecord.layout import Splits
 from beam_tfrecord.storage import is_remote
 from beam_tfrecord.workdir.target import Target
 
@@ -41,7 +42,8 @@ class Noting:
     def __call__(self, element: Any) -> Iterator[Batch]:
         """Yield the batches."""
         for batch in self.function(element):
-            yield batch.replace(way=(*batch.way, self.step))
+            job_batch = as_job_batch(batch)
+            yield job_batch.replace(way=(*job_batch.way, self.step))
 
 
 def step_label(pipeline: beam.Pipeline) -> str:

@@ -14,9 +14,9 @@ import pyarrow as pa
 from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.beam_steps import in_one_window
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.features.hints import returned_schema
-from beam_tfrecord.features.row_types import RowTypes, types_of
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.job_batch import as_job_batch
+from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types, returned_schema
 from beam_tfrecord.records.rows import call_on_rows, line_of, mapped_batch
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import Noting, mark_step, step_label
@@ -179,7 +179,7 @@ class _InferTypes(_RowDoFn):
 
     def _infer(self, batch: Batch) -> Iterator[tuple[RowTypes, pa.Schema]]:
         mapped = call_on_rows(batch, self._call)
-        yield types_of(mapped.rows), batch.data.schema
+        yield infer_row_types(mapped.rows), batch.data.schema
 
 
 def _merge_types(
@@ -269,7 +269,9 @@ def map_batch(
         origin = batch.origin
         if origin is not None:
             origin = origin.in_order(batch.num_rows, data.num_rows)
-        yield batch.replace(data=data, origin=origin, numbers=batch.numbers_in(data, whole=True))
+        yield batch.replace(
+            data=data, origin=origin, numbers=batch.numbers_in(data, rows_unknown=True)
+        )
         return
     if data.num_rows != batch.num_rows:
         raise DataError(
@@ -287,6 +289,6 @@ def _rejected_batch(batch: Batch, error: Exception) -> Iterator[Batch]:
     message = f"{type(error).__name__}: {error}{line_of(error)}"
     rejects = tuple(Reject(unit, int(number), "", "map-error", message) for number in numbers)
     # No columns: what the function would have made of them is not known.
-    yield batch.replace(
-        data=NOTHING, origin=None, rejects=(*batch.rejects, *rejects), rows_read=batch.rows_counted
-    )
+    rows_read = as_job_batch(batch).rows_counted
+    lost = as_job_batch(batch).replace(data=NOTHING, origin=None, rows_read=rows_read)
+    yield lost.replace(rejects=(*batch.rejects, *rejects))

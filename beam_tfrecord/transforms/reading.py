@@ -12,10 +12,11 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.options.pipeline_options import SetupOptions
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Part, Way
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.beam_steps import count
 from beam_tfrecord.exchange.checkpoints import Done, find_group
 from beam_tfrecord.hashes import sum_hashes
+from beam_tfrecord.job_batch import JobBatch, Part, Way, as_job_batch
 from beam_tfrecord.runners.local import check_lossless
 from beam_tfrecord.sources.base import InputFile, Scan, Source
 from beam_tfrecord.sources.groups import GROUP_BYTES, Group, group_units, grown, one_group
@@ -203,8 +204,8 @@ class _ReadGroup(beam.DoFn):
 
 
 def in_parts(
-    batches: Iterator[Batch], key: str, hashes: Sequence[int] | None = None
-) -> Iterator[Batch]:
+    batches: Iterator[JobBatch], key: str, hashes: Sequence[int] | None = None
+) -> Iterator[JobBatch]:
     """Yield the batches of a group with the rows they were read from, and a mark of its end.
 
     Args:
@@ -218,7 +219,7 @@ def in_parts(
         yield batch.replace(rows_read=batch.rows_counted, part=part)
     if number and key:
         # To hold back a batch until the next one is there would cost more than one of nothing.
-        yield Batch(
+        yield JobBatch(
             NOTHING,
             group=batch.group,
             rows_read=0,
@@ -235,7 +236,7 @@ def read_group(
     batch_rows: int = DEFAULT_BATCH_ROWS,
     way: Way = (),
     hashes: list[int] | None = None,
-) -> Iterator[Batch]:
+) -> Iterator[JobBatch]:
     """Yield the batches of a group in order, with the position of their unit in source order.
 
     Args:
@@ -251,10 +252,11 @@ def read_group(
             origin = batch.origin
             if origin is not None and origin.index != index:
                 origin = dataclasses.replace(origin, index=index)
-            yield batch.replace(origin=origin, group=group.number, way=way)
+            job_batch = as_job_batch(batch)
+            yield job_batch.replace(origin=origin, group=group.number, way=way)
 
 
-def first_rows(batches: Iterator[Batch], limit: int | None) -> Iterator[Batch]:
+def first_rows(batches: Iterator[JobBatch], limit: int | None) -> Iterator[JobBatch]:
     """Yield batches up to `limit` rows; None: all."""
     if limit is None:
         yield from batches

@@ -14,10 +14,12 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, batch_of_examples
 from beam_tfrecord.beam_steps import in_global_window, in_one_window
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.extras import require
-from beam_tfrecord.features.row_types import RowTypes, types_of
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.records.arena import Arena
-from beam_tfrecord.records.encoding import Encoder
+from beam_tfrecord.records.encoding import Arena, Encoder
+from beam_tfrecord.records.infer_row_types import (
+    RowTypes,
+    infer_row_types,
+)
 from beam_tfrecord.records.rows import (
     Mapped,
     canonical_example,
@@ -187,7 +189,7 @@ def _batch_rows(rows: beam.PCollection, schema: Schema | None) -> beam.PCollecti
     types = (
         rows
         | "GatherToInfer" >> beam.BatchElements(min_batch_size=1_000, max_batch_size=10_000)
-        | "InferTypes" >> beam.Map(types_of)
+        | "InferTypes" >> beam.Map(infer_row_types)
         | "MergeTypes" >> beam.CombineGlobally(_merge_types)
         | "SchemaOfTypes" >> beam.Map(lambda found: found.to_arrow(Schema(()).to_arrow()))
     )

@@ -16,15 +16,24 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.checkpoints import Done
 from beam_tfrecord.exchange.pipeline import EXCHANGES, write_files
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.layout import Layout, parse_compression
+from beam_tfrecord.layout import (
+    LOST_SPLITS,
+    SPLIT_IN_PART,
+    SPLIT_TWICE,
+    Layout,
+    ShardNames,
+    as_columns,
+    make_shard_spec,
+    make_splits,
+    parse_compression,
+    shard_suffix,
+)
 from beam_tfrecord.places import Inputs
 from beam_tfrecord.preprocess.request import fitted_of
 from beam_tfrecord.publish.last_step import publish_once
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.runners import exchange_of
 from beam_tfrecord.runners.local import check_lossless
-from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
-from beam_tfrecord.splits import LOST_SPLITS, SPLIT_IN_PART, SPLIT_TWICE, as_columns, make_splits
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import Assigned, Sink, assigned_splits, ways_to
 from beam_tfrecord.transforms.rows import batches_of

@@ -10,10 +10,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from beam_tfrecord.conforming import conforms
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.storage import is_plain_name, put, read_small
+from beam_tfrecord.type_checks import has_type
 
 JOB_NAME = "job.json"
 STORED_HASHES = "stored_xxh64"
@@ -59,7 +59,7 @@ def _check_stored(job: Mapping[str, Any]) -> None:
         ValueError: One leads elsewhere, or has no hash.
     """
     hashes = job.get(STORED_HASHES, {})
-    if not conforms(hashes, dict[str, str]) or not all(map(is_plain_name, hashes)):
+    if not has_type(hashes, dict[str, str]) or not all(map(is_plain_name, hashes)):
         raise ValueError(f"{STORED_HASHES} cannot be {hashes!r:.40}")
 
 

@@ -34,9 +34,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord import native
-from beam_tfrecord.conforming import conforms
 from beam_tfrecord.features.tensors import dtype_of, is_foreign
 from beam_tfrecord.storage import WholeFile, read_bytes
+from beam_tfrecord.type_checks import has_type
 
 _HEAD = struct.Struct("<8sQQ")
 # Files of another format are not read: a job's attempt begins anew where it finds them.
@@ -47,9 +47,9 @@ _SEALED_FROM = 16
 # By module, so that none is imported before it is needed.
 _MODULES = {
     "batch": ("Reject",),
-    "features.observed": ("Observed",),
-    "features.schema": ("Feature", "Schema"),
-    "copies": ("Copies",),
+    "features.feature": ("ColumnStats", "Feature"),
+    "features.schema": ("Schema",),
+    "duplicate_count": ("DuplicateCount",),
     "exchange.checkpoints": ("Done",),
     "exchange.shard_writers": ("Piece",),
     "exchange.spill_files": ("BinCounts", "Run"),
@@ -234,7 +234,7 @@ def _objects(name: str, columns: list[list[Any]]) -> list[Any]:
         # Of objects, and of all that holds nothing, it is enough to know the class.
         of_type = {type(value): value for value in values}
         looked_at = of_type.values() if _HOLDERS.isdisjoint(of_type) else values
-        if not all(conforms(value, hint) for value in looked_at):
+        if not all(has_type(value, hint) for value in looked_at):
             raise ValueError(f"{field} of {name} has a value of another type")
     rows = zip(*columns, strict=True)
     if issubclass(kind, tuple):

@@ -15,12 +15,12 @@ from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.exchange import block
 from beam_tfrecord.exchange.block import ColumnHashes
-from beam_tfrecord.features.schema import Feature, Schema
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType, tensor_column
 from beam_tfrecord.native import reference
 from beam_tfrecord.records import encoding
-from beam_tfrecord.records.arena import Arena
-from beam_tfrecord.records.encoding import Encoder
+from beam_tfrecord.records.encoding import Arena, Encoder
 from tests.datasets import ids
 
 # NaNs of either sign, quiet and signalling, with payloads.

@@ -8,8 +8,7 @@ import pytest
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.exchange import block, shard_writers
 from beam_tfrecord.exchange.shard_writers import DirectWriter, Piece
-from beam_tfrecord.layout import Layout
-from beam_tfrecord.shards import ShardSpec
+from beam_tfrecord.layout import Layout, ShardSpec
 from beam_tfrecord.workdir.job import Job
 from beam_tfrecord.workdir.target import Target
 from tests.exchange.making import batch_of, payloads

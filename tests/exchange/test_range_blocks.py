@@ -10,9 +10,7 @@ from beam_tfrecord.exchange.plan import plan_merges, total_counts
 from beam_tfrecord.exchange.spill import BlockCutter, RangeSorter, Spiller
 from beam_tfrecord.exchange.spill_files import Run, read_index
 from beam_tfrecord.exchange.write_summary import Tally, merge_tallies
-from beam_tfrecord.layout import Layout
-from beam_tfrecord.shards import ShardSpec
-from beam_tfrecord.splits import Splits
+from beam_tfrecord.layout import Layout, ShardSpec, Splits
 from beam_tfrecord.workdir.job import Job
 from beam_tfrecord.workdir.target import Target
 from tests.exchange.making import batch_of, payloads

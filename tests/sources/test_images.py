@@ -15,7 +15,7 @@ import pytest
 
 from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.features.labels import labels_of
+from beam_tfrecord.features.feature import labels_of
 from beam_tfrecord.sources.images import files as images_files
 from beam_tfrecord.sources.images import pack as images_pack
 from beam_tfrecord.sources.images import read as images_read

@@ -12,7 +12,7 @@ import pytest
 
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import SchemaConflict, UsageError
-from beam_tfrecord.features.labels import labels_of
+from beam_tfrecord.features.feature import labels_of
 from beam_tfrecord.sources.images import table as images_table
 from beam_tfrecord.sources.images.source import Images
 from tests.sources.made_images import jpeg, write_tree

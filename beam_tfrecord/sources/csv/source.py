@@ -30,7 +30,7 @@ import pyarrow as pa
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import type_from_json
-from beam_tfrecord.features.field_notes import noted_field
+from beam_tfrecord.features.feature import make_field
 from beam_tfrecord.sources.base import (
     UNIT_BYTES,
     Chunk,
@@ -282,7 +282,7 @@ def with_texts(source: Source, schema: pa.Schema) -> Source:
 
 
 def _with_text(field: pa.Field) -> pa.Field:
-    noted = noted_field(field.name, field.type, nullable=field.nullable, store="text")
+    noted = make_field(field.name, field.type, nullable=field.nullable, store="text")
     return noted if keeps_text(noted) else field
 
 

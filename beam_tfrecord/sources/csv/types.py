@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.field_notes import notes_of
+from beam_tfrecord.features.feature import field_options
 from beam_tfrecord.native import csv_reference as kinds
 from beam_tfrecord.native.csv_reference import Target
 
@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?", re.A
 def keeps_text(field: pa.Field) -> bool:
     """Tell whether a column of floats is stored as text: its text in the file goes with it."""
     is_float = pa.types.is_float32(field.type) or pa.types.is_float64(field.type)
-    return is_float and notes_of(field)["store"] == "text"
+    return is_float and field_options(field)["store"] == "text"
 
 
 def target_of(field: pa.Field, column: int) -> Target:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.batch import Batch, FileColumn, Origin, Reject
+from beam_tfrecord.batch import Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.features.labels import LABELS_FILE
+from beam_tfrecord.features.feature import LABELS_FILE
 from beam_tfrecord.images import Fault
+from beam_tfrecord.job_batch import FileColumn, as_job_batch
 from beam_tfrecord.refused import refused_in
 from beam_tfrecord.sources.base import Scan, Unit
 from beam_tfrecord.sources.files import as_paths
@@ -171,7 +172,7 @@ def _batch(unit: Unit, schema: pa.Schema, how: Reading, task: _Task) -> Batch:
     if not how.keeps_files:
         return batch
     opened = pa.array(map(os.fsencode, taken(paths, pictures.kept)), pa.binary())
-    return batch.replace(files=FileColumn("image", opened))
+    return as_job_batch(batch).replace(files=FileColumn("image", opened))
 
 
 def _named(pack: Pack, name: str) -> tuple[str | None, str | None]:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from beam_tfrecord.errors import SchemaConflict, UsageError
 from beam_tfrecord.features import arrow_types
-from beam_tfrecord.features.labels import LABELS_FILE, labels_of
+from beam_tfrecord.features.feature import LABELS_FILE, labels_of
 from beam_tfrecord.images import Fault
 from beam_tfrecord.sources.images.read import taken
 

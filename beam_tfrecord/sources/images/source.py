@@ -26,9 +26,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.copies import mark_content
+from beam_tfrecord.duplicate_count import mark_content
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.labels import with_labels
+from beam_tfrecord.features.feature import with_labels
 from beam_tfrecord.images.decode import check_pillow, make_transform
 from beam_tfrecord.images.describe import MAX_PIXELS
 from beam_tfrecord.sources.base import (

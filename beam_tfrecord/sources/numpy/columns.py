@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.features.field_notes import noted_field
+from beam_tfrecord.features.feature import make_field
 from beam_tfrecord.features.tensors import (
     Array,
     OpenShape,
@@ -184,11 +184,11 @@ def field_of(column: Column, *, store: str) -> pa.Field:
     if arrow is None:
         arrow = TensorType(dtype, shape)
         as_values = store == "values" and arrow.is_number
-        return noted_field(column.name, arrow, store="values" if as_values else "auto")
+        return make_field(column.name, arrow, store="values" if as_values else "auto")
     if pa.types.is_float64(arrow):
-        return noted_field(column.name, arrow, store="auto" if store == "values" else "bytes")
+        return make_field(column.name, arrow, store="auto" if store == "values" else "bytes")
     name = dtype_name(dtype) if _says_less(arrow, dtype) else None
-    return noted_field(column.name, arrow, dtype=name)
+    return make_field(column.name, arrow, dtype=name)
 
 
 def _scalar_type(dtype: np.dtype[Any], store: str) -> pa.DataType | None:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.features.arrow_types import is_bytes, is_plain_list, is_text, widen
+from beam_tfrecord.features.arrow_types import is_binary, is_list, is_text, widen
 
 _UNITS = ("s", "ms", "us", "ns")
 _MAX_DECIMAL_DIGITS = 38
@@ -55,7 +55,7 @@ def join_types(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     for is_kind, finer in _TIMES:
         if is_kind(one) and is_kind(other):
             return finer(one, other)
-    if is_plain_list(one) and is_plain_list(other):
+    if is_list(one) and is_list(other):
         item = join_types(one.value_type, other.value_type)
         is_large = pa.types.is_large_list(one) or pa.types.is_large_list(other)
         return None if item is None else pa.large_list(item) if is_large else pa.list_(item)
@@ -123,12 +123,12 @@ def can_cast(of: pa.DataType, to: pa.DataType) -> bool:
     if types.is_floating(of):
         is_wider = types.is_floating(to) and to.bit_width >= of.bit_width
         return bool(is_wider or types.is_integer(to))
-    if is_text(of) or is_bytes(of):
-        return is_text(to) or is_bytes(to)
+    if is_text(of) or is_binary(of):
+        return is_text(to) or is_binary(to)
     if any(types.is_list_view(t) or types.is_large_list_view(t) for t in (of, to)):
         # Arrow has no cast to list views, and its casts from them give arrays that are not valid.
         return False
-    if is_plain_list(of) and is_plain_list(to):
+    if is_list(of) and is_list(to):
         return can_cast(of.value_type, to.value_type)
     if types.is_struct(of) and types.is_struct(to):
         names = [field.name for field in of] == [field.name for field in to]

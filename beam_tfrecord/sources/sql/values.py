@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.features.lowering_text import from_text
+from beam_tfrecord.features.arrow_arrays import from_text
 from beam_tfrecord.sources.parquet.types import cast_exactly
 from beam_tfrecord.sources.sql.engine import Misfit, SqlColumn, SqlRows
 

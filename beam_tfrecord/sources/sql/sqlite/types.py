@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.features.lowering_text import from_text
+from beam_tfrecord.features.arrow_arrays import from_text
 from beam_tfrecord.sources.sql.engine import Misfit, Relation, SqlColumn, SqlRows
 
 if TYPE_CHECKING:

@@ -7,18 +7,24 @@ import random
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord import copies as copies_module
-from beam_tfrecord.copies import Copies, copies_in, copies_lines, copies_told, mark_content
+from beam_tfrecord import duplicate_count as copies_module
+from beam_tfrecord.duplicate_count import (
+    DuplicateCount,
+    count_duplicates,
+    duplicate_lines,
+    duplicates_to_json,
+    mark_content,
+)
 
 
-def of(*texts: str | None) -> Copies:
-    return Copies.of(pa.array(texts, pa.string()))
+def of(*texts: str | None) -> DuplicateCount:
+    return DuplicateCount.of(pa.array(texts, pa.string()))
 
 
 def test_copies_are_counted_across_parts_in_any_order() -> None:
     parts = [of("a", "b", "a"), of("c"), of(), of("b", "a", None)]
     for seed in range(5):
-        total = Copies()
+        total = DuplicateCount()
         for part in random.Random(seed).sample(parts, len(parts)):
             total = total.merge(part)
         assert (total.number, total.is_exact) == (3, True)
@@ -29,12 +35,12 @@ def test_merging_is_associative() -> None:
     assert one.merge(two).merge(three) == one.merge(two.merge(three))
 
 
-def labelled(*rows: tuple[str | None, int | None]) -> Copies:
+def labelled(*rows: tuple[str | None, int | None]) -> DuplicateCount:
     texts, labels = zip(*rows, strict=True)
     schema = pa.schema(
         [mark_content(pa.field("x", pa.string()), label="y"), pa.field("y", pa.int64())]
     )
-    found = copies_in(
+    found = count_duplicates(
         pa.RecordBatch.from_arrays([pa.array(texts), pa.array(labels)], schema=schema)
     )
     assert found is not None
@@ -48,7 +54,7 @@ def test_content_under_several_labels_is_counted_across_parts_in_any_order() -> 
         labelled(("a", 3), ("b", 2), ("d", -1), ("e", 4)),
     ]
     for seed in range(5):
-        total = Copies()
+        total = DuplicateCount()
         for part in random.Random(seed).sample(parts, len(parts)):
             total = total.merge(part)
         assert (total.number, total.mixed) == (5, 1)
@@ -73,14 +79,14 @@ def test_content_under_several_labels_is_counted_across_parts_in_any_order() -> 
 )
 def test_lines_are_grammatical(rows: int, exact: bool, mixed: int | None, lines: list[str]) -> None:
     told = {"rows": rows, "exact": exact, "contents_of_several_labels": mixed}
-    assert copies_lines(told) == lines
+    assert duplicate_lines(told) == lines
 
 
 def test_beyond_the_limit_the_number_is_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copies_module, "MAX_HASHES", 1000)
     # 20,000 contents, every fourth of them twice.
     texts = [str(i) for i in range(20_000)] + [str(i) for i in range(0, 20_000, 4)]
-    total = Copies()
+    total = DuplicateCount()
     for start in range(0, len(texts), 500):
         total = total.merge(of(*texts[start : start + 500]))
     assert not total.is_exact
@@ -92,8 +98,12 @@ def test_beyond_the_limit_the_number_is_an_estimate(monkeypatch: pytest.MonkeyPa
 def test_only_a_marked_column_is_counted() -> None:
     column = pa.array(["a", "a", "b"])
     plain = pa.RecordBatch.from_arrays([column], names=["x"])
-    assert copies_in(plain) is None
+    assert count_duplicates(plain) is None
     schema = pa.schema([mark_content(pa.field("x", pa.string()))])
-    found = copies_in(pa.RecordBatch.from_arrays([column], schema=schema))
-    assert copies_told(found) == {"rows": 1, "exact": True, "contents_of_several_labels": None}
-    assert copies_told(None) is None
+    found = count_duplicates(pa.RecordBatch.from_arrays([column], schema=schema))
+    assert duplicates_to_json(found) == {
+        "rows": 1,
+        "exact": True,
+        "contents_of_several_labels": None,
+    }
+    assert duplicates_to_json(None) is None

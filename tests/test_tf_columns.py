@@ -2,14 +2,15 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.leaves import leaves, schema_leaves
-from beam_tfrecord.features.schema import Feature, Schema
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.type_contract import schema_tf_columns, tf_columns
 
 BYTES, FLOAT, INT64 = 1, 2, 3
 
 
 def kinds(arrow, **options):
-    return [(leaf.name, leaf.kind) for leaf in leaves(Feature("c", arrow, **options))]
+    return [(part.name, part.kind) for part in tf_columns(Feature("c", arrow, **options))]
 
 
 @pytest.mark.parametrize(
@@ -78,12 +79,12 @@ def test_store_changes_the_kind():
 )
 def test_refusals_name_the_column_and_the_cure(arrow, options, message):
     with pytest.raises(UsageError, match=message):
-        leaves(Feature("c", arrow, **options))
+        tf_columns(Feature("c", arrow, **options))
 
 
 def test_one_feature_name_from_two_columns_is_refused():
     features = (Feature("a", pa.struct({"b": pa.int8()})), Feature("a/b", pa.int8()))
     with pytest.raises(UsageError, match="columns 'a' and 'a/b' both give the feature 'a/b'"):
-        schema_leaves(Schema(features))
-    names = [leaf.name for column in schema_leaves(Schema(features, ".")) for leaf in column]
+        schema_tf_columns(Schema(features))
+    names = [part.name for parts in schema_tf_columns(Schema(features, ".")) for part in parts]
     assert names == ["a.b", "a/b"]
