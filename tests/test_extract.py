@@ -25,6 +25,8 @@ from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.job_batch import JobBatch
 from beam_tfrecord.jobs import compose
 from beam_tfrecord.stage_manifest import StageManifest, is_stage, stage_files
+from beam_tfrecord.workdir.job import Job
+from beam_tfrecord.workdir.target import Target
 from tests.cli_stand_ins import run
 from tests.datasets import ids, sample_table, shard_hashes, visible_names, write_parquet
 
@@ -194,6 +196,10 @@ def test_edited_input_is_noticed(parquet: str, tmp_path: Path) -> None:
         bt.extract(parquet, tmp_path / "stage")
 
 
+def stage_job_in(directory: Path) -> Job:
+    return Job(Target(str(directory)), str(directory), output="stage")
+
+
 class Stop(Exception):
     """Ends a job at a moment of the test's choice."""
 
@@ -252,7 +258,7 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("beam_tfrecord.storage.direct_io.BlockFile.sync", full)
     monkeypatch.setattr("beam_tfrecord.storage.direct_io.BlockFile.write", full)
-    target = stage_writer.StageWriter(str(tmp_path))
+    target = stage_writer.StageWriter(stage_job_in(tmp_path))
     assert list(target.add(bt.Batch(pa.record_batch({"id": [1]})))) == []
     with pytest.raises(OSError, match="No space left"):
         list(target.end_group())
@@ -296,7 +302,7 @@ def test_groups_without_rows_and_one_huge_row(tmp_path: Path, small_groups: None
 
 def test_row_groups_and_files_have_their_size(tmp_path: Path) -> None:
     target = stage_writer.StageWriter(
-        str(tmp_path), file_bytes=20_000, row_group_bytes=8_000, row_group_rows=1000
+        stage_job_in(tmp_path), file_bytes=20_000, row_group_bytes=8_000, row_group_rows=1000
     )
     rng = np.random.default_rng(3)
     numbers = rng.integers(0, 2**60, 20_000)
@@ -321,7 +327,7 @@ def test_row_groups_and_files_have_their_size(tmp_path: Path) -> None:
 
 
 def test_a_batch_larger_than_a_row_group_is_cut(tmp_path: Path) -> None:
-    target = stage_writer.StageWriter(str(tmp_path), row_group_bytes=8_000)
+    target = stage_writer.StageWriter(stage_job_in(tmp_path), row_group_bytes=8_000)
     data = pa.record_batch({"n": np.arange(10_000)})
     assert list(target.add(bt.Batch(data))) == []
     (piece,) = target.end_group()
