@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 from typing import TYPE_CHECKING, Any
@@ -14,9 +13,7 @@ from apache_beam.options.pipeline_options import (
     WorkerOptions,
 )
 
-from beam_tfrecord.errors import UsageError
-from beam_tfrecord.jobs.planning import Cluster, plan_of
-from beam_tfrecord.jobs.planning_rates import machine_of
+from beam_tfrecord.jobs.planning import plan_of
 from beam_tfrecord.runners.dataflow_options import MACHINES, fit_workers, stage_package
 from beam_tfrecord.runners.describing import graph_of
 from beam_tfrecord.runners.waiting import Launch
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def describe(settings: Settings, launch: Launch) -> dict[str, Any]:
-    """Return the plan of a job with what Dataflow is told, its graph, and the bytes it shuffles.
+    """Return the plan of a job with what Dataflow is told and its graph.
 
     Args:
         settings: Of the job.
@@ -43,17 +40,9 @@ def describe(settings: Settings, launch: Launch) -> dict[str, Any]:
     debug, setup = options.view_as(DebugOptions), options.view_as(SetupOptions)
     from apache_beam.runners.dataflow.internal.apiclient import get_container_image_from_options
 
-    planned = plan_of(settings, _cluster(workers))
-    encoded = planned["estimated_record_bytes"]
-    is_shuffled = settings.layout.shuffle and not settings.is_direct
+    planned = plan_of(settings)
     return {
         **planned,
-        "exchange": "runner" if is_shuffled else planned["exchange"],
-        "estimated_shuffle_bytes": encoded if is_shuffled else 0,
-        # Runs are written once, after the shuffle, and not before it.
-        "estimated_temporary_bytes": encoded
-        if is_shuffled
-        else planned["estimated_temporary_bytes"],
         "job": {
             "project": cloud.project,
             "region": cloud.region,
@@ -67,15 +56,6 @@ def describe(settings: Settings, launch: Launch) -> dict[str, Any]:
         "workers": _workers(planned["groups"], workers, debug),
         "graph": graph_of(pipeline),
     }
-
-
-def _cluster(workers: Any) -> Cluster | None:
-    """Return what time and cost are reckoned for; None where number or rates are unknown."""
-    if workers.max_num_workers is None or workers.machine_type is None:
-        return None
-    with contextlib.suppress(UsageError):
-        return Cluster(workers.max_num_workers, machine_of(workers.machine_type).name)
-    return None
 
 
 def _workers(groups: int, workers: Any, debug: Any) -> dict[str, Any]:
