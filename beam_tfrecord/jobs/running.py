@@ -40,8 +40,7 @@ from beam_tfrecord.jobs.watching import watch
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.rejects import SAVED_FILE
 from beam_tfrecord.runners import preflight
-from beam_tfrecord.runners.user_modules import modules_of
-from beam_tfrecord.runners.waiting import Launch, launching
+from beam_tfrecord.runners.launch import Launch, launching, modules_of
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.storage import (
     Lease,

@@ -15,8 +15,7 @@ from beam_tfrecord.jobs.listing import Listing, list_input
 from beam_tfrecord.jobs.publish import Identity
 from beam_tfrecord.jobs.target import check_free
 from beam_tfrecord.runners import describe_job, is_remote_runner, preflight
-from beam_tfrecord.runners.user_modules import modules_of
-from beam_tfrecord.runners.waiting import Launch, RemoteJob, launching
+from beam_tfrecord.runners.launch import Launch, RemoteJob, launching, modules_of
 from beam_tfrecord.storage import lease, make_directory
 
 if TYPE_CHECKING:

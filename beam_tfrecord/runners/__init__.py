@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from beam_tfrecord.jobs.job_kind import JobSettings
     from beam_tfrecord.jobs.settings import Settings
+    from beam_tfrecord.runners.launch import Launch
     from beam_tfrecord.runners.pipelines import Way
-    from beam_tfrecord.runners.waiting import Launch
 
 # In 2.77 Beam's name DirectRunner first tries to download another runner, without a timeout; and
 # a killed worker hangs the mode with processes. The kernel releases the GIL, so threads scale.
@@ -101,7 +101,7 @@ def describe_job(settings: Settings, launch: Launch) -> dict[str, Any]:
 
         return dataflow_plan.describe(settings, launch)
     from beam_tfrecord.jobs.planning import plan_of
-    from beam_tfrecord.runners.describing import graph_of
+    from beam_tfrecord.runners.pipelines import graph_of
 
     return {**plan_of(settings), "graph": graph_of(launch.built[-1])}
 
@@ -125,9 +125,9 @@ def runner_options(
     elif name == "PrismRunner":
         presets += prism_presets(options)
     elif name == "DataflowRunner":
-        from beam_tfrecord.runners import dataflow_options
+        from beam_tfrecord.runners import dataflow
 
-        presets += dataflow_options.presets(options)
+        presets += dataflow.presets(options)
     elif name == "FlinkRunner":
         from beam_tfrecord.runners import flink
 
@@ -155,8 +155,7 @@ def pipeline(
     """
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from beam_tfrecord.runners.options import Options
-    from beam_tfrecord.runners.pipelines import LaunchedPipeline
+    from beam_tfrecord.runners.pipelines import LaunchedPipeline, Options
 
     if not isinstance(runner, str) or isinstance(options, str | PipelineOptions):
         raise UsageError(

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import hashlib
 import importlib
+import importlib.util
 import json
 import logging
 import os
+import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import Iterator
-from typing import Any, NoReturn
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, NoReturn
 
-from beam_tfrecord.runners import boot_packages
-from beam_tfrecord.runners.boot import TASK, Task
-from beam_tfrecord.runners.boot_checks import PACKAGE_FAILS, expected_here
-from beam_tfrecord.runners.boot_loading import tell_of_unloadable
+from beam_tfrecord.private import private_directory
+from beam_tfrecord.runners.boot import PACKAGE_FAILS, TASK, Task, expected_here
 
 _PROVISION_S = 120
 _ARTIFACT_S = 600
@@ -39,7 +44,7 @@ def main() -> None:
     os.environ.update(environment)
     with _faults_logged(environment["LOGGING_API_SERVICE_DESCRIPTOR"]):
         staged = _retrieve(task, info)
-        site = boot_packages.installed(staged)
+        site = installed(staged)
     if site is not None:
         _prefer(site)
     if directory := expected_here().get("directory"):
@@ -152,7 +157,7 @@ def _save(artifact: Any, chunks: Iterator[bytes], directory: str) -> str:
     # A name says where below the directory a file goes, and never above it.
     path = os.path.normpath(os.path.join(directory, name))
     if not path.startswith(directory + os.sep):
-        raise boot_packages.PackageFault(f"staged file {name!r} lies outside of its directory")
+        raise PackageFault(f"staged file {name!r} lies outside of its directory")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     digest = hashlib.sha256()
     with open(path, "wb") as file:
@@ -160,7 +165,7 @@ def _save(artifact: Any, chunks: Iterator[bytes], directory: str) -> str:
             digest.update(chunk)
             file.write(chunk)
     if sha256 and sha256 != digest.hexdigest():
-        raise boot_packages.PackageFault(f"staged file {name!r} has come with other bytes")
+        raise PackageFault(f"staged file {name!r} has come with other bytes")
     return path
 
 
@@ -185,7 +190,7 @@ def _faults_logged(logging_service: str) -> Iterator[None]:
         yield
     except BaseException as error:
         _log(logging_service, f"worker cannot start: {error}")
-        if isinstance(error, boot_packages.PackageFault):
+        if isinstance(error, PackageFault):
             _end(f"boot: {error}", PACKAGE_FAILS)
         raise
 
@@ -210,3 +215,213 @@ def _end(message: str, code: int) -> NoReturn:
 
 if __name__ == "__main__":
     main()
+
+
+CACHE = "BEAM_TFRECORD_BOOT_CACHE"
+
+_WHEEL, _SOURCES = ".whl", (".tar.gz", ".zip")
+_KEPT_S = 7 * 24 * 3600
+# Of Beam's own making, and no packages though they may look so.
+_NOT_PACKAGES = ("submission_environment_dependencies.txt", "pickled_main_session")
+
+
+class PackageFault(Exception):
+    """A package cannot be installed; the text says why."""
+
+
+def installed(paths: Sequence[str], cache: str | None = None) -> str | None:
+    """Return the directory that packages are installed in, for `sys.path`.
+
+    Workers that start at the same time wait for the one that came first. What nobody has used for
+    a week is removed.
+
+    Args:
+        paths: Staged files; those that are no packages are left aside.
+        cache: Directory of installed packages; None: that of this user.
+
+    Returns:
+        None where there is no package among them.
+
+    Raises:
+        PackageFault: A package cannot be installed here.
+    """
+    packages = sorted(path for path in paths if is_package(path))
+    if not packages:
+        return None
+    root = cache or os.environ.get(CACHE) or _own_directory()
+    os.makedirs(root, exist_ok=True)
+    digest = hashlib.sha256(repr((sys.version, sys.platform)).encode())
+    for path in packages:
+        with open(path, "rb") as file:
+            digest.update(os.path.basename(path).encode() + _sha256(file))
+    site = os.path.join(root, digest.hexdigest()[:24])
+    with _locked(f"{site}.lock"):
+        if not os.path.isdir(site):
+            _install(packages, site, root)
+        os.utime(site)
+    _sweep(root)
+    return site
+
+
+def _sha256(file: BinaryIO) -> bytes:
+    digest = hashlib.sha256()
+    while chunk := file.read(2**20):
+        digest.update(chunk)
+    return digest.digest()
+
+
+def is_package(path: str) -> bool:
+    """Tell whether a staged file is a package by its name."""
+    name = os.path.basename(path)
+    return name.endswith((_WHEEL, *_SOURCES)) and name not in _NOT_PACKAGES
+
+
+def _install(packages: Sequence[str], site: str, root: str) -> None:
+    made = tempfile.mkdtemp(dir=root, prefix="making-")
+    try:
+        for path in packages:
+            if path.endswith(_WHEEL):
+                _unpack_wheel(path, made)
+            else:
+                _build(path, made)
+        # A worker that dies half way leaves no directory under this name.
+        os.rename(made, site)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+def _unpack_wheel(path: str, into: str) -> None:
+    """Lay out a wheel as an installer would: its files, without scripts and headers.
+
+    The layout is that of the binary distribution format of PyPA's specifications.
+    """
+    name = os.path.basename(path)
+    _check_tags(name)
+    with zipfile.ZipFile(path) as wheel:
+        for member in wheel.infolist():
+            target = _place(member.filename)
+            if target is None or member.is_dir():
+                continue
+            place = os.path.normpath(os.path.join(into, target))
+            if not place.startswith(into + os.sep):
+                raise PackageFault(f"wheel {name!r} has a file outside of itself: {target!r}")
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            with wheel.open(member) as source, open(place, "wb") as file:
+                shutil.copyfileobj(source, file)
+
+
+def _place(name: str) -> str | None:
+    """Return where a file of a wheel belongs; None where a worker has no use for it."""
+    first, _, rest = name.partition("/")
+    if not first.endswith(".data"):
+        return name
+    scheme, _, rest = rest.partition("/")
+    return rest if scheme in ("purelib", "platlib") else None
+
+
+def _check_tags(name: str) -> None:
+    from packaging.tags import sys_tags
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    try:
+        tags = parse_wheel_filename(name)[3]
+    except InvalidWheelFilename as error:
+        raise PackageFault(f"{name!r} is no name of a wheel: {error}") from error
+    if tags.isdisjoint(sys_tags()):
+        wanted = ", ".join(sorted(map(str, tags)))
+        raise PackageFault(f"wheel {name!r} is for {wanted}, which this machine is not")
+
+
+def _build(path: str, into: str) -> None:
+    if importlib.util.find_spec("pip") is None:
+        raise PackageFault(
+            f"{os.path.basename(path)!r} is a source package and there is no pip on this worker: "
+            "pass a wheel, or install pip there"
+        )
+    options = ["--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check"]
+    built = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", *options, "--target", into, path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    if built.returncode:
+        said = built.stdout.decode(errors="replace").strip().splitlines()
+        raise PackageFault(f"pip cannot install {os.path.basename(path)!r}: {' '.join(said[-2:])}")
+
+
+def _own_directory() -> str:
+    """Return a directory for this user alone: another one must not be able to put code there."""
+    path = os.path.join(tempfile.gettempdir(), f"beam-tfrecord-packages-{os.getuid()}")
+    try:
+        return private_directory(path)
+    except OSError as error:
+        raise PackageFault(
+            f"cannot install packages in {path!r}: {error.strerror}: set {CACHE} to another "
+            "directory"
+        ) from error
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[None]:
+    with open(path, "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _sweep(root: str) -> None:
+    """Remove what has not been used for long."""
+    before_s = time.time() - _KEPT_S
+    for entry in os.scandir(root):
+        with contextlib.suppress(OSError):
+            if entry.is_dir() and entry.stat().st_mtime < before_s:
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+# In the directory of a job, beside the fault itself: there is something to look for.
+UNLOADABLE = "unloadable"
+
+# These are a machine's, and may not come again.
+_PASSING = (OSError, MemoryError, EOFError)
+
+
+def tell_of_unloadable(directory: str) -> None:
+    """From now on, write down in `directory` what Beam cannot load in this process."""
+    from apache_beam.internal import pickler
+
+    load = pickler.loads
+
+    def loads(*args: Any, **options: Any) -> Any:
+        try:
+            return load(*args, **options)
+        except Exception as error:
+            # The runner is told of it in any case.
+            with contextlib.suppress(Exception):
+                _tell(directory, error)
+            raise
+
+    pickler.loads = loads
+
+
+def _tell(directory: str, error: Exception) -> None:
+    from beam_tfrecord.errors import BeamTFRecordError, UsageError
+    from beam_tfrecord.jobs.faults import record_fault
+    from beam_tfrecord.storage import is_remote, put
+
+    # Where the directory is gone, the job is over.
+    if isinstance(error, _PASSING) or not (is_remote(directory) or os.path.isdir(directory)):
+        return
+    said = " ".join(str(error).split())
+    if not isinstance(error, BeamTFRecordError):
+        said = f"{type(error).__name__}: {said}"
+    record_fault(directory, UsageError(unloadable_line(said)))
+    put(os.path.join(directory, UNLOADABLE), b"")
+
+
+def unloadable_line(said: str) -> str:
+    """Return what a user is told of their code, given the error that a worker has met."""
+    return (
+        f"a worker cannot load your code ({said}): install what is missing where workers run, or "
+        "keep it beside the file of your function"
+    )

@@ -14,9 +14,9 @@ from apache_beam.options.pipeline_options import (
 )
 
 from beam_tfrecord.jobs.planning import plan_of
-from beam_tfrecord.runners.dataflow_options import MACHINES, fit_workers, stage_package
-from beam_tfrecord.runners.describing import graph_of
-from beam_tfrecord.runners.waiting import Launch
+from beam_tfrecord.runners.dataflow import MACHINES, fit_workers, stage_package
+from beam_tfrecord.runners.launch import Launch
+from beam_tfrecord.runners.pipelines import graph_of
 
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.settings import Settings

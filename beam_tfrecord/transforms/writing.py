@@ -20,7 +20,7 @@ from beam_tfrecord.places import Inputs
 from beam_tfrecord.preprocess.request import fitted_of
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.runners import exchange_of
-from beam_tfrecord.runners.local import check_lossless
+from beam_tfrecord.runners.pipelines import check_lossless
 from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
 from beam_tfrecord.splits import LOST_SPLITS, SPLIT_IN_PART, SPLIT_TWICE, as_columns, make_splits
 from beam_tfrecord.transforms import display

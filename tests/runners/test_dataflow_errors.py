@@ -7,8 +7,8 @@ from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError
 
 from beam_tfrecord.errors import JobFailed, StorageError, UsageError
-from beam_tfrecord.runners.dataflow_errors import best_reason, failure, in_one_line, refusal
-from beam_tfrecord.runners.waiting import RemoteJob
+from beam_tfrecord.runners.failures import best_reason, failure, in_one_line, refusal
+from beam_tfrecord.runners.launch import RemoteJob
 
 JOB = RemoteJob("dataflow", "2026-1", "trips", "https://console/2026-1", lambda: None)
 ATTEMPTED = "The work item was attempted on these workers: w-1, w-2"

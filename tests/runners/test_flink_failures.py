@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from beam_tfrecord.runners.failures import error_of, start_fault
-from beam_tfrecord.runners.flink_job import load_fault
+from beam_tfrecord.runners.flink import load_fault
 
 # As Flink 1.19 with Beam's runner tells of an error in a Python worker, shortened.
 WORKER_ERROR = """\
