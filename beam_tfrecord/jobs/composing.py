@@ -16,7 +16,8 @@ from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.jobs.write_job import WriteJob, write_batches
 from beam_tfrecord.preprocess.write import write_transformed
 from beam_tfrecord.refused import refused_line
-from beam_tfrecord.runners import exchange_of, pipeline, runs_here
+from beam_tfrecord.runner_traits import traits_of
+from beam_tfrecord.runners import pipeline
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv, with_texts
 from beam_tfrecord.sources.parquet.source import settled_by
@@ -69,7 +70,7 @@ def run_write(
         budget=settings.budget,
         identity=identity,
         overwrite=settings.overwrite,
-        exchange=exchange_of(settings.runner),
+        exchange=traits_of(settings.runner).exchange,
         direct=settings.is_direct,
         job={**job, "runner": settings.runner},
         lease=lease,
@@ -86,7 +87,7 @@ def run_write(
     )
     resume = directory if write_job.is_resumable and write_job.exchange == "files" else None
     small = is_small(settings.source, listing.bytes)
-    if runs_here(settings.runner):
+    if traits_of(settings.runner).runs_here:
         # Beam, too, takes its time until it asks for the first row.
         settings.source.prepare()
     if settings.transform is not None:
@@ -116,7 +117,7 @@ def warn_of_result(settings: Settings, notes: Iterable[str]) -> None:
 
 def _reader(settings: Settings, job: WriteJob, resume: str | None, listing: Listing) -> ReadBatches:
     # Text has no types of its own: under a given schema there is nothing to infer.
-    given = settings.schema
+    given, runs_here = settings.schema, traits_of(settings.runner).runs_here
     is_typed = given is not None and settings.map is None and isinstance(settings.source, Csv)
     return ReadBatches(
         settled_by(settings.source, None if given is None or settings.map else given.to_arrow()),
@@ -130,7 +131,7 @@ def _reader(settings: Settings, job: WriteJob, resume: str | None, listing: List
         resume=resume,
         makes_stubs=job.keeps_files,
         hashes=hashes_input(settings.source, listing, settings.limit),
-        plans_here=runs_here(settings.runner) and _is_quickly_seen(settings.source, listing),
+        plans_here=runs_here and _is_quickly_seen(settings.source, listing),
     )
 
 

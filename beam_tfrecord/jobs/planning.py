@@ -23,7 +23,7 @@ from beam_tfrecord.exchange.sizes import (
 )
 from beam_tfrecord.features.hints import returned_schema
 from beam_tfrecord.jobs.keeping import can_keep, is_cached
-from beam_tfrecord.runners import exchange_of
+from beam_tfrecord.runner_traits import traits_of
 from beam_tfrecord.shards import DEFAULT_SHARD_BYTES
 from beam_tfrecord.sources.base import Unit
 from beam_tfrecord.transforms.grouping import GROUP_BYTES, group_units, grown_bytes, one_group
@@ -112,7 +112,7 @@ def _movement(settings: Settings, units: list[Unit]) -> dict[str, Any]:
     runs, temporary, shuffled = 0, encoded, 0
     exchange = "none: one pass" if settings.is_direct else "files"
     if not settings.is_direct and settings.layout.shuffle:
-        exchange = exchange_of(settings.runner)
+        exchange = traits_of(settings.runner).exchange
     if exchange == "files":
         runs, rounds = merge_rounds(encoded, request_bytes(settings.target.directory))
         # Files that are read again are in no run.

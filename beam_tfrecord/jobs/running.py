@@ -39,7 +39,7 @@ from beam_tfrecord.jobs.target import check_free
 from beam_tfrecord.jobs.watching import watch
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.rejects import SAVED_FILE
-from beam_tfrecord.runners import preflight
+from beam_tfrecord.runners.checks import preflight
 from beam_tfrecord.runners.launch import Launch, launching, modules_of
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.storage import (
@@ -118,7 +118,13 @@ def run_job(kind: Kind[S, M], settings: S, progress: Progress | None) -> M:
     Raises:
         BeamTFRecordError: It cannot be done; nothing was published.
     """
-    preflight(settings)
+    preflight(
+        settings.runner,
+        settings.pipeline_options,
+        settings.source,
+        settings.target.directory,
+        leftovers=settings.target.leftovers,
+    )
     listing = list_input(settings.source)
     files = listing.outlines
     identity = kind.identity(settings, files)
@@ -236,8 +242,8 @@ def _attempt(job: Running[S, M], listing: Listing, held: Lease, progress: Progre
             job.kind.compose(settings, job.identity, directory, listing, told, held)
         if (fault := recorded_fault(directory)) is not None:
             raise fault
-        if launch.told:
-            add_to_job(settings.target.path(JOB_NAME), launch.told)
+        if launch.facts:
+            add_to_job(settings.target.path(JOB_NAME), launch.facts)
     except BaseException as error:
         raised = _as_one_line(job, error)
         if isinstance(raised, DataError | StorageError) and not isinstance(raised, LeaseLost):

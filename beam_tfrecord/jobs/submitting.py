@@ -7,6 +7,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
+from beam_tfrecord import runners
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.jobs import fingerprint
 from beam_tfrecord.jobs.job_file import INPUT, INPUT_STATE
@@ -14,7 +15,8 @@ from beam_tfrecord.jobs.leavings import clear_leavings
 from beam_tfrecord.jobs.listing import Listing, list_input
 from beam_tfrecord.jobs.publish import Identity
 from beam_tfrecord.jobs.target import check_free
-from beam_tfrecord.runners import describe_job, is_remote_runner, preflight
+from beam_tfrecord.runner_traits import traits_of
+from beam_tfrecord.runners.checks import preflight
 from beam_tfrecord.runners.launch import Launch, RemoteJob, launching, modules_of
 from beam_tfrecord.storage import lease, make_directory
 
@@ -36,7 +38,7 @@ def submit(settings: Settings) -> RemoteJob | None:
         JobFailed: The job could not be handed over.
     """
     _check_runner(settings)
-    preflight(settings, waits=False)
+    _preflight(settings)
     listing = list_input(settings.source)
     identity = fingerprint.identity(settings, listing.outlines)
     target = settings.target
@@ -62,7 +64,7 @@ def make_template(settings: Settings) -> None:
         UsageError: The runner has no templates, or refuses the job.
     """
     _check_runner(settings)
-    preflight(settings, waits=False)
+    _preflight(settings)
     _start(settings, Identity(), Listing(), {})
 
 
@@ -74,18 +76,30 @@ def describe(settings: Settings) -> dict[str, Any]:
     """
     from beam_tfrecord.jobs.planning import plan_of
 
-    preflight(settings, waits=False)
+    _preflight(settings)
     if settings.transform is not None:
         # Its graph depends on types that only a pipeline of its own finds.
         return plan_of(settings)
     launch = Launch(runs=False, modules=modules_of(settings))
     with launching(launch):
         _compose(settings, Identity(), Listing(), {})
-    return describe_job(settings, launch)
+    planned = plan_of(settings)
+    return {**planned, **runners.describe(settings.runner, launch, groups=planned["groups"])}
+
+
+def _preflight(settings: Settings) -> None:
+    preflight(
+        settings.runner,
+        settings.pipeline_options,
+        settings.source,
+        settings.target.directory,
+        leftovers=settings.target.leftovers,
+        waits=False,
+    )
 
 
 def _check_runner(settings: Settings) -> None:
-    if not is_remote_runner(settings.runner):
+    if not traits_of(settings.runner).is_remote:
         raise UsageError(
             f"runner {settings.runner!r} ends with this process, so that a job cannot be left to it"
         )

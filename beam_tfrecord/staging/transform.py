@@ -26,7 +26,7 @@ from beam_tfrecord.jobs.target import Target, check_free, claim, directory_targe
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import ONE_INPUT, Inputs
 from beam_tfrecord.rejects import RejectBudget, parse_budget
-from beam_tfrecord.runners.pipelines import check_lossless
+from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.staging.publish import publish_stage, schema_of
 from beam_tfrecord.staging.writer import StageWriter
 from beam_tfrecord.storage import Lease

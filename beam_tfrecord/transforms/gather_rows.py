@@ -14,7 +14,7 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.rows import Mapped, mapped_batch
-from beam_tfrecord.runners.pipelines import check_lossless
+from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.map_rows import as_arrow_schema
 from beam_tfrecord.transforms.step import Step

@@ -16,7 +16,7 @@ from beam_tfrecord.exchange.marks import Done, find_group
 from beam_tfrecord.hashes import sum_hashes
 from beam_tfrecord.jobs.faults import is_stopped, recorded
 from beam_tfrecord.jobs.resume import count_done, group_key
-from beam_tfrecord.runners.pipelines import check_lossless
+from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.flow import Spread

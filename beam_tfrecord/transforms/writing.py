@@ -19,8 +19,7 @@ from beam_tfrecord.layout import Layout, parse_compression
 from beam_tfrecord.places import Inputs
 from beam_tfrecord.preprocess.request import fitted_of
 from beam_tfrecord.rejects import parse_budget
-from beam_tfrecord.runners import exchange_of
-from beam_tfrecord.runners.pipelines import check_lossless
+from beam_tfrecord.runner_traits import check_lossless, traits_of
 from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
 from beam_tfrecord.splits import LOST_SPLITS, SPLIT_IN_PART, SPLIT_TWICE, as_columns, make_splits
 from beam_tfrecord.transforms import display
@@ -166,7 +165,7 @@ class WriteToTFRecord(beam.PTransform):
         _check_splits(self._job, found)
         have_splits = found.are_everywhere and not self._job.layout.splits.are_given
         inputs = Inputs(ways_to(elements), have_splits)
-        exchange = self._exchange or exchange_of(type(elements.pipeline.runner).__name__)
+        exchange = self._exchange or traits_of(type(elements.pipeline.runner).__name__).exchange
         job = dataclasses.replace(
             self._job, fitted=fitted_of(elements), inputs=inputs, exchange=exchange
         )

@@ -195,9 +195,9 @@ def test_the_supervisor_imports_neither_beam_nor_arrow() -> None:
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[int]:
     """Run a pool of workers that starts them by the program; give its port."""
-    from beam_tfrecord.runners.flink_cluster import _free_port, answers
+    from beam_tfrecord.runners.flink_cluster import answers, free_port
 
-    port = _free_port()
+    port = free_port()
     process = subprocess.Popen(
         [
             sys.executable,

@@ -23,11 +23,11 @@ from beam_tfrecord.runners.dataflow import (
     check_options,
     fit_workers,
     machine_for,
-    new_job_name,
     stage_process_bytes,
 )
 from beam_tfrecord.runners.launch import Launch, launching
 from beam_tfrecord.runners.pipelines import LaunchedPipeline
+from beam_tfrecord.runners.portable import new_job_name
 
 PLACE = ("--project=my-project", "--region=r", "--temp_location=gs://b/tmp")
 MIN_RAM = "beam:resources:min_ram_bytes:v1"

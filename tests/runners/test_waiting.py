@@ -20,7 +20,7 @@ from beam_tfrecord.runners.pipelines import LaunchedPipeline
 
 
 def job_of(id_: str, cancel, page: str = "") -> RemoteJob:
-    return RemoteJob("dataflow", id_, "trips", page, cancel)
+    return RemoteJob("dataflow", id_, page, cancel)
 
 
 def test_without_a_launch_jobs_are_run_and_waited_for() -> None:

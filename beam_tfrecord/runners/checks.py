@@ -1,18 +1,17 @@
-"""What has to hold before a job goes to workers on other machines: told before anything is read."""
+"""Checks before a job goes to its runner, so that a job that cannot run fails within seconds."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.runner_traits import traits_of
+from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.sql.secrets import has_held_password, without_password
 from beam_tfrecord.storage import is_remote
-
-if TYPE_CHECKING:
-    from beam_tfrecord.jobs.job_kind import JobSettings
 
 # Beam would write their values into the description of the job, for all who may look at it.
 SECRET_OPTIONS = (
@@ -23,6 +22,43 @@ SECRET_OPTIONS = (
 )
 
 _SECRET_PROPERTY = re.compile(r"pass(word|wd|phrase)|pwd|secret|token|access_?key", re.I)
+
+
+def preflight(
+    runner: str,
+    options: Sequence[str],
+    source: Source,
+    output: str,
+    *,
+    leftovers: Callable[[], Sequence[str]],
+    waits: bool = True,
+) -> None:
+    """Check that a job can run on its runner, before anything is read or written.
+
+    Args:
+        runner: Name of the runner.
+        options: The user's Beam options.
+        source: Input of the job.
+        output: Absolute path or URL of the output directory.
+        leftovers: Returns the temporary directories of jobs that did not end.
+        waits: True if this process waits for the end of the job.
+
+    Raises:
+        UsageError: The job cannot run there.
+    """
+    name = traits_of(runner).beam_name
+    # Lazy, since both import Beam.
+    if name == "DataflowRunner":
+        from beam_tfrecord.runners import dataflow
+
+        check_secrets("dataflow", options)
+        dataflow.check(options, waits=waits)
+        check_reach("dataflow", source, output)
+    elif name == "FlinkRunner":
+        from beam_tfrecord.runners import flink
+
+        check_secrets("flink", options)
+        flink.check(options, leftovers())
 
 
 def check_secrets(runner: str, options: Sequence[str]) -> None:
@@ -45,14 +81,12 @@ def check_secrets(runner: str, options: Sequence[str]) -> None:
             )
 
 
-def check_reach(runner: str, settings: JobSettings) -> None:
+def check_reach(runner: str, source: Any, output: str) -> None:
     """Refuse input or output that only this machine or this process has.
 
     Raises:
         UsageError: There is some.
     """
-    source: Any = settings.source
-    output = settings.target.directory
     if not is_remote(output):
         raise UsageError(
             f"{runner} workers cannot write to {output!r}: give an output on gs:// or s3://"
