@@ -181,75 +181,74 @@ def parse_task(words: Sequence[str]) -> tuple[Task, str]:
     return Task(**values), directory
 
 
-class Supervisor:
-    """Starts one worker, and stays until it has ended.
+def supervise(task: Task) -> int:
+    """Run one worker until it has ended.
 
     Args:
         task: What the worker is to do.
+
+    Returns:
+        The worker's exit code; 128 more than the number of the signal that ended it.
     """
+    runner = os.getppid()
+    signals: list[int] = []
+    for number in _SIGNALS:
+        signal.signal(number, lambda got, _: signals.append(got))
+    worker = subprocess.Popen(
+        [sys.executable, "-u", "-m", "beam_tfrecord.runners.boot_worker"],
+        env={**os.environ, TASK: json.dumps(dataclasses.asdict(task))},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    output = _background(hand_on, worker.stdout, _log_path(task.id))
+    if (probe := expected_here().get("probe")) is not None:
+        # A shared directory may not answer; that must hold up nothing else.
+        _background(_watch_job, probe, signals)
+    _await_end(worker, runner, signals)
+    # Whatever the worker has started itself goes with it.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(worker.pid, signal.SIGKILL)
+    output.join(timeout=2)
+    code = worker.returncode
+    return code if code >= 0 else 128 - code
 
-    def __init__(self, task: Task) -> None:
-        self._task = task
-        self._runner = os.getppid()
-        self._signals: list[int] = []
 
-    def run(self) -> int:
-        """Run the worker; return its exit code, 128 more than the signal that ended it."""
-        for number in _SIGNALS:
-            signal.signal(number, lambda got, _: self._signals.append(got))
-        task = {**dataclasses.asdict(self._task), "supervisor": os.getpid()}
-        worker = subprocess.Popen(
-            [sys.executable, "-u", "-m", "beam_tfrecord.runners.boot_worker"],
-            env={**os.environ, TASK: json.dumps(task)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        output = _background(hand_on, worker.stdout, _log_path(self._task.id))
-        if (probe := expected_here().get("probe")) is not None:
-            # A shared directory may not answer; that must hold up nothing else.
-            _background(self._watch_job, probe)
-        self._wait(worker)
-        # Whatever the worker has started itself goes with it.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(worker.pid, signal.SIGKILL)
-        output.join(timeout=2)
-        code = worker.returncode
-        return code if code >= 0 else 128 - code
+def _await_end(worker: subprocess.Popen[bytes], runner: int, signals: Sequence[int]) -> None:
+    """Wait for a worker; pass on the first signal, and kill it if it or its runner is lost."""
+    deadline_s: float | None = None
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            worker.wait(_LOOK_EVERY_S)
+            return
+        if os.getppid() != runner:
+            # Nobody waits for a result any more, and a file that is not complete is ignored.
+            worker.kill()
+        elif signals and deadline_s is None:
+            worker.send_signal(signals[0])
+            deadline_s = time.monotonic() + float(os.environ.get(GRACE_S, _DEFAULT_GRACE_S))
+        elif deadline_s is not None and time.monotonic() > deadline_s:
+            worker.kill()
 
-    def _wait(self, worker: subprocess.Popen[bytes]) -> None:
-        deadline_s: float | None = None
-        while True:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                worker.wait(_LOOK_EVERY_S)
-                return
-            if os.getppid() != self._runner:
-                # Nobody waits for a result any more, and a file that is not complete is ignored.
-                worker.kill()
-            elif self._signals and deadline_s is None:
-                worker.send_signal(self._signals[0])
-                deadline_s = time.monotonic() + float(os.environ.get(GRACE_S, _DEFAULT_GRACE_S))
-            elif deadline_s is not None and time.monotonic() > deadline_s:
-                worker.kill()
 
-    def _watch_job(self, probe: str) -> None:
-        """End the worker after its job is over: as long as there is a job, there is its file.
+def _watch_job(probe: str, signals: list[int]) -> None:
+    """Add a signal after the job of a worker is over: as long as there is a job, its file exists.
 
-        Runners may lose a worker that was being started when its step was cancelled.
-        """
-        seen_s = time.monotonic()
-        while time.monotonic() - seen_s < _FORGOTTEN_S:
-            try:
-                os.stat(probe)
-                seen_s = time.monotonic()
-            except FileNotFoundError:
-                pass
-            except OSError:
-                # A file system that fails says nothing about the job.
-                seen_s = time.monotonic()
-            time.sleep(_LOOK_FOR_JOB_S)
-        self._signals.append(signal.SIGTERM)
+    Runners may lose a worker that was being started when its step was cancelled.
+    """
+    seen_s = time.monotonic()
+    while time.monotonic() - seen_s < _FORGOTTEN_S:
+        try:
+            os.stat(probe)
+            seen_s = time.monotonic()
+        except FileNotFoundError:
+            pass
+        except OSError:
+            # A file system that fails says nothing about the job.
+            seen_s = time.monotonic()
+        time.sleep(_LOOK_FOR_JOB_S)
+    signals.append(signal.SIGTERM)
 
 
 def _background(function: Any, *arguments: Any) -> threading.Thread:
@@ -317,7 +316,7 @@ def main() -> NoReturn:
     with tempfile.TemporaryDirectory(
         prefix=f"{_PREFIX}{os.getpid()}-", dir=root, ignore_cleanup_errors=True
     ) as directory:
-        code = Supervisor(dataclasses.replace(task, directory=directory)).run()
+        code = supervise(dataclasses.replace(task, directory=directory, supervisor=os.getpid()))
     raise SystemExit(code)
 
 

@@ -31,7 +31,7 @@ def start(command, **options):
 boot.subprocess.Popen = start
 os.setpgid(0, 0)
 task = boot.Task(id="1-1", provision_endpoint="localhost:1")
-sys.exit(boot.Supervisor(task).run())
+sys.exit(boot.supervise(task))
 """
 
 
