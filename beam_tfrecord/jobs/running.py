@@ -34,13 +34,13 @@ from beam_tfrecord.jobs.job_file import (
 from beam_tfrecord.jobs.job_kind import Kind, M, S
 from beam_tfrecord.jobs.leavings import clear_leavings, give_up, remove_leavings
 from beam_tfrecord.jobs.listing import Listing, list_input
+from beam_tfrecord.jobs.remote import modules_of, preflight
 from beam_tfrecord.jobs.resume import begin, progress_of, remove_all_but, remove_unmarked
 from beam_tfrecord.jobs.target import check_free
 from beam_tfrecord.jobs.watching import watch
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.rejects import SAVED_FILE
-from beam_tfrecord.runners.checks import preflight
-from beam_tfrecord.runners.launch import Launch, launching, modules_of
+from beam_tfrecord.runners.launch import Launch, launching
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.storage import (
     Lease,

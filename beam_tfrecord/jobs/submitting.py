@@ -14,10 +14,10 @@ from beam_tfrecord.jobs.job_file import INPUT, INPUT_STATE
 from beam_tfrecord.jobs.leavings import clear_leavings
 from beam_tfrecord.jobs.listing import Listing, list_input
 from beam_tfrecord.jobs.publish import Identity
+from beam_tfrecord.jobs.remote import modules_of, preflight
 from beam_tfrecord.jobs.target import check_free
 from beam_tfrecord.runner_traits import traits_of
-from beam_tfrecord.runners.checks import preflight
-from beam_tfrecord.runners.launch import Launch, RemoteJob, launching, modules_of
+from beam_tfrecord.runners.launch import Launch, RemoteJob, launching
 from beam_tfrecord.storage import lease, make_directory
 
 if TYPE_CHECKING:

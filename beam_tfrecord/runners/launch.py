@@ -9,13 +9,9 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
-import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
-
-from beam_tfrecord.transforms.mapping import MapFunction
 
 CANCEL_SECONDS = 30.0
 
@@ -129,48 +125,3 @@ def _cancel(job: RemoteJob, timeout_s: float) -> str:
         return f"{job} is cancelled"
     where = f": see {job.page}" if job.page else ""
     return f"{job} could not be cancelled ({errors[0]}) and goes on{where}"
-
-
-def modules_of(settings: Any) -> tuple[str, ...]:
-    """Return the names of the user's top-level modules that a job's functions need.
-
-    These are the modules of the map and of the preprocessing function, unless their text travels
-    with them, and what was imported from the same directory: such a file may import its neighbours.
-
-    Args:
-        settings: Settings of the job.
-    """
-    preprocessing = getattr(getattr(settings, "transform", None), "function", None)
-    functions = (getattr(settings, "map", None), preprocessing)
-    needed = [_needed_by(one) for one in functions if isinstance(one, MapFunction)]
-    return tuple(sorted(set().union(*needed)))
-
-
-def _needed_by(function: MapFunction) -> set[str]:
-    if function.file is not None:
-        return _loaded_from(os.path.dirname(function.file[0]))
-    name = getattr(function.function, "__module__", None) or type(function.function).__module__
-    top = name.partition(".")[0]
-    return set() if top == "__main__" else {top, *_loaded_from(_directory_of(top))}
-
-
-def _directory_of(top: str) -> str:
-    """Return the directory that holds a top-level module; empty if there is none."""
-    path = getattr(sys.modules.get(top), "__file__", None)
-    if not isinstance(path, str):
-        return ""
-    is_package = os.path.basename(path) == "__init__.py"
-    return os.path.dirname(os.path.dirname(path) if is_package else path)
-
-
-def _loaded_from(directory: str) -> set[str]:
-    """Return the names of loaded top-level modules that lie in a directory."""
-    return {
-        name
-        for name in list(sys.modules)
-        # Modules that the package itself makes of the text of a file travel as that text.
-        if directory
-        and "." not in name
-        and not name.startswith(("__", "_beam_tfrecord_map_"))
-        and _directory_of(name) == directory
-    }

@@ -8,7 +8,7 @@ import pytest
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.inputs import make_source
-from beam_tfrecord.runners.checks import SECRET_OPTIONS, check_reach, check_secrets
+from beam_tfrecord.jobs.remote import SECRET_OPTIONS, check_reach, check_secrets
 
 OUTPUT = "gs://lake/out"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +14,7 @@ from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.sql.secrets import has_held_password, without_password
 from beam_tfrecord.storage import is_remote
+from beam_tfrecord.transforms.mapping import MapFunction
 
 # Beam would write their values into the description of the job, for all who may look at it.
 SECRET_OPTIONS = (
@@ -117,3 +120,48 @@ def _check_database(runner: str, source: Any) -> None:
             f"a password given here never leaves this process, and {runner} workers need it: pass "
             "--password-env or --password-file, which are looked up there"
         )
+
+
+def modules_of(settings: Any) -> tuple[str, ...]:
+    """Return the names of the user's top-level modules that a job's functions need.
+
+    These are the modules of the map and of the preprocessing function, unless their text travels
+    with them, and what was imported from the same directory: such a file may import its neighbours.
+
+    Args:
+        settings: Settings of the job.
+    """
+    preprocessing = getattr(getattr(settings, "transform", None), "function", None)
+    functions = (getattr(settings, "map", None), preprocessing)
+    needed = [_needed_by(one) for one in functions if isinstance(one, MapFunction)]
+    return tuple(sorted(set().union(*needed)))
+
+
+def _needed_by(function: MapFunction) -> set[str]:
+    if function.file is not None:
+        return _loaded_from(os.path.dirname(function.file[0]))
+    name = getattr(function.function, "__module__", None) or type(function.function).__module__
+    top = name.partition(".")[0]
+    return set() if top == "__main__" else {top, *_loaded_from(_directory_of(top))}
+
+
+def _directory_of(top: str) -> str:
+    """Return the directory that holds a top-level module; empty if there is none."""
+    path = getattr(sys.modules.get(top), "__file__", None)
+    if not isinstance(path, str):
+        return ""
+    is_package = os.path.basename(path) == "__init__.py"
+    return os.path.dirname(os.path.dirname(path) if is_package else path)
+
+
+def _loaded_from(directory: str) -> set[str]:
+    """Return the names of loaded top-level modules that lie in a directory."""
+    return {
+        name
+        for name in list(sys.modules)
+        # Modules that the package itself makes of the text of a file travel as that text.
+        if directory
+        and "." not in name
+        and not name.startswith(("__", "_beam_tfrecord_map_"))
+        and _directory_of(name) == directory
+    }
