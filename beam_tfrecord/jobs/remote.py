@@ -1,20 +1,22 @@
-"""Checks before a job goes to its runner, so that a job that cannot run fails within seconds."""
+"""What a job needs to run on remote workers: checks before it starts, and the user's modules."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.runner_traits import traits_of
-from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.sql.secrets import has_held_password, without_password
 from beam_tfrecord.storage import is_remote
 from beam_tfrecord.transforms.mapping import MapFunction
+
+if TYPE_CHECKING:
+    from beam_tfrecord.jobs.job_kind import JobSettings
 
 # Beam would write their values into the description of the job, for all who may look at it.
 SECRET_OPTIONS = (
@@ -27,41 +29,29 @@ SECRET_OPTIONS = (
 _SECRET_PROPERTY = re.compile(r"pass(word|wd|phrase)|pwd|secret|token|access_?key", re.I)
 
 
-def preflight(
-    runner: str,
-    options: Sequence[str],
-    source: Source,
-    output: str,
-    *,
-    leftovers: Callable[[], Sequence[str]],
-    waits: bool = True,
-) -> None:
+def preflight(settings: JobSettings, *, waits: bool = True) -> None:
     """Check that a job can run on its runner, before anything is read or written.
 
     Args:
-        runner: Name of the runner.
-        options: The user's Beam options.
-        source: Input of the job.
-        output: Absolute path or URL of the output directory.
-        leftovers: Returns the temporary directories of jobs that did not end.
+        settings: Settings of the job.
         waits: True if this process waits for the end of the job.
 
     Raises:
         UsageError: The job cannot run there.
     """
-    name = traits_of(runner).beam_name
+    name, options = traits_of(settings.runner).beam_name, settings.pipeline_options
     # Lazy, since both import Beam.
     if name == "DataflowRunner":
         from beam_tfrecord.runners import dataflow
 
         check_secrets("dataflow", options)
         dataflow.check(options, waits=waits)
-        check_reach("dataflow", source, output)
+        check_reach("dataflow", settings.source, settings.target.directory)
     elif name == "FlinkRunner":
         from beam_tfrecord.runners import flink
 
         check_secrets("flink", options)
-        flink.check(options, leftovers())
+        flink.check(options, settings.target.leftovers())
 
 
 def check_secrets(runner: str, options: Sequence[str]) -> None:

@@ -118,13 +118,7 @@ def run_job(kind: Kind[S, M], settings: S, progress: Progress | None) -> M:
     Raises:
         BeamTFRecordError: It cannot be done; nothing was published.
     """
-    preflight(
-        settings.runner,
-        settings.pipeline_options,
-        settings.source,
-        settings.target.directory,
-        leftovers=settings.target.leftovers,
-    )
+    preflight(settings)
     listing = list_input(settings.source)
     files = listing.outlines
     identity = kind.identity(settings, files)

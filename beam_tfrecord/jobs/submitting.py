@@ -38,7 +38,7 @@ def submit(settings: Settings) -> RemoteJob | None:
         JobFailed: The job could not be handed over.
     """
     _check_runner(settings)
-    _preflight(settings)
+    preflight(settings, waits=False)
     listing = list_input(settings.source)
     identity = fingerprint.identity(settings, listing.outlines)
     target = settings.target
@@ -64,7 +64,7 @@ def make_template(settings: Settings) -> None:
         UsageError: The runner has no templates, or refuses the job.
     """
     _check_runner(settings)
-    _preflight(settings)
+    preflight(settings, waits=False)
     _start(settings, Identity(), Listing(), {})
 
 
@@ -76,7 +76,7 @@ def describe(settings: Settings) -> dict[str, Any]:
     """
     from beam_tfrecord.jobs.planning import plan_of
 
-    _preflight(settings)
+    preflight(settings, waits=False)
     if settings.transform is not None:
         # Its graph depends on types that only a pipeline of its own finds.
         return plan_of(settings)
@@ -85,17 +85,6 @@ def describe(settings: Settings) -> dict[str, Any]:
         _compose(settings, Identity(), Listing(), {})
     planned = plan_of(settings)
     return {**planned, **runners.describe(settings.runner, launch, groups=planned["groups"])}
-
-
-def _preflight(settings: Settings) -> None:
-    preflight(
-        settings.runner,
-        settings.pipeline_options,
-        settings.source,
-        settings.target.directory,
-        leftovers=settings.target.leftovers,
-        waits=False,
-    )
 
 
 def _check_runner(settings: Settings) -> None:
