@@ -101,9 +101,8 @@ def presets(options: Sequence[str]) -> list[str]:
         # A list of all packages here would be staged, with the URLs that some were installed from.
         "--experiments=disable_logging_submission_environment",
         f"--number_of_worker_harness_threads={THREADS}",
+        f"--job_name={new_job_name()}",
     ]
-    if given.job_name is None:
-        words.append(f"--job_name={new_job_name()}")
     if given.staging_location is None and given.temp_location is not None:
         words.append(f"--staging_location={given.temp_location.rstrip('/')}/staging")
     return words

@@ -44,7 +44,7 @@ from beam_tfrecord.runners.flink_cluster import (
 )
 from beam_tfrecord.runners.launch import Launch, RemoteJob, current_launch
 from beam_tfrecord.runners.pipelines import RemoteResult
-from beam_tfrecord.runners.portable import has_option, new_job_name
+from beam_tfrecord.runners.portable import new_job_name
 from beam_tfrecord.runners.wheels import stage_wheels
 from beam_tfrecord.storage import exists, is_remote, put, read_bytes, remove
 
@@ -84,18 +84,15 @@ def presets(options: Sequence[str], *, is_small: bool) -> list[str]:
     given = PipelineOptions(list(options)).view_as(FlinkRunnerOptions)
     _end_former(current_launch().directory)
     room = room_of(cluster_of(given.flink_master))
-    words = [
+    return [
         # Beam would ask pip for all that is installed here, to log it.
         "--experiments=disable_logging_submission_environment",
         f"--environment_cache_millis={cache_ms(room)}",
         f"--sdk_worker_parallelism={1 if is_small else room.slots_each}",
+        # A step that wants more slots than there are waits for ever.
+        f"--parallelism={1 if is_small else room.free_slots}",
+        f"--job_name={new_job_name()}",
     ]
-    # A step that wants more slots than there are waits for ever.
-    if not has_option(options, "--parallelism"):
-        words.append(f"--parallelism={1 if is_small else room.free_slots}")
-    if not has_option(options, "--job_name"):
-        words.append(f"--job_name={new_job_name()}")
-    return words
 
 
 def cache_ms(room: Room) -> int:
