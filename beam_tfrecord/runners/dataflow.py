@@ -28,7 +28,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineState
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.runners.failures import failure, refusal
 from beam_tfrecord.runners.launch import RemoteJob, current_launch
-from beam_tfrecord.runners.pipelines import Finished, RemoteResult, beam_silenced
+from beam_tfrecord.runners.pipelines import Finished, RemoteResult, silenced
 from beam_tfrecord.runners.portable import new_job_name
 from beam_tfrecord.runners.wheels import stage_wheels
 
@@ -167,7 +167,7 @@ def start(pipeline: beam.Pipeline, run: Callable[[], PipelineResult]) -> Pipelin
     launch, options = current_launch(), pipeline.options
     fit_workers(pipeline, options)
     stage_wheels(options, launch.modules)
-    with beam_silenced():
+    with silenced("apache_beam"):
         try:
             result: Any = run()
         except BeamTFRecordError:
@@ -179,7 +179,7 @@ def start(pipeline: beam.Pipeline, run: Callable[[], PipelineResult]) -> Pipelin
     cloud, id_ = options.view_as(GoogleCloudOptions), result.job_id()
 
     def cancel() -> None:
-        with beam_silenced():
+        with silenced("apache_beam"):
             result._runner.dataflow_client.modify_job_state(id_, "JOB_STATE_CANCELLED")
 
     page = _CONSOLE.format(region=cloud.region, id=id_, project=cloud.project)

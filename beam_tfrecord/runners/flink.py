@@ -214,7 +214,10 @@ def start(pipeline: beam.Pipeline, run: Callable[[], PipelineResult]) -> Pipelin
 
 
 def _write_probe(directory: str) -> str | None:
-    """Write a file that all workers must see; return its path, or None on an object store."""
+    """Write a file that all workers must see; return its path, or None on an object store.
+
+    What workers of an earlier attempt could not load is forgotten.
+    """
     if not directory:
         return None
     with contextlib.suppress(FileNotFoundError):
@@ -294,6 +297,7 @@ class FlinkResult(RemoteResult):
         expected: What is expected of its workers.
     """
 
+    logger = ""
     longest_look_s = 0.5
 
     def __init__(

@@ -164,8 +164,10 @@ class RemoteResult(PipelineResult):
     Attributes:
         first_look_s: Seconds until the state of the job is asked for again; they grow.
         longest_look_s: The most seconds between two looks.
+        logger: Name of the logger that Beam reports the job by; empty for the root logger.
     """
 
+    logger = "apache_beam"
     first_look_s = 0.5
     longest_look_s = 10.0
 
@@ -208,7 +210,7 @@ class RemoteResult(PipelineResult):
             JobFailed: The job failed, was cancelled, or cannot be asked for its state.
             UsageError: Its workers cannot start.
         """
-        with self._resources, beam_silenced():
+        with self._resources, silenced(self.logger):
             if not self._launch.waits:
                 self._await_submission()
                 return self.state
@@ -252,19 +254,20 @@ class RemoteResult(PipelineResult):
 
 
 @contextlib.contextmanager
-def beam_silenced() -> Iterator[None]:
-    """Keep Beam from logging what reaches the user as an error of one line."""
-    # It logs the failure of a job by the root logger.
-    loggers = [logging.getLogger(), logging.getLogger("apache_beam")]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        if not logger.isEnabledFor(logging.INFO):
-            logger.setLevel(logging.CRITICAL + 1)
+def silenced(name: str) -> Iterator[None]:
+    """Keep a logger of Beam from logging what reaches the user as an error of one line.
+
+    Args:
+        name: Name of the logger; empty for the root logger.
+    """
+    logger = logging.getLogger(name)
+    before = logger.level
+    if not logger.isEnabledFor(logging.INFO):
+        logger.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)
+        logger.setLevel(before)
 
 
 def graph_of(pipeline: beam.Pipeline) -> dict[str, list[str]]:
