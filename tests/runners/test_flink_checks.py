@@ -150,6 +150,28 @@ def program(path: Path, text: str) -> str:
     return str(path)
 
 
+SERVER = """import signal, socket, sys
+(port,) = (int(word.partition("=")[2]) for word in sys.argv if word.startswith("--job-port="))
+with socket.create_server(("localhost", port)):
+    signal.pause()"""
+
+
+def test_a_job_server_runs_until_the_block_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    program(tmp_path / "java", SERVER)
+    with flink_cluster.job_server("server.jar", Cluster("localhost:1"), None) as address:
+        assert flink_cluster.answers(address)
+    assert not flink_cluster.answers(address)
+    program(tmp_path / "java", "raise SystemExit(3)")
+    with (
+        pytest.raises(UsageError, match=r"job server 'server\.jar' ended at once with code 3: it"),
+        flink_cluster.job_server("server.jar", Cluster("localhost:1"), None),
+    ):
+        pass
+
+
 def test_the_worker_command_is_tried_where_task_managers_are_here(
     flink: tuple[Cluster, dict[str, Any]], tmp_path: Path
 ) -> None:
