@@ -62,7 +62,7 @@ def test_extract_takes_what_it_can_use_of_write():
 
 def test_write_and_plan_have_the_same_flags():
     def flags(name):
-        own = {"--json", "--dry-run", "--detach", "--workers", "--machine", "--usd-hour"}
+        own = {"--json", "--dry-run", "--detach", "--price"}
         return {flag for p in cli.commands[name].params for flag in p.opts} - own
 
     assert flags("write") == flags("plan")

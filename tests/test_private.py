@@ -11,7 +11,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.private import private_directory
-from beam_tfrecord.runners import boot_packages
+from beam_tfrecord.runners import boot_worker
 from beam_tfrecord.sources.sql.jdbc import jars
 
 NOBODY = 65534
@@ -57,7 +57,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     blocked = tmp_path / "no-directory"
     blocked.touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
-    monkeypatch.delenv(boot_packages.CACHE, raising=False)
+    monkeypatch.delenv(boot_worker.CACHE, raising=False)
     directory = tmp_path / "tmp"
     directory.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(directory))
@@ -97,8 +97,8 @@ def test_directory_that_others_may_write_to_is_refused(temporary: Path, plant) -
 @pytest.mark.parametrize("plant", [owned_by_another, open_to_others, link_of_another])
 def test_packages_are_not_installed_where_others_may_write(temporary: Path, plant) -> None:
     plant(temporary / f"beam-tfrecord-packages-{os.getuid()}")
-    with pytest.raises(boot_packages.PackageFault, match=f"set {boot_packages.CACHE} to another"):
-        boot_packages._own_directory()
+    with pytest.raises(boot_worker.PackageFault, match=f"set {boot_worker.CACHE} to another"):
+        boot_worker._own_directory()
 
 
 def test_cache_that_others_may_write_to_is_not_used(

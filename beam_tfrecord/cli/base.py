@@ -95,7 +95,7 @@ def _interrupts() -> Iterator[list[int]]:
 
 def _cancelled() -> list[str]:
     """Cancel what runs elsewhere for this process; return a line about each job."""
-    waiting = sys.modules.get("beam_tfrecord.runners.waiting")
+    waiting = sys.modules.get("beam_tfrecord.runners.launch")
     return [] if waiting is None else waiting.cancel_all()
 
 

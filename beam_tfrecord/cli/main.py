@@ -32,6 +32,7 @@ from beam_tfrecord.cli.params import (
     BeamCommand,
     job_arguments,
     manifest_mark,
+    parse_prices,
     source_options,
     split_output,
     with_options,
@@ -104,9 +105,15 @@ def write(
 @cli.command(cls=BeamCommand)
 @click.argument("paths", nargs=-1, required=True, metavar="INPUT... OUTPUT")
 @with_options((*WRITE_OPTIONS, *SOURCE_OPTIONS, *RUNNER_OPTIONS))
-@click.option("--workers", type=click.IntRange(1), metavar="N", help="Reckon for N machines.")
-@click.option("--machine", default="n2-standard-4", metavar="TYPE", help="Type of each of them.")
-@click.option("--usd-hour", type=float, metavar="USD", help="Price of an hour of one of them.")
+@click.option(
+    "--price",
+    "prices",
+    multiple=True,
+    callback=lambda ctx, param, pairs: parse_prices(pairs),
+    metavar="NAME=AMOUNT",
+    help="Your price of a million read_requests or write_requests, or of a GB of shuffle_bytes; "
+    "may be repeated.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @debug_option
 @click.pass_context
@@ -114,9 +121,7 @@ def plan(
     ctx: click.Context,
     /,
     paths: tuple[str, ...],
-    workers: int | None,
-    machine: str,
-    usd_hour: float | None,
+    prices: dict[str, float] | None,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -132,13 +137,7 @@ def plan(
 
     with Notes():
         planned = api.plan(
-            inputs,
-            output,
-            workers=workers,
-            machine=machine,
-            usd_hour=usd_hour,
-            pipeline_options=beam_options,
-            **arguments,
+            inputs, output, prices=prices, pipeline_options=beam_options, **arguments
         )
         text = json.dumps(planned, indent=2, ensure_ascii=False)
         give(text if as_json else "\n".join(render(planned)))

@@ -49,6 +49,22 @@ def parse_types(text: str) -> dict[str, str]:
     return types
 
 
+def parse_prices(pairs: Sequence[str]) -> dict[str, float] | None:
+    """Return the prices of several ``name=amount`` by name; None if there are none.
+
+    Raises:
+        click.BadParameter: An amount is not a number.
+    """
+    prices = {}
+    for pair in pairs:
+        name, _, amount = pair.partition("=")
+        try:
+            prices[name] = float(amount)
+        except ValueError:
+            raise click.BadParameter(f"{pair!r} has no amount: write {name}=0.4") from None
+    return prices or None
+
+
 def parse_character(text: str) -> str:
     r"""Return one character; ``\t`` as shells hand it over is a tab.
 

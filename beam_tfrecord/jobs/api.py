@@ -108,9 +108,7 @@ def plan(
     inputs: Inputs,
     output: str | os.PathLike[str],
     *,
-    workers: int | None = None,
-    machine: str = "n2-standard-4",
-    usd_hour: float | None = None,
+    prices: Mapping[str, float] | None = None,
     **arguments: Any,
 ) -> dict[str, Any]:
     """Tell what `write` would do with the same arguments, and do nothing.
@@ -118,22 +116,21 @@ def plan(
     Args:
         inputs: As for `write`.
         output: As for `write`.
-        workers: Machines to reckon with: requests, memory, time and cost are told too.
-        machine: Type of each.
-        usd_hour: Price of an hour of one, instead of its list price.
+        prices: Your prices, which add a ``cost``: of a million ``read_requests`` or
+            ``write_requests`` to the store, or of a gigabyte of ``shuffle_bytes``.
         **arguments: As for `write`.
 
     Returns:
-        Files, bytes, rows where they are known without reading all of them, units, groups, passes
-        over the input, expected size of the records, and splits and shards.
+        Files, bytes, rows if they are known without reading all of them, units, groups, passes
+        over the input, runs, requests, expected bytes of the records, of temporary files and of
+        the shuffle, and splits and shards.
 
     Raises:
         UsageError: The call cannot be carried out.
     """
-    from beam_tfrecord.jobs.plan import Cluster, plan_of
+    from beam_tfrecord.jobs.plan import plan_of
 
-    cluster = None if workers is None else Cluster(workers, machine, usd_hour)
-    return plan_of(make_settings(inputs, output, **arguments), cluster)
+    return plan_of(make_settings(inputs, output, **arguments), prices)
 
 
 def schema(inputs: Inputs, *, from_: str | None = None, **source_options: Any) -> Schema:

@@ -18,7 +18,8 @@ from beam_tfrecord.jobs.settings import ExtractSettings, JobSettings, Settings
 from beam_tfrecord.places import Inputs
 from beam_tfrecord.preprocess.stage import Preprocess
 from beam_tfrecord.records.infer_row_types import returned_schema
-from beam_tfrecord.runners import exchange_of, pipeline, runs_here
+from beam_tfrecord.runner_traits import traits_of
+from beam_tfrecord.runners import pipeline
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv, with_texts
 from beam_tfrecord.sources.groups import GROUP_BYTES
@@ -78,13 +79,13 @@ def run_pipelines(
         directory=directory,
         layout=settings.layout,
         schema=settings.schema,
-        exchange=exchange_of(settings.runner),
+        exchange=traits_of(settings.runner).exchange,
         is_one_pass=settings.is_one_pass,
         is_resumable=bool(identity.fingerprint and lease) and settings.transform is None,
         total_bytes=listing.bytes * RECORD_BYTES_FOR_INPUT or None,
         **shared,
     )
-    if runs_here(settings.runner):
+    if traits_of(settings.runner).runs_here:
         # Beam, too, takes its time until it asks for the first row.
         source.prepare()
     if settings.transform is None:
@@ -145,7 +146,8 @@ def _reader(settings: Settings, job: Job, resume: str | None, listing: Listing) 
         faults=job.directory,
         resume=resume,
         hashes=hashes_input(settings.source, listing, settings.limit),
-        plans_here=runs_here(settings.runner) and _is_quickly_scanned(settings.source, listing),
+        plans_here=traits_of(settings.runner).runs_here
+        and _is_quickly_scanned(settings.source, listing),
     )
 
 

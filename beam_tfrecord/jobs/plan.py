@@ -1,20 +1,47 @@
-"""`plan`: what a job would do, told before it does it."""
+"""`plan`: what a job would read, move and write, computed before the job runs.
+
+Numbers of runs, merge tasks and requests are those that the exchange itself would choose. There is
+no estimate of time, and cost follows only from prices that the user passes.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from beam_tfrecord.jobs.planning_cluster import Work, on_cluster
-from beam_tfrecord.jobs.planning_rates import Rates, machine_of
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.exchange.plan import (
+    LAST_TASK_BYTES,
+    MOST_WINDOW_BYTES,
+    PART_BYTES,
+    TASK_BYTES,
+    most_fan_in,
+    request_bytes,
+    run_bytes_for,
+    window_bytes_for,
+)
 from beam_tfrecord.layout import DEFAULT_SHARD_BYTES
 from beam_tfrecord.records.infer_row_types import returned_schema
+from beam_tfrecord.runner_traits import traits_of
 from beam_tfrecord.sources.base import Unit
-from beam_tfrecord.storage import is_remote
+from beam_tfrecord.sources.groups import GROUP_BYTES, group_units, grown_bytes, one_group
 
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.settings import Settings
+
+# What one price is for: a million requests, or a gigabyte through the shuffle.
+PRICED: Mapping[str, int] = {
+    "read_requests": 10**6,
+    "write_requests": 10**6,
+    "shuffle_bytes": 10**9,
+}
+
+# Size of one upload request, and the size that a read of the input is counted as.
+TRANSFER_BYTES = 16 * 2**20
+# The footer of a run that covers all places takes two requests, a short one first.
+_LARGE_INDEX = 2
 
 _FIRST_PASSES = {
     "csv": "scan for row ends",
@@ -22,48 +49,42 @@ _FIRST_PASSES = {
     "sql": "ask the catalogue and count",
 }
 
-# An exchange writes every record twice and reads it once more.
-_EXCHANGE_WRITES = 2
-
 
 @dataclasses.dataclass(frozen=True)
-class Cluster:
-    """Machines that a job is to be reckoned for.
+class MergeRound:
+    """One round of merging sorted runs into larger runs or into shards.
 
     Attributes:
-        workers: How many.
-        machine: What each is called.
-        usd_hour: Price of one, instead of the one in the table.
-        rates: Speeds and other prices.
+        tasks: Number of merge tasks; each writes one file, or a part of the shards.
+        window_bytes: Bytes of records that a task holds in one window.
+        reads: Requests that read records from runs.
+        index_reads: Requests that read footers of runs.
     """
 
-    workers: int
-    machine: str = "n2-standard-4"
-    usd_hour: float | None = None
-    rates: Rates = Rates()
+    tasks: int
+    window_bytes: int
+    reads: int
+    index_reads: int
 
 
-def plan_of(settings: Settings, cluster: Cluster | None = None) -> dict[str, Any]:
-    """Return what a job would do, as JSON values; sizes of records are estimates.
+def plan_of(settings: Settings, prices: Mapping[str, float] | None = None) -> dict[str, Any]:
+    """Return what a job would do, as JSON values; sizes and requests are estimates.
 
     Args:
         settings: The job.
-        cluster: Where to; None: only what is the same anywhere.
+        prices: Prices by the keys of `PRICED`, in any currency; they add a ``cost``.
 
     Raises:
-        UsageError: Nothing is known of such machines.
+        UsageError: A price is for something that is not counted.
     """
-    from beam_tfrecord.sources.groups import GROUP_BYTES, group_units, one_group
-
     source = settings.source.sized(sum(file.bytes for file in settings.source.files()))
     scans = source.all_scans()
     units = source.all_units(scans)
     settings.source.release()
     group_bytes = GROUP_BYTES if settings.is_one_pass else source.group_bytes
     groups = one_group(units) if settings.limit else group_units(units, group_bytes)
-    encoded = sum(unit.encoded_bytes for unit in units)
     input_bytes = sum(unit.input_bytes for unit in units)
-    passes = _passes(settings)
+    splits = _splits(settings, sum(unit.encoded_bytes for unit in units))
     planned: dict[str, Any] = {
         "input": {
             "kind": settings.source.kind,
@@ -73,30 +94,87 @@ def plan_of(settings: Settings, cluster: Cluster | None = None) -> dict[str, Any
         },
         "units": len(units),
         "groups": len(groups),
-        "passes": passes,
+        "passes": _passes(settings),
         "order": "shuffled" if settings.layout.shuffle else "source",
         "place": _place(settings, units),
-        "exchange": "none: one pass" if settings.is_one_pass else "files",
-        "estimated_record_bytes": encoded,
-        "estimated_temporary_bytes": encoded * (1 if settings.is_one_pass else _EXCHANGE_WRITES),
-        "splits": _splits(settings, encoded),
+        **_movement(settings, units),
+        "splits": splits,
         "output": settings.target.directory,
     }
-    if cluster is None:
-        return planned
-    is_read_often = settings.source.kind == "csv" or settings.map is not None
-    work = Work(
-        input_bytes=input_bytes,
-        record_bytes=encoded,
-        units=len(units),
-        is_shuffled=not settings.is_one_pass,
-        scans=len(passes) - 1 if is_read_often else 0,
-        is_remote=is_remote(settings.target.directory),
-    )
-    machine = machine_of(cluster.machine, usd_hour=cluster.usd_hour)
-    shards = sum(of.get("shards", 0) for of in planned["splits"].values() if isinstance(of, dict))
-    told = on_cluster(work, machine, cluster.workers, cluster.rates, shards=shards)
-    return {**planned, "cluster": told}
+    return planned if prices is None else {**planned, "cost": _cost(planned, prices)}
+
+
+def _movement(settings: Settings, units: list[Unit]) -> dict[str, Any]:
+    """Return how records travel to their shards, with bytes and requests."""
+    encoded = sum(unit.encoded_bytes for unit in units)
+    input_bytes = sum(unit.input_bytes for unit in units)
+    rounds: list[MergeRound] = []
+    runs, temporary, shuffled = 0, encoded, 0
+    exchange = "none: one pass" if settings.is_one_pass else "files"
+    if not settings.is_one_pass and settings.layout.shuffle:
+        exchange = traits_of(settings.runner).exchange
+    if exchange == "files":
+        runs, rounds = merge_rounds(encoded, request_bytes(settings.target.directory))
+        temporary = encoded * (len(rounds) + 1)
+        shuffled = encoded * len(rounds)
+    elif exchange == "runner":
+        # Runs are written once, after the shuffle.
+        shuffled = encoded
+    passes = len(_passes(settings)) if settings.source.kind == "csv" or settings.map else 1
+    is_counted = exchange != "runner"
+    reads = passes * math.ceil(input_bytes / TRANSFER_BYTES)
+    reads += sum(one.reads + one.index_reads for one in rounds)
+    writes = runs + sum(one.tasks for one in rounds)
+    writes += math.ceil(encoded * (len(rounds) + 1) / TRANSFER_BYTES)
+    return {
+        "exchange": exchange,
+        "runs": runs if is_counted else None,
+        "rounds": len(rounds) if is_counted else None,
+        "estimated_record_bytes": encoded,
+        "estimated_temporary_bytes": temporary,
+        "estimated_shuffle_bytes": shuffled,
+        "estimated_read_requests": reads if is_counted else None,
+        "estimated_write_requests": writes if is_counted else None,
+    }
+
+
+def merge_rounds(record_bytes: int, request: int) -> tuple[int, list[MergeRound]]:
+    """Return the number of runs, and the rounds of merging that turn them into shards.
+
+    Args:
+        record_bytes: Bytes of all records.
+        request: Smallest size of a read of a run, in bytes.
+    """
+    run_bytes = grown_bytes(record_bytes, run_bytes_for(record_bytes, request))
+    runs = max(1, math.ceil(record_bytes / run_bytes))
+    most = most_fan_in(request)
+    if runs <= most:
+        window = window_bytes_for(runs, request)
+        tasks = math.ceil(record_bytes / max(TASK_BYTES, window))
+        return runs, [_round(record_bytes, tasks, window, runs, _LARGE_INDEX)]
+    batches = math.ceil(runs / most)
+    parts = batches * math.ceil(record_bytes / (batches * PART_BYTES))
+    tasks = math.ceil(record_bytes / LAST_TASK_BYTES)
+    return runs, [
+        _round(record_bytes, parts, MOST_WINDOW_BYTES, math.ceil(runs / batches), _LARGE_INDEX),
+        _round(record_bytes, tasks, MOST_WINDOW_BYTES, batches, 1),
+    ]
+
+
+def _round(record_bytes: int, tasks: int, window: int, fan_in: int, indexes: int) -> MergeRound:
+    reads = max(1, math.ceil(record_bytes / window)) * fan_in
+    return MergeRound(tasks, window, reads, tasks * fan_in * indexes)
+
+
+def _cost(planned: Mapping[str, Any], prices: Mapping[str, float]) -> dict[str, float | None]:
+    cost: dict[str, float | None] = {}
+    for name, price in prices.items():
+        if name not in PRICED:
+            raise UsageError(f"there is no price of {name!r}: give one of {', '.join(PRICED)}")
+        amount = planned[f"estimated_{name}"]
+        cost[name] = None if amount is None else round(amount / PRICED[name] * price, 4)
+    known = [amount for amount in cost.values() if amount is not None]
+    return {**cost, "total": round(sum(known), 4) if len(known) == len(cost) else None}
 
 
 def _place(settings: Settings, units: list[Unit]) -> str:

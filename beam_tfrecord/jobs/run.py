@@ -34,14 +34,20 @@ from beam_tfrecord.jobs.identity import (
     remove_unmarked,
     state_sha256,
 )
+from beam_tfrecord.jobs.remote import modules_of, preflight
 from beam_tfrecord.jobs.settings import JobSettings, M
 from beam_tfrecord.progress import Progress, watch
-from beam_tfrecord.publish.files import clear_leftovers, give_up, remove_leftovers
+from beam_tfrecord.publish.files import (
+    clear_leftovers,
+    give_up,
+    remove_leftovers,
+)
 from beam_tfrecord.refused import refused_line
 from beam_tfrecord.rejects import SAVED_FILE
-from beam_tfrecord.runners import preflight
-from beam_tfrecord.runners.user_modules import modules_of
-from beam_tfrecord.runners.waiting import Launch, launching
+from beam_tfrecord.runners.launch import (
+    Launch,
+    launching,
+)
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.sources.listing import Listing, list_input
 from beam_tfrecord.storage import Lease, exists, lease, list_names, make_directory, read_small
@@ -208,8 +214,8 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
             run_pipelines(settings, job.identity, directory, listing, info, held)
         if (fault := recorded_fault(directory)) is not None:
             raise fault
-        if launch.told:
-            add_to_job(settings.target.path(JOB_NAME), launch.told)
+        if launch.facts:
+            add_to_job(settings.target.path(JOB_NAME), launch.facts)
     except BaseException as error:
         raised = _as_one_line(job, error)
         if isinstance(raised, DataError | StorageError) and not isinstance(raised, LeaseLost):

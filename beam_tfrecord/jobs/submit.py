@@ -7,13 +7,18 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from beam_tfrecord import runners
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.jobs.remote import modules_of, preflight
 from beam_tfrecord.jobs.run import input_info, now_text
 from beam_tfrecord.jobs.settings import Settings
 from beam_tfrecord.publish.files import clear_leftovers
-from beam_tfrecord.runners import describe_job, is_remote_runner, preflight
-from beam_tfrecord.runners.user_modules import modules_of
-from beam_tfrecord.runners.waiting import Launch, RemoteJob, launching
+from beam_tfrecord.runner_traits import traits_of
+from beam_tfrecord.runners.launch import (
+    Launch,
+    RemoteJob,
+    launching,
+)
 from beam_tfrecord.sources.listing import Listing, list_input
 from beam_tfrecord.storage import lease, make_directory
 from beam_tfrecord.workdir.job import Identity
@@ -75,11 +80,12 @@ def describe(settings: Settings) -> dict[str, Any]:
     launch = Launch(runs=False, modules=modules_of(settings))
     with launching(launch):
         _compose(settings, Identity(), Listing(), {})
-    return describe_job(settings, launch)
+    planned = plan_of(settings)
+    return {**planned, **runners.describe(settings.runner, launch, groups=planned["groups"])}
 
 
 def _check_runner(settings: Settings) -> None:
-    if not is_remote_runner(settings.runner):
+    if not traits_of(settings.runner).is_remote:
         raise UsageError(
             f"runner {settings.runner!r} ends with this process, so that a job cannot be left to it"
         )

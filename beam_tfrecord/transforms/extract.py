@@ -14,7 +14,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import Inputs
 from beam_tfrecord.rejects import parse_budget
-from beam_tfrecord.runners.local import check_lossless
+from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import Sink, ways_to
 from beam_tfrecord.transforms.rows import batches_of

@@ -26,7 +26,7 @@ from beam_tfrecord.records.rows import (
     mapped_batch,
     to_rows,
 )
-from beam_tfrecord.runners.local import check_lossless
+from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import element_kind
 

@@ -32,8 +32,7 @@ from beam_tfrecord.places import Inputs
 from beam_tfrecord.preprocess.request import fitted_of
 from beam_tfrecord.publish.last_step import publish_once
 from beam_tfrecord.rejects import parse_budget
-from beam_tfrecord.runners import exchange_of
-from beam_tfrecord.runners.local import check_lossless
+from beam_tfrecord.runner_traits import check_lossless, traits_of
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import Assigned, Sink, assigned_splits, ways_to
 from beam_tfrecord.transforms.rows import batches_of
@@ -178,7 +177,7 @@ class WriteToTFRecord(Sink):
         _check_splits(self._job, found)
         have_splits = found.are_everywhere and not self._job.layout.splits.are_given
         inputs = Inputs(ways_to(elements), have_splits)
-        exchange = self._exchange or exchange_of(type(elements.pipeline.runner).__name__)
+        exchange = self._exchange or traits_of(type(elements.pipeline.runner).__name__).exchange
         job = dataclasses.replace(
             self._job, fitted=fitted_of(elements), inputs=inputs, exchange=exchange
         )

@@ -50,7 +50,7 @@ def storage() -> Iterator[str]:
 
 @pytest.fixture
 def cloud(storage: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
-    monkeypatch.setattr(dataflow, "FIRST_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(dataflow.DataflowResult, "first_look_s", 0.05)
     with cloud_of(storage) as made:
         yield made
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.inputs import make_source
-from beam_tfrecord.runners.remote_checks import SECRET_OPTIONS, check_reach, check_secrets
-from beam_tfrecord.workdir.target import Target
+from beam_tfrecord.jobs.remote import SECRET_OPTIONS, check_reach, check_secrets
 
 OUTPUT = "gs://lake/out"
 
 
-def settings_of(paths: Any, output: str, *, from_: str | None = None, **options: Any) -> Any:
-    """Return what `check_reach` asks of a job, without asking a store for its output."""
-    source = make_source(paths, from_=from_, options=options)
-    return SimpleNamespace(source=source, target=Target(output))
+def check(paths: Any, output: str, *, from_: str | None = None, **options: Any) -> None:
+    """Check what workers reach, without asking a store for its output."""
+    check_reach("dataflow", make_source(paths, from_=from_, options=options), output)
 
 
 @pytest.mark.parametrize(
@@ -31,29 +28,27 @@ def settings_of(paths: Any, output: str, *, from_: str | None = None, **options:
 )
 def test_files_of_this_machine_are_refused(paths, output: str, line: str) -> None:
     with pytest.raises(UsageError) as caught:
-        check_reach("dataflow", settings_of(paths, output))
+        check(paths, output)
     assert str(caught.value).startswith(line)
 
 
 @pytest.mark.parametrize("url", ["sqlite:////shop.db", "/shop.db", "duckdb:////shop.duckdb"])
 def test_databases_of_this_machine_are_refused(url: str) -> None:
-    settings = settings_of(url, OUTPUT, from_="sql", table="trips")
     with pytest.raises(UsageError, match=r"workers cannot see the database '.*': extract it to gs"):
-        check_reach("dataflow", settings)
+        check(url, OUTPUT, from_="sql", table="trips")
 
 
 def test_what_workers_reach_is_taken() -> None:
-    check_reach("dataflow", settings_of(["gs://lake/a.csv", "s3://lake/b.csv"], OUTPUT))
+    check(["gs://lake/a.csv", "s3://lake/b.csv"], OUTPUT)
     options = {"table": "trips", "password_env": "PASSWORD", "properties": {"ssl": "true"}}
     url = "jdbc:mariadb://db.example/shop"
-    check_reach("dataflow", settings_of(url, OUTPUT, **options))
+    check(url, OUTPUT, **options)
 
 
 def test_passwords_of_this_process_are_refused() -> None:
     url = "postgresql://me:secret-0@db.example/shop"
-    settings = settings_of(url, OUTPUT, table="trips")
     with pytest.raises(UsageError, match="--password-env or --password-file") as caught:
-        check_reach("dataflow", settings)
+        check(url, OUTPUT, table="trips")
     assert "secret-0" not in str(caught.value)
 
 

@@ -1,8 +1,8 @@
-"""The Flex Template: `write` as a program whose flags are a template's parameters.
+"""Dataflow Flex Template: `write` as a program whose flags are the parameters of a template.
 
-The parameters are those of the command line, from the same table, under the same names with
-underscores. A launcher starts the program with them and with Beam's options; it describes the job
-where ``--template_location`` says, and the launcher starts that.
+The parameters are the flags of the command line, from the same table, with underscores in their
+names. A launcher of Dataflow starts the program with them and with Beam's options. The program
+writes the description of the job to ``--template_location``, and the launcher starts that job.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from typing import Any, NoReturn
 
 import click
 
+from beam_tfrecord.cli.main import write
+from beam_tfrecord.cli.params import job_arguments, split_output
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.options.table import SOURCE_OPTIONS, WRITE_OPTIONS, Option
 
-# A parameter is one text: where a flag may be repeated, this stands between its values.
+# A parameter is one text: this separates the values of a flag that may be repeated.
 SEPARATOR = "|"
 
 # Preprocessing needs a local disk, and several pipelines one after the other.
@@ -35,7 +37,7 @@ _PATTERNS = {
 
 
 def template_options() -> dict[str, Option]:
-    """Return the options that are parameters, by the parameters' names."""
+    """Return the options that are parameters of the template, by the names of the parameters."""
     return {
         _RENAMED.get(option.flag, option.flag.removeprefix("--").replace("-", "_")): option
         for option in (*WRITE_OPTIONS, *SOURCE_OPTIONS)
@@ -80,13 +82,13 @@ def metadata() -> dict[str, Any]:
 
 
 def _parameter(name: str, option: Option) -> dict[str, Any]:
-    told = option.help
+    text = option.help
     if option.form == "words":
-        told = told.replace("; may be repeated", f"; several are separated by {SEPARATOR}")
+        text = text.replace("; may be repeated", f"; several are separated by {SEPARATOR}")
     parameter: dict[str, Any] = {
         "name": name,
         "label": name.replace("_", " ").capitalize(),
-        "helpText": re.sub(r"\s+\[default: .*\]$", "", told),
+        "helpText": re.sub(r"\s+\[default: .*\]$", "", text),
         "paramType": "BOOLEAN" if option.form in ("switch", "off") else "TEXT",
         "isOptional": True,
     }
@@ -99,7 +101,7 @@ def _parameter(name: str, option: Option) -> dict[str, Any]:
 
 
 def split_words(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Return the parameters among the words of a launcher, and the others, which are Beam's.
+    """Split the words of a launcher into parameters by name and Beam's options.
 
     Raises:
         UsageError: Input or output is missing.
@@ -121,10 +123,10 @@ def split_words(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def command_words(parameters: Mapping[str, str]) -> list[str]:
-    """Return the words of the command line that parameters stand for.
+    """Return the words of the command line for parameters.
 
     Raises:
-        UsageError: A parameter that is true or false is neither.
+        UsageError: A switch is neither true nor false.
     """
     words: list[str] = []
     for name, option in template_options().items():
@@ -148,17 +150,15 @@ def _flag_words(name: str, option: Option, value: str) -> Iterator[str]:
 
 
 def launch(words: Sequence[str]) -> None:
-    """Describe the job that a launcher asks for.
+    """Write the description of the job that a launcher asks for.
 
     Args:
         words: Parameters and options of Beam, each as ``--name=value``.
 
     Raises:
-        BeamTFRecordError: There can be no such job.
+        BeamTFRecordError: The job cannot be described.
         click.ClickException: A parameter cannot be read.
     """
-    from beam_tfrecord.cli.main import write
-    from beam_tfrecord.cli.params import job_arguments, split_output
     from beam_tfrecord.jobs.settings import make_settings
     from beam_tfrecord.jobs.submit import submit
 
@@ -173,7 +173,7 @@ def launch(words: Sequence[str]) -> None:
 
 
 def main() -> NoReturn:
-    """Run as a launcher's program: one line on stderr and an exit code where it fails."""
+    """Run the program; a failure is one line on stderr and an exit code."""
     try:
         launch(sys.argv[1:])
     except BeamTFRecordError as error:

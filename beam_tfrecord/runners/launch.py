@@ -1,7 +1,7 @@
-"""Jobs that run elsewhere: waited for, cancelled with whoever started them, or left alone.
+"""`Launch`: what happens to the pipelines that run inside it, and cancelling jobs on an interrupt.
 
-A `Launch` says what is to become of the pipelines that are run inside it, and collects what is
-known of them. Without one, pipelines are run and waited for.
+Without a launch, pipelines are run and waited for. This module does not import Beam, so that jobs
+can be described before Beam is loaded.
 """
 
 from __future__ import annotations
@@ -18,19 +18,17 @@ CANCEL_SECONDS = 30.0
 
 @dataclasses.dataclass(frozen=True)
 class RemoteJob:
-    """A job that goes on whatever becomes of this process.
+    """A job that goes on when this process ends.
 
     Attributes:
         runner: Our name of its runner.
-        id: By which its runner knows it.
-        name: What people call it.
-        page: Where to look at it; empty where there is no such place.
-        cancel: Asks the runner to end it.
+        id: The runner's name of the job.
+        page: Where to look at the job; empty if there is no such page.
+        cancel: Asks the runner to end the job.
     """
 
     runner: str
     id: str
-    name: str
     page: str
     cancel: Callable[[], None]
 
@@ -40,15 +38,15 @@ class RemoteJob:
 
 @dataclasses.dataclass
 class Launch:
-    """What is to become of pipelines, and what became of them.
+    """How to launch pipelines, and what is known of the launched ones.
 
     Attributes:
-        waits: Wait for their end; else they are left to their runner.
-        runs: Run them at all; else they are only built.
-        modules: Names of the modules that the user's functions are from, for workers elsewhere.
-        directory: Temporary directory of the job; empty where there is none.
+        waits: Wait for the end of jobs; otherwise they are left to their runner.
+        runs: Run pipelines; otherwise they are only built.
+        modules: Names of the modules of the user's functions, for workers elsewhere.
+        directory: Temporary directory of the job; empty if there is none.
         job: The last job that was started elsewhere.
-        told: What ``job.json`` is to tell of how the job was run.
+        facts: Facts about the run for ``job.json``.
         built: The pipelines that were built but not run.
     """
 
@@ -57,17 +55,17 @@ class Launch:
     modules: tuple[str, ...] = ()
     directory: str = ""
     job: RemoteJob | None = None
-    told: dict[str, Any] = dataclasses.field(default_factory=dict)
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
     built: list[Any] = dataclasses.field(default_factory=list)
 
 
 _launch: contextvars.ContextVar[Launch | None] = contextvars.ContextVar("launch", default=None)
-_under_way: list[RemoteJob] = []
+_waited_for: list[RemoteJob] = []
 
 
 @contextlib.contextmanager
 def launching(launch: Launch) -> Iterator[Launch]:
-    """Let the pipelines that are run inside the block follow `launch`."""
+    """Launch the pipelines that are run inside the block as `launch` says."""
     token = _launch.set(launch)
     try:
         yield launch
@@ -82,50 +80,48 @@ def current_launch() -> Launch:
 
 @contextlib.contextmanager
 def cancelled_with_us(job: RemoteJob) -> Iterator[None]:
-    """Cancel a job where an interrupt ends the block; `cancel_all` knows of it meanwhile."""
-    _under_way.append(job)
+    """Cancel a job if an interrupt ends the block; `cancel_all` knows of it meanwhile."""
+    _waited_for.append(job)
     try:
         yield
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
         cancel_all()
         raise
     finally:
-        if job in _under_way:
-            _under_way.remove(job)
+        if job in _waited_for:
+            _waited_for.remove(job)
 
 
 def cancel_all(*, timeout_s: float = CANCEL_SECONDS) -> list[str]:
     """Cancel the jobs that this process waits for.
 
-    Safe in a signal handler: the requests are made in a thread of their own, since the one that
-    was interrupted may hold a lock of the client.
+    Safe in a signal handler: the requests are made in a thread of their own, since the interrupted
+    thread may hold a lock of the client.
 
     Args:
-        timeout_s: Seconds to wait for the runners' answers.
+        timeout_s: Seconds to wait for the runner's answer about each job.
 
     Returns:
         A line about each job.
     """
-    jobs, _under_way[:] = list(_under_way), []
+    jobs, _waited_for[:] = list(_waited_for), []
     return [_cancel(job, timeout_s) for job in jobs]
 
 
 def _cancel(job: RemoteJob, timeout_s: float) -> str:
-    outcome = ["it did not answer"]
+    errors = ["it did not answer"]
 
     def ask() -> None:
         try:
             job.cancel()
+            errors.clear()
         except Exception as error:
-            lines = str(error).strip().splitlines()
-            outcome[0] = lines[0] if lines else type(error).__name__
-        else:
-            outcome[0] = ""
+            errors[:] = [*str(error).strip().splitlines()[:1], type(error).__name__]
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(timeout_s)
-    if not outcome[0]:
+    if not errors:
         return f"{job} is cancelled"
     where = f": see {job.page}" if job.page else ""
-    return f"{job} could not be cancelled ({outcome[0]}) and goes on{where}"
+    return f"{job} could not be cancelled ({errors[0]}) and goes on{where}"

@@ -8,8 +8,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_tfrecord.runners.pipelines import LaunchedPipeline
-from beam_tfrecord.runners.waiting import (
+from beam_tfrecord.runners.launch import (
     Launch,
     RemoteJob,
     cancel_all,
@@ -17,10 +16,11 @@ from beam_tfrecord.runners.waiting import (
     current_launch,
     launching,
 )
+from beam_tfrecord.runners.pipelines import LaunchedPipeline
 
 
 def job_of(id_: str, cancel, page: str = "") -> RemoteJob:
-    return RemoteJob("dataflow", id_, "trips", page, cancel)
+    return RemoteJob("dataflow", id_, page, cancel)
 
 
 def test_without_a_launch_jobs_are_run_and_waited_for() -> None:
