@@ -15,15 +15,17 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.storage.filesystem import Entry, Filesystem, Lease
-from beam_tfrecord.storage.local import LocalFilesystem
-from beam_tfrecord.storage.paths import (
+from beam_tfrecord.storage.filesystem import (
+    Entry,
+    Filesystem,
+    Lease,
     absolute_path,
     is_hidden,
     is_plain_name,
     is_remote,
     output_path,
 )
+from beam_tfrecord.storage.local import LocalFilesystem
 
 __all__ = [
     "Entry",

@@ -16,8 +16,7 @@ from beam_tfrecord.errors import BeamTFRecordError, StorageError, UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.storage import objects
 from beam_tfrecord.storage.filesystem import Entry
-from beam_tfrecord.storage.object_files import Upload
-from beam_tfrecord.storage.objects import ObjectStore, all_of, split_url
+from beam_tfrecord.storage.objects import ObjectStore, Upload, all_of, split_url
 
 _ENDPOINT = "STORAGE_EMULATOR_HOST"
 _FIELDS = "items(name,size,generation),nextPageToken"

@@ -15,8 +15,7 @@ from typing import Any
 from beam_tfrecord.errors import StorageError, UsageError
 from beam_tfrecord.storage import objects
 from beam_tfrecord.storage.filesystem import Entry
-from beam_tfrecord.storage.object_files import Upload
-from beam_tfrecord.storage.objects import ObjectStore, split_url
+from beam_tfrecord.storage.objects import ObjectStore, Upload, split_url
 
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_PROFILE")
 # With the delays of the client's standard mode, about as long as `objects.RETRY_SECONDS`.

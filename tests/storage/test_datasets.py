@@ -19,8 +19,8 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord import storage
 from beam_tfrecord.errors import StorageError, TargetExists, UsageError
-from beam_tfrecord.storage.object_files import ObjectWriter
 from beam_tfrecord.storage.object_lease import this_process
+from beam_tfrecord.storage.objects import ObjectWriter
 from tests.cli_stand_ins import run
 from tests.storage.conftest import Store, give_up_soon
 

@@ -4,7 +4,7 @@ import pytest
 
 from beam_tfrecord import storage
 from beam_tfrecord.errors import InputChanged, StorageError, UsageError
-from beam_tfrecord.storage import WholeFile, object_files, objects
+from beam_tfrecord.storage import WholeFile, objects
 from tests.storage.conftest import Store
 
 
@@ -108,7 +108,7 @@ def test_an_open_file_can_be_sought_in(store: Store) -> None:
 def test_two_versions_of_a_file_are_never_mixed(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_files, "READ_BYTES", 4)
+    monkeypatch.setattr(objects, "READ_BYTES", 4)
     storage.put(f"{store.url}/f", b"old-old-old-")
     with storage.open_read(f"{store.url}/f") as file:
         assert file.read(4) == b"old-"
