@@ -98,9 +98,9 @@ def empty_bucket(
     monkeypatch.setattr(s3, "ATTEMPTS", 4)
     bucket = f"bucket-{next(_NUMBERS)}"
     if scheme == "s3":
-        s3._client().create_bucket(Bucket=bucket)
+        s3.client().create_bucket(Bucket=bucket)
     else:
-        gcs._client().create_bucket(bucket)
+        gcs.client().create_bucket(bucket)
     faults.clear()
     return Store(f"{scheme}://{bucket}", faults, {**os.environ, **environment})
 
@@ -115,7 +115,7 @@ def give_up_soon(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def close_clients(scheme: str) -> None:
     """Close the connections of a client, and let the next one have the settings of its time."""
     module = {"gs": gcs, "s3": s3}[scheme]
-    module._client().close()
+    module.client().close()
     module._client_of.cache_clear()
     gc.collect()
     # What has outlived this, such as TensorFlow, need not be looked at again.

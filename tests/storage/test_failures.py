@@ -164,7 +164,7 @@ def test_an_upload_cut_by_a_kill_is_never_an_object(store: Store, small_parts: i
     storage.remove_tree(f"{store.url}/d")
     if store.scheme == "s3":
         bucket = store.url.removeprefix("s3://")
-        assert "Uploads" not in s3._client().list_multipart_uploads(Bucket=bucket)
+        assert "Uploads" not in s3.client().list_multipart_uploads(Bucket=bucket)
 
 
 def test_an_upload_that_fails_is_never_an_object(

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from beam_tfrecord import storage
@@ -60,6 +63,31 @@ def test_names_are_those_of_one_directory(store: Store) -> None:
     assert storage.list_names(f"{store.url}/d") == ["a", "b", "ü 1%.txt"]
     assert storage.list_names(store.url) == ["d", "d.txt", "da"]
     assert sorted(below(store, "/d")) == ["d/a", "d/b/c", "d/b/e", "d/ü 1%.txt"]
+
+
+def test_names_may_have_empty_parts(store: Store) -> None:
+    storage.put(f"{store.url}/d//x", b"data")
+    storage.put(f"{store.url}/d/y", b"")
+    assert sorted(below(store, "/d")) == ["d//x", "d/y"]
+    assert storage.read_bytes(f"{store.url}/d//x") == b"data"
+
+
+FORK = """
+import os, sys
+from beam_tfrecord import storage
+data = storage.read_bytes(sys.argv[1])
+child = os.fork()
+if not child:
+    os._exit(storage.read_bytes(sys.argv[1]) != data)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_process_reads_like_its_parent(store: Store) -> None:
+    # As the workers of a DataLoader do.
+    storage.put(f"{store.url}/f", b"data")
+    command = [sys.executable, "-W", "ignore", "-c", FORK, f"{store.url}/f"]
+    assert subprocess.run(command, env=store.environment, timeout=60, check=False).returncode == 0
 
 
 def test_only_a_directory_is_removed_with_all_in_it(store: Store) -> None:
