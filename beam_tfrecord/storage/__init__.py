@@ -1,4 +1,4 @@
-"""Files on local paths, ``gs://`` and ``s3://``, and input from any URL that Beam reads.
+"""Files on local paths, ``gs://``, ``s3://`` and ``az://``, and input from any URL that Beam reads.
 
 All file access of the package goes through the functions here, by path or URL. A file of the output
 is there complete or not at all: an error while writing leaves nothing, and on an object store an
@@ -12,11 +12,13 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, BinaryIO
 
 from beam_tfrecord.errors import DataError, LeaseLost
 from beam_tfrecord.storage import object_lease
+from beam_tfrecord.storage.azure import AzureStorage
 from beam_tfrecord.storage.beam import BeamFilesystem
 from beam_tfrecord.storage.filesystem import (
     Entry,
@@ -74,6 +76,7 @@ _LOCAL = LocalFilesystem()
 _OBJECT_STORES: dict[str, ObjectStore] = {
     "gs": GoogleStorage(),
     "s3": AmazonStorage(),
+    "az": AzureStorage(),
 }
 _BEAM = BeamFilesystem()
 
@@ -169,6 +172,7 @@ def lease(directory: str) -> Iterator[Lease]:
     """
     filesystem = _filesystem(directory)
     path = os.path.join(directory, ".lock")
+    held: AbstractContextManager[str]
     if isinstance(filesystem, ObjectStore):
         held = object_lease.held(filesystem, path)
     else:

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO, NoReturn, Protocol
 
 from beam_tfrecord.errors import UsageError
 
-OUTPUT_SCHEMES = ("gs", "s3")
-_OUTPUTS = "a local directory, or one on gs:// or s3://"
+OUTPUT_SCHEMES = ("gs", "s3", "az")
+_OUTPUTS = "a local directory, or one on gs://, s3:// or az://"
 _FIRST_PRINTED = ord(" ")
 _MOST_NAME_BYTES, _MOST_NAME_PARTS = 255, 16
 _SYSTEM_NAMES = frozenset(("thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "@eadir"))

@@ -1,4 +1,4 @@
-"""Object stores by URL: what Google Cloud Storage and Amazon S3 share.
+"""Object stores by URL: what Google Cloud Storage, Amazon S3 and Azure Blob Storage share.
 
 Each store supplies a few requests through the client library of its vendor. The rest of a
 `Filesystem` follows from them here: names without directories, reads by range, uploads in parts,
@@ -402,6 +402,7 @@ def retried(function: Callable[[], _Value], is_temporary: Callable[[Exception], 
 
 def _no_bucket(path: str) -> UsageError:
     url = f"{path.partition('://')[0]}://{split_url(path)[0]}"
+    word = "container" if url.startswith("az:") else "bucket"
     return UsageError(
-        f"cannot use {path!r}: there is no bucket {url!r}: create it, or check its name"
+        f"cannot use {path!r}: there is no {word} {url!r}: create it, or check its name"
     )

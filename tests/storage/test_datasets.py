@@ -280,14 +280,15 @@ def test_a_store_that_stays_away_is_one_line(store: Store, monkeypatch: pytest.M
 
 def test_a_missing_bucket_is_one_line(store: Store) -> None:
     inputs, nowhere = make_input(store.url), f"{store.scheme}://no-such-bucket"
+    missing = f"there is no {'container' if store.scheme == 'az' else 'bucket'} '{nowhere}'"
     for arguments in ([inputs, f"{nowhere}/out"], [f"{nowhere}/in/*.csv", f"{store.url}/out"]):
         failed = run("write", *arguments)
         assert failed.exit_code == 2
         assert failed.stderr.count("\n") == 1
-        assert f"there is no bucket '{nowhere}'" in failed.stderr
+        assert missing in failed.stderr
     shown = run("show", f"{nowhere}/out")
     assert shown.exit_code == 2
-    assert f"there is no bucket '{nowhere}'" in shown.stderr
+    assert missing in shown.stderr
     shown = run("show", f"{store.url}/in")
     assert shown.exit_code == 2
     assert f"no dataset at '{store.url}/in'" in shown.stderr

@@ -215,5 +215,7 @@ def test_a_missing_bucket_is_named(store: Store) -> None:
         lambda: list(storage.list_files(path)),
         lambda: storage.list_names(path),
     ):
-        with pytest.raises(UsageError, match=f"no bucket '{store.scheme}://no-such-bucket'"):
+        with pytest.raises(
+            UsageError, match=f"no (bucket|container) '{store.scheme}://no-such-bucket'"
+        ):
             use()
