@@ -20,7 +20,11 @@ _EXTRAS: dict[str, tuple[tuple[str, ...], str, str]] = {
         "google-cloud-storage",
         "beam-tfrecord[gcp]",
     ),
-    "azure": (("azure.storage.blob", "azure.identity"), "Beam's Azure extra", "apache-beam[azure]"),
+    "azure": (
+        ("azure.storage.blob", "azure.identity"),
+        "azure-storage-blob",
+        "beam-tfrecord[azure]",
+    ),
     "hadoop": (("hdfs",), "Beam's Hadoop extra", "apache-beam[hadoop]"),
 }
 

@@ -32,7 +32,7 @@ _KINDS_BY_SUFFIX: dict[str, str] = {
     **dict.fromkeys((".db", ".sqlite", ".sqlite3"), "sql"),
 }
 _COMPRESSION_SUFFIXES = (".gz", ".bz2", ".zst", ".xz", ".lz4")
-_FILE_SCHEMES = ("file", "gs", "s3", "hdfs", "azfs", "http", "https")
+_FILE_SCHEMES = ("file", "gs", "s3", "az", "hdfs", "azfs", "http", "https")
 
 # One look at a directory of ten million images must not list all of them.
 _FILES_LOOKED_AT = 1000
