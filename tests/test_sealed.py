@@ -33,7 +33,7 @@ from beam_tfrecord.jobs.listing import list_input
 from beam_tfrecord.sources.base import InputFile, Unit
 from beam_tfrecord.sources.csv.read import CsvUnit
 from beam_tfrecord.sources.csv.source import Csv
-from beam_tfrecord.sources.images.pack import Found, pack_files
+from beam_tfrecord.sources.images.listing import Found, pack_files
 from beam_tfrecord.sources.numpy.columns import Column
 from beam_tfrecord.sources.numpy.files import StoredArray
 from beam_tfrecord.transforms.grouping import Group

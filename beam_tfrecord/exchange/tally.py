@@ -13,7 +13,7 @@ from beam_tfrecord.copies import Copies
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.schema import Observed, Schema
 from beam_tfrecord.hashes import sum_hashes
-from beam_tfrecord.refused import Refused, merge_refused
+from beam_tfrecord.images import Refused, merge_refused
 from beam_tfrecord.splits import SPLIT_IN_PART
 
 SAMPLE_REJECTS = 5

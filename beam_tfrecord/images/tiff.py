@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from beam_tfrecord.images.header import UPRIGHT, Fault, Header, Refusal, damaged, truncated
+from beam_tfrecord.images import UPRIGHT, Fault, Header, Refusal, damaged, truncated
 
 WIDTH, HEIGHT, PHOTOMETRIC, ORIENTATION, SAMPLES = 256, 257, 262, 274, 277
 _OFFSETS_AND_COUNTS = ((273, 279), (324, 325))  # of strips, and of tiles

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.copies import copies_lines
+from beam_tfrecord.images import refused_line
 from beam_tfrecord.jobs.keeping import keeps_files
 from beam_tfrecord.jobs.listing import Listing
 from beam_tfrecord.jobs.publish import Identity
 from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.jobs.write_job import WriteJob, write_batches
 from beam_tfrecord.preprocess.write import write_transformed
-from beam_tfrecord.refused import refused_line
 from beam_tfrecord.runners import exchange_of, pipeline, runs_here
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv, with_texts

@@ -18,13 +18,13 @@ from beam_tfrecord.exchange.pipeline import Exchange, Spilled, spill
 from beam_tfrecord.exchange.sizes import request_bytes, run_bytes_for
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.images import refused_told
 from beam_tfrecord.jobs.finishing import Publisher, finish
 from beam_tfrecord.jobs.publish import Identity, publish
 from beam_tfrecord.jobs.resume import load_remarks
 from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import ONE_INPUT, Inputs
-from beam_tfrecord.refused import refused_told
 from beam_tfrecord.rejects import RejectBudget
 from beam_tfrecord.storage import Lease
 from beam_tfrecord.transforms.step import flat_map, map_each

@@ -25,7 +25,7 @@ from PIL import Image
 import beam_tfrecord as bt
 from beam_tfrecord.exchange.stubs import LEAST_FILE_BYTES
 from beam_tfrecord.jobs import composing
-from beam_tfrecord.sources.images import pack
+from beam_tfrecord.sources.images import listing
 
 ROWS = 60_000
 FILES = 6
@@ -142,7 +142,7 @@ def _use_small_groups() -> None:
     composing._reader = small
     # Several workers, however small the input is.
     composing.SMALL_BYTES = 0
-    pack.PACK_FILES = PACK_FILES
+    listing.PACK_FILES = PACK_FILES
 
 
 def _make_pictures(directory: Path) -> None:

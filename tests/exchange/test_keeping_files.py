@@ -126,7 +126,7 @@ def test_many_small_runs_and_windows_are_the_same(
 ) -> None:
     whole = write(photos, tmp_path / "whole", shards=3)
     made_whole.clear()
-    monkeypatch.setattr("beam_tfrecord.sources.images.pack.PACK_FILES", 7)
+    monkeypatch.setattr("beam_tfrecord.sources.images.listing.PACK_FILES", 7)
     packed = write(photos, tmp_path / "packed", shards=3)
     made_whole.clear()
     # Every batch is a run, and every window a few pictures.

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from beam_tfrecord.images import Fault, Header, describe
+from beam_tfrecord.images import Fault, Header
 from beam_tfrecord.images.decode import Transform, check_decode, make_transform, transformed
+from beam_tfrecord.images.formats import describe
 from beam_tfrecord.sources.images.source import Images
 from tests.sources.made_images import (
     HEIGHT,

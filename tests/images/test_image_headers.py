@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from beam_tfrecord.images import Fault, Header, describe
+from beam_tfrecord.images import Fault, Header
+from beam_tfrecord.images.formats import describe
 from tests.sources.made_images import HEIGHT, SAMPLES, WIDTH, encoded, exif, oriented_tiff, picture
 
 # Channels that were looked up in TensorFlow, or, where it cannot read the file, in Pillow.

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from beam_tfrecord.images import Fault, describe
+from beam_tfrecord.images import Fault
 from beam_tfrecord.images.decode import Transform
+from beam_tfrecord.images.formats import describe
 from tests.images.picture_zoo import zoo
 from tests.images.zoo_judges import damage, judged, pillow_pixels, stored, tensorflow_pixels
 
@@ -110,7 +111,8 @@ def test_damaged_pictures_are_counted_or_rejected() -> None:
 
 DECODES = """
 import sys
-from beam_tfrecord.images import Fault, describe
+from beam_tfrecord.images import Fault
+from beam_tfrecord.images.formats import describe
 from beam_tfrecord.images.decode import Transform, check_decode, transformed
 data = memoryview(bytes.fromhex(sys.argv[1]))
 header = describe(data)

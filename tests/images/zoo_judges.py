@@ -14,8 +14,7 @@ from PIL import Image
 
 from beam_tfrecord.images import Header
 from beam_tfrecord.images.decode import Transform
-from beam_tfrecord.sources.images.files import Files
-from beam_tfrecord.sources.images.read import Reading, read_pictures
+from beam_tfrecord.sources.images.read import Files, Reading, read_pictures
 from tests.images.picture_zoo import varied, zoo
 
 Pixels = npt.NDArray[np.uint8]

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.images.pack import Found, Skipped
+from beam_tfrecord.sources.images.listing import Found, Skipped, Tree, find_tree, list_tree
 from beam_tfrecord.sources.images.source import Images
-from beam_tfrecord.sources.images.tree import Tree, find_tree, list_tree
 from tests.sources.made_images import forbid
 
 

@@ -14,14 +14,19 @@ import pyarrow as pa
 from beam_tfrecord.batch import Batch, FileColumn, Origin, Reject
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.labels import LABELS_FILE
-from beam_tfrecord.images import Fault
-from beam_tfrecord.refused import refused_in
+from beam_tfrecord.images import Fault, refused_in
 from beam_tfrecord.sources.base import Scan, Unit
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.images.labels import class_numbers, given_classes, is_line
-from beam_tfrecord.sources.images.pack import Pack, pack_files
+from beam_tfrecord.sources.images.listing import (
+    Pack,
+    Tree,
+    find_tree,
+    is_utf8,
+    list_tree,
+    pack_files,
+)
 from beam_tfrecord.sources.images.read import Reading, cut_by_bytes, in_order, read_pictures, taken
-from beam_tfrecord.sources.images.tree import Tree, find_tree, is_utf8, list_tree
 from beam_tfrecord.storage import is_remote
 
 if TYPE_CHECKING:
@@ -33,7 +38,7 @@ _SHOWN_CHARACTERS = 200
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class Inferred:
     """What is known of the rows before they are read.
 
     Attributes:
@@ -105,15 +110,15 @@ def units(scans: Sequence[Scan]) -> list[Unit]:
     ]
 
 
-def infer(scan: Scan) -> Found:
+def infer(scan: Scan) -> Inferred:
     """Return what a pack tells of the rows."""
     pack = scan.chunk.file
     assert isinstance(pack, Pack)
     label = pa.field("label", pa.int64()) if pack.has_labels else None
-    return Found(label, pack.classes, pack.has_labels, pack.has_splits)
+    return Inferred(label, pack.classes, pack.has_labels, pack.has_splits)
 
 
-def merge(found: Iterable[Found]) -> Found:
+def merge(found: Iterable[Inferred]) -> Inferred:
     """Join what all packs tell: one of them has the names of the classes."""
     return max(found, key=lambda one: len(one.classes))
 

@@ -30,7 +30,7 @@ from beam_tfrecord.copies import mark_content
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.labels import with_labels
 from beam_tfrecord.images.decode import check_pillow, make_transform
-from beam_tfrecord.images.describe import MAX_PIXELS
+from beam_tfrecord.images.formats import MAX_PIXELS
 from beam_tfrecord.sources.base import (
     MOST_UNITS,
     Chunk,
@@ -42,8 +42,7 @@ from beam_tfrecord.sources.base import (
 )
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.images import folders, table
-from beam_tfrecord.sources.images.files import read_local
-from beam_tfrecord.sources.images.pack import PACK_BYTES, Pack, Skipped
+from beam_tfrecord.sources.images.listing import LAYOUTS, PACK_BYTES, Pack, Skipped
 from beam_tfrecord.sources.images.read import (
     BATCH_FILES,
     CHECKS,
@@ -52,9 +51,9 @@ from beam_tfrecord.sources.images.read import (
     THREADS,
     Reading,
     picture_fields,
+    read_local,
+    read_remote,
 )
-from beam_tfrecord.sources.images.remote import read_remote
-from beam_tfrecord.sources.images.tree import LAYOUTS
 from beam_tfrecord.storage import absolute_path, is_remote
 
 # An example holds 2 GiB at most.
