@@ -1,4 +1,8 @@
-"""What is known of a picture without decoding it, and what can be wrong with it."""
+"""Types that describe a picture file: its header, its faults, and why TensorFlow cannot decode it.
+
+`formats.describe` reads headers; `decode` decodes, resizes and re-encodes with Pillow. Nothing in
+this package depends on Beam, Arrow or the units of a source.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,11 @@ UPRIGHT = 1
 
 
 class Refusal(NamedTuple):
-    """Why ``tf.io.decode_image(channels=3)`` fails on a picture, or gives other pixels.
+    """Why ``tf.io.decode_image(channels=3)`` fails on a picture or returns wrong pixels.
 
     Attributes:
-        reason: To stand behind the name of the picture.
-        cure: The options that store what TensorFlow decodes.
+        reason: A clause that follows the name of the picture in messages.
+        cure: The options that store a picture which TensorFlow decodes.
     """
 
     reason: str
@@ -22,17 +26,17 @@ class Refusal(NamedTuple):
 
 
 class Header(NamedTuple):
-    """A picture as its header describes it.
+    """The properties of a picture that its header contains.
 
     Attributes:
         format: ``jpeg``, ``png``, ``gif``, ``webp``, ``bmp`` or ``tiff``.
-        width: Of the stored pixels, before any rotation that `orientation` asks for; of a GIF
-            that of the widest frame, as TensorFlow decodes it.
+        width: Of the stored pixels, before the rotation that `orientation` asks for; for a GIF the
+            width of the widest frame, which is what TensorFlow decodes.
         height: Likewise.
-        channels: As ``tf.io.decode_image(channels=0)`` gives them where TensorFlow reads the
-            format: a palette is 3 (PNG with transparency: 4), CMYK in a JPEG is 3.
+        channels: As ``tf.io.decode_image(channels=0)`` returns them, for formats that TensorFlow
+            reads: 3 for a palette (PNG with transparency: 4), 3 for CMYK in a JPEG.
         orientation: EXIF tag 274, from 1 (upright) to 8.
-        refusal: None where the structure shows nothing that TensorFlow refuses.
+        refusal: None if the structure shows nothing that TensorFlow refuses.
     """
 
     format: str
@@ -44,12 +48,12 @@ class Header(NamedTuple):
 
 
 class Fault(Exception):
-    """A picture that is none, or not a whole one.
+    """A file that is not a picture, is truncated or broken, or exceeds a limit.
 
     Attributes:
         code: ``empty``, ``not-an-image``, ``truncated``, ``too-large``, ``damaged``, or
-            ``unsupported`` where the format asked for cannot hold it.
-        reason: What is wrong, to stand behind the name of the picture.
+            ``unsupported`` if the requested format cannot hold the pixels.
+        reason: A clause that follows the name of the picture in messages.
     """
 
     def __init__(self, code: str, reason: str) -> None:
@@ -61,30 +65,30 @@ class Fault(Exception):
         return type(self), (self.code, self.reason)
 
 
-def truncated(what: str) -> Fault:
-    """Return the fault of a picture that ends inside `what`."""
-    return Fault("truncated", f"is cut off {what}")
+def truncated(where: str) -> Fault:
+    """Return the fault of a file that ends too early."""
+    return Fault("truncated", f"is cut off {where}")
 
 
 def damaged(what: str) -> Fault:
-    """Return the fault of a picture whose structure is broken."""
+    """Return the fault of a file with a broken structure."""
     return Fault("damaged", f"is damaged: {what}")
 
 
 def too_large_for_tensorflow(width: int, height: int) -> Refusal:
-    """Return the refusal of a picture of more pixels than TensorFlow decodes."""
+    """Return the refusal of a picture with more pixels than TensorFlow decodes."""
     return Refusal(f"is too large for TensorFlow ({width}x{height})", "a smaller --resize")
 
 
 @dataclasses.dataclass(frozen=True)
 class Refused:
-    """How many pictures TensorFlow refuses, and the first of them by path.
+    """The number of stored pictures that TensorFlow refuses, and the first of them by path.
 
     Attributes:
-        rows: Their number.
-        path: Of the first.
-        reason: Why that one is refused, to stand behind its path.
-        cure: The options that store what TensorFlow decodes.
+        rows: Number of pictures.
+        path: Path of the first one.
+        reason: `Refusal.reason` of the first one.
+        cure: `Refusal.cure` of the first one.
     """
 
     rows: int
@@ -92,14 +96,9 @@ class Refused:
     reason: str
     cure: str
 
-    def merge(self, other: Refused) -> Refused:
-        """Join what two parts of the data showed."""
-        first = min(self, other, key=lambda one: (one.path, one.reason))
-        return dataclasses.replace(first, rows=self.rows + other.rows)
-
 
 def refused_in(pictures: Iterable[tuple[str, Header | None]]) -> Refused | None:
-    """Return what the headers of pictures show, given with their paths; None: nothing."""
+    """Count the refused pictures among pairs of path and header; None if there are none."""
     found = None
     for path, header in pictures:
         if header is not None and header.refusal is not None:
@@ -108,23 +107,24 @@ def refused_in(pictures: Iterable[tuple[str, Header | None]]) -> Refused | None:
 
 
 def merge_refused(one: Refused | None, other: Refused | None) -> Refused | None:
-    """Join what two parts of the data showed."""
+    """Join the counts of two parts of the data."""
     if one is None or other is None:
         return one or other
-    return one.merge(other)
+    first = min(one, other, key=lambda refused: (refused.path, refused.reason))
+    return dataclasses.replace(first, rows=one.rows + other.rows)
 
 
-def refused_told(refused: Refused | None) -> dict[str, Any] | None:
-    """Return what ``job.json`` tells of refused pictures; None where there are none."""
+def refused_as_json(refused: Refused | None) -> dict[str, Any] | None:
+    """Return the entry ``refused_pictures`` of ``job.json``; None if there are none."""
     return None if refused is None else dataclasses.asdict(refused)
 
 
-def refused_line(told: Mapping[str, Any]) -> str:
-    """Return one line for a human, given what ``job.json`` tells."""
-    rows = told["rows"]
+def refused_warning(entry: Mapping[str, Any]) -> str:
+    """Return the one-line warning about an entry ``refused_pictures`` of ``job.json``."""
+    rows = entry["rows"]
     are = "picture is" if rows == 1 else "pictures are"
     which = "it" if rows == 1 else "the first"
     return (
         f"{rows:,} {are} stored that TensorFlow, and so .tf(), cannot decode or decodes wrongly: "
-        f"{which} is {told['path']}, which {told['reason']}: pass {told['cure']}"
+        f"{which} is {entry['path']}, which {entry['reason']}: pass {entry['cure']}"
     )

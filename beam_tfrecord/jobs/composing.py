@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.copies import copies_lines
-from beam_tfrecord.images import refused_line
+from beam_tfrecord.images import refused_warning
 from beam_tfrecord.jobs.keeping import keeps_files
 from beam_tfrecord.jobs.listing import Listing
 from beam_tfrecord.jobs.publish import Identity
@@ -167,4 +167,4 @@ def _warn_of_rows(target: Target) -> None:
     for line in copies_lines(job["copies"]) if job["copies"] else ():
         _LOGGER.warning("%s", line)
     if refused := job["refused_pictures"]:
-        _LOGGER.warning("%s", refused_line(refused))
+        _LOGGER.warning("%s", refused_warning(refused))

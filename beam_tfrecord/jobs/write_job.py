@@ -18,7 +18,7 @@ from beam_tfrecord.exchange.pipeline import Exchange, Spilled, spill
 from beam_tfrecord.exchange.sizes import request_bytes, run_bytes_for
 from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.images import refused_told
+from beam_tfrecord.images import refused_as_json
 from beam_tfrecord.jobs.finishing import Publisher, finish
 from beam_tfrecord.jobs.publish import Identity, publish
 from beam_tfrecord.jobs.resume import load_remarks
@@ -148,7 +148,7 @@ def _publish(
             "left_out_columns": sorted(tally.left_out),
             "remarks": load_remarks(job.directory),
             "copies": copies_told(tally.copies),
-            "refused_pictures": refused_told(tally.refused),
+            "refused_pictures": refused_as_json(tally.refused),
         },
     )
     return [shard.path for shard in manifest.shards]
