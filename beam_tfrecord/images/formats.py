@@ -129,9 +129,9 @@ def _of_frame(data: memoryview, at: int) -> Refusal | None:
     return _of_coding(data[at + 1], data[at + 4], bytes(data[at + 10 : at + 10 + 3 * components]))
 
 
-@functools.lru_cache(256)
+@functools.lru_cache(256)  # most pictures are coded alike
 def _of_coding(marker: int, precision: int, components: bytes) -> Refusal | None:
-    """Return why TensorFlow refuses a frame, given three bytes a component; cached: most are alike."""
+    """Return why TensorFlow refuses a frame; `components` has three bytes for each."""
     if marker not in _DECODED_FRAMES:
         return Refusal(f"is coded in a way that TensorFlow does not decode (FF {marker:02X})")
     if precision != 8:
@@ -156,7 +156,7 @@ def _is_scaled(factors: list[tuple[int, int]]) -> bool:
 def refusal_of_scans(data: memoryview) -> Refusal | None:
     """Return why TensorFlow refuses what follows the header of a JPEG; None if it decodes it.
 
-    TensorFlow reads on to the end mark once it has all pixels, and fails on an unexpected marker there.
+    TensorFlow reads on to the end mark behind the pixels, and fails on an unexpected marker there.
     """
     _, at = _segments(data)
     while found := _MARKER_IN_SCAN.search(data, at):

@@ -21,7 +21,7 @@ from beam_tfrecord.errors import DataError, StorageError
 from beam_tfrecord.exchange import merge, spill, stubs
 from beam_tfrecord.jobs import keeping
 from beam_tfrecord.records.tfrecord import frame_record
-from beam_tfrecord.sources.images import folders
+from beam_tfrecord.sources.images import source as images_source
 from tests.cli_stand_ins import run
 from tests.datasets import shard_hashes
 from tests.sources.made_images import jpeg, write_tree
@@ -195,7 +195,7 @@ def test_an_attempt_goes_on_as_the_one_before_it_began(
     if was_kept:
         without_memory(monkeypatch)
     # What is done is not read again.
-    monkeypatch.setattr(folders, "read_pictures", None)
+    monkeypatch.setattr(images_source, "read_pictures", None)
     assert write(photos, tmp_path / "out") == expected
     assert bool(made_whole) == was_kept
 
@@ -236,7 +236,7 @@ def test_a_fault_of_the_machine_leaves_what_is_done(
         patch.setattr(stubs.kernel, "make_whole", lambda *_: (0, errno.EIO))
         with pytest.raises(StorageError, match="the same command goes on from there"):
             bt.write(photos, tmp_path / "out", splits=SPLITS, max_rejects="any")
-    monkeypatch.setattr(folders, "read_pictures", None)
+    monkeypatch.setattr(images_source, "read_pictures", None)
     assert write(photos, tmp_path / "out") == expected
 
 

@@ -60,12 +60,12 @@ def stored(
         return Files(buffer, [len(data)], {})
 
     how = Reading(check, transform, MAX_PIXELS, 2**30, needs_sha256=False, read=read)
-    found = read_pictures(["one"], [len(data)], how)
+    found = read_pictures(["one"], [len(data)], {}, how)
     if not found.kept:
         return None
     header = found.headers[0]
     assert header is not None
-    return header, found.contents[0].as_py()
+    return header, found.columns["image"][0].as_py()
 
 
 @dataclasses.dataclass(frozen=True)

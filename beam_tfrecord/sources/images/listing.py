@@ -1,4 +1,8 @@
-"""Which files below some directories are pictures, and which class and split their folders say."""
+"""Lists the pictures below directories, in packs: so nothing has an entry for each of millions.
+
+A pack is one input file of the source, and one unit. The names of the folders become classes and
+splits. On an object store the folders follow from the names of the objects.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_tfrecord import storage
 from beam_tfrecord.errors import DataError, InputChanged, UsageError
@@ -20,12 +23,19 @@ from beam_tfrecord.images.formats import SUFFIXES
 from beam_tfrecord.sources.base import InputFile, version_and_state
 from beam_tfrecord.storage import is_hidden, is_remote
 
+LAYOUTS = ("auto", "class", "split", "flat")
+SPLIT_NAMES = frozenset(
+    ("train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval", "holdout")
+)
+
 PACK_BYTES = 16 * 2**20
 PACK_FILES = 4096
 
-# Names are the bulk of a pack; the fastest level already takes away what they repeat.
+# Names are most of a pack; the fastest level already removes what they repeat.
 _LEVEL = 1
 _MAX_PATH_BYTES = 2**16
+# These list objects in the byte order of their names; the order of other schemes is unknown.
+_SORTED_SCHEMES = ("gs://", "s3://")
 
 
 class Found(NamedTuple):
@@ -35,7 +45,7 @@ class Found(NamedTuple):
         name: Posix path relative to the root of the listing, in the bytes of the filesystem.
         size: In bytes.
         version: Modification time in ns, or an etag.
-        state: Of a local file, as `InputFile` has it.
+        state: Of a local file, as `InputFile.state`.
     """
 
     name: bytes
@@ -46,11 +56,11 @@ class Found(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Skipped:
-    """How many files were passed over.
+    """The number of files that a listing skips.
 
     Attributes:
-        hidden: Those whose names begin with a dot, and files of operating systems.
-        other: Those whose suffix is not that of a picture.
+        hidden: Files whose names begin with a dot, and files of operating systems.
+        other: Files without the suffix of a picture.
     """
 
     hidden: int = 0
@@ -60,17 +70,20 @@ class Skipped:
         return Skipped(self.hidden + more.hidden, self.other + more.other)
 
 
+_HIDDEN, _OTHER = Skipped(hidden=1), Skipped(other=1)
+
+
 @dataclasses.dataclass(frozen=True)
 class Pack(InputFile):
-    """Neighbouring files of a listing; `path` is the root of their names.
+    """Neighbouring files of a listing; `path` is the directory that their names are relative to.
 
     Attributes:
-        names: Their names, each relative to the root, joined by NUL and compressed.
+        names: Their names, joined by NUL and compressed.
         sizes: Their sizes as little-endian uint64, compressed.
-        classes: In the first pack of a listing: the names of all classes, in order.
-        skipped: Files passed over on the way to its last one, or after it at the very end.
+        classes: In the first pack of a listing the names of all classes, in order.
+        skipped: Files skipped between the last file of the previous pack and that of this one.
         has_splits: The first folder of every name is a split.
-        has_labels: The next one is a class.
+        has_labels: The next folder is a class.
     """
 
     names: bytes = b""
@@ -81,31 +94,36 @@ class Pack(InputFile):
     has_labels: bool = False
 
     def outline(self) -> InputFile:
-        """Return the pack without the names."""
+        """Return the pack without the names and sizes."""
         return dataclasses.replace(self, names=b"", sizes=b"")
 
     def check(self) -> None:
-        """Check that all local files are still those that were listed.
+        """Check that no local file has changed since it was listed.
 
         Raises:
-            InputChanged: One is not, or it is gone.
+            InputChanged: A file has changed, or it is gone.
         """
         if not (self.state and self.names):
             return
-        found = [found_at(os.path.join(self.path, name), b"") for name, _ in self.files()]
-        if self.is_unchanged(*_version_and_state(found)):
+        now = [_found(b"", _status(os.path.join(self.path, name))) for name, _ in self.files()]
+        if self.is_unchanged(*_version_and_state(now)):
             return
-        for (name, size), now in zip(self.files(), found, strict=True):
-            if now.size != size:
-                raise _changed(name.encode("utf-8", "backslashreplace").decode())
         others = f" or one of the {self.inside - 1:,} files after it" if self.inside > 1 else ""
-        raise _changed(f"{self.name}{others}")
+        changed = f"{self.name}{others}"
+        for (name, size), file in zip(self.files(), now, strict=True):
+            if file.size != size:
+                changed = name.encode("utf-8", "backslashreplace").decode()
+                break
+        raise InputChanged(
+            f"{changed} was changed while the pictures were read: run the job again once nothing "
+            "writes to them"
+        )
 
     def files(self) -> list[tuple[str, int]]:
-        """Return name and size of every file; a name that is not UTF-8 has surrogates in it.
+        """Return name and size of every file; a name that is not UTF-8 contains surrogates.
 
         Raises:
-            DataError: They are not those that were listed.
+            DataError: The names or sizes are not the listed ones.
         """
         names = _unpacked(self.names, PACK_FILES * _MAX_PATH_BYTES)
         sizes = _unpacked(self.sizes, PACK_FILES * 8)
@@ -118,7 +136,7 @@ class Pack(InputFile):
 def pack_files(
     found: Iterable[Found | Skipped], *, root: str, classes: tuple[str, ...]
 ) -> Iterator[Pack]:
-    """Join files, in their order, to packs of at most `PACK_FILES` and about `PACK_BYTES`."""
+    """Join files, in their order, into packs of at most `PACK_FILES` and about `PACK_BYTES`."""
     pending: list[Found] = []
     skipped, size = Skipped(), 0
     for item in found:
@@ -136,7 +154,7 @@ def pack_files(
 
 def _pack(found: list[Found], root: str, classes: tuple[str, ...], skipped: Skipped) -> Pack:
     names = b"\0".join(file.name for file in found)
-    sizes = _numbers([file.size for file in found])
+    sizes = np.array([file.size for file in found], "<u8")
     version, state = _version_and_state(found)
     return Pack(
         path=root,
@@ -154,22 +172,13 @@ def _pack(found: list[Found], root: str, classes: tuple[str, ...], skipped: Skip
 
 
 def _digest(names: bytes, sizes: bytes, classes: tuple[str, ...]) -> str:
-    whole = b"\0\0".join((names, sizes, "\0".join(classes).encode()))
-    return hashlib.sha256(whole).hexdigest()[:32]
+    text = b"\0\0".join((names, sizes, "\0".join(classes).encode()))
+    return hashlib.sha256(text).hexdigest()[:32]
 
 
 def _unpacked(data: bytes, most_bytes: int) -> bytes:
-    # A plan that was stored may be anyone's: a few bytes of it must not fill the memory.
+    # Anyone may have written a stored plan: a few bytes of it must not fill the memory.
     return zlib.decompressobj().decompress(data, most_bytes)
-
-
-def found_at(path: str, name: bytes) -> Found:
-    """Return a local file as it is now; one that cannot be looked at has no bytes."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return Found(name, 0, 0)
-    return Found(name, status.st_size, status.st_mtime_ns, version_and_state(status)[1])
 
 
 def _version_and_state(found: Iterable[Found]) -> tuple[str, str]:
@@ -181,110 +190,50 @@ def _version_and_state(found: Iterable[Found]) -> tuple[str, str]:
     return version, f"{times}-{inodes}" if is_local else ""
 
 
-def _changed(what: str) -> InputChanged:
-    return InputChanged(
-        f"{what} was changed while the pictures were read: run the job again once nothing writes "
-        "to them"
-    )
-
-
-def _numbers(values: list[int]) -> npt.NDArray[np.uint64]:
-    return np.array(values, "<u8")
-
-
-# These list objects in the byte order of their names; of others nothing is known.
-_SORTED_SCHEMES = ("gs://", "s3://")
-
-
-def remote_root(paths: Sequence[str]) -> str | None:
-    """Return the one remote directory among the inputs; None where all are local.
-
-    Raises:
-        UsageError: There are several inputs, or a pattern.
-    """
-    remote = [path for path in paths if storage.is_remote(path)]
-    if not remote:
-        return None
-    if len(paths) > 1 or glob.has_magic(remote[0]):
-        raise UsageError(
-            f"cannot read {remote[0]!r} so: give one directory of pictures, without a pattern"
-        )
-    return storage.absolute_path(remote[0])
-
-
-def remote_folders(root: str, depth: int) -> list[str]:
-    """Return the names of all folders that are `depth` folders below `root`, sorted."""
-    names = {
-        parts[depth]
-        for entry in storage.list_files(root)
-        if len(parts := entry.path[len(root) + 1 :].split("/")) > depth + 1
-    }
-    return sorted(names)
-
-
-def list_remote(root: str) -> Iterator[tuple[str, Found]]:
-    """Yield path relative to `root`, and what is found there, in order of the paths."""
-    entries = storage.list_files(root)
-    if not root.startswith(_SORTED_SCHEMES):
-        entries = iter(sorted(entries, key=lambda entry: entry.path))
-    for entry in entries:
-        name = entry.path[len(root) + 1 :]
-        yield name, Found(name.encode(), entry.bytes, entry.version)
-
-
-LAYOUTS = ("auto", "class", "split", "flat")
-SPLIT_NAMES = frozenset(
-    ("train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval", "holdout")
-)
-
-_OTHER, _HIDDEN = Skipped(other=1), Skipped(hidden=1)
-
-
 @dataclasses.dataclass(frozen=True)
 class Tree:
-    """What is listed, and what its folders mean.
+    """The directories and files to list, and the meaning of their folders.
 
     Attributes:
         root: Directory that all names are relative to.
         starts: Directories and files to list, relative to the root, sorted; ``""`` is the root.
-        given: Those of them that a user named one by one: they are taken whatever their suffix.
+        named: Files among them that the user named one by one: their suffix does not matter.
         has_splits: The first folder names the split.
-        has_labels: The next one names the class.
+        has_labels: The next folder names the class.
     """
 
     root: str
     starts: tuple[str, ...]
-    given: frozenset[str] = frozenset()
+    named: frozenset[str] = frozenset()
     has_splits: bool = False
     has_labels: bool = False
 
-    @property
-    def is_remote(self) -> bool:
-        """True where the root is a URL."""
-        return is_remote(self.root)
-
     def classes(self) -> tuple[str, ...]:
-        """Return the names of all classes, sorted, those of empty folders too."""
+        """Return the names of all classes, sorted, including those of empty folders."""
         if not self.has_labels:
             return ()
         return tuple(name for name in _folders(self, int(self.has_splits)) if is_utf8(name))
 
 
 def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
-    """Find what some paths, globs and directories hold, by their folders alone.
+    """Find the directories and files that paths name, and read only the names of their folders.
 
     Args:
-        paths: What a user gives.
+        paths: Paths of files and directories, and globs; or the URL of one directory.
         layout: ``class``: the first folder is the class. ``split``: it is the split, and the next
-            one, if there is any, the class. ``flat``: folders mean nothing. ``auto``: ``split``
-            where all first folders are named like splits, else ``class``, or ``flat`` where there
-            is no folder.
+            one, if there is any, the class. ``flat``: folders mean nothing. ``auto``: ``split`` if
+            all first folders have the names of splits, ``flat`` if there are none, else ``class``.
 
     Raises:
-        UsageError: A path does not exist, or nothing matches.
+        UsageError: A path does not exist, nothing matches, or there are several URLs.
     """
-    if (url := remote_root(paths)) is not None:
-        return _laid_out(Tree(url, ("",)), layout)
+    remote = [path for path in paths if is_remote(path)]
+    if remote and (len(paths) > 1 or glob.has_magic(remote[0])):
+        raise UsageError(
+            f"cannot read {remote[0]!r} so: give one directory of pictures, without a pattern"
+        )
+    if remote:
+        return _laid_out(Tree(storage.absolute_path(remote[0]), ("",)), layout)
     found: dict[str, bool] = {}
     bases: list[str] = []
     for path in paths:
@@ -292,13 +241,13 @@ def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
         bases.append(base)
         found |= matches
     root = os.path.commonpath(bases)
-    starts = sorted(os.path.relpath(path, root) if path != root else "" for path in found)
-    given = frozenset(os.path.relpath(path, root) for path, is_given in found.items() if is_given)
-    return _laid_out(Tree(root, _outermost(starts), given), layout)
+    starts = {os.path.relpath(path, root) if path != root else "": path for path in found}
+    named = frozenset(start for start, path in starts.items() if found[path])
+    return _laid_out(Tree(root, _outermost(starts), named), layout)
 
 
 def _laid_out(tree: Tree, layout: str) -> Tree:
-    """Return the tree with what its folders mean."""
+    """Return the tree with the meaning of its folders."""
     top = _folders(tree, 0)
     if layout == "auto":
         are_splits = bool(top) and all(name.lower() in SPLIT_NAMES for name in top)
@@ -311,7 +260,7 @@ def _laid_out(tree: Tree, layout: str) -> Tree:
 
 
 def _resolve(path: str) -> tuple[dict[str, bool], str]:
-    """Return absolute paths, each with whether it was named itself, and a directory above all."""
+    """Return absolute paths, each with whether it names a file, and a directory above all."""
     path = path.removeprefix("file://")
     absolute = os.path.abspath(path)
     if os.path.isdir(path):
@@ -332,29 +281,30 @@ def _resolve(path: str) -> tuple[dict[str, bool], str]:
     return matches, os.sep.join(parts[:literal]) or os.sep
 
 
-def _outermost(starts: Sequence[str]) -> tuple[str, ...]:
-    """Leave out what lies below another one, so that no file is listed twice."""
-    if "" in starts:
-        return ("",)
-    kept: list[str] = []
+def _outermost(starts: Iterable[str]) -> tuple[str, ...]:
+    """Leave out paths below another one, so that no file is listed twice."""
+    outer: list[str] = []
     for start in sorted(starts, key=lambda start: start + "/"):
-        if not kept or not start.startswith(kept[-1] + "/"):
-            kept.append(start)
-    return tuple(kept)
+        if not outer or not (outer[-1] == "" or start.startswith(outer[-1] + "/")):
+            outer.append(start)
+    return ("",) if "" in outer else tuple(outer)
 
 
 def _folders(tree: Tree, depth: int) -> list[str]:
     """Return the names of all folders that are `depth` folders below the root, sorted."""
-    if tree.is_remote:
-        return [name for name in remote_folders(tree.root, depth) if not is_hidden(name)]
     names: set[str] = set()
+    if is_remote(tree.root):
+        for entry in storage.list_files(tree.root):
+            folders = entry.path[len(tree.root) + 1 :].split("/")[:-1]
+            names.update(folders[depth : depth + 1])
+        return sorted(name for name in names if not is_hidden(name))
     for start in tree.starts:
-        parts = start.split("/") if start else []
+        folders = start.split("/") if start else []
         path = os.path.join(tree.root, start)
         if os.path.isdir(path):
-            names |= _folders_below(path, parts, depth)
-        elif len(parts) > depth + 1:
-            names.add(parts[depth])
+            names |= _folders_below(path, folders, depth)
+        elif len(folders) > depth + 1:
+            names.add(folders[depth])
     return sorted(names)
 
 
@@ -369,41 +319,49 @@ def _folders_below(path: str, parts: Sequence[str], depth: int) -> set[str]:
 
 
 def list_tree(tree: Tree) -> Iterator[Found | Skipped]:
-    """Yield every picture in order of its name, and what is passed over on the way.
+    """Yield every picture in order of its name, and the files that are skipped on the way.
 
     One directory at a time is held in memory. A link to a directory above is not followed.
 
     Raises:
         UsageError: A directory cannot be read.
     """
-    if tree.is_remote:
-        yield from _list_remote(tree.root)
+    if is_remote(tree.root):
+        for entry in _objects(tree.root):
+            name = entry.path[len(tree.root) + 1 :]
+            if any(map(is_hidden, name.split("/"))):
+                yield _HIDDEN
+            elif _is_picture(name):
+                yield Found(name.encode(), entry.bytes, entry.version)
+            else:
+                yield _OTHER
         return
     for start in tree.starts:
         path = os.path.join(tree.root, start)
         if os.path.isdir(path):
             prefix = os.fsencode(start) + b"/" if start else b""
             yield from _walk(path, prefix, (_identity(os.stat(path)),))
-        elif start in tree.given or _is_picture(start):
-            yield _found(path, os.fsencode(start))
         else:
-            yield _OTHER
+            is_picture = start in tree.named or _is_picture(start)
+            yield _file(path, os.fsencode(start)) if is_picture else _OTHER
 
 
-def _list_remote(root: str) -> Iterator[Found | Skipped]:
-    for name, found in list_remote(root):
-        if any(map(is_hidden, name.split("/"))):
-            yield _HIDDEN
-        else:
-            yield found if _is_picture(name) else _OTHER
+def _objects(root: str) -> Iterator[storage.Entry]:
+    """Yield all objects below a URL in the order of their paths."""
+    entries = storage.list_files(root)
+    if not root.startswith(_SORTED_SCHEMES):
+        entries = iter(sorted(entries, key=lambda entry: entry.path))
+    return entries
 
 
 def _walk(
     directory: str, prefix: bytes, above: tuple[tuple[int, int], ...]
 ) -> Iterator[Found | Skipped]:
-    # Put together by hand: there may be millions, and a join takes as long as a look at the file.
+    # There may be millions of files, and os.path.join takes as long as os.stat.
     base = os.path.join(directory, "")
-    for name in _sorted_names(directory):
+    # A slash behind the names of directories sorts the complete paths.
+    names = sorted(name + "/" if is_folder else name for name, is_folder in _scan(directory))
+    for name in names:
         path = base + name
         if is_hidden(name.rstrip("/")):
             yield _HIDDEN
@@ -412,20 +370,13 @@ def _walk(
             if here not in above:
                 yield from _walk(path, prefix + os.fsencode(name), (*above, here))
         elif _is_picture(name):
-            yield _found(path, prefix + os.fsencode(name))
+            yield _file(path, prefix + os.fsencode(name))
         else:
             yield _OTHER
 
 
-def _sorted_names(directory: str) -> list[str]:
-    """Return the names in a directory, sorted so that a walk gives whole paths in their order.
-
-    Those of directories, and of links to them, end in a slash.
-    """
-    return sorted(name + "/" if is_directory else name for name, is_directory in _scan(directory))
-
-
 def _scan(directory: str) -> Iterator[tuple[str, bool]]:
+    """Yield each name in a directory, and whether it is, or links to, a directory."""
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
@@ -437,18 +388,28 @@ def _scan(directory: str) -> Iterator[tuple[str, bool]]:
 def _is_directory(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link that leads round in a circle
+    except OSError:  # a circle of links
         return False
 
 
-def _found(path: str, name: bytes) -> Found | Skipped:
-    """Return a file as it is now; one that cannot be looked at is told when it is read."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return Found(name, 0, 0)
-    if not stat.S_ISREG(status.st_mode):
+def _file(path: str, name: bytes) -> Found | Skipped:
+    status = _status(path)
+    if status is not None and not stat.S_ISREG(status.st_mode):
         return _OTHER
+    return _found(name, status)
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
+
+
+def _found(name: bytes, status: os.stat_result | None) -> Found:
+    """Return a local file with its present state; without a status, reading it will fail."""
+    if status is None:
+        return Found(name, 0, 0)
     return Found(name, status.st_size, status.st_mtime_ns, version_and_state(status)[1])
 
 
@@ -461,7 +422,7 @@ def _is_picture(name: str) -> bool:
 
 
 def is_utf8(name: str) -> bool:
-    """Tell whether a name that the filesystem gave is UTF-8."""
+    """Return whether a name from the filesystem is UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError:
