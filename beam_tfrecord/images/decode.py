@@ -119,20 +119,6 @@ def make_transform(
     return Transform(shorter, size, format, quality, orient)
 
 
-def check_pillow() -> None:
-    """Check that Pillow can be imported.
-
-    Raises:
-        UsageError: It cannot.
-    """
-    try:
-        import PIL.Image  # noqa: F401
-    except ImportError:
-        raise UsageError(
-            "decoding pictures needs Pillow: pip install 'beam-tfrecord[images]'"
-        ) from None
-
-
 def check_decode(data: memoryview, header: Header | Fault, *, max_pixels: int) -> Header:
     """Decode a picture, or the first frame of several, and describe it.
 
@@ -207,7 +193,7 @@ def transformed(
         image.load()
         stored = _encoded(image, header, how, size, turns=turns)
         # An encoder may drop unused transparency, or add colors to grey.
-        return stored, describe(stored, whole=False, max_pixels=max_pixels), upright
+        return stored, describe(stored, check_end=False, max_pixels=max_pixels), upright
 
 
 def _encoded(

@@ -60,12 +60,12 @@ _MOST_SAMPLES = 2**29
 _MOST_FACTOR, _MOST_BLOCKS = 4, 10
 
 
-def jpeg_header(data: memoryview, *, whole: bool) -> Header:
+def jpeg_header(data: memoryview, *, check_end: bool) -> Header:
     """Read the header of a JPEG.
 
     Args:
         data: The content of the file.
-        whole: Check that the end mark is there.
+        check_end: Check that the end mark is there.
 
     Raises:
         Fault: The file is truncated, or its structure is broken.
@@ -75,7 +75,7 @@ def jpeg_header(data: memoryview, *, whole: bool) -> Header:
     except IndexError:
         raise truncated("in its header") from None
     if bytes(data[-2:]) != b"\xff\xd9" and bytes(data[scan:]).rfind(b"\xff\xd9") < 0:
-        if whole:
+        if check_end:
             raise truncated("before its end mark")
         header = header._replace(refusal=Refusal("has no end mark"))
     return header
@@ -189,12 +189,12 @@ _PNG_MOST_PIXELS = 2**29
 _MOST_PALETTE_BYTES = 3 * 256
 
 
-def png_header(data: memoryview, *, whole: bool) -> Header:
+def png_header(data: memoryview, *, check_end: bool) -> Header:
     """Read the chunks of a PNG; the header of an animated one describes its canvas.
 
     Args:
         data: The content of the file.
-        whole: Check that the chunks go on to the end mark.
+        check_end: Check that the chunks go on to the end mark.
 
     Raises:
         Fault: The file is truncated, or its structure is broken.
@@ -206,15 +206,8 @@ def png_header(data: memoryview, *, whole: bool) -> Header:
     if kind != b"IHDR" or length != 13 or color not in _CHANNELS_BY_COLOR or depth > 16:
         raise damaged("its first chunk is no header")
     transparent, orientation, pixel_bytes, palettes, is_behind = False, UPRIGHT, 0, 0, False
-    at = len(_PNG_SIGNATURE)
     refusal: Refusal | None = None
-    while True:
-        if at + _CHUNK_EXTRA_BYTES > len(data):
-            if whole:
-                raise truncated("before its end mark")
-            refusal = refusal or Refusal("has no end mark")
-            break
-        length, kind = _PNG_CHUNK.unpack_from(data, at)
+    for kind, at, length in _png_chunks(data):
         if kind == b"IDAT":
             pixel_bytes += length
             if is_behind:
@@ -232,13 +225,25 @@ def png_header(data: memoryview, *, whole: bool) -> Header:
                 orientation = exif_orientation(data[at + 8 : at + 8 + length])
             if kind == b"IEND":
                 break
-        at += length + _CHUNK_EXTRA_BYTES
+    else:
+        if check_end:
+            raise truncated("before its end mark")
+        refusal = refusal or Refusal("has no end mark")
     if not pixel_bytes:
-        if whole:
+        if check_end:
             raise damaged("it has no pixels")
         refusal = refusal or Refusal("has no pixels")
     channels = _CHANNELS_BY_COLOR[color] + (color == _PNG_PALETTE and transparent)
     return Header("png", width, height, channels, orientation, refusal)
+
+
+def _png_chunks(data: memoryview) -> Iterator[tuple[bytes, int, int]]:
+    """Yield type, position and length of the content of each chunk."""
+    at = len(_PNG_SIGNATURE)
+    while at + _CHUNK_EXTRA_BYTES <= len(data):
+        length, kind = _PNG_CHUNK.unpack_from(data, at)
+        yield kind, at, length
+        at += length + _CHUNK_EXTRA_BYTES
 
 
 def _of_png_chunk(
@@ -250,7 +255,7 @@ def _of_png_chunk(
         return None
     if kind not in _NEEDED:
         return Refusal(f"has a chunk that no decoder knows ({bytes(kind)!r})")
-    if not is_sound(data, at):
+    if not _is_sound(data, at):
         return Refusal(f"has a chunk {kind.decode()} with a wrong checksum")
     if kind == b"IHDR":
         return _of_png_header(data) if at == len(_PNG_SIGNATURE) else Refusal("has two headers")
@@ -273,7 +278,7 @@ def _of_png_header(data: memoryview) -> Refusal | None:
     return None
 
 
-def is_sound(data: memoryview, at: int) -> bool:
+def _is_sound(data: memoryview, at: int) -> bool:
     """Return whether the checksum of the chunk at `at` is right; False if the file ends in it."""
     (length,) = struct.unpack_from(">I", data, at)
     end = at + 8 + length
@@ -282,13 +287,7 @@ def is_sound(data: memoryview, at: int) -> bool:
 
 def has_sound_pixels(data: memoryview) -> bool:
     """Return whether the checksums of all chunks of pixels are right, which decoders may skip."""
-    at = len(_PNG_SIGNATURE)
-    while at + _CHUNK_EXTRA_BYTES <= len(data):
-        length, kind = _PNG_CHUNK.unpack_from(data, at)
-        if kind == b"IDAT" and not is_sound(data, at):
-            return False
-        at += length + _CHUNK_EXTRA_BYTES
-    return True
+    return all(_is_sound(data, at) for kind, at, _ in _png_chunks(data) if kind == b"IDAT")
 
 
 # WebP: Google's container specification.
@@ -298,12 +297,12 @@ _WEBP_BYTES = {b"VP8 ": 30, b"VP8L": 25, b"VP8X": 30}  # up to the size
 _TRANSPARENT = Refusal("has transparency, which TensorFlow decodes of no WebP")
 
 
-def webp_header(data: memoryview, *, whole: bool) -> Header:
+def webp_header(data: memoryview, *, check_end: bool) -> Header:
     """Read the chunks of a WebP; the header of an animated one describes its canvas.
 
     Args:
         data: The content of the file.
-        whole: Check that the file is as long as it says.
+        check_end: Check that the file is as long as it says.
 
     Raises:
         Fault: The file is truncated, or its structure is broken.
@@ -319,7 +318,7 @@ def webp_header(data: memoryview, *, whole: bool) -> Header:
         header = _of_canvas(data)
     else:
         raise damaged(f"its first chunk is {kind!r}")
-    if whole and riff_bytes + 8 > len(data):
+    if check_end and riff_bytes + 8 > len(data):
         raise truncated(f"{riff_bytes + 8 - len(data)} bytes before its end")
     return header
 
@@ -376,7 +375,7 @@ def _of_webp(data: memoryview, at: int, header: Header) -> Header:
     (riff_bytes,) = struct.unpack_from("<I", data, 4)
     (length,) = struct.unpack_from("<I", data, at + 4)
     if at + 8 + length > riff_bytes + 8:
-        return header._replace(refusal=Refusal("has pixels behind the end that it tells"))
+        return header._replace(refusal=Refusal("has pixels behind the end in its header"))
     return header._replace(refusal=_TRANSPARENT if header.channels == _RGBA else None)
 
 
@@ -403,13 +402,13 @@ _PARSERS: tuple[tuple[bytes, Parser], ...] = (
 
 
 def describe(
-    data: bytes | memoryview, *, whole: bool = True, max_pixels: int = MAX_PIXELS
+    data: bytes | memoryview, *, check_end: bool = True, max_pixels: int = MAX_PIXELS
 ) -> Header:
     """Read the header of a picture.
 
     Args:
         data: The content of the file.
-        whole: Check that the file is complete, as far as its format shows.
+        check_end: Check that the file is complete, as far as its format shows.
         max_pixels: Largest width times height that is accepted.
 
     Raises:
@@ -420,9 +419,9 @@ def describe(
         raise Fault("empty", "is empty")
     begin = bytes(view[:_LONGEST_SIGNATURE_BYTES])
     if begin[:4] == b"RIFF" and begin[8:] == b"WEBP":
-        header = webp_header(view, whole=whole)
+        header = webp_header(view, check_end=check_end)
     else:
-        header = _parser_of(begin)(view, whole=whole)
+        header = _parser_of(begin)(view, check_end=check_end)
     if header.width < 1 or header.height < 1 or header.channels < 1:
         raise damaged(f"its size is {header.width}x{header.height}")
     check_pixels(header.width, header.height, max_pixels)

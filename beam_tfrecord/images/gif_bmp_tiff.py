@@ -36,12 +36,12 @@ class _Frame(NamedTuple):
     table_bytes: int
 
 
-def gif_header(data: memoryview, *, whole: bool) -> Header:
+def gif_header(data: memoryview, *, check_end: bool) -> Header:
     """Read the frames of a GIF; TensorFlow decodes them to RGB of the size of the largest.
 
     Args:
         data: The content of the file.
-        whole: Check that its blocks go on to the trailer.
+        check_end: Check that its blocks go on to the trailer.
 
     Raises:
         Fault: The file is truncated, or its structure is broken.
@@ -50,13 +50,13 @@ def gif_header(data: memoryview, *, whole: bool) -> Header:
     try:
         width, height = struct.unpack_from("<HH", data, 6)
         _add_frames(data, frames)
-        if whole and not frames:
+        if check_end and not frames:
             raise damaged("it has no pixels")
     except (struct.error, IndexError):
-        if whole or len(data) < 13:
+        if check_end or len(data) < 13:
             raise truncated("before its end mark") from None
     except Fault:
-        if whole:
+        if check_end:
             raise
     if not frames:
         return Header("gif", width, height, _RGB, refusal=Refusal("has no whole frame"))
@@ -84,9 +84,8 @@ def _add_frames(data: memoryview, frames: list[_Frame]) -> None:
     while (kind := data[at]) != _GIF_TRAILER:
         frame = None
         if kind == _GIF_IMAGE:
-            frame = _Frame(
-                *struct.unpack_from("<HHHH", data, at + 1), _color_table_bytes(data[at + 9])
-            )
+            left, top, width, height = struct.unpack_from("<HHHH", data, at + 1)
+            frame = _Frame(left, top, width, height, _color_table_bytes(data[at + 9]))
             at += 11 + frame.table_bytes
         elif kind == _GIF_EXTENSION:
             at += 2
@@ -109,12 +108,12 @@ _BMP_LEAST_BYTES = 32  # of a file that TensorFlow decodes
 _BMP_MOST_PIXELS = (2**31 - 1) // 8
 
 
-def bmp_header(data: memoryview, *, whole: bool) -> Header:
+def bmp_header(data: memoryview, *, check_end: bool) -> Header:
     """Read the header of a BMP.
 
     Args:
         data: The content of the file.
-        whole: Check that every row of pixels is there.
+        check_end: Check that every row of pixels is there.
 
     Raises:
         Fault: The file is truncated, or Pillow does not read its header.
@@ -134,7 +133,7 @@ def bmp_header(data: memoryview, *, whole: bool) -> Header:
         raise damaged(f"Pillow does not read its header ({error})") from error
     is_compressed = image.tile[0].codec_name != "raw"
     end = start if is_compressed else start + (image.width * bits + 31) // 32 * 4 * image.height
-    if whole and end > len(data):
+    if check_end and end > len(data):
         raise truncated(f"{end - len(data)} bytes before the end of its pixels")
     # TensorFlow counts the bytes of a pixel, and decodes no smaller ones.
     channels = bits // 8 if bits in (8, 24, 32) else _RGB
@@ -159,7 +158,8 @@ def _of_plain_bmp(image: BmpImageFile, file_bytes: int, end: int) -> Refusal | N
         return Refusal(f"has {more} its pixels")
     if image.mode in ("P", "1"):
         return Refusal("has a palette, whose numbers TensorFlow takes for shades of grey")
-    if image.tile[0].args[0] not in ("L", "BGR", "BGRX", "BGRA"):
+    args = image.tile[0].args
+    if not isinstance(args, tuple) or args[0] not in ("L", "BGR", "BGRX", "BGRA"):
         return Refusal("has its colors in another order than TensorFlow takes them")
     return None
 
@@ -182,18 +182,18 @@ _MAX_VALUES = 2**20
 _OUTSIDE = (struct.error, OverflowError)
 
 
-def tiff_header(data: memoryview, *, whole: bool) -> Header:
+def tiff_header(data: memoryview, *, check_end: bool) -> Header:
     """Read the header of the first page of a TIFF.
 
     Args:
         data: The content of the file.
-        whole: Check that every strip or tile lies inside the file.
+        check_end: Check that every strip or tile lies inside the file.
 
     Raises:
         Fault: The file is truncated, or its structure is broken.
     """
     try:
-        tags = _integer_tags(data, _HEADER_TAGS + (_PIXEL_TAGS if whole else ()))
+        tags = _integer_tags(data, _HEADER_TAGS + (_PIXEL_TAGS if check_end else ()))
     except _OUTSIDE:
         raise truncated("in its header") from None
     starts, sizes = tags.get(_STRIP_OFFSETS, ()), tags.get(_STRIP_SIZES, ())

@@ -59,7 +59,7 @@ _MODULES = {
     "images": ("Refused",),
     "sources.base": ("InputFile", "Unit"),
     "sources.csv.read": ("CsvUnit",),
-    "sources.images.listing": ("Pack", "Skipped"),
+    "sources.images.listing": ("Pack",),
     "sources.numpy.arrays": ("_Contents",),
     "sources.parquet.source": ("ParquetUnit",),
     "sources.numpy.columns": ("Column",),

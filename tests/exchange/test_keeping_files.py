@@ -195,7 +195,7 @@ def test_an_attempt_goes_on_as_the_one_before_it_began(
     if was_kept:
         without_memory(monkeypatch)
     # What is done is not read again.
-    monkeypatch.setattr(images_source, "read_pictures", None)
+    monkeypatch.setattr(images_source, "add_pictures", None)
     assert write(photos, tmp_path / "out") == expected
     assert bool(made_whole) == was_kept
 
@@ -236,7 +236,7 @@ def test_a_fault_of_the_machine_leaves_what_is_done(
         patch.setattr(stubs.kernel, "make_whole", lambda *_: (0, errno.EIO))
         with pytest.raises(StorageError, match="the same command goes on from there"):
             bt.write(photos, tmp_path / "out", splits=SPLITS, max_rejects="any")
-    monkeypatch.setattr(images_source, "read_pictures", None)
+    monkeypatch.setattr(images_source, "add_pictures", None)
     assert write(photos, tmp_path / "out") == expected
 
 

@@ -142,7 +142,7 @@ def decoded(data: bytes) -> Header:
     """Check a picture as it is read: its header first."""
     header: Header | Fault
     try:
-        header = describe(data, whole=False)
+        header = describe(data, check_end=False)
     except Fault as fault:
         header = fault
     return check_decode(memoryview(data), header, max_pixels=PIXELS)

@@ -133,5 +133,16 @@ def test_a_lossless_jpeg_does_not_overrun_memory() -> None:
     assert done.returncode == 0, done.stderr.decode()[-500:]
 
 
+@pytest.mark.parametrize(
+    "name", ["bmp-2-40", "bmp-16-4444", "bmp-24-16", "bmp-32-10-bits", "bmp-32-alpha-masked"]
+)
+def test_a_bmp_that_pillow_does_not_read_is_a_fault(name: str) -> None:
+    with pytest.raises(
+        Fault, match=r"is damaged: Pillow does not read its header \(Unsupported BMP"
+    ):
+        describe(ZOO[name])
+    assert stored(ZOO[name], "decode") is None
+
+
 def test_a_palette_that_is_missing_is_a_fault_and_no_crash() -> None:
     assert stored(ZOO["png-palette-missing"], "header", Transform(format="jpeg")) is None

@@ -15,7 +15,6 @@ from beam_tfrecord.errors import SchemaConflict, UsageError
 from beam_tfrecord.features import arrow_types
 from beam_tfrecord.features.labels import LABELS_FILE, labels_of
 from beam_tfrecord.images import Fault
-from beam_tfrecord.sources.images.read import pick
 
 _KIND_KEY = b"beam_tfrecord.label_kind"
 _KINDS = {str(kind).encode(): kind for kind in (pa.string(), pa.bool_(), pa.int64())}
@@ -42,7 +41,7 @@ class Inferred:
     further: tuple[pa.Field, ...] = ()
 
 
-def given_classes(
+def classes_of_option(
     labels: str | os.PathLike[str] | Sequence[str] | None,
 ) -> tuple[str, ...] | None:
     """Return the names of the classes from the option ``labels``; None if it is not set.
@@ -144,37 +143,33 @@ class Labels:
     Attributes:
         names: Name of the class of each row; None if it has none.
         numbers: Number of the class of each row; None if the class is missing or unknown.
-        is_labelled: False if the table has no column of classes.
     """
 
     names: list[str | None]
     numbers: list[int | None]
-    is_labelled: bool
 
     @classmethod
-    def of(cls, data: pa.RecordBatch, column: str, schema: pa.Schema) -> Labels:
-        """Return the classes in `column`, numbered in the order of the labels in `schema`."""
+    def of(cls, data: pa.RecordBatch, column: str, schema: pa.Schema) -> Labels | None:
+        """Return the classes in `column`, numbered as in `schema`; None if there is no column."""
         if column not in data.schema.names:
-            return cls([], [], False)
+            return None
         values, kind = data.column(column), data.schema.field(column).type
         if pa.types.is_boolean(kind):
             values = values.cast(pa.int64())
         values = values.to_pylist()
         known = labels_of(schema.field("label")) if "label" in schema.names else ()
         if not known:
-            return cls(values, [0] * len(values) if kind == pa.string() else values, True)
+            return cls(values, [0] * len(values) if kind == pa.string() else values)
         by_value = _numbers_by_value(known, kind)
         numbers = [by_value.get(value) for value in values]
         names = [
             value if number is None else known[number]
             for value, number in zip(values, numbers, strict=True)
         ]
-        return cls([None if name is None else str(name) for name in names], numbers, True)
+        return cls([None if name is None else str(name) for name in names], numbers)
 
     def fault(self, index: int) -> Fault | None:
         """Return the fault of the class of a row; None if there is none."""
-        if not self.is_labelled:
-            return None
         name = self.names[index]
         if name in (None, ""):
             return Fault("no-label", "has no class")
@@ -187,12 +182,10 @@ class Labels:
             return Fault("unknown-label", f"is of class {name!r}, which is not among the labels")
         return None
 
-    def columns(self, kept: list[int]) -> dict[str, pa.Array]:
-        """Return ``label`` and ``label_name`` of the rows at `kept`."""
-        if not self.is_labelled:
-            return {}
-        names = [value if isinstance(value, str) else None for value in pick(self.names, kept)]
+    def columns(self) -> dict[str, pa.Array]:
+        """Return the columns ``label`` and ``label_name``."""
+        names = [value if isinstance(value, str) else None for value in self.names]
         return {
-            "label": pa.array(pick(self.numbers, kept), pa.int64()),
+            "label": pa.array(self.numbers, pa.int64()),
             "label_name": pa.array(names, pa.string()),
         }

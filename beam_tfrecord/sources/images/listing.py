@@ -7,12 +7,16 @@ splits. On an object store the folders follow from the names of the objects.
 from __future__ import annotations
 
 import dataclasses
+import enum
+import functools
 import glob
 import hashlib
+import itertools
 import os
 import stat
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -54,23 +58,11 @@ class Found(NamedTuple):
     state: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class Skipped:
-    """The number of files that a listing skips.
+class Skipped(enum.Enum):
+    """The reason why a listing skips a file."""
 
-    Attributes:
-        hidden: Files whose names begin with a dot, and files of operating systems.
-        other: Files without the suffix of a picture.
-    """
-
-    hidden: int = 0
-    other: int = 0
-
-    def __add__(self, more: Skipped) -> Skipped:
-        return Skipped(self.hidden + more.hidden, self.other + more.other)
-
-
-_HIDDEN, _OTHER = Skipped(hidden=1), Skipped(other=1)
+    HIDDEN = "hidden or of the operating system"
+    OTHER = "without the suffix of a picture"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +73,8 @@ class Pack(InputFile):
         names: Their names, joined by NUL and compressed.
         sizes: Their sizes as little-endian uint64, compressed.
         classes: In the first pack of a listing the names of all classes, in order.
-        skipped: Files skipped between the last file of the previous pack and that of this one.
+        hidden: Hidden files skipped between the last file of the previous pack and of this one.
+        other: Other files without the suffix of a picture, likewise.
         has_splits: The first folder of every name is a split.
         has_labels: The next folder is a class.
     """
@@ -89,7 +82,8 @@ class Pack(InputFile):
     names: bytes = b""
     sizes: bytes = b""
     classes: tuple[str, ...] = ()
-    skipped: Skipped = Skipped()
+    hidden: int = 0
+    other: int = 0
     has_splits: bool = False
     has_labels: bool = False
 
@@ -138,21 +132,23 @@ def pack_files(
 ) -> Iterator[Pack]:
     """Join files, in their order, into packs of at most `PACK_FILES` and about `PACK_BYTES`."""
     pending: list[Found] = []
-    skipped, size = Skipped(), 0
+    skipped, size = Counter[Skipped](), 0
     for item in found:
         if isinstance(item, Skipped):
-            skipped += item
+            skipped[item] += 1
             continue
         if pending and (len(pending) == PACK_FILES or size + item.size > PACK_BYTES):
             yield _pack(pending, root, classes, skipped)
-            pending, classes, skipped, size = [], (), Skipped(), 0
+            pending, classes, skipped, size = [], (), Counter(), 0
         pending.append(item)
         size += item.size
     if pending:
         yield _pack(pending, root, classes, skipped)
 
 
-def _pack(found: list[Found], root: str, classes: tuple[str, ...], skipped: Skipped) -> Pack:
+def _pack(
+    found: list[Found], root: str, classes: tuple[str, ...], skipped: Counter[Skipped]
+) -> Pack:
     names = b"\0".join(file.name for file in found)
     sizes = np.array([file.size for file in found], "<u8")
     version, state = _version_and_state(found)
@@ -167,7 +163,8 @@ def _pack(found: list[Found], root: str, classes: tuple[str, ...], skipped: Skip
         names=zlib.compress(names, _LEVEL),
         sizes=zlib.compress(sizes.tobytes(), _LEVEL),
         classes=classes,
-        skipped=skipped,
+        hidden=skipped[Skipped.HIDDEN],
+        other=skipped[Skipped.OTHER],
     )
 
 
@@ -200,6 +197,7 @@ class Tree:
         named: Files among them that the user named one by one: their suffix does not matter.
         has_splits: The first folder names the split.
         has_labels: The next folder names the class.
+        classes: Names of all classes, sorted, including those of empty folders.
     """
 
     root: str
@@ -207,12 +205,7 @@ class Tree:
     named: frozenset[str] = frozenset()
     has_splits: bool = False
     has_labels: bool = False
-
-    def classes(self) -> tuple[str, ...]:
-        """Return the names of all classes, sorted, including those of empty folders."""
-        if not self.has_labels:
-            return ()
-        return tuple(name for name in _folders(self, int(self.has_splits)) if is_utf8(name))
+    classes: tuple[str, ...] = ()
 
 
 def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
@@ -233,7 +226,8 @@ def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
             f"cannot read {remote[0]!r} so: give one directory of pictures, without a pattern"
         )
     if remote:
-        return _laid_out(Tree(storage.absolute_path(remote[0]), ("",)), layout)
+        root = storage.absolute_path(remote[0])
+        return _laid_out(Tree(root, ("",)), layout, _remote_folders(root).__getitem__)
     found: dict[str, bool] = {}
     bases: list[str] = []
     for path in paths:
@@ -243,20 +237,33 @@ def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
     root = os.path.commonpath(bases)
     starts = {os.path.relpath(path, root) if path != root else "": path for path in found}
     named = frozenset(start for start, path in starts.items() if found[path])
-    return _laid_out(Tree(root, _outermost(starts), named), layout)
+    tree = Tree(root, _outermost(starts), named)
+    return _laid_out(tree, layout, functools.partial(_local_folders, tree))
 
 
-def _laid_out(tree: Tree, layout: str) -> Tree:
-    """Return the tree with the meaning of its folders."""
-    top = _folders(tree, 0)
+def _laid_out(tree: Tree, layout: str, folders: Callable[[int], set[str]]) -> Tree:
+    """Return the tree with the meaning of its folders.
+
+    Args:
+        tree: The directories and files to list.
+        layout: As in `find_tree`.
+        folders: Function that returns the names of all folders at a depth below the root.
+    """
+    names = folders(0)
     if layout == "auto":
-        are_splits = bool(top) and all(name.lower() in SPLIT_NAMES for name in top)
-        layout = "split" if are_splits else "class" if top else "flat"
+        are_splits = bool(names) and all(name.lower() in SPLIT_NAMES for name in names)
+        layout = "split" if are_splits else "class" if names else "flat"
     if layout == "flat":
         return tree
-    if layout == "class":
-        return dataclasses.replace(tree, has_labels=True)
-    return dataclasses.replace(tree, has_splits=True, has_labels=bool(_folders(tree, 1)))
+    has_splits = layout == "split"
+    if has_splits:
+        names = folders(1)
+    return dataclasses.replace(
+        tree,
+        has_splits=has_splits,
+        has_labels=bool(names) or not has_splits,
+        classes=tuple(sorted(filter(is_utf8, names))),
+    )
 
 
 def _resolve(path: str) -> tuple[dict[str, bool], str]:
@@ -290,32 +297,35 @@ def _outermost(starts: Iterable[str]) -> tuple[str, ...]:
     return ("",) if "" in outer else tuple(outer)
 
 
-def _folders(tree: Tree, depth: int) -> list[str]:
-    """Return the names of all folders that are `depth` folders below the root, sorted."""
-    names: set[str] = set()
-    if is_remote(tree.root):
-        for entry in storage.list_files(tree.root):
-            folders = entry.path[len(tree.root) + 1 :].split("/")[:-1]
-            names.update(folders[depth : depth + 1])
-        return sorted(name for name in names if not is_hidden(name))
-    for start in tree.starts:
-        folders = start.split("/") if start else []
-        path = os.path.join(tree.root, start)
-        if os.path.isdir(path):
-            names |= _folders_below(path, folders, depth)
-        elif len(folders) > depth + 1:
-            names.add(folders[depth])
-    return sorted(names)
+def _remote_folders(root: str) -> tuple[set[str], set[str]]:
+    """Return the names of all folders below a URL, and of those below them, in one listing."""
+    names: tuple[set[str], set[str]] = (set(), set())
+    for entry in storage.list_files(root):
+        folders = entry.path[len(root) + 1 :].split("/")[:-1]
+        visible = itertools.takewhile(lambda name: not is_hidden(name), folders)
+        for found, name in zip(names, visible, strict=False):
+            found.add(name)
+    return names
 
 
-def _folders_below(path: str, parts: Sequence[str], depth: int) -> set[str]:
-    if len(parts) > depth:
-        return {parts[depth]}
-    names = [name for name, is_folder in _scan(path) if is_folder and not is_hidden(name)]
-    if len(parts) == depth:
-        return set(names)
-    below = (_folders_below(os.path.join(path, name), [*parts, name], depth) for name in names)
-    return set().union(*below)
+def _local_folders(tree: Tree, depth: int) -> set[str]:
+    """Return the names of all folders that are `depth` folders below the root."""
+    paths = (path for start in tree.starts for path in _folder_paths(tree.root, start, depth))
+    return {path[depth] for path in paths if len(path) > depth and not is_hidden(path[depth])}
+
+
+def _folder_paths(root: str, start: str, depth: int) -> Iterator[list[str]]:
+    """Yield the paths of local folders, in parts, down to `depth` folders below the root."""
+    parts = start.split("/") if start else []
+    path = os.path.join(root, start)
+    if not os.path.isdir(path):
+        yield parts[:-1]
+        return
+    yield parts
+    if len(parts) <= depth:
+        for name, is_folder in _scan(path):
+            if is_folder and not is_hidden(name):
+                yield from _folder_paths(root, "/".join([*parts, name]), depth)
 
 
 def list_tree(tree: Tree) -> Iterator[Found | Skipped]:
@@ -330,11 +340,11 @@ def list_tree(tree: Tree) -> Iterator[Found | Skipped]:
         for entry in _objects(tree.root):
             name = entry.path[len(tree.root) + 1 :]
             if any(map(is_hidden, name.split("/"))):
-                yield _HIDDEN
+                yield Skipped.HIDDEN
             elif _is_picture(name):
                 yield Found(name.encode(), entry.bytes, entry.version)
             else:
-                yield _OTHER
+                yield Skipped.OTHER
         return
     for start in tree.starts:
         path = os.path.join(tree.root, start)
@@ -343,7 +353,7 @@ def list_tree(tree: Tree) -> Iterator[Found | Skipped]:
             yield from _walk(path, prefix, (_identity(os.stat(path)),))
         else:
             is_picture = start in tree.named or _is_picture(start)
-            yield _file(path, os.fsencode(start)) if is_picture else _OTHER
+            yield _file(path, os.fsencode(start)) if is_picture else Skipped.OTHER
 
 
 def _objects(root: str) -> Iterator[storage.Entry]:
@@ -364,7 +374,7 @@ def _walk(
     for name in names:
         path = base + name
         if is_hidden(name.rstrip("/")):
-            yield _HIDDEN
+            yield Skipped.HIDDEN
         elif name.endswith("/"):
             here = _identity(os.stat(path))
             if here not in above:
@@ -372,7 +382,7 @@ def _walk(
         elif _is_picture(name):
             yield _file(path, prefix + os.fsencode(name))
         else:
-            yield _OTHER
+            yield Skipped.OTHER
 
 
 def _scan(directory: str) -> Iterator[tuple[str, bool]]:
@@ -395,7 +405,7 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 def _file(path: str, name: bytes) -> Found | Skipped:
     status = _status(path)
     if status is not None and not stat.S_ISREG(status.st_mode):
-        return _OTHER
+        return Skipped.OTHER
     return _found(name, status)
 
 
@@ -422,9 +432,5 @@ def _is_picture(name: str) -> bool:
 
 
 def is_utf8(name: str) -> bool:
-    """Return whether a name from the filesystem is UTF-8."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    """Return whether a name from the filesystem is UTF-8: else it contains surrogates."""
+    return name.isascii() or name.encode("utf-8", "ignore").decode() == name

@@ -21,8 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord import storage
+from beam_tfrecord.batch import Batch, FileColumn, Reject
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.images import Fault, Header
+from beam_tfrecord.images import Fault, Header, refused_in
 from beam_tfrecord.images.decode import Transform, check_decode, transformed
 from beam_tfrecord.images.formats import describe
 
@@ -263,67 +264,115 @@ class _Checked(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Pictures:
-    """Pictures that were read.
+class Rows:
+    """Rows whose pictures are to be read.
 
     Attributes:
-        kept: Index of each accepted picture among the requested ones.
-        columns: The columns that come from the files alone, for the accepted pictures.
-        headers: Header of each accepted picture, None if it has none.
-        faults: What is wrong with every other picture, by its index.
+        batch: The columns that do not come from the pictures, ``path`` among them, and the origin.
+        paths: Path or URL of the picture of each row.
+        sizes: Expected bytes of each picture.
+        faults: Faults that are known already, by index: these pictures are not read.
+        reject: Function that returns the reject of a row, given its index and fault.
+        are_listed: The files are those of a listing, of which a job may have noted the state.
     """
 
-    kept: list[int]
-    columns: dict[str, pa.Array]
-    headers: list[Header | None]
+    batch: Batch
+    paths: Sequence[str]
+    sizes: Sequence[int]
     faults: dict[int, Fault]
+    reject: Callable[[int, Fault], Reject]
+    are_listed: bool = False
+
+
+def add_pictures(rows: Rows, schema: pa.Schema, how: Reading) -> Batch:
+    """Read, check, describe and hash pictures, and add them to their rows.
+
+    Args:
+        rows: The rows.
+        schema: Columns of the batch to return.
+        how: What to do with the pictures.
+
+    Raises:
+        DataError: A column of the schema is missing.
+    """
+    accepted, columns, headers = read_pictures(rows, how)
+    batch = rows.batch.take(np.array(accepted, np.int64)) if rows.faults else rows.batch
+    rejects = [rows.reject(index, fault) for index, fault in sorted(rows.faults.items())]
+    refused = files = None
+    if "image" in schema.names:
+        found = [index for index, header in enumerate(headers) if header and header.refusal]
+        names = batch.data.column("path")
+        refused = refused_in((names[index].as_py(), headers[index]) for index in found)
+        if rows.are_listed and how.stores_local_files:
+            opened = pa.array(map(os.fsencode, pick(rows.paths, accepted)), pa.binary())
+            files = FileColumn("image", opened)
+    return batch.replace(
+        data=with_columns(batch, columns, schema),
+        rejects=(*rows.batch.rejects, *rejects),
+        refused=refused,
+        files=files,
+    )
+
+
+def with_columns(batch: Batch, more: Mapping[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    """Return the columns of `schema` from a batch and from `more`.
+
+    Raises:
+        DataError: A column is missing.
+    """
+    columns = dict(zip(batch.data.schema.names, batch.data.columns, strict=True)) | dict(more)
+    if missing := [name for name in schema.names if name not in columns]:
+        of = batch.origin.unit if batch.origin is not None else "the input"
+        raise DataError(f"column {missing[0]!r} of the schema is not in {of}")
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 def read_pictures(
-    paths: Sequence[str], sizes: Sequence[int], faults: Mapping[int, Fault], how: Reading
-) -> Pictures:
-    """Read, check, describe and hash some pictures.
+    rows: Rows, how: Reading
+) -> tuple[list[int], dict[str, pa.Array], list[Header | None]]:
+    """Read the pictures of rows, and add the faults that are found to `rows.faults`.
 
-    Args:
-        paths: Path or URL of each picture.
-        sizes: Expected bytes of each picture.
-        faults: Faults that are known already, by index: these pictures are not read.
-        how: What to do with the others.
+    Returns:
+        Index of each accepted picture, the columns that come from the files, and the headers.
     """
-    found = dict(faults)
-    for index, size in enumerate(sizes):
+    for index, size in enumerate(rows.sizes):
         if size > how.max_bytes:
-            found.setdefault(index, _too_large(size, how))
-    wanted = [index for index in range(len(paths)) if index not in found]
-    files = how.read(pick(paths, wanted), pick(sizes, wanted))
+            rows.faults.setdefault(index, _too_large(size, how))
+    wanted = [index for index in range(len(rows.paths)) if index not in rows.faults]
+    files = how.read(pick(rows.paths, wanted), pick(rows.sizes, wanted))
     plain: Sequence[Header | None] = [None] * len(wanted)
     if how.check != "decode" and how.transform.is_none:
         plain = files.plain_jpegs(max_pixels=how.max_pixels)
-    stored: dict[int, _Checked] = {}
+    headers: dict[int, Header | None] = {}
+    changed: dict[int, bytes] = {}
+    originals: list[tuple[int | None, int | None]] = []
     for place, header in enumerate(plain):
-        try:
-            stored[place] = _Checked(header) if header else _checked(files, place, how)
-        except Fault as fault:
-            found[wanted[place]] = fault
-    places = list(stored)
-    changed = {at: one.changed for at, one in stored.items() if one.changed is not None}
-    columns = _description(list(stored.values()), how)
+        if header is None:
+            try:
+                checked = _checked(files, place, how)
+            except Fault as fault:
+                rows.faults[wanted[place]] = fault
+                continue
+            header = checked.header
+            originals.append(checked.original_size)
+            if checked.changed is not None:
+                changed[place] = checked.changed
+        headers[place] = header
+    places, described = list(headers), list(headers.values())
+    columns = _description(described)
     columns["image"] = files.array(places, changed)
-    if how.needs_sha256:
-        columns["sha256"] = pa.array(files.sha256(places), pa.string())
-    headers = [one.header for one in stored.values()]
-    return Pictures(pick(wanted, places), columns, headers, found)
-
-
-def _description(stored: Sequence[_Checked], how: Reading) -> dict[str, pa.Array]:
-    """Return the columns of `picture_fields`."""
-    known = [one.header or _UNKNOWN for one in stored]
-    fields = dict(zip(Header._fields, zip(*known, strict=True), strict=True)) if known else {}
-    columns = {name: pa.array(fields.get(name, ()), kind) for name, kind in _FIELDS.items()}
     if how.transform.resizes:
         for side, name in enumerate(_ORIGINAL_FIELDS):
-            columns[name] = pa.array([one.original_size[side] for one in stored], pa.int64())
-    return columns
+            columns[name] = pa.array([size[side] for size in originals], pa.int64())
+    if how.needs_sha256:
+        columns["sha256"] = pa.array(files.sha256(places), pa.string())
+    return pick(wanted, places), columns, described
+
+
+def _description(headers: Sequence[Header | None]) -> dict[str, pa.Array]:
+    known = [_UNKNOWN if header is None else header for header in headers]
+    fields = dict(zip(Header._fields, zip(*known, strict=True), strict=True)) if known else {}
+    return {name: pa.array(fields.get(name, ()), kind) for name, kind in _FIELDS.items()}
 
 
 def _too_large(size: int, how: Reading) -> Fault:
@@ -349,7 +398,7 @@ def _checked(files: Files, index: int, how: Reading) -> _Checked:
         raise _too_large(len(view), how)
     header: Header | Fault
     try:
-        header = describe(view, whole=how.check == "header", max_pixels=how.max_pixels)
+        header = describe(view, check_end=how.check == "header", max_pixels=how.max_pixels)
     except Fault as fault:
         is_final = fault.code in ("empty", "too-large") or how.check == "header"
         if is_final or (how.check == "none" and not how.transform.is_none):
@@ -366,22 +415,6 @@ def _checked(files: Files, index: int, how: Reading) -> _Checked:
         return _Checked(header, None, (header.width, header.height))
     changed, header, size = transformed(view, header, how.transform, max_pixels=how.max_pixels)
     return _Checked(header, changed, size)
-
-
-def record_batch(columns: Mapping[str, pa.Array], schema: pa.Schema, name: str) -> pa.RecordBatch:
-    """Return the columns of `schema`.
-
-    Args:
-        columns: Columns by name, at least those of `schema`.
-        schema: Names and types of the columns.
-        name: Name of the unit or file, for the error.
-
-    Raises:
-        DataError: A column is missing.
-    """
-    if missing := [column for column in schema.names if column not in columns]:
-        raise DataError(f"column {missing[0]!r} of the schema is not in {name}")
-    return pa.RecordBatch.from_arrays([columns[column] for column in schema.names], schema=schema)
 
 
 def cut_by_bytes(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:

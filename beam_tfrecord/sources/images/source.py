@@ -23,15 +23,15 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, FileColumn, Origin, Reject
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
 from beam_tfrecord.copies import mark_content
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.extras import require
 from beam_tfrecord.features.labels import LABELS_FILE, labels_of, with_labels
-from beam_tfrecord.images import Fault, refused_in
-from beam_tfrecord.images.decode import check_pillow, make_transform
+from beam_tfrecord.images import Fault
+from beam_tfrecord.images.decode import make_transform
 from beam_tfrecord.images.formats import MAX_PIXELS
 from beam_tfrecord.sources.base import (
     MOST_UNITS,
@@ -43,7 +43,7 @@ from beam_tfrecord.sources.base import (
     wanted_columns,
 )
 from beam_tfrecord.sources.files import as_paths
-from beam_tfrecord.sources.images.labels import Inferred, given_classes, is_line
+from beam_tfrecord.sources.images.labels import Inferred, classes_of_option, is_line
 from beam_tfrecord.sources.images.listing import (
     LAYOUTS,
     PACK_BYTES,
@@ -58,14 +58,13 @@ from beam_tfrecord.sources.images.listing import (
 from beam_tfrecord.sources.images.read import (
     CHECKS,
     Reading,
+    Rows,
+    add_pictures,
     cut_by_bytes,
     in_order,
-    pick,
     picture_fields,
     read_local,
-    read_pictures,
     read_remote,
-    record_batch,
 )
 from beam_tfrecord.sources.images.table import Table, is_table
 from beam_tfrecord.storage import absolute_path, is_remote
@@ -214,7 +213,7 @@ class Images(Source):
         """
         transform = make_transform(self.resize, self.format, self.quality, self.orient)
         if self.check == "decode" or not transform.is_none:
-            check_pillow()
+            require("images", "decoding pictures")
         return Reading(
             check=self.check,
             transform=transform,
@@ -248,11 +247,11 @@ class Images(Source):
 
     def _packs(self) -> Iterator[Pack]:
         tree = self._tree()
-        classes = given_classes(self.labels)
+        classes = classes_of_option(self.labels)
         if classes is not None and not tree.has_labels:
             raise UsageError("labels are given, but no folder names a class: leave out --labels")
         if classes is None:
-            classes = tree.classes()
+            classes = tree.classes
             if broken := [name for name in classes if not is_line(name)]:
                 raise DataError(
                     f"class {broken[0]!r} cannot be one line of {LABELS_FILE}: rename the folder"
@@ -351,16 +350,13 @@ class Images(Source):
 
     def notes(self, files: Iterable[InputFile]) -> list[str]:
         """Return how many files were skipped, and why."""
-        skipped = sum((f.skipped for f in files if isinstance(f, Pack)), Skipped())
-        parts = [
-            f"{count:,} {what}"
-            for count, what in (
-                (skipped.other, "without the suffix of a picture"),
-                (skipped.hidden, "hidden or of the operating system"),
-            )
-            if count
-        ]
-        total = skipped.hidden + skipped.other
+        packs = [file for file in files if isinstance(file, Pack)]
+        counts = {
+            Skipped.OTHER: sum(pack.other for pack in packs),
+            Skipped.HIDDEN: sum(pack.hidden for pack in packs),
+        }
+        parts = [f"{count:,} {why.value}" for why, count in counts.items() if count]
+        total = sum(counts.values())
         were = "file was" if total == 1 else "files were"
         return [f"{total:,} {were} skipped: {' and '.join(parts)}"] if parts else []
 
@@ -395,39 +391,42 @@ def _batch(unit: Unit, schema: pa.Schema, how: Reading, task: _Task) -> Batch:
     """Read some pictures of a pack."""
     pack = _pack(unit.file)
     folders = [_class_and_split(pack, name) for name in task.names]
+    labels = [label for label, _ in folders]
     numbers: dict[str | None, int] | None = None
     if "label" in schema.names:
         classes = labels_of(schema.field("label"))
         numbers = {name: number for number, name in enumerate(classes)}
     faults: dict[int, Fault] = {}
-    for index, (name, (label, _)) in enumerate(zip(task.names, folders, strict=True)):
+    for index, (name, label) in enumerate(zip(task.names, labels, strict=True)):
         if fault := _fault_of_name(pack, name, label, numbers):
             faults[index] = fault
-    base = os.path.join(pack.path, "")
-    paths = [base + name for name in task.names]
-    pictures = read_pictures(paths, task.sizes, faults, how)
-    kept, columns = pictures.kept, pictures.columns
-    names, labels = pick(task.names, kept), [label for label, _ in pick(folders, kept)]
-    columns["path"] = pa.array(names, pa.string())
-    columns["split"] = pa.array([split for _, split in pick(folders, kept)], pa.string())
-    columns["label_name"] = pa.array(labels, pa.string())
+    names = task.names
+    if faults:  # a name may not be UTF-8
+        names = [name.encode("utf-8", "backslashreplace").decode() for name in names]
+    columns = {
+        "path": pa.array(names, pa.string()),
+        "split": pa.array([split for _, split in folders], pa.string()),
+        "label_name": pa.array(labels, pa.string()),
+    }
     if numbers is not None:
-        columns["label"] = pa.array([numbers[label] for label in labels], pa.int64())
-    rejects = [_reject(task.names[i], fault) for i, fault in sorted(pictures.faults.items())]
-    rows = task.first + np.array(kept, np.int64) if rejects else task.first
-    refused = files = None
-    if "image" in schema.names:
-        refused = refused_in(zip(names, pictures.headers, strict=True))
-        if how.stores_local_files:
-            opened = pa.array(map(os.fsencode, pick(paths, kept)), pa.binary())
-            files = FileColumn("image", opened)
-    return Batch(
-        record_batch(columns, schema, unit.name),
-        Origin(unit.name, unit.index, rows),
-        rejects=tuple(rejects),
-        files=files,
-        refused=refused,
+        columns["label"] = pa.array([numbers.get(label) for label in labels], pa.int64())
+
+    def reject(index: int, fault: Fault) -> Reject:
+        name = names[index]
+        message, value = f"{name} {fault.reason}", name[:_SHOWN_CHARACTERS]
+        return Reject(name, 0, "image", fault.code, message, value)
+
+    origin = Origin(unit.name, unit.index, task.first)
+    base = os.path.join(pack.path, "")
+    rows = Rows(
+        Batch(pa.RecordBatch.from_pydict(columns), origin),
+        [base + name for name in task.names],
+        task.sizes,
+        faults,
+        reject,
+        are_listed=True,
     )
+    return add_pictures(rows, schema, how)
 
 
 def _class_and_split(pack: Pack, name: str) -> tuple[str | None, str | None]:
@@ -447,15 +446,3 @@ def _fault_of_name(
     if label is not None and numbers is not None and label not in numbers:
         return Fault("unknown-label", f"is of class {label!r}, which is not among the labels")
     return None
-
-
-def _reject(name: str, fault: Fault) -> Reject:
-    shown = name.encode("utf-8", "backslashreplace").decode()
-    return Reject(
-        unit=shown,
-        row=0,
-        column="image",
-        code=fault.code,
-        message=f"{shown} {fault.reason}",
-        value=shown[:_SHOWN_CHARACTERS],
-    )

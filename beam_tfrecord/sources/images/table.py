@@ -12,12 +12,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.images import Fault, refused_in
+from beam_tfrecord.images import Fault
 from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.csv import source as csv
 from beam_tfrecord.sources.csv.infer import CsvInference
@@ -27,7 +26,7 @@ from beam_tfrecord.sources.images.labels import (
     Inferred,
     Labels,
     classes_in,
-    given_classes,
+    classes_of_option,
     is_text,
     kind_of,
     label_field,
@@ -35,12 +34,12 @@ from beam_tfrecord.sources.images.labels import (
 )
 from beam_tfrecord.sources.images.read import (
     Reading,
+    Rows,
+    add_pictures,
     cut_by_bytes,
     in_order,
-    pick,
     picture_fields,
-    read_pictures,
-    record_batch,
+    with_columns,
 )
 from beam_tfrecord.sources.parquet import source as parquet
 from beam_tfrecord.sources.parquet.source import Parquet
@@ -162,7 +161,7 @@ class Table:
             if len(set(map(_is_csv, paths))) > 1:
                 named = " ".join(map(repr, self.paths))
                 raise UsageError(f"{named} holds CSV and Parquet: name the tables of one kind")
-        classes = given_classes(self.labels)
+        classes = classes_of_option(self.labels)
         digest = "" if classes is None else "\n".join(classes)
         for file in self._source(of_csv=all(map(_is_csv, paths))).files():
             yield dataclasses.replace(file, digest=digest)
@@ -216,7 +215,7 @@ class Table:
         if self.label_column not in schema.names:
             return Inferred(further=further)
         kind = read_as(schema.field(self.label_column))
-        classes = given_classes(self.labels)
+        classes = classes_of_option(self.labels)
         if classes is None and kind == pa.string():
             classes = tuple(sorted(set().union(*(piece.classes for piece in pieces))))
         return Inferred(label_field(kind), classes or (), classes is not None, further=further)
@@ -281,10 +280,7 @@ class Table:
         inner = self._inner_schema(source, unit, schema)
         batches = source.read(unit.detail.unit, inner, batch_rows=most)
         if not self._needs_paths:
-            return (
-                batch.replace(data=record_batch(_columns(batch), schema, unit.file.name))
-                for batch in batches
-            )
+            return (batch.replace(data=with_columns(batch, {}, schema)) for batch in batches)
         tasks = self._tasks(batches, base, most)
         return in_order(
             functools.partial(self._batch, unit, schema, how), tasks, threads=how.threads
@@ -328,44 +324,26 @@ class Table:
         for index, path in enumerate(task.paths):
             if path is None or "\0" in path:
                 faults[index] = Fault("missing", "has no path")
-            elif fault := labels.fault(index):
+            elif labels and (fault := labels.fault(index)):
                 faults[index] = fault
-        pictures = read_pictures([path or "" for path in task.paths], task.sizes, faults, how)
-        kept = pictures.kept
-        left = batch.take(np.array(kept, np.int64)) if pictures.faults else batch
-        columns = _columns(left)
-        columns["path"] = pa.array(pick(names, kept), pa.string())
-        columns |= pictures.columns | labels.columns(kept)
+        columns = {"path": pa.array(names, pa.string())} | (labels.columns() if labels else {})
+        further = [field for field in batch.data.schema if field.name not in columns]
+        columns |= {field.name: batch.data.column(field.name) for field in further}
         assert batch.origin is not None
         numbers = batch.origin.row_numbers(batch.num_rows)
-        rejects = [
-            Reject(
-                unit.name,
-                int(numbers[i]),
-                "image",
-                fault.code,
-                f"{names[i]} {fault.reason}",
-                names[i],
-            )
-            for i, fault in sorted(pictures.faults.items())
-        ]
-        refused = None
-        if "image" in schema.names:
-            refused = refused_in(zip(pick(names, kept), pictures.headers, strict=True))
-        return left.replace(
-            data=record_batch(columns, schema, unit.file.name),
-            rejects=(*batch.rejects, *rejects),
-            refused=refused,
-        )
+
+        def reject(index: int, fault: Fault) -> Reject:
+            name, row = names[index], int(numbers[index])
+            return Reject(unit.name, row, "image", fault.code, f"{name} {fault.reason}", name)
+
+        rows = batch.replace(data=pa.RecordBatch.from_pydict(columns))
+        paths = [path or "" for path in task.paths]
+        return add_pictures(Rows(rows, paths, task.sizes, faults, reject), schema, how)
 
 
 def _inference(source: Source, unit: Unit) -> Any:
     inner: TableUnit = unit.detail
     return source.infer(inner.scan if source.infers_from_scans else inner.unit)
-
-
-def _columns(batch: Batch) -> dict[str, pa.Array]:
-    return dict(zip(batch.data.schema.names, batch.data.columns, strict=True))
 
 
 def _names_in(inference: CsvInference | Scan) -> set[str]:
