@@ -218,6 +218,13 @@ def test_a_directory_may_hold_tables_and_their_pictures(table: Path) -> None:
         Images(table.parent, path_column="path").schema()
 
 
+def test_a_table_of_another_suffix_is_refused(table: Path) -> None:
+    write_table(table, ROWS).rename(table.with_suffix(".txt"))
+    message = r"cannot tell what 't\.txt' holds from its name: name it \.csv or \.parquet"
+    with pytest.raises(UsageError, match=message):
+        Images(table.with_suffix(".txt"), path_column="path").schema()
+
+
 def test_a_table_without_a_header_is_empty(tmp_path: Path) -> None:
     (tmp_path / "t.csv").touch()
     with pytest.raises(UsageError, match="the tables are empty: give them a header"):

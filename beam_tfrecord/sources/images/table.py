@@ -158,6 +158,10 @@ class Table:
         paths: Sequence[str] = self.paths
         if not all(map(is_table, paths)):
             paths = [file.name for file in list_files(paths, _SUFFIXES, remote=True)]
+            if others := [path for path in paths if not is_table(path)]:
+                raise UsageError(
+                    f"cannot tell what {others[0]!r} holds from its name: name it .csv or .parquet"
+                )
             if len(set(map(_is_csv, paths))) > 1:
                 named = " ".join(map(repr, self.paths))
                 raise UsageError(f"{named} holds CSV and Parquet: name the tables of one kind")
