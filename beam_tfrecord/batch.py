@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.features.arrow_arrays import to_text
-from beam_tfrecord.refused import Refused
+from beam_tfrecord.images import Refused
 
 Int64Array = npt.NDArray[np.int64]
 

@@ -15,6 +15,7 @@ _EXTRAS: dict[str, tuple[tuple[str, ...], str, str]] = {
         "beam-tfrecord[transform]",
     ),
     "torch": (("torch",), "PyTorch", "torch"),
+    "images": (("PIL.Image",), "Pillow", "beam-tfrecord[images]"),
     "gcp": (
         ("google.cloud.storage", "google.api_core", "google.auth"),
         "google-cloud-storage",

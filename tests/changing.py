@@ -25,7 +25,7 @@ from beam_tfrecord.errors import BeamTFRecordError
 from beam_tfrecord.jobs import run
 from beam_tfrecord.publish import last_step
 from beam_tfrecord.sources.csv.source import Csv
-from beam_tfrecord.sources.images import pack
+from beam_tfrecord.sources.images import listing
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.sources.numpy.arrays import Numpy
 from beam_tfrecord.sources.parquet.source import Parquet
@@ -151,7 +151,7 @@ def small_units(kind: str) -> Iterator[None]:
     """Let the files of an input be cut where they are to be, and each picture be a unit."""
     of = INPUTS[kind]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pack, "PACK_FILES", 1)
+        patch.setattr(listing, "PACK_FILES", 1)
         if of.unit_bytes is not None:
             patch.setattr(of.source, "unit_bytes", of.unit_bytes)
         yield

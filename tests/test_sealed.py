@@ -32,7 +32,7 @@ from beam_tfrecord.sources.base import InputFile, Unit
 from beam_tfrecord.sources.csv.read import CsvUnit
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.groups import Group
-from beam_tfrecord.sources.images.pack import Found, pack_files
+from beam_tfrecord.sources.images.listing import Found, pack_files
 from beam_tfrecord.sources.listing import list_input
 from beam_tfrecord.sources.numpy.columns import Column
 from beam_tfrecord.sources.numpy.files import StoredArray
@@ -162,11 +162,11 @@ def test_nothing_of_the_former_format_is_read(tmp_path: Path) -> None:
         {"CsvUnit": [[0], [{"(": [[1], [5]]}, [1]]]},
         {"CsvUnit": [[0], ["a", [1]]]},
         {"CsvUnit": [[0], [{"(": [[1], ["a"]]}, [True]]]},
-        {"Skipped": [[0], [["1"], [2]]]},
+        {"Refused": [[0], [["1"], ["a"], ["b"], ["c"]]]},
         {"ColumnStats": [[0], [[1], ["low"], [2], [0.0]]]},
         # Columns whose parts do not agree, or are not there.
-        {"Skipped": [[1], [[1], [2]]]},
-        {"Skipped": [[0], [[1, 2], [2]]]},
+        {"Refused": [[1], [[1], ["a"], ["b"], ["c"]]]},
+        {"Refused": [[0], [[1, 2], ["a"], ["b"], ["c"]]]},
         {"(": [[1], [1, 2]]},
         {"(": [[-1], []]},
         {"(": [["1"], [1]]},
@@ -199,7 +199,7 @@ def test_anything_else_is_as_good_as_nothing(form: Any, tmp_path: Path) -> None:
 
 def test_a_forged_value_is_read_where_it_is_plain(tmp_path: Path) -> None:
     # Else the cases above would show nothing.
-    assert forged(tmp_path, {"Skipped": [[0], [[1], [2]]]}).other == 2
+    assert forged(tmp_path, {"Refused": [[0], [[2], ["a"], ["b"], ["c"]]]}).rows == 2
     assert forged(tmp_path, {"(": [[2], {"b": [1, [1, 2]]}]}, b"abcd") == (b"b", b"cd")
 
 

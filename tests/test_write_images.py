@@ -16,7 +16,7 @@ from beam_tfrecord.dataset.verify import verify
 from beam_tfrecord.errors import RejectedRows, UsageError
 from beam_tfrecord.inputs import detect_kind
 from beam_tfrecord.jobs.settings import make_settings
-from beam_tfrecord.sources.images import pack as images_pack
+from beam_tfrecord.sources.images import listing as images_pack
 from beam_tfrecord.sources.images import read as images_read
 from beam_tfrecord.sources.images.source import Images
 from tests.cli_stand_ins import run

@@ -14,8 +14,8 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.feature import ColumnStats
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.hashes import sum_hashes
+from beam_tfrecord.images import Refused, merge_refused
 from beam_tfrecord.layout import SPLIT_IN_PART
-from beam_tfrecord.refused import Refused, merge_refused
 
 SAMPLE_REJECTS = 5
 

@@ -42,7 +42,6 @@ from beam_tfrecord.publish.files import (
     give_up,
     remove_leftovers,
 )
-from beam_tfrecord.refused import refused_line
 from beam_tfrecord.rejects import SAVED_FILE
 from beam_tfrecord.runners.launch import (
     Launch,
@@ -251,7 +250,7 @@ def _warn(target: Target, notes: Sequence[str]) -> None:
     if copies := job.get("copies"):
         lines += duplicate_lines(copies)
     if refused := job.get("refused_pictures"):
-        lines.append(refused_line(refused))
+        lines.append(refused_warning(refused))
     for line in (*lines, *notes):
         _LOGGER.warning("%s", line)
 

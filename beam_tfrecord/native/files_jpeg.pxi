@@ -17,7 +17,7 @@ def describe_jpegs(const uint8_t[::1] data, const int64_t[::1] starts, const int
 
     Returns:
         Width, height and channels of each; int32, shape `[n, 3]`. Zeros where it is no such JPEG:
-        then `beam_tfrecord.images.describe` tells what it is.
+        then `beam_tfrecord.images.formats.describe` tells what it is.
 
     Raises:
         ValueError: A range lies outside of the data, or the counts differ.

@@ -32,7 +32,6 @@ from beam_tfrecord.manifest import (
 )
 from beam_tfrecord.preprocess.request import fitted_files
 from beam_tfrecord.publish.files import Publication, put_in_place
-from beam_tfrecord.refused import refused_told
 from beam_tfrecord.rejects import SAVED_FILE, join_rejects
 from beam_tfrecord.stage_manifest import StageFile, StageManifest
 from beam_tfrecord.storage import Lease, read_bytes
@@ -87,7 +86,7 @@ def publish_dataset(
         "left_out_columns": sorted(summary.left_out),
         "remarks": load_remarks(job.directory),
         "copies": duplicates_to_json(summary.copies),
-        "refused_pictures": refused_told(summary.refused),
+        "refused_pictures": refused_as_json(summary.refused),
     }
     publication = Publication(job, named, manifest.dumps(), sidecars, rejects, info)
     put_in_place(publication, lease)

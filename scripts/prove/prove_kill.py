@@ -24,7 +24,7 @@ from PIL import Image
 
 import beam_tfrecord as bt
 from beam_tfrecord.jobs import compose
-from beam_tfrecord.sources.images import pack
+from beam_tfrecord.sources.images import listing
 
 ROWS = 60_000
 FILES = 6
@@ -141,7 +141,7 @@ def _use_small_groups() -> None:
     compose._reader = small
     # Several workers, however small the input is.
     compose.SMALL_BYTES = 0
-    pack.PACK_FILES = PACK_FILES
+    listing.PACK_FILES = PACK_FILES
 
 
 def _make_pictures(directory: Path) -> None:

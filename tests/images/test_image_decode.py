@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from beam_tfrecord.images import Fault, Header, describe
+from beam_tfrecord.images import Fault, Header
 from beam_tfrecord.images.decode import Transform, check_decode, make_transform, transformed
+from beam_tfrecord.images.formats import describe
 from beam_tfrecord.sources.images.source import Images
 from tests.sources.made_images import (
     HEIGHT,
@@ -141,7 +142,7 @@ def decoded(data: bytes) -> Header:
     """Check a picture as it is read: its header first."""
     header: Header | Fault
     try:
-        header = describe(data, whole=False)
+        header = describe(data, check_end=False)
     except Fault as fault:
         header = fault
     return check_decode(memoryview(data), header, max_pixels=PIXELS)

@@ -16,8 +16,8 @@ import pytest
 from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import labels_of
-from beam_tfrecord.sources.images import files as images_files
-from beam_tfrecord.sources.images import pack as images_pack
+from beam_tfrecord.sources.images import listing as images_pack
+from beam_tfrecord.sources.images import read as images_files
 from beam_tfrecord.sources.images import read as images_read
 from beam_tfrecord.sources.images.source import Images
 from tests.sources.made_images import (

@@ -208,6 +208,23 @@ def test_a_file_may_lack_the_columns_of_another(table: Path) -> None:
     assert message == "a row has no path"
 
 
+def test_a_directory_may_hold_tables_and_their_pictures(table: Path) -> None:
+    write_table(table, ROWS)
+    rows = rows_of(Images(table.parent, path_column="path"))
+    assert rows == rows_of(Images(table))
+    write_table(table.with_name("u.csv"), ROWS)
+    write_table(table.with_name("v.parquet"), ROWS)
+    with pytest.raises(UsageError, match="holds CSV and Parquet: name the tables of one kind"):
+        Images(table.parent, path_column="path").schema()
+
+
+def test_a_table_of_another_suffix_is_refused(table: Path) -> None:
+    write_table(table, ROWS).rename(table.with_suffix(".txt"))
+    message = r"cannot tell what 't\.txt' holds from its name: name it \.csv or \.parquet"
+    with pytest.raises(UsageError, match=message):
+        Images(table.with_suffix(".txt"), path_column="path").schema()
+
+
 def test_a_table_without_a_header_is_empty(tmp_path: Path) -> None:
     (tmp_path / "t.csv").touch()
     with pytest.raises(UsageError, match="the tables are empty: give them a header"):
