@@ -10,8 +10,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import pyarrow as pa
-
 from beam_tfrecord.batch import Batch, Int64Array
 
 # Labels of the pipeline steps that rows have passed, the reader first.
@@ -34,27 +32,6 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FileColumn:
-    """A column whose values are complete files.
-
-    Attributes:
-        name: Name of the column.
-        paths: Local path of the file of each row; null if the value is not a file.
-    """
-
-    name: str
-    paths: pa.BinaryArray
-
-    def take(self, indices: Int64Array) -> FileColumn:
-        """Return the files of the rows `indices`."""
-        return dataclasses.replace(self, paths=self.paths.take(pa.array(indices, pa.int64())))
-
-    def slice(self, start: int, stop: int) -> FileColumn:
-        """Return the files of the rows `start` to `stop`."""
-        return dataclasses.replace(self, paths=self.paths.slice(start, stop - start))
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
 class JobBatch(Batch):
     """A batch with the book-keeping of the job that reads it.
 
@@ -64,7 +41,6 @@ class JobBatch(Batch):
         rows_read: Number of source rows that became this batch, including rows dropped since; None
             if each row is one source row.
         part: Which part of its group the batch is; None in a job that cannot be resumed.
-        files: Values that are complete files; None if that is unknown.
         way: The steps of this package that the rows have passed in a pipeline.
         input_hash: Hash of the bytes that a group of units was read from, in the batch without rows
             that ends the group; None in other batches.
@@ -73,7 +49,6 @@ class JobBatch(Batch):
     group: int | None = None
     rows_read: int | None = None
     part: Part | None = None
-    files: FileColumn | None = None
     way: Way = ()
     input_hash: int | None = None
 
@@ -84,21 +59,17 @@ class JobBatch(Batch):
 
     def replace(self, **changes: Any) -> JobBatch:
         """Return a copy with `changes`; new data drops the fields that describe values."""
-        if "data" in changes:
-            changes = {"files": None, **changes}
         return as_job_batch(super().replace(**changes))
 
     def take(self, indices: Int64Array) -> JobBatch:
         """Return the rows `indices`, in that order; reports and counts stay with this batch."""
-        files = None if self.files is None else self.files.take(indices)
         rows_read = None if self.rows_read is None else 0
-        return as_job_batch(super().take(indices)).replace(files=files, rows_read=rows_read)
+        return as_job_batch(super().take(indices)).replace(rows_read=rows_read)
 
     def slice(self, start: int, stop: int) -> JobBatch:
         """Return the rows `start` to `stop`; reports and counts stay with the first slice."""
-        files = None if self.files is None else self.files.slice(start, stop)
         rows_read = self.rows_read if start == 0 or self.rows_read is None else 0
-        return as_job_batch(super().slice(start, stop)).replace(files=files, rows_read=rows_read)
+        return as_job_batch(super().slice(start, stop)).replace(rows_read=rows_read)
 
 
 def as_job_batch(batch: Batch) -> JobBatch:

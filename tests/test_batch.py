@@ -10,7 +10,7 @@ from beam_tfrecord.batch import (
     Reject,
     batch_of_examples,
 )
-from beam_tfrecord.job_batch import FileColumn, JobBatch, as_job_batch
+from beam_tfrecord.job_batch import JobBatch, as_job_batch
 
 REJECT = Reject("u", 9, "x", "bad-value", "no number")
 
@@ -57,16 +57,6 @@ def test_rows_read_are_counted_once() -> None:
     assert read.take(np.array([1])).rows_counted == 0
     # One reject beside four rows.
     assert batch().rows_counted == 5
-
-
-def test_files_stay_with_their_rows_until_there_is_new_data() -> None:
-    files = FileColumn("y", pa.array([b"0", b"1", b"2", b"3"]))
-    read = batch().replace(files=files)
-    for part, paths in ((read.slice(1, 3), [b"1", b"2"]), (read.take(np.array([3])), [b"3"])):
-        assert part.files is not None
-        assert part.files.paths.to_pylist() == paths
-    assert read.replace(split="test").files is files
-    assert read.replace(data=read.data).files is None
 
 
 def test_a_plain_batch_gets_default_book_keeping() -> None:

@@ -25,6 +25,7 @@ from beam_tfrecord.errors import (
     TargetExists,
     UsageError,
 )
+from beam_tfrecord.images import refused_warning
 from beam_tfrecord.jobs.identity import (
     begin,
     content_xxh64,

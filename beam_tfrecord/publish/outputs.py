@@ -20,6 +20,7 @@ from beam_tfrecord.features.feature import LABELS_FILE, labels_text
 from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.hashes import data_hash
+from beam_tfrecord.images import refused_as_json
 from beam_tfrecord.layout import Layout
 from beam_tfrecord.manifest import (
     ASSIGNED,

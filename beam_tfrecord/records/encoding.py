@@ -64,20 +64,6 @@ class Arena:
         self.size = 0
         self.records = 0
 
-    def replace(self, first: int, data: npt.NDArray[np.uint8], starts: Int64Array) -> None:
-        """Replace the last records by as many others.
-
-        Args:
-            first: Number of the first record to replace; it exists.
-            data: The other records, one after another.
-            starts: Position of each in `data`.
-        """
-        self.size = int(self.starts[first])
-        self.reserve(len(data), 0)
-        self.data[self.size : self.size + len(data)] = data
-        self.starts[first : self.records] = self.size + starts
-        self.size += len(data)
-
     def used_data(self) -> npt.NDArray[np.uint8]:
         """Return a view of the bytes in use."""
         return self.data[: self.size]

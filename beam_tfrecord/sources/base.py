@@ -212,15 +212,6 @@ class Source(abc.ABC):
         return True
 
     @property
-    def holds_files(self) -> bool:
-        """Whether rows hold whole files of this machine, of the size that the listing tells."""
-        return False
-
-    def held_files(self, file: InputFile) -> list[str]:
-        """Return the paths of all that rows hold of a file of the listing, where they hold such."""
-        return []
-
-    @property
     def facts(self) -> Mapping[str, Any]:
         """What the manifest tells of the input besides its files."""
         return {}

@@ -29,9 +29,6 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.images import Fault, Header, refused_in
 from beam_tfrecord.images.decode import Transform, check_decode, transformed
 from beam_tfrecord.images.formats import describe
-from beam_tfrecord.job_batch import (
-    FileColumn,
-)
 
 try:
     from beam_tfrecord.native._files import describe_jpegs, hash_files, read_files
@@ -249,11 +246,6 @@ class Reading:
         """Number of batches that are read at a time."""
         return REMOTE_THREADS if self.is_remote else THREADS
 
-    @property
-    def stores_local_files(self) -> bool:
-        """True if records contain files of this machine, unchanged."""
-        return self.transform.is_none and not self.is_remote
-
 
 class _Checked(NamedTuple):
     """A picture as it is stored.
@@ -279,7 +271,6 @@ class Rows:
         sizes: Expected bytes of each picture.
         faults: Faults that are known already, by index: these pictures are not read.
         reject: Function that returns the reject of a row, given its index and fault.
-        are_listed: The files are those of a listing, of which a job may have noted the state.
     """
 
     batch: Batch
@@ -287,7 +278,6 @@ class Rows:
     sizes: Sequence[int]
     faults: dict[int, Fault]
     reject: Callable[[int, Fault], Reject]
-    are_listed: bool = False
 
 
 def add_pictures(rows: Rows, schema: pa.Schema, how: Reading) -> Batch:
@@ -304,19 +294,15 @@ def add_pictures(rows: Rows, schema: pa.Schema, how: Reading) -> Batch:
     accepted, columns, headers = read_pictures(rows, how)
     batch = rows.batch.take(np.array(accepted, np.int64)) if rows.faults else rows.batch
     rejects = [rows.reject(index, fault) for index, fault in sorted(rows.faults.items())]
-    refused = files = None
+    refused = None
     if "image" in schema.names:
         found = [index for index, header in enumerate(headers) if header and header.refusal]
         names = batch.data.column("path")
         refused = refused_in((names[index].as_py(), headers[index]) for index in found)
-        if rows.are_listed and how.stores_local_files:
-            opened = pa.array(map(os.fsencode, pick(rows.paths, accepted)), pa.binary())
-            files = FileColumn("image", opened)
     return batch.replace(
         data=with_columns(batch, columns, schema),
         rejects=(*rows.batch.rejects, *rejects),
         refused=refused,
-        files=files,
     )
 
 

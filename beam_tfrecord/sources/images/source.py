@@ -181,20 +181,6 @@ class Images(Source):
         """False for a table: it does not show whether the files that it names have changed."""
         return not self.is_table
 
-    @property
-    def holds_files(self) -> bool:
-        """True for folders of this machine whose pictures are stored unchanged."""
-        if self.is_table or (self.columns is not None and "image" not in self.columns):
-            return False
-        are_remote = any(is_remote(path) for path in as_paths(self.paths))
-        return self.reading(is_remote=are_remote).stores_local_files
-
-    def held_files(self, file: InputFile) -> list[str]:
-        """Return the paths of the pictures of a pack."""
-        if not isinstance(file, Pack):
-            return []
-        return [os.path.join(file.path, name) for name, _ in file.files()]
-
     def default_split_column(self) -> str | None:
         """Return ``split`` if the first folders are splits, else None.
 
@@ -428,7 +414,6 @@ def _batch(unit: Unit, schema: pa.Schema, how: Reading, task: _Task) -> Batch:
         task.sizes,
         faults,
         reject,
-        are_listed=True,
     )
     return add_pictures(rows, schema, how)
 
