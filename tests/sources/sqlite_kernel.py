@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.sources.sql import sqlite as sql_sqlite
+from beam_tfrecord.sources.sql import sqlite_types as sql_sqlite_fast
 from beam_tfrecord.sources.sql.source import Sql
-from beam_tfrecord.sources.sql.sqlite import engine as sql_sqlite
-from beam_tfrecord.sources.sql.sqlite import fast as sql_sqlite_fast
-from beam_tfrecord.sources.sql.sqlite.fast import FastConnection, can_read, library
+from beam_tfrecord.sources.sql.sqlite_types import FastConnection, can_read, library
 from tests.sources.made_sql import make_database, rows_of
 from tests.sources.test_sql_sqlite import EXACT, MISFITS, column
 

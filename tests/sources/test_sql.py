@@ -23,14 +23,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, UsageError
 from beam_tfrecord.options.table import FROM, SOURCE_OPTIONS, WRITE_OPTIONS
 from beam_tfrecord.sources.sql import read as sql_read
-from beam_tfrecord.sources.sql import snapshots as sql_snapshots
-from beam_tfrecord.sources.sql.engine import (
-    ConnectionLost,
-    Engine,
-    Misfit,
-    SqlColumn,
-    SqlRows,
-)
+from beam_tfrecord.sources.sql.database import ConnectionLost, Engine, Misfit, SqlColumn, SqlRows
 from beam_tfrecord.sources.sql.plan import ranges
 from beam_tfrecord.sources.sql.read import cut, even, read_partition
 from beam_tfrecord.sources.sql.source import Sql
@@ -261,7 +254,7 @@ def test_plan_tells_the_rows_and_holds_nothing(trips: Path, tmp_path: Path) -> N
     assert told["passes"] == ["ask the catalogue and count", "read and encode"]
     query = {"query": "SELECT fare FROM t"}
     assert bt.plan(trips, tmp_path / "out", source_options=query)["place"] == "bytes"
-    assert sql_snapshots._holders == {}
+    assert sql_read._holders == {}
 
 
 def test_everything_that_travels_survives_pickling(trips: Path) -> None:
@@ -284,9 +277,9 @@ def test_the_last_partition_ends_the_moment(trips: Path) -> None:
     schema, units = source.schema(scans), source.all_units(scans)
     for unit in units[:-1]:
         list(source.read(unit, schema))
-    assert len(sql_snapshots._holders) == 1
+    assert len(sql_read._holders) == 1
     list(source.read(units[-1], schema))
-    assert sql_snapshots._holders == {}
+    assert sql_read._holders == {}
     with pytest.raises(DataError, match=r"the moment at which trips\.db is read cannot be seen"):
         list(source.read(units[0], schema))
 
@@ -491,7 +484,7 @@ def test_a_job_fails_with_the_same_line(trips: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^table 'x' is not in trips\.db: correct --table to one"):
         bt.write(trips, tmp_path / "out", source_options={"table": "x"})
     assert not (tmp_path / "out" / "manifest.json").exists()
-    assert sql_snapshots._holders == {}
+    assert sql_read._holders == {}
 
 
 def test_no_shuffle_asks_the_source_for_an_order(trips: Path, tmp_path: Path) -> None:

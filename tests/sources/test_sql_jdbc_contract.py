@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.sources.sql.engine import Relation
+from beam_tfrecord.sources.sql.database import Relation
 from tests.databases import jdbc_mariadb
 from tests.databases.jdbc_cases import (
     H2_CASES,

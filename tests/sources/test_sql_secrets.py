@@ -19,7 +19,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.sources.sql import secrets as sql_secrets
-from beam_tfrecord.sources.sql.engine import SqlOptions
+from beam_tfrecord.sources.sql.database import SqlOptions
 from beam_tfrecord.sources.sql.secrets import password_of, take_password, without_password
 from beam_tfrecord.sources.sql.source import Sql
 from tests.databases.postgres import PASSWORD, PostgresServer

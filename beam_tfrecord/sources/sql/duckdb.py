@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.sources.parquet.types import can_cast
-from beam_tfrecord.sources.sql.engine import (
+from beam_tfrecord.sources.sql.database import (
     Connection,
     Dialect,
     Engine,

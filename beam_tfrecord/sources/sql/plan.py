@@ -11,13 +11,50 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.sources.sql.engine import Connection, Key, Relation, SqlColumn
-from beam_tfrecord.sources.sql.parts import trimmed
-from beam_tfrecord.sources.sql.sizes import partition_count, row_bytes_of
+from beam_tfrecord.sources.sql.database import Connection, Key, Relation, SqlColumn, Table, trimmed
+
+# A partition is what is read again when a connection drops, and the grain of parallel reading.
+PARTITION_BYTES = 32 * 2**20
+PARTITION_ROWS = 250_000
+
+_VARIABLE_BYTES = 32
+
+
+def partition_count(table: Table | None, rows: int | None, row_bytes: int) -> int:
+    """Return how many partitions to make: a function of the data alone, and a power of two.
+
+    Few partitions are dealt out evenly so, whether there are two workers or eight.
+
+    Args:
+        table: What is read, where it is a table.
+        rows: How many there are; None: the catalogue's estimate is good enough.
+        row_bytes: Size of one.
+    """
+    known = (table.rows if rows is None and table else rows) or 0
+    least = max(known * row_bytes // PARTITION_BYTES, known // PARTITION_ROWS, 1)
+    return 1 << (least - 1).bit_length()
+
+
+def row_bytes_of(table: Table | None, rows: int | None, columns: Sequence[SqlColumn]) -> int:
+    """Estimate the bytes of a row: of its fixed columns, and what the catalogue tells of others."""
+    fixed = sum(_column_bytes(column.arrow) for column in columns)
+    if table is None or table.bytes is None:
+        return fixed
+    total = table.rows or rows
+    return max(fixed, table.bytes // total) if total else fixed
+
+
+def _column_bytes(arrow: Any) -> int:
+    try:
+        return max(1, int(arrow.bit_width) // 8)
+    except ValueError:
+        return _VARIABLE_BYTES
+
 
 MAX_PARTITIONS = 1000
 # Databases limit how deep a condition may be.

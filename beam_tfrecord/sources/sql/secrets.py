@@ -12,7 +12,7 @@ import re
 from urllib.parse import quote, unquote
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.sql.engine import SqlOptions
+from beam_tfrecord.sources.sql.database import SqlOptions
 
 _HIDDEN = "***"
 _SCHEME = r"^((?:jdbc:)?[a-z0-9+.:_-]*?//[^/?#;@:]*):"

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import importlib
 import os
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -19,15 +22,83 @@ from beam_tfrecord.features.arrow_types import type_from_json
 from beam_tfrecord.options.table import flag_of
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
 from beam_tfrecord.sources.files import as_paths
-from beam_tfrecord.sources.sql import snapshots
-from beam_tfrecord.sources.sql.arguments import texts_of
-from beam_tfrecord.sources.sql.batches import batch_of, columns_for, origin_of
-from beam_tfrecord.sources.sql.engine import ConnectionLost, Engine, SqlOptions
-from beam_tfrecord.sources.sql.engines import engine_of, url_from_anywhere
-from beam_tfrecord.sources.sql.jdbc.jars import jars_to_send
+from beam_tfrecord.sources.sql.database import ConnectionLost, Engine, SqlOptions
+from beam_tfrecord.sources.sql.jdbc_java import jars_to_send
 from beam_tfrecord.sources.sql.plan import Question, SqlPlan, make_plan
-from beam_tfrecord.sources.sql.read import read_partition
+from beam_tfrecord.sources.sql.read import (
+    batch_of,
+    columns_for,
+    hold_snapshot,
+    origin_of,
+    partition_done,
+    read_partition,
+    release_snapshots,
+)
 from beam_tfrecord.sources.sql.secrets import hold_password, take_password
+
+# By scheme: module and class.
+_ENGINES = {
+    "sqlite": ("sqlite", "Sqlite"),
+    "duckdb": ("duckdb", "DuckDb"),
+    "postgresql": ("postgres", "Postgres"),
+    "postgres": ("postgres", "Postgres"),
+    "jdbc": ("jdbc", "Jdbc"),
+}
+_SCHEME = re.compile(r"([a-z][a-z0-9]*)(?:\+[a-z0-9_]+)?:", re.I)
+_FILES = {".duckdb": "duckdb", ".ddb": "duckdb"}
+
+
+def engine_of(url: str, options: SqlOptions | None = None) -> Engine:
+    """Return the engine of a database, without connecting to it.
+
+    Args:
+        url: ``sqlite:///file.db``, ``duckdb:///file``, ``postgresql://host/db``, ``jdbc:…``, or
+            the path of a SQLite or DuckDB file; without a password.
+        options: What connections are opened with.
+
+    Raises:
+        UsageError: No engine reads such a URL.
+    """
+    module, name = _ENGINES[_scheme_of(url)]
+    engine: type[Engine] = getattr(importlib.import_module(f"{__package__}.{module}"), name)
+    return engine(url, options or SqlOptions())
+
+
+def url_from_anywhere(url: str, path: str | None) -> str:
+    """Return a database's URL such that its file is found from any directory.
+
+    Args:
+        url: As given.
+        path: Of its file; None: it is no file.
+    """
+    if path is None:
+        return url
+    match = _SCHEME.match(url)
+    absolute = os.path.abspath(path)
+    if match is None or len(match[1]) == 1:
+        return absolute
+    _, mark, options = url.partition("?")
+    return f"{match[1]}:///{quote(absolute)}{mark}{options}"
+
+
+def _scheme_of(url: str) -> str:
+    match = _SCHEME.match(url)
+    # A single letter is a drive.
+    if match is None or len(match[1]) == 1:
+        return _FILES.get(os.path.splitext(url.lower())[1], "sqlite")
+    scheme = match[1].lower()
+    if scheme not in _ENGINES:
+        raise UsageError(
+            f"cannot read a database by {scheme!r}: give sqlite:///file.db, duckdb:///file, "
+            "postgresql://host/database, or the URL of a jdbc: driver"
+        )
+    return scheme
+
+
+def texts_of(values: Sequence[str]) -> tuple[str, ...]:
+    """Return one text, or several, as several."""
+    return (values,) if isinstance(values, str) else tuple(values)
+
 
 _ARRAYS = ("refuse", "text", "list")
 
@@ -180,7 +251,7 @@ class Sql(Source):
 
     def release(self) -> None:
         """Close what this process holds open for this source's jobs."""
-        snapshots.release(self.job)
+        release_snapshots(self.job)
 
     def files(self) -> Iterator[InputFile]:
         """Yield the database as one file, without connecting to it."""
@@ -215,7 +286,7 @@ class Sql(Source):
             is_shared = count > 1 or engine.path is None
             snapshot = connection.export_snapshot() if is_shared else ""
             if snapshot:
-                snapshots.hold(snapshot, connection, job=self.job, partitions=count)
+                hold_snapshot(snapshot, connection, job=self.job, partitions=count)
                 is_held = True
             return dataclasses.replace(plan, snapshot=snapshot)
         finally:
@@ -288,7 +359,7 @@ class Sql(Source):
             empty = pa.RecordBatch.from_pylist([], schema=schema)
             is_numbered = self.ordered or plan.number is not None
             yield Batch(empty, Origin(unit.name, unit.index, 0) if is_numbered else None)
-        snapshots.partition_done(plan.snapshot, unit.index)
+        partition_done(plan.snapshot, unit.index)
 
 
 def _try(load: Callable[[], None]) -> None:

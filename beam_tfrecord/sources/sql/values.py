@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from beam_tfrecord.features.lowering_text import from_text
 from beam_tfrecord.sources.parquet.types import cast_exactly
-from beam_tfrecord.sources.sql.engine import Misfit, SqlColumn, SqlRows
+from beam_tfrecord.sources.sql.database import Misfit, SqlColumn, SqlRows
 
 _SHOWN_CHARACTERS = 200
 _DAY_US = 86_400_000_000

@@ -7,12 +7,18 @@ of the database and of the type decide wherever they tell more.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from beam_tfrecord.features.arrow_types import is_text
-from beam_tfrecord.sources.parquet.types import can_cast
+from beam_tfrecord.sources.parquet.types import can_cast, cast_exactly
+from beam_tfrecord.sources.sql.database import Misfit, SqlColumn, SqlRows
+from beam_tfrecord.sources.sql.jdbc_dialects import Product
+from beam_tfrecord.sources.sql.jdbc_java import helper, java, result_of
 
 # Constants of java.sql.Types.
 _BIT, _TINYINT, _BIGINT, _LONGVARBINARY, _VARBINARY, _BINARY = -7, -6, -5, -4, -3, -2
@@ -263,3 +269,229 @@ def is_binary_safe(declared: str, arrow: pa.DataType | None) -> bool:
     if arrow is None or pa.types.is_list(arrow):
         return False
     return not pa.types.is_string(arrow) or declared.lower() in _SAME_TEXT
+
+
+def column_of(
+    described: Described, wanted: pa.DataType | None, *, product: Product, arrays: str
+) -> SqlColumn:
+    """Return a column as it will be read.
+
+    Args:
+        described: What the driver says of it.
+        wanted: The type that the user wants; None: its own.
+        product: The database.
+        arrays: What becomes of arrays: ``refuse``, ``text`` or ``list``.
+    """
+    quoted = product.dialect.name(described.label)
+    natural = type_of(described, arrays=arrays)
+    if pa.types.is_float32(natural.arrow):
+        quoted = product.real.format(quoted)
+    plain = SqlColumn(described.label, described.name, None, described.nullable, quoted)
+    if wanted is None:
+        if natural.refusal:
+            return dataclasses.replace(plain, refusal=natural.refusal)
+        return dataclasses.replace(plain, arrow=natural.arrow)
+    select = quoted
+    if is_text(wanted) and described.product != "sqlite":
+        select = _as_text(quoted, described, product)
+    elif wanted_type(described, wanted) is None:
+        select = ""
+    if not select:
+        refusal = f"it cannot be read as {wanted} exactly: cast it in --query"
+        return dataclasses.replace(plain, refusal=refusal)
+    return dataclasses.replace(plain, arrow=wanted, select=select)
+
+
+def _as_text(quoted: str, described: Described, product: Product) -> str:
+    """Return the expression of a column as text; empty where it has none."""
+    natural = type_of(described, arrays="text")
+    if pa.types.is_string(natural.arrow) and not natural.refusal:
+        return quoted
+    if pa.types.is_binary(natural.arrow) or described.name.lower() == "bit":
+        return product.hex.format(quoted)
+    return f"CAST({quoted} AS {product.text_type})" if product.text_type else quoted
+
+
+_ALIGNMENT = 64
+
+
+def copy_of(block: Any) -> pa.Buffer:
+    """Copy a block, a direct ``ByteBuffer``, out of Java, which will write over it."""
+    data = memoryview(block).cast("B")
+    copy = pa.allocate_buffer(len(data))
+    memoryview(copy).cast("B")[:] = data
+    return copy
+
+
+def layout_of(blocks: Any) -> Sequence[int]:
+    """Return the numbers that ``RowBlocks.layout`` describes."""
+    return memoryview(blocks.layout()).cast("B").cast("i")
+
+
+def arrays_of(
+    block: pa.Buffer, layout: Sequence[int], types: Sequence[pa.DataType], rows: int
+) -> list[pa.Array]:
+    """Return the columns of a block without copying it.
+
+    Args:
+        block: The bytes of the block.
+        layout: NULLs and length of the variable part, by column, items of lists after the lists.
+        types: Arrow types of the columns, as the helper was told to write them.
+        rows: Number of rows.
+    """
+    pieces = _Pieces(block)
+    numbers = iter(layout)
+    return [_array(arrow, rows, pieces, numbers) for arrow in types]
+
+
+def _array(arrow: pa.DataType, count: int, pieces: _Pieces, numbers: Iterator[int]) -> pa.Array:
+    nulls, variable = next(numbers), next(numbers)
+    validity = pieces.take((count + 7) // 8)
+    known = validity if nulls else None
+    if pa.types.is_list(arrow):
+        offsets = pieces.take(4 * (count + 1))
+        items = _array(arrow.value_type, variable, pieces, numbers)
+        return pa.Array.from_buffers(arrow, count, [known, offsets], nulls, children=[items])
+    if pa.types.is_string(arrow) or pa.types.is_binary(arrow):
+        buffers = [pieces.take(4 * (count + 1)), pieces.take(variable)]
+    else:
+        buffers = [pieces.take((count * arrow.bit_width + 7) // 8)]
+    return pa.Array.from_buffers(arrow, count, [known, *buffers], nulls)
+
+
+class _Pieces:
+    """Buffers cut from a block one after the other."""
+
+    def __init__(self, block: pa.Buffer) -> None:
+        self._block = block
+        self._position = 0
+
+    def take(self, size: int) -> pa.Buffer:
+        """Return the next `size` bytes."""
+        piece = self._block.slice(self._position, size)
+        self._position += -(-size // _ALIGNMENT) * _ALIGNMENT
+        return piece
+
+
+_BLOCK_BYTES = 8 * 2**20
+_CANCEL_MS = 5000
+_SHOWN_CHARACTERS = 200
+
+# Of java.sql.ResultSetMetaData.
+_NO_NULLS = 0
+
+
+def ask(statement: Any, sql: str) -> Any:
+    """Return the ``ResultSet`` of a question."""
+    task = helper("Connector").query(statement, sql)
+    try:
+        return result_of(task)
+    finally:
+        _end(task, statement)
+
+
+def _end(task: Any, statement: Any, *, is_open: bool = False) -> None:
+    """Cancel a statement that is still at work, and leave it alone for a moment to end."""
+    if is_open or not task.isDoneWithin(0):
+        with contextlib.suppress(java().JException):
+            statement.cancel()
+        task.isDoneWithin(_CANCEL_MS)
+
+
+def described_in(meta: Any, product: str) -> list[Described]:
+    """Return the columns that a ``ResultSetMetaData`` of a database describes."""
+    return [
+        Described(
+            product=product,
+            number=int(meta.getColumnType(at)),
+            name=str(meta.getColumnTypeName(at)),
+            precision=int(meta.getPrecision(at)),
+            scale=int(meta.getScale(at)),
+            label=str(meta.getColumnLabel(at)),
+            nullable=int(meta.isNullable(at)) != _NO_NULLS,
+        )
+        for at in range(1, int(meta.getColumnCount()) + 1)
+    ]
+
+
+def read_rows(
+    statement: Any,
+    rows: Any,
+    described: Sequence[Described],
+    columns: Sequence[SqlColumn] | None,
+    *,
+    batch_rows: int,
+    fetch_bytes: int,
+    cancels: bool = False,
+) -> Iterator[SqlRows]:
+    """Stream a result in blocks.
+
+    Args:
+        statement: The ``Statement`` that gave the result.
+        rows: The ``ResultSet``.
+        described: Its columns.
+        columns: What to make of them; None: what they are by themselves, arrays as text.
+        batch_rows: Rows of a block, unless it takes too many bytes before.
+        fetch_bytes: Bytes that the driver fetches at a time, once the width of rows is known; 0:
+            it keeps the number of rows that it was told.
+        cancels: Cancel the statement where the caller does not take all rows.
+    """
+    wanted = [None] * len(described) if columns is None else [column.arrow for column in columns]
+    readings = [_reading(of, arrow) for of, arrow in zip(described, wanted, strict=True)]
+    filled = [reading.arrow for reading in readings]
+    names = [of.label for of in described] if columns is None else [one.name for one in columns]
+    types = [own if arrow is None else arrow for own, arrow in zip(filled, wanted, strict=True)]
+    blocks = helper("RowBlocks")(rows, [reading.kind for reading in readings], fetch_bytes)
+    task = blocks.start(batch_rows, _BLOCK_BYTES)
+    is_open = cancels
+    try:
+        while count := int(result_of(task)):
+            block, layout = blocks.block(), layout_of(blocks)
+            misfits = list(_misfits(blocks, names, types)) if layout[-1] else []
+            # Java reads on while the block is copied and used here.
+            task = blocks.start(batch_rows, _BLOCK_BYTES)
+            arrays = arrays_of(copy_of(block), layout, filled, count)
+            yield _rows(arrays, names, types, misfits)
+        is_open = False
+    finally:
+        _end(task, statement, is_open=is_open)
+
+
+def _reading(described: Described, wanted: pa.DataType | None) -> JdbcType:
+    natural = type_of(described, arrays="text")
+    if wanted is None or (natural.arrow.equals(wanted) and not natural.refusal):
+        return natural
+    if natural is FLOAT64 and pa.types.is_float32(wanted):
+        # What was described as a float of 32 bits is selected as one of 64, and fits.
+        return FLOAT32
+    return wanted_type(described, wanted) or TEXT
+
+
+def _misfits(blocks: Any, names: Sequence[str], types: Sequence[Any]) -> Iterator[Misfit]:
+    for one in blocks.misfits():
+        at, value = int(one.column), str(one.value)
+        shown = f"is {value[:40]!r}, which" if value else "holds a value that"
+        cure = f"{names[at]}={'bytes' if is_text(types[at]) else 'text'}"
+        message = f"{shown} is not {types[at]} exactly ({one.reason}): pass --types {cure}"
+        yield Misfit(int(one.row), names[at], message, value)
+
+
+def _rows(
+    arrays: Sequence[pa.Array], names: Sequence[str], types: Sequence[Any], misfits: list[Misfit]
+) -> SqlRows:
+    cast = []
+    for name, values, arrow in zip(names, arrays, types, strict=True):
+        array, rows = cast_exactly(values, arrow)
+        cast.append(array)
+        for row in rows.tolist():
+            text = _shown(values[row])
+            misfits.append(Misfit(row, name, f"is {text[:40]}, which is not {arrow}", text))
+    return SqlRows(pa.RecordBatch.from_arrays(cast, names=list(names)), tuple(misfits))
+
+
+def _shown(value: pa.Scalar) -> str:
+    # Python has no dates before year 1 or after 9999.
+    try:
+        return str(value.as_py())[:_SHOWN_CHARACTERS]
+    except (OverflowError, ValueError):
+        return str(value.cast(pa.string()))

@@ -12,31 +12,156 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.sql.engine import (
+from beam_tfrecord.sources.sql import postgres_catalogue
+from beam_tfrecord.sources.sql.database import (
     Connection,
     ConnectionLost,
     Engine,
     Key,
     Relation,
+    SnapshotLost,
     SqlColumn,
     SqlRows,
     Table,
 )
-from beam_tfrecord.sources.sql.jdbc.catalogue import find_table, type_in_catalogue
-from beam_tfrecord.sources.sql.jdbc.columns import column_of
-from beam_tfrecord.sources.sql.jdbc.dialects import DRIVERS, REPEATABLE_READ, Product, product_of
-from beam_tfrecord.sources.sql.jdbc.errors import told
-from beam_tfrecord.sources.sql.jdbc.guards import is_one_statement, without_quoted
-from beam_tfrecord.sources.sql.jdbc.jars import local_jars
-from beam_tfrecord.sources.sql.jdbc.jvm import helper, java, result_of
-from beam_tfrecord.sources.sql.jdbc.keys import key_of
-from beam_tfrecord.sources.sql.jdbc.read import ask, described_in, read_rows
-from beam_tfrecord.sources.sql.jdbc.types import (
-    is_binary_safe,
+from beam_tfrecord.sources.sql.jdbc_dialects import (
+    DRIVERS,
+    REPEATABLE_READ,
+    Product,
+    find_table,
+    key_of,
+    product_of,
+    type_in_catalogue,
 )
-from beam_tfrecord.sources.sql.postgres import cuts, tables
-from beam_tfrecord.sources.sql.postgres.session import SETTINGS, settle
-from beam_tfrecord.sources.sql.secrets import password_of
+from beam_tfrecord.sources.sql.jdbc_java import helper, java, local_jars, result_of
+from beam_tfrecord.sources.sql.jdbc_values import (
+    ask,
+    column_of,
+    described_in,
+    is_binary_safe,
+    read_rows,
+)
+from beam_tfrecord.sources.sql.postgres_catalogue import (
+    LOCKED_STATE,
+    SETTINGS,
+    settle,
+    too_long_locked,
+)
+from beam_tfrecord.sources.sql.secrets import password_of, without_password
+
+_SHOWN_CHARACTERS = 300
+
+# Classes of SQLSTATE: connection, operator intervention, insufficient resources, rollback; and
+# what H2 says of a connection that broke or was closed.
+_LOST_STATES = ("08", "57P", "53", "40", "90067", "90007", "90098")
+_LOST_CLASSES = (
+    "java.sql.SQLTransientConnectionException",
+    "java.sql.SQLRecoverableException",
+    "java.io.IOException",
+)
+# PostgreSQL and the standard; H2 has its own number for the same.
+_CANCELLED_STATES = ("57014", "70100")
+# PostgreSQL's for a snapshot that nobody holds any more.
+_SNAPSHOT_STATES = ("22023", "42704")
+
+
+@contextlib.contextmanager
+def told(place: str, password: str | None, *, joins: bool = False) -> Iterator[None]:
+    """Raise what Java throws as errors of ours.
+
+    Args:
+        place: The database, for the message.
+        password: What no message may hold.
+        joins: True where another connection's moment is joined.
+    """
+    jpype = java()
+    try:
+        yield
+    except jpype.JException as error:
+        raise _error_of(error, place, password, joins) from None
+
+
+def _error_of(error: Any, place: str, password: str | None, joins: bool) -> Exception:
+    chain = list(_chain(error))
+    message = without_password(_first_line(chain), password)
+    state = next((str(one.getSQLState() or "") for one in chain if hasattr(one, "getSQLState")), "")
+    names = {str(base.getName()) for one in chain for base in _bases(one)}
+    if "java.lang.OutOfMemoryError" in names or "Java heap space" in message:
+        return UsageError(
+            f"cannot read {place}: java's memory is used up: set JAVA_TOOL_OPTIONS=-Xmx2g, or "
+            "pass a smaller --fetch-rows"
+        )
+    if "java.net.UnknownHostException" in names:
+        return UsageError(f"cannot reach {place}: no such host: correct the URL")
+    if "java.sql.SQLTimeoutException" in names and not state.startswith("08"):
+        state = _CANCELLED_STATES[0]
+    if state in _CANCELLED_STATES or "Query was cancelled" in message:
+        return UsageError(
+            f"a statement in {place} ran into the time limit: raise --statement-timeout"
+        )
+    if state == LOCKED_STATE:
+        return too_long_locked(place, message)
+    if joins and state in _SNAPSHOT_STATES:
+        return SnapshotLost(
+            f"the moment at which {place} is read is gone ({message}): run the job again"
+        )
+    if state.startswith(_LOST_STATES) or names & set(_LOST_CLASSES):
+        return ConnectionLost(message)
+    return UsageError(f"cannot read {place}: {message}")
+
+
+def _chain(error: Any) -> Iterator[Any]:
+    """Yield a throwable and its causes."""
+    for _ in range(10):
+        if error is None:
+            return
+        yield error
+        error = error.getCause()
+
+
+def _bases(error: Any) -> Iterator[Any]:
+    """Yield the class of a throwable, and those above it."""
+    of = error.getClass()
+    while of is not None:
+        yield of
+        of = of.getSuperclass()
+
+
+def _first_line(chain: list[Any]) -> str:
+    for one in chain:
+        lines = str(one.getMessage() or "").strip().splitlines()
+        if lines:
+            return lines[0].strip()[:_SHOWN_CHARACTERS]
+    return str(chain[0].getClass().getSimpleName())
+
+
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+# What some database takes for an escape, a quote or a comment, and another does not.
+_AMBIGUOUS = re.compile(r"[\\$`#\[]|--|/[*/]")
+
+
+def without_quoted(text: str) -> str:
+    """Return a text without what is inside single or double quotes.
+
+    >>> without_quoted("SELECT 'it''s' FROM t")
+    'SELECT  FROM t'
+    """
+    return _QUOTED.sub("", text)
+
+
+def is_one_statement(text: str) -> bool:
+    """Tell whether no database can read a text as the end of one statement and another.
+
+    >>> is_one_statement("a = ';'"), is_one_statement("1 = 1; COMMIT")
+    (True, False)
+    >>> is_one_statement("a = ';' -- it's")
+    False
+    """
+    if ";" not in text:
+        return True
+    outside = without_quoted(text)
+    return not (_AMBIGUOUS.search(text) or set(outside) & set("';\""))
+
 
 _FETCH_BYTES = 2 * 2**20
 _CONNECT_S = 5
@@ -183,7 +308,7 @@ class JdbcConnection(Connection):
     def find_table(self, table: str) -> Table:
         """Look a table or view up: in PostgreSQL as its own driver does, else in the catalogue."""
         if self._is_postgres:
-            return tables.find_table(self, table, self._engine.place)
+            return postgres_catalogue.find_table(self, table, self._engine.place)
         with self._told():
             return find_table(self, self._opened, table, self._engine.place)
 
@@ -286,7 +411,7 @@ class JdbcConnection(Connection):
     def key_of(self, relation: Relation, column: SqlColumn) -> Key | None:
         """Return how a column cuts."""
         if self._is_postgres:
-            return cuts.key_of(self, relation, column)
+            return postgres_catalogue.key_of(self, relation, column)
         declared = type_in_catalogue(self, relation.table, column.name)
         return key_of(self.dialect, column, declared)
 
@@ -295,15 +420,19 @@ class JdbcConnection(Connection):
     ) -> list[str]:
         """Cut as PostgreSQL's own driver does; else by counting off the rows."""
         if self._is_postgres:
-            found = cuts.histogram(self, relation, column, key, partitions)
+            found = postgres_catalogue.histogram(self, relation, column, key, partitions)
             if found is not None:
                 return found
-            relation = cuts.sampled(self, relation)
+            relation = postgres_catalogue.sampled(self, relation)
         return super().cut_points(relation, column, key, partitions)
 
     def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
         """Cut a table of PostgreSQL by its pages."""
-        return cuts.page_ranges(self, relation, partitions) if self._is_postgres else None
+        return (
+            postgres_catalogue.page_ranges(self, relation, partitions)
+            if self._is_postgres
+            else None
+        )
 
     def export_snapshot(self) -> str:
         """Return PostgreSQL's name of the moment."""
