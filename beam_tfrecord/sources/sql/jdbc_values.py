@@ -1,8 +1,11 @@
-"""The type contract of ``jdbc:`` databases: which getter, and which Arrow type, for which column.
+"""Types and values of JDBC results: which getter and which Arrow type read which column.
 
-Drivers describe columns by a number of `java.sql.Types`, but the number of one and the same type
-differs between drivers (PostgreSQL's boolean is a BIT, its timestamptz a TIMESTAMP), so the name
-of the database and of the type decide wherever they tell more.
+Drivers describe columns by a number of `java.sql.Types`, but that number differs between drivers
+for one and the same type (PostgreSQL's boolean is a BIT, its timestamptz a TIMESTAMP). So the name
+of the database and of the type decide if they say more.
+
+The Java helper writes rows into blocks in Arrow's layout. A block is copied once, without any
+Python object per value.
 """
 
 from __future__ import annotations
@@ -40,13 +43,13 @@ class Described:
     """A column of a result, as the driver describes it.
 
     Attributes:
-        product: The database, in lower case.
-        number: Its type in `java.sql.Types`.
-        name: Its type as the database writes it.
-        precision: Digits, where it has any.
-        scale: Digits after the point; of times, digits of the second.
-        label: The column's name in the result.
-        nullable: False only where the database promises it.
+        product: Name of the database, in lower case.
+        number: Type in `java.sql.Types`.
+        name: Type as the database writes it.
+        precision: Number of digits, if any.
+        scale: Digits after the point, or of a fraction of a second.
+        label: Name of the column in the result.
+        nullable: False only if the database guarantees a value.
     """
 
     product: str
@@ -63,9 +66,9 @@ class JdbcType:
     """How a column is read.
 
     Attributes:
-        kind: The kind of column of the Java helper.
-        arrow: The Arrow type that it fills.
-        refusal: The option that cures it, where there is none; the others are then those of text.
+        kind: Kind of column in the Java helper.
+        arrow: Arrow type that it fills.
+        refusal: Why no exact type exists and which option helps; `kind` is then that of text.
     """
 
     kind: str
@@ -102,10 +105,10 @@ _SIMPLE = {
     _TIME_TZ: TEXT,
 }
 
-# The others fit into the signed type of their number.
+# Other unsigned types fit into the signed type of their number.
 _UNSIGNED = {_INTEGER: _INT64, _BIGINT: _UINT64}
 
-# What the name decides, whatever the number.
+# Types that the name decides, whatever the number.
 _BY_NAME = {
     "uuid": TEXT,
     "money": TEXT,
@@ -114,8 +117,8 @@ _BY_NAME = {
     "timetz": TEXT,
 }
 
-# The items of arrays whose Java objects are exact; dates and times come as java.sql's, which are
-# not.
+# Items of arrays whose Java objects are exact. Dates and times come as those of java.sql, which
+# are not.
 _ITEMS = {
     **dict.fromkeys(("int2", "int4", "smallint", "integer", "int", "tinyint"), _INT32),
     **dict.fromkeys(("int8", "bigint"), _INT64),
@@ -127,12 +130,7 @@ _ITEMS = {
 
 
 def type_of(described: Described, *, arrays: str = "refuse") -> JdbcType:
-    """Return how to read a column without any loss.
-
-    Args:
-        described: The column.
-        arrays: ``refuse``, ``text`` or ``list``.
-    """
+    """Return how to read a column without any loss; `arrays` is that of `SqlOptions`."""
     name, number = described.name.lower(), described.number
     if described.product == "sqlite":
         return _sqlite_type(name)
@@ -141,7 +139,7 @@ def type_of(described: Described, *, arrays: str = "refuse") -> JdbcType:
     if name in _BY_NAME:
         return _BY_NAME[name]
     if number in (_NUMERIC, _DECIMAL):
-        return decimal_type(described.precision, described.scale, name=name)
+        return _decimal_type(described.precision, described.scale, name=name)
     if number in (_BIT, _BOOLEAN):
         return _bit_type(described)
     if number in (_TIME, _TIMESTAMP, _TIMESTAMP_TZ):
@@ -155,11 +153,11 @@ def type_of(described: Described, *, arrays: str = "refuse") -> JdbcType:
     return _refused("no type holds it exactly: pass --types to name one")
 
 
-def decimal_type(precision: int, scale: int, *, name: str = "numeric") -> JdbcType:
-    """Return the type of decimals; text where no Arrow decimal holds all of them.
+def _decimal_type(precision: int, scale: int, *, name: str = "numeric") -> JdbcType:
+    """Return the type of decimals, or text if no Arrow decimal holds all of them.
 
-    PostgreSQL describes a numeric without limits as of 0 digits, and a negative scale as one of
-    some thousand.
+    PostgreSQL describes a numeric without limits as one of 0 digits, and a negative scale as a
+    scale above a thousand.
     """
     if name == "decfloat" or not (0 < precision <= _MAX_DIGITS and 0 <= scale <= precision):
         return TEXT
@@ -195,29 +193,25 @@ def _array_type(described: Described, arrays: str) -> JdbcType:
     if arrays == "list":
         if item not in _ITEMS:
             return _refused(f"lists of {item} cannot be read: pass --arrays text")
-        return list_type(_ITEMS[item])
+        return _list_type(_ITEMS[item])
     return _refused("pass --arrays list or --arrays text")
 
 
-def list_type(item: JdbcType) -> JdbcType:
-    """Return the type of lists of `item`."""
+def _list_type(item: JdbcType) -> JdbcType:
     return JdbcType(f"list:{item.kind}", pa.list_(item.arrow))
 
 
-# SQLite's rules of affinity, in their order: what a declared type contains decides. Only the
-# types that then hold nothing but one kind of value if the user kept to them are taken.
+# SQLite's rules of affinity, in their order: what a declared type contains decides. Types that
+# may hold several kinds of values are left out.
+_SQLITE_TEXT = JdbcType("strict:text", pa.string())
+_SQLITE_REAL = JdbcType("strict:float64", pa.float64())
 _SQLITE = (
     ("int", JdbcType("strict:int64", pa.int64())),
-    ("char", JdbcType("strict:text", pa.string())),
-    ("clob", JdbcType("strict:text", pa.string())),
-    ("text", JdbcType("strict:text", pa.string())),
+    *((part, _SQLITE_TEXT) for part in ("char", "clob", "text")),
     ("blob", JdbcType("strict:binary", pa.binary())),
-    ("real", JdbcType("strict:float64", pa.float64())),
-    ("floa", JdbcType("strict:float64", pa.float64())),
-    ("doub", JdbcType("strict:float64", pa.float64())),
+    *((part, _SQLITE_REAL) for part in ("real", "floa", "doub")),
     ("bool", JdbcType("strict:bool", pa.bool_())),
 )
-
 _SQLITE_ANY = JdbcType("strict:any", pa.string())
 
 
@@ -225,46 +219,46 @@ def _sqlite_type(name: str) -> JdbcType:
     for part, found in _SQLITE:
         if part in name:
             return found
-    return _refused("SQLite keeps no such type: pass --types, or read the file by sqlite:///")
+    return _refused("SQLite has no such type: pass --types, or read the file by sqlite:///")
 
 
 def _refused(refusal: str) -> JdbcType:
     return dataclasses.replace(TEXT, refusal=refusal)
 
 
-def wanted_type(described: Described, wanted: pa.DataType) -> JdbcType | None:
-    """Return how to read a column for a type that the user wants; None: it cannot be exact.
+def _wanted_type(described: Described, wanted: pa.DataType) -> JdbcType | None:
+    """Return how to read a column for a type that the user wants, or None if none is exact.
 
-    What it fills may still have to be cast, by Arrow's checked cast, to what is wanted.
+    Arrow's checked cast may still have to convert the result to the type that is wanted.
     """
     if described.product == "sqlite":
         if is_text(wanted):
             return _SQLITE_ANY
         fit = [found for _, found in _SQLITE if can_cast(found.arrow, wanted)]
-        # Integers fit floats too, but would leave out all others.
+        # Integers can be cast to floats too, but would reject all other numbers.
         return min(fit, key=lambda found: not found.arrow.equals(wanted), default=None)
     if described.number == _ARRAY and pa.types.is_list(wanted):
         items = {item.arrow: item for item in _ITEMS.values()}
         item = items.get(wanted.value_type)
-        return None if item is None else list_type(item)
+        return None if item is None else _list_type(item)
     if described.number in (_NUMERIC, _DECIMAL):
         if pa.types.is_decimal(wanted):
-            found = decimal_type(wanted.precision, wanted.scale)
+            found = _decimal_type(wanted.precision, wanted.scale)
             return None if found is TEXT else found
         if pa.types.is_integer(wanted):
-            return _UINT64 if wanted.equals(pa.uint64()) else JdbcType("whole", pa.int64())
+            return _UINT64 if wanted.equals(pa.uint64()) else JdbcType("integer", pa.int64())
     natural = type_of(described, arrays="text")
     return natural if can_cast(natural.arrow, wanted) else None
 
 
-# PostgreSQL's types whose text is the same whether values travel as text or in binary.
+# Types of PostgreSQL whose text is the same in text and in binary transfer.
 _SAME_TEXT = frozenset(("text", "varchar", "bpchar", "name", "uuid", "json", "jsonb"))
 
 
 def is_binary_safe(declared: str, arrow: pa.DataType | None) -> bool:
-    """Tell whether PostgreSQL's binary transfer changes nothing about a column.
+    """Return whether PostgreSQL's binary transfer changes nothing about a column.
 
-    Its driver writes points, arrays and times with a zone otherwise when they come in binary.
+    The driver writes points, arrays and times with a zone differently after a binary transfer.
     """
     if arrow is None or pa.types.is_list(arrow):
         return False
@@ -274,14 +268,7 @@ def is_binary_safe(declared: str, arrow: pa.DataType | None) -> bool:
 def column_of(
     described: Described, wanted: pa.DataType | None, *, product: Product, arrays: str
 ) -> SqlColumn:
-    """Return a column as it will be read.
-
-    Args:
-        described: What the driver says of it.
-        wanted: The type that the user wants; None: its own.
-        product: The database.
-        arrays: What becomes of arrays: ``refuse``, ``text`` or ``list``.
-    """
+    """Return a column with its own type or the type that the user wants."""
     quoted = product.dialect.name(described.label)
     natural = type_of(described, arrays=arrays)
     if pa.types.is_float32(natural.arrow):
@@ -294,7 +281,7 @@ def column_of(
     select = quoted
     if is_text(wanted) and described.product != "sqlite":
         select = _as_text(quoted, described, product)
-    elif wanted_type(described, wanted) is None:
+    elif _wanted_type(described, wanted) is None:
         select = ""
     if not select:
         refusal = f"it cannot be read as {wanted} exactly: cast it in --query"
@@ -303,7 +290,7 @@ def column_of(
 
 
 def _as_text(quoted: str, described: Described, product: Product) -> str:
-    """Return the expression of a column as text; empty where it has none."""
+    """Return the expression that selects a column as text, or an empty string if there is none."""
     natural = type_of(described, arrays="text")
     if pa.types.is_string(natural.arrow) and not natural.refusal:
         return quoted
@@ -312,77 +299,51 @@ def _as_text(quoted: str, described: Described, product: Product) -> str:
     return f"CAST({quoted} AS {product.text_type})" if product.text_type else quoted
 
 
-_ALIGNMENT = 64
-
-
-def copy_of(block: Any) -> pa.Buffer:
-    """Copy a block, a direct ``ByteBuffer``, out of Java, which will write over it."""
-    data = memoryview(block).cast("B")
-    copy = pa.allocate_buffer(len(data))
-    memoryview(copy).cast("B")[:] = data
-    return copy
-
-
-def layout_of(blocks: Any) -> Sequence[int]:
-    """Return the numbers that ``RowBlocks.layout`` describes."""
-    return memoryview(blocks.layout()).cast("B").cast("i")
-
-
-def arrays_of(
-    block: pa.Buffer, layout: Sequence[int], types: Sequence[pa.DataType], rows: int
-) -> list[pa.Array]:
-    """Return the columns of a block without copying it.
+class _Block:
+    """The columns of a block of the Java helper, read one after the other.
 
     Args:
-        block: The bytes of the block.
-        layout: NULLs and length of the variable part, by column, items of lists after the lists.
-        types: Arrow types of the columns, as the helper was told to write them.
-        rows: Number of rows.
+        blocks: The helper's ``RowBlocks``; its direct ``ByteBuffer`` is copied, since Java
+            overwrites it.
     """
-    pieces = _Pieces(block)
-    numbers = iter(layout)
-    return [_array(arrow, rows, pieces, numbers) for arrow in types]
 
-
-def _array(arrow: pa.DataType, count: int, pieces: _Pieces, numbers: Iterator[int]) -> pa.Array:
-    nulls, variable = next(numbers), next(numbers)
-    validity = pieces.take((count + 7) // 8)
-    known = validity if nulls else None
-    if pa.types.is_list(arrow):
-        offsets = pieces.take(4 * (count + 1))
-        items = _array(arrow.value_type, variable, pieces, numbers)
-        return pa.Array.from_buffers(arrow, count, [known, offsets], nulls, children=[items])
-    if pa.types.is_string(arrow) or pa.types.is_binary(arrow):
-        buffers = [pieces.take(4 * (count + 1)), pieces.take(variable)]
-    else:
-        buffers = [pieces.take((count * arrow.bit_width + 7) // 8)]
-    return pa.Array.from_buffers(arrow, count, [known, *buffers], nulls)
-
-
-class _Pieces:
-    """Buffers cut from a block one after the other."""
-
-    def __init__(self, block: pa.Buffer) -> None:
-        self._block = block
+    def __init__(self, blocks: Any) -> None:
+        data = memoryview(blocks.block()).cast("B")
+        self._copy = pa.allocate_buffer(len(data))
+        memoryview(self._copy).cast("B")[:] = data
         self._position = 0
 
-    def take(self, size: int) -> pa.Buffer:
-        """Return the next `size` bytes."""
-        piece = self._block.slice(self._position, size)
+    def _next(self, size: int) -> pa.Buffer:
+        piece = self._copy.slice(self._position, size)
         self._position += -(-size // _ALIGNMENT) * _ALIGNMENT
         return piece
 
+    def array(self, arrow: pa.DataType, count: int, layout: Iterator[int]) -> pa.Array:
+        """Return the next column without copying; ``RowBlocks.layout`` describes `layout`."""
+        nulls, variable = next(layout), next(layout)
+        validity = self._next((count + 7) // 8)
+        known = validity if nulls else None
+        if pa.types.is_list(arrow):
+            offsets = self._next(4 * (count + 1))
+            items = self.array(arrow.value_type, variable, layout)
+            return pa.Array.from_buffers(arrow, count, [known, offsets], nulls, children=[items])
+        if pa.types.is_string(arrow) or pa.types.is_binary(arrow):
+            buffers = [self._next(4 * (count + 1)), self._next(variable)]
+        else:
+            buffers = [self._next((count * arrow.bit_width + 7) // 8)]
+        return pa.Array.from_buffers(arrow, count, [known, *buffers], nulls)
 
+
+_ALIGNMENT = 64
 _BLOCK_BYTES = 8 * 2**20
 _CANCEL_MS = 5000
-_SHOWN_CHARACTERS = 200
 
-# Of java.sql.ResultSetMetaData.
+# columnNoNulls in java.sql.ResultSetMetaData.
 _NO_NULLS = 0
 
 
 def ask(statement: Any, sql: str) -> Any:
-    """Return the ``ResultSet`` of a question."""
+    """Run a query and return its ``ResultSet``."""
     task = helper("Connector").query(statement, sql)
     try:
         return result_of(task)
@@ -391,7 +352,7 @@ def ask(statement: Any, sql: str) -> Any:
 
 
 def _end(task: Any, statement: Any, *, is_open: bool = False) -> None:
-    """Cancel a statement that is still at work, and leave it alone for a moment to end."""
+    """Cancel a statement that is still running, and give it some time to end."""
     if is_open or not task.isDoneWithin(0):
         with contextlib.suppress(java().JException):
             statement.cancel()
@@ -427,14 +388,14 @@ def read_rows(
     """Stream a result in blocks.
 
     Args:
-        statement: The ``Statement`` that gave the result.
+        statement: The ``Statement`` of the result.
         rows: The ``ResultSet``.
         described: Its columns.
-        columns: What to make of them; None: what they are by themselves, arrays as text.
-        batch_rows: Rows of a block, unless it takes too many bytes before.
-        fetch_bytes: Bytes that the driver fetches at a time, once the width of rows is known; 0:
-            it keeps the number of rows that it was told.
-        cancels: Cancel the statement where the caller does not take all rows.
+        columns: The columns to read; None reads their own types, and arrays as text.
+        batch_rows: Maximum number of rows of a block.
+        fetch_bytes: Bytes that the driver fetches at a time once the width of rows is known; 0
+            leaves its fetch size unchanged.
+        cancels: Cancel the statement if the caller does not read all rows.
     """
     wanted = [None] * len(described) if columns is None else [column.arrow for column in columns]
     readings = [_reading(of, arrow) for of, arrow in zip(described, wanted, strict=True)]
@@ -446,11 +407,12 @@ def read_rows(
     is_open = cancels
     try:
         while count := int(result_of(task)):
-            block, layout = blocks.block(), layout_of(blocks)
+            block, layout = _Block(blocks), list(memoryview(blocks.layout()).cast("B").cast("i"))
             misfits = list(_misfits(blocks, names, types)) if layout[-1] else []
-            # Java reads on while the block is copied and used here.
+            # Java reads the next block while this one is used here.
             task = blocks.start(batch_rows, _BLOCK_BYTES)
-            arrays = arrays_of(copy_of(block), layout, filled, count)
+            numbers = iter(layout)
+            arrays = [block.array(arrow, count, numbers) for arrow in filled]
             yield _rows(arrays, names, types, misfits)
         is_open = False
     finally:
@@ -462,9 +424,9 @@ def _reading(described: Described, wanted: pa.DataType | None) -> JdbcType:
     if wanted is None or (natural.arrow.equals(wanted) and not natural.refusal):
         return natural
     if natural is FLOAT64 and pa.types.is_float32(wanted):
-        # What was described as a float of 32 bits is selected as one of 64, and fits.
+        # A column that was described as a float of 32 bits is selected as one of 64, and fits.
         return FLOAT32
-    return wanted_type(described, wanted) or TEXT
+    return _wanted_type(described, wanted) or TEXT
 
 
 def _misfits(blocks: Any, names: Sequence[str], types: Sequence[Any]) -> Iterator[Misfit]:
@@ -492,6 +454,6 @@ def _rows(
 def _shown(value: pa.Scalar) -> str:
     # Python has no dates before year 1 or after 9999.
     try:
-        return str(value.as_py())[:_SHOWN_CHARACTERS]
+        return str(value.as_py())
     except (OverflowError, ValueError):
         return str(value.cast(pa.string()))
