@@ -280,7 +280,7 @@ def test_the_last_partition_ends_the_moment(trips: Path) -> None:
     assert len(sql_read._holders) == 1
     list(source.read(units[-1], schema))
     assert sql_read._holders == {}
-    with pytest.raises(DataError, match=r"the moment at which trips\.db is read cannot be seen"):
+    with pytest.raises(DataError, match=r"the snapshot of trips\.db cannot be read from another"):
         list(source.read(units[0], schema))
 
 
@@ -383,7 +383,7 @@ def test_without_a_snapshot_a_partition_is_of_one_moment_or_fails(
     attempts = [(range(2), True), (range(12), False)]
     found = read_flaky(monkeypatch, tmp_path, *attempts, snapshot="")
     assert found == list(range(12))
-    with pytest.raises(DataError, match="the moment it read can no longer be seen"):
+    with pytest.raises(DataError, match="the snapshot it read is gone"):
         read_flaky(monkeypatch, tmp_path, (range(9), True), (range(12), False), snapshot="")
 
 
@@ -443,7 +443,7 @@ def test_options_that_do_not_fit(options: dict[str, Any], message: str) -> None:
 def test_an_unknown_database_is_refused_without_connecting() -> None:
     with pytest.raises(UsageError, match="cannot read a database by 'mongodb'"):
         Sql("mongodb://host/x", table="t")
-    with pytest.raises(UsageError, match="2 databases are given: read one at a time"):
+    with pytest.raises(UsageError, match="2 databases: read one at a time"):
         Sql(["a.db", "b.db"], table="t")
 
 

@@ -1,23 +1,32 @@
-"""What every database looks like to the SQL source: engines, connections, tables and columns.
+"""The interface between the SQL source and a database: engines, connections, columns and rows.
 
-An `Engine` is made from a URL and options without a connection, and travels to workers; it holds
-no secret. A `Connection` lives in one process and sees one moment of the database for as long as
-it is open, where the database can give that. All statements are SQL text: bounds of partitions
-are literals that the database itself wrote, so that collations and types stay its own affair.
+An `Engine` is built from a URL and options, without connecting. It is pickled to workers and
+holds no secret. A `Connection` belongs to one process and, if the database can do that, reads
+one snapshot as long as it is open. Bounds of partitions are SQL literals that the database itself
+has written, so collations and types remain the database's own business.
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, ClassVar
+from urllib.parse import unquote
 
 import pyarrow as pa
 
-from beam_tfrecord.errors import DataError
+from beam_tfrecord.errors import DataError, UsageError
+
+
+class ConnectionLost(Exception):
+    """A connection broke; the same statement may succeed over a new one."""
+
+
+class SnapshotLost(DataError):
+    """The snapshot that a job reads is gone, so the job has to start again."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,13 +34,12 @@ class SqlColumn:
     """A column of a table or of a query's result.
 
     Attributes:
-        name: Its name, as it will stand in the batches.
-        declared: Its type as the database writes it.
-        arrow: Type of its values in the batches; None where it is refused.
-        nullable: False only where the database promises it.
-        select: The expression that gives its values in a select list, a cast included where one
-            is needed; it may refer to the columns of what is read by their quoted names.
-        refusal: Where `arrow` is None: why, and the option that cures it.
+        name: Name in the result and in the batches.
+        declared: Type as the database writes it.
+        arrow: Type of the values in the batches; None if the column cannot be read.
+        nullable: False only if the database guarantees a value.
+        select: SQL expression that returns the values, including a cast if one is needed.
+        refusal: Why `arrow` is None, and which option helps.
     """
 
     name: str
@@ -44,13 +52,13 @@ class SqlColumn:
 
 @dataclasses.dataclass(frozen=True)
 class Misfit:
-    """A value that is not of its column's type.
+    """A value that its column's type cannot hold exactly.
 
     Attributes:
-        row: Row within its batch.
+        row: Index of the row in its batch.
         column: Name of the column.
-        message: What it is, such as ``is text 'abc' but the column is bigint``.
-        value: The value as text, cut to 200 characters.
+        message: What is wrong, such as ``is text 'abc' but the column is bigint``.
+        value: The value as text.
     """
 
     row: int
@@ -61,12 +69,7 @@ class Misfit:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SqlRows:
-    """Some rows of a result.
-
-    Attributes:
-        data: The rows, under the types of the columns that were asked for; a misfit is null.
-        misfits: The values that could not be taken.
-    """
+    """A batch of result rows, in which misfits are null."""
 
     data: pa.RecordBatch
     misfits: tuple[Misfit, ...] = ()
@@ -74,15 +77,15 @@ class SqlRows:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table, as the catalogue knows it.
+    """A table or view, as the database's catalogue describes it.
 
     Attributes:
-        sql: Its quoted name with its schema, as it goes into statements.
-        name: The same for people and for names of units, such as ``public.trips``.
-        key: Columns of the primary key, in order; empty where there is none.
-        rows: Estimate of the number of rows; None where unknown.
-        bytes: Estimate of its size; None where unknown.
-        schema: Its schema, or what the database has instead; empty where it has none.
+        sql: Quoted name, with its schema if needed, for use in statements.
+        name: Readable name, such as ``public.trips``, for messages and unit names.
+        key: Columns of the primary key, in order.
+        rows: Estimated number of rows, if known.
+        bytes: Estimated size, if known.
+        schema: Schema (in MariaDB and MySQL: database) of the table.
     """
 
     sql: str
@@ -95,35 +98,40 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Relation:
-    """What a job reads, as text for statements.
+    """The rows that a job reads.
 
     Attributes:
-        sql: What follows FROM: a quoted table, or ``(query) AS q``.
-        where: Condition that every row meets; empty: all.
-        table: The table, where it is one.
+        sql: Text after FROM: a quoted table or ``(query) AS q``.
+        where: Condition that all rows meet; empty for all rows.
+        table: The table, unless a query is read.
     """
 
     sql: str
     where: str = ""
     table: Table | None = None
 
+    @property
+    def name(self) -> str:
+        """Name for messages."""
+        return self.table.name if self.table else "the query"
+
     def select(self, expressions: str, *conditions: str, order_by: str = "") -> str:
         """Return the statement that selects `expressions` of the rows that meet `conditions`."""
-        # The line end closes a comment that a condition may end with.
+        # The line end closes a comment at the end of the user's condition.
         own = f"{self.where}\n" if self.where else ""
-        all_of = [f"({one})" for one in (own, *conditions) if one]
-        where = f" WHERE {' AND '.join(all_of)}" if all_of else ""
+        required = [f"({one})" for one in (own, *conditions) if one]
+        where = f" WHERE {' AND '.join(required)}" if required else ""
         order = f" ORDER BY {order_by}" if order_by else ""
         return f"SELECT {expressions} FROM {self.sql}{where}{order}"
 
 
-# A semicolon with nothing but blanks, comments and more of it behind. A comment with a character
-# that may end a quoted text or another comment is left: it may be no comment.
+# A final semicolon, with only blanks, comments and more semicolons behind it. A comment with a
+# character that may end a quoted text or another comment stays, because it may be no comment.
 _END = re.compile(r""";(?:[;\s]|--[^\r\n'"`$\]*]*(?![^\r\n])|/\*[^'"`$\]*]*\*/)*\Z""")
 
 
 def trimmed(query: str) -> str:
-    """Return a query without the semicolon at its end, and the comments behind that.
+    """Return a query without its final semicolon and the comments behind that.
 
     >>> trimmed("SELECT 1; -- done"), trimmed("SELECT '; -- done'")
     ('SELECT 1', "SELECT '; -- done'")
@@ -131,36 +139,32 @@ def trimmed(query: str) -> str:
     return _END.sub("", query.strip())
 
 
-def _same(value: Any) -> str:
-    return str(value)
-
-
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """How the values of a column cut a table into ranges.
+    """An SQL expression whose values split a table into ranges.
 
-    The database orders the rows by the expression and compares the same expression with the
-    literals, so that both follow one comparison.
+    The database sorts by the expression and compares the same expression with the literals, so
+    both use the same ordering.
 
     Attributes:
-        expression: What is ordered and compared; most often the quoted column.
-        text: Expression that returns one value of it, ``{}``, exactly, as text.
-        literal: Returns the literal of a value that `text` returned.
-        null: Condition that holds where the expression, ``{}``, is null, and nowhere else.
+        expression: The expression; usually the quoted column.
+        text: Template of an expression that returns a key value exactly, as text.
+        literal: Converts such a text into a literal.
+        null: Template of the condition that holds exactly for rows whose key is null.
     """
 
     expression: str
     text: str = "{}"
-    literal: Callable[[Any], str] = _same
+    literal: Callable[[Any], str] = str
     null: str = "{} IS NULL"
 
     @property
     def is_null(self) -> str:
-        """The condition that rows without a key meet."""
+        """The condition that holds for rows without a key."""
         return self.null.format(self.expression)
 
     def literals(self, values: Iterable[Any]) -> list[str]:
-        """Return the literals of rising values; the least one has nothing below it to cut off."""
+        """Return the literals of ascending values, without duplicates and without the lowest."""
         found = list(values)
         inner = dict.fromkeys(value for value in found if value != found[0])
         return [self.literal(value) for value in inner]
@@ -168,12 +172,12 @@ class Key:
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
-    """How one database writes SQL.
+    """The quoting rules of one database.
 
     Attributes:
-        product: The database's name, for messages and for the names of types.
-        quote: The character around quoted names.
-        backslashes: True where a backslash inside a quoted text has a meaning of its own.
+        product: Name of the database, in lower case.
+        quote: Character around quoted names.
+        backslashes: True if a backslash inside a quoted text is an escape character.
     """
 
     product: str
@@ -191,54 +195,17 @@ class Dialect:
         return "'" + value.replace("'", "''") + "'"
 
     def subquery(self, query: str) -> str:
-        """Return a query as what can follow FROM."""
-        # The line end closes a comment that the query may end with.
+        """Return a query in the form that can follow FROM."""
+        # The line end closes a comment at the end of the query.
         return f"({trimmed(query)}\n) AS {self.name('q')}"
 
 
-class ConnectionLost(Exception):
-    """A connection broke: what was asked may be asked again over a new one."""
-
-
-class SnapshotLost(DataError):
-    """The moment that a job reads can no longer be seen; the job has to start again."""
-
-
-@dataclasses.dataclass(frozen=True)
-class SqlOptions:
-    """What a connection is opened with; nothing of it is secret.
-
-    Attributes:
-        username: User; None: that of the URL, or the driver's own default.
-        password_env: Name of the environment variable that holds the password, on each worker.
-        password_file: Path of the file that holds it, on each worker.
-        session_init: Statements that every new connection runs first.
-        fetch_rows: Rows that the driver fetches at a time; None: the engine's choice.
-        statement_timeout_s: Seconds after which the database gives a statement up.
-        arrays: ``refuse``, ``text`` or ``list``: what becomes of array columns.
-        driver: Class or module of the driver, where the URL does not tell.
-        jars: Where the driver is: paths, URLs or Maven coordinates.
-        properties: Further properties of the connection, by name.
-    """
-
-    username: str | None = None
-    password_env: str | None = None
-    password_file: str | None = None
-    session_init: tuple[str, ...] = ()
-    fetch_rows: int | None = None
-    statement_timeout_s: float | None = None
-    arrays: str = "refuse"
-    driver: str | None = None
-    jars: tuple[str, ...] = ()
-    properties: tuple[tuple[str, str], ...] = ()
-
-
 class Connection(abc.ABC):
-    """An open connection: read-only, and of one moment where the database can.
+    """An open read-only connection, which reads one snapshot if the database can do that.
 
-    Errors: a broken connection is `ConnectionLost`; a statement, name or password that is wrong
-    is `UsageError` with the database's own first line; a value that cannot be read `DataError`.
-    No text of any of them contains the password.
+    A broken connection raises `ConnectionLost`; a wrong statement, name or password `UsageError`
+    with the first line of the database's own message; an unreadable value `DataError`. No message
+    contains the password.
     """
 
     dialect: Dialect
@@ -246,31 +213,22 @@ class Connection(abc.ABC):
     def __enter__(self) -> Connection:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @abc.abstractmethod
     def find_table(self, table: str) -> Table:
-        """Look a table or view up, as the user wrote it: ``trips``, ``public.trips``, ``"A b"``.
+        """Look up a table or view as the user wrote it: ``trips``, ``public.trips``, ``"A b"``.
 
         Raises:
-            UsageError: There is none; the message tells near names where it can.
+            UsageError: There is no such table; the message suggests similar names.
         """
 
     def check_text(self, text: str, option: str) -> None:
-        """Look at a text of the user that is to be a part of statements.
-
-        Args:
-            text: A query or a condition.
-            option: What it was given by, for the message.
+        """Check a query or condition of the user before it becomes part of statements.
 
         Raises:
-            UsageError: It could be more than one statement, and nothing later would see it.
+            UsageError: It could be more than one statement, and the driver would not notice.
         """
         return
 
@@ -278,15 +236,14 @@ class Connection(abc.ABC):
     def describe(
         self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
     ) -> tuple[SqlColumn, ...]:
-        """Return the columns of what is read, without reading rows.
+        """Return the columns of a relation without reading rows.
 
         Args:
-            relation: What is read.
-            types: Types that the user wants instead of the database's, by column; text always
-                works, whatever the column holds.
+            relation: The relation.
+            types: Types that the user wants, by column. Every column can be read as text.
 
         Raises:
-            UsageError: The statement is wrong, or is no SELECT.
+            UsageError: The statement is wrong, or is not a SELECT.
         """
 
     @abc.abstractmethod
@@ -295,23 +252,21 @@ class Connection(abc.ABC):
 
     @abc.abstractmethod
     def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
-        """Stream a result that was selected in the order of `columns`.
+        """Stream a result whose columns are `columns`, in batches of at most `batch_rows` rows.
 
-        Never holds the result whole. Batches may have any size up to `batch_rows`; rows come in
-        the same order when the same statement is asked again at the same moment.
+        The same statement returns its rows in the same order again in the same snapshot.
         """
 
     @abc.abstractmethod
     def key_of(self, relation: Relation, column: SqlColumn) -> Key | None:
-        """Return how a column cuts what is read; None: it cannot cut it exactly."""
+        """Return the key that splits a relation by a column, or None if no exact key exists."""
 
     def cut_points(
         self, relation: Relation, column: SqlColumn, key: Key, partitions: int
     ) -> list[str]:
-        """Return literals, in rising order, that cut a column into about equal parts.
+        """Return ascending literals that split a relation into about equal ranges of a key.
 
-        At most ``partitions - 1`` of them, each different; none where the column is empty. Every
-        literal can stand in ``key < literal`` and means what it meant here.
+        There are at most ``partitions - 1`` distinct literals, and none if the relation is empty.
         """
         known = f"NOT ({key.is_null})"
         ((rows,),) = self.fetch(relation.select("COUNT(*)", known))
@@ -326,71 +281,104 @@ class Connection(abc.ABC):
         return key.literals(value for (value,) in found)
 
     def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
-        """Return conditions that cut a table without a key by where its rows lie, or None.
+        """Return conditions that split a table by the position of its rows, without any key.
 
-        Together they hold for every row, and no row meets two.
+        Every row meets exactly one condition. None if the database cannot do that.
         """
         return None
 
     def locator(self, relation: Relation) -> SqlColumn | None:
-        """Return a column of integers that names the rows of a table without a key, or None."""
+        """Return an integer column that identifies the rows of a table without a key, or None."""
         return None
 
     def export_snapshot(self) -> str:
-        """Return a token by which other connections see this one's moment; empty: impossible.
+        """Return a token by which other connections join this snapshot, or an empty string.
 
-        The moment can be joined for as long as this connection is open.
+        The token is valid as long as this connection is open.
         """
         return ""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Close the connection, or give it back; may be called twice."""
+        """Close the connection or return it to its pool; may be called twice."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SqlOptions:
+    """Options of connections, without secrets; `Sql` documents them."""
+
+    username: str | None = None
+    password_env: str | None = None
+    password_file: str | None = None
+    session_init: tuple[str, ...] = ()
+    fetch_rows: int | None = None
+    statement_timeout_s: float | None = None
+    arrays: str = "refuse"
+    driver: str | None = None
+    jars: tuple[str, ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Engine(abc.ABC):
-    """A database to read, by its URL without any password; picklable, and never connected.
+    """A database that can be read, identified by a URL without a password; picklable.
 
     Attributes:
-        url: The URL, without a password.
-        options: What connections are opened with.
+        url: The URL, or the path of a database file.
+        options: Options of its connections.
     """
 
     url: str
     options: SqlOptions = SqlOptions()
 
-    # What holds for all partitions of a job together, for the manifest: ``one snapshot`` where
-    # `export_snapshot` works, ``one snapshot per partition`` or ``none`` elsewhere.
+    # The consistency guarantee that the manifest records: ``one snapshot`` if `export_snapshot`
+    # works, else ``one snapshot per partition`` or ``none``.
     guarantee: ClassVar[str] = "one snapshot per partition"
 
     @property
     @abc.abstractmethod
     def place(self) -> str:
-        """The database for messages and names, such as ``postgresql://db.example/shop``."""
+        """The database in messages and names, such as ``postgresql://db.example/shop``."""
 
     @property
     def path(self) -> str | None:
-        """The database's file, where it is one on this machine."""
+        """Path of the database file, or None for a server."""
         return None
 
     def load(self) -> None:
-        """Load the driver into this process, and connect to nothing.
+        """Load the driver into this process without connecting.
 
         Raises:
-            UsageError: It is not installed.
+            UsageError: The driver is not installed.
         """
         return
 
     @abc.abstractmethod
     def connect(self, *, snapshot: str = "") -> Connection:
-        """Open a connection, at the moment of a token of `Connection.export_snapshot`.
-
-        Without a token the connection's own moment begins here.
+        """Open a connection, in the snapshot of an `export_snapshot` token or in a new one.
 
         Raises:
-            UsageError: The driver is missing, or host, database, user or password is wrong: in
-                one line, within ten seconds.
-            ConnectionLost: The database cannot be reached now, but may be again.
-            SnapshotLost: The moment is gone.
+            UsageError: The driver is missing, or host, database, user or password is wrong;
+                raised within ten seconds.
+            ConnectionLost: The database cannot be reached at the moment.
+            SnapshotLost: The snapshot is gone.
         """
+
+
+def file_path(url: str, scheme: str) -> str:
+    """Return the path in a URL of a database file; a URL of another scheme is a path itself.
+
+    >>> file_path("sqlite:///a%20b.db?mode=ro", "sqlite"), file_path("a.db", "sqlite")
+    ('a b.db', 'a.db')
+    """
+    if not url.lower().startswith(f"{scheme}:"):
+        return url
+    path = unquote(url[len(scheme) + 1 :].partition("?")[0])
+    return path.removeprefix("///") if path.startswith("///") else path.removeprefix("//")
+
+
+def no_such_table(table: str, place: str, names: Iterable[str]) -> UsageError:
+    """Return the error for a table that does not exist, with a suggestion from `names`."""
+    near = difflib.get_close_matches(table, list(names), n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else "correct --table"
+    return UsageError(f"table {table!r} is not in {place}: {hint}")

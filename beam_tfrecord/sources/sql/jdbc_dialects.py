@@ -1,4 +1,4 @@
-"""What differs between the databases behind ``jdbc:`` drivers, as data."""
+"""Differences between the databases behind JDBC drivers: sessions, keys and catalogues."""
 
 from __future__ import annotations
 
@@ -20,27 +20,29 @@ REPEATABLE_READ = 4
 """`java.sql.Connection.TRANSACTION_REPEATABLE_READ`."""
 
 _CONNECT_S = 4
-"""Drivers give up a little earlier than we do, with a better message."""
+"""Drivers time out a little earlier than we do, with a better message."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """How one database is opened and read.
+    """How to open and read one database.
 
     Attributes:
-        dialect: How it writes SQL.
-        text_type: Type to cast to for exact text; empty: the driver's own text is used.
-        real: How a float of 32 bits is selected with all of its digits.
-        hex: Function that writes bytes as text; empty: there is none.
-        properties: Connection properties without which the driver loses something, or waits.
-        is_autocommit: True where streaming works outside a transaction, and `begin` opens one.
-        begin: Statements that set the session up, and begin its moment.
+        dialect: Quoting rules.
+        text_type: Type to cast to for exact text; empty to use the driver's own text.
+        real: Expression that selects a float of 32 bits with all of its digits.
+        hex: Expression that selects bytes as text; empty if there is none.
+        properties: Connection properties for exact values and short timeouts.
+        is_autocommit: True if streaming works only outside a transaction of the driver's; then
+            `begin` opens one.
+        begin: Statements that set the session up, and begin its snapshot.
         limit: Statement that limits others to ``{ms}`` milliseconds or ``{s}`` seconds.
-        fetch_rows: Rows to fetch until their width is known.
-        adapts: False where a fetch size other than `fetch_rows` would end streaming.
-        cancels: True where closing a result would read the rest of it.
-        shares: True where connections can share a moment.
-        writers: What is looked for in the plan of a query, where a transaction may write.
+        fetch_rows: Rows to fetch at a time until their width is known.
+        adapts: False if streaming requires the fetch size `fetch_rows`.
+        cancels: True if closing a result would read the rest of it.
+        shares: True if connections can share a snapshot.
+        writers: Pattern that finds writes in the plan of a query, for databases without read-only
+            transactions.
     """
 
     dialect: Dialect
@@ -58,33 +60,32 @@ class Product:
     writers: str = ""
 
 
-# A FLOAT is sent as a text of six digits; a DOUBLE with all that it has.
+# MySQL sends a FLOAT as a text of six digits, but a DOUBLE with all of its digits.
 _MYSQL_REAL = "({} * 1e0)"
 _MYSQL_BEGIN = (
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-    # Bytes are sent and taken as UTF-8, moments in UTC, and results to their last row; a CHAR
-    # comes without its blanks.
+    # Text travels as UTF-8 and times in UTC, results are not cut, and a CHAR has no padding.
     "SET time_zone = '+00:00', character_set_client = utf8mb4, character_set_results = utf8mb4, "
     "sql_select_limit = 18446744073709551615, "
     "sql_mode = REPLACE(@@sql_mode, 'PAD_CHAR_TO_FULL_LENGTH', '')",
     "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
 )
 
-# By the word behind ``jdbc:``.
+# By the name behind ``jdbc:`` in the URL.
 _PRODUCTS = {
     "postgresql": Product(
         Dialect("postgresql"),
         text_type="text",
         hex="CAST({} AS text)",
         properties={
-            # A statement that was asked often would else turn to binary, and texts differ.
+            # Otherwise a repeated statement switches to binary transfer, which changes texts.
             "prepareThreshold": "0",
             "tcpKeepAlive": "true",
             "ApplicationName": "beam_tfrecord",
             "connectTimeout": str(_CONNECT_S),
             "loginTimeout": str(_CONNECT_S),
         },
-        # Before anything else in the transaction; a property of its driver may keep it from asking.
+        # This must come first. A driver property may disable setTransactionIsolation.
         begin=("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",),
         limit="SET statement_timeout = {ms}",
         shares=True,
@@ -93,7 +94,7 @@ _PRODUCTS = {
         Dialect("h2"),
         text_type="VARCHAR",
         hex="RAWTOHEX({})",
-        # Otherwise a wrong name makes a new and empty database.
+        # Otherwise a wrong name creates an empty database.
         properties={"IFEXISTS": "TRUE"},
         begin=("SET LAZY_QUERY_EXECUTION TRUE", "SET TIME ZONE 'UTC'"),
         limit="SET QUERY_TIMEOUT {ms}",
@@ -131,7 +132,7 @@ _PRODUCTS = {
         is_autocommit=True,
         begin=_MYSQL_BEGIN,
         limit="SET max_execution_time = {ms}",
-        # Connector/J streams only when it is told this number.
+        # Connector/J streams only with this number.
         fetch_rows=-(2**31),
         adapts=False,
         cancels=True,
@@ -139,18 +140,18 @@ _PRODUCTS = {
     "sqlite": Product(
         Dialect("sqlite"),
         text_type="TEXT",
-        # Read only: otherwise a wrong name makes a new and empty database.
+        # Read only: otherwise a wrong name creates an empty database.
         properties={"open_mode": "1"},
     ),
 }
 
 
 def product_of(scheme: str) -> Product:
-    """Return what is known of a database by the word behind ``jdbc:``."""
+    """Return the properties of a database by its name in the URL."""
     return _PRODUCTS.get(scheme, Product(Dialect(scheme)))
 
 
-# Where drivers are found by those who do not know: group and artifact at Maven.
+# Maven group and artifact of drivers, for messages.
 DRIVERS = {
     "postgresql": "org.postgresql:postgresql",
     "h2": "com.h2database:h2",
@@ -165,12 +166,13 @@ DRIVERS = {
 _CAST = "CAST({} AS CHAR)"
 _NUMBER = (_CAST, "{}")
 _FRACTION = ("CAST({} + 0e0 AS CHAR)", "{}")
-# Hexadecimal digits depend on no mode, character set or escape of the session.
+# Hexadecimal digits do not depend on the mode, character set or escapes of the session.
 _TEXT = ("HEX(CONVERT({} USING utf8mb4))", "_utf8mb4 x'{}'")
 _BYTES = ("HEX({})", "x'{}'")
 _QUOTED = (_CAST, "'{}'")
 
-# By type: how a value becomes text, and how that text becomes a literal.
+# Only types whose values come back as literals that compare as the column is sorted. By type: how
+# a value becomes text, and how that text becomes a literal.
 _MYSQL = {
     **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "integer", "bigint"), _NUMBER),
     **dict.fromkeys(("decimal", "numeric", "year"), _NUMBER),
@@ -182,7 +184,7 @@ _MYSQL = {
     **dict.fromkeys(("date", "datetime", "timestamp", "time"), _QUOTED),
     **dict.fromkeys(("uuid", "inet4", "inet6"), _QUOTED),
 }
-# Ordered by their numbers, but compared as texts.
+# MySQL sorts these by their numbers, but compares them as texts.
 _MYSQL_NUMBERED = ("enum", "set")
 
 _AS_IT_IS = ("CAST({} AS VARCHAR)", "{}")
@@ -192,18 +194,18 @@ _H2 = {
     "numeric": _AS_IT_IS,
     **dict.fromkeys(("binary", "binary varying"), _H2_BYTES),
 }
-# H2 reads a text as the type that it is compared with; not so for these.
+# H2 converts a text to the type that it is compared with, except for these types.
 _H2_NONE = ("binary large object", "array", "row")
 
 
 def key_of(dialect: Dialect, column: SqlColumn, type_in_catalogue: str | None) -> Key | None:
-    """Return how a column cuts what is read; None: it cannot cut it exactly.
+    """Return the key for a column, or None if the database has no exact one.
 
     Args:
-        dialect: How the database writes SQL.
+        dialect: Quoting rules of the database.
         column: The column.
-        type_in_catalogue: Its type in the catalogue of MariaDB or MySQL, whose drivers call
-            several types ``CHAR``; None where there is none.
+        type_in_catalogue: Type in the catalogue of MariaDB or MySQL, whose drivers call several
+            types ``CHAR``; None if unknown.
     """
     name = dialect.name(column.name)
     declared = (type_in_catalogue or column.declared).lower()
@@ -218,7 +220,7 @@ def key_of(dialect: Dialect, column: SqlColumn, type_in_catalogue: str | None) -
         if found is None:
             return Key(name, _AS_IT_IS[0], lambda value: dialect.text(str(value)))
         return Key(name, found[0], found[1].format)
-    # Of a database that no test knows, nothing but numbers is sure to compare as it orders.
+    # In an untested database, only numbers surely compare as they are sorted.
     is_number = pa.types.is_integer(column.arrow) or pa.types.is_decimal(column.arrow)
     return Key(name, literal=_plain) if is_number else None
 
@@ -232,7 +234,7 @@ def _mysql_key(name: str, declared: str, *, is_sure: bool) -> Key | None:
     if found is None:
         return None
     if declared == "char" and not is_sure:
-        # It may be an ENUM: its text is both ordered and compared, but by no index.
+        # For a possible ENUM, this sorts and compares the text, but uses no index.
         name = f"CONCAT({name}, '')"
     return Key(name, found[0], found[1].format, null)
 
@@ -249,7 +251,7 @@ _SYSTEM = frozenset(
 )
 _PART = re.compile(r'"((?:[^"]|"")*)"|`((?:[^`]|``)*)`|([^."`]+)')
 
-# Estimates of rows and bytes, by product; parameters are literals of schema and name.
+# Queries for estimated rows and bytes; the parameters are literals.
 _SIZES = {
     "h2": "SELECT row_count_estimate, CAST(NULL AS bigint) FROM information_schema.tables "
     "WHERE table_schema = {schema} AND table_name = {name}",
@@ -274,13 +276,13 @@ class _Found:
 
 
 def find_table(connection: Connection, opened: Any, table: str, place: str) -> Table:
-    """Look a table up as the user wrote it.
+    """Look up a table as the user wrote it.
 
     Args:
-        connection: For further questions.
+        connection: For further queries.
         opened: The ``java.sql.Connection``.
-        table: ``trips``, ``public.trips``, ``"A b"``: without quotes, case does not matter where
-            one table alone has that name.
+        table: ``trips``, ``public.trips``, ``"A b"``. Without quotes, case does not matter if only
+            one table has that name.
         place: The database, for the message.
 
     Raises:
@@ -297,7 +299,7 @@ def find_table(connection: Connection, opened: Any, table: str, place: str) -> T
         for one in every
         if _is_in(one.catalogue if uses_catalogues else one.schema, wanted_schema)
     ]
-    # Or letter for letter: a name may hold points and quotes itself.
+    # Or by the exact name, which may contain points and quotes itself.
     same = [one for one in found if one.name == name] or [one for one in every if one.name == table]
     if not same and not is_quoted:
         same = [one for one in found if one.name.lower() == name.lower()]
@@ -318,7 +320,7 @@ def find_table(connection: Connection, opened: Any, table: str, place: str) -> T
 
 
 def _parts(table: str) -> list[tuple[str, bool]]:
-    """Split a name at its points; each part with whether it was quoted."""
+    """Return the parts of a name, each with whether it was quoted."""
     parts = []
     for double, back, plain in _PART.findall(table):
         quoted = double.replace('""', '"') or back.replace("``", "`")
@@ -331,7 +333,7 @@ def _text(value: Any) -> str | None:
 
 
 def _schema_of(opened: Any) -> Any:
-    # Old drivers do not know the method.
+    # Old drivers do not have this method.
     with contextlib.suppress(Exception):
         return opened.getSchema()
     return None
@@ -343,7 +345,7 @@ def _is_in(schema: str | None, wanted: str | None) -> bool:
 
 
 def _tables(opened: Any, catalogue: str | None) -> Iterator[_Found]:
-    """Yield all tables and views, of the system too."""
+    """Yield all tables and views, including those of the system."""
     rows = opened.getMetaData().getTables(catalogue, None, "%", list(_KINDS))
     while rows.next():
         yield _Found(_text(rows.getString(1)), _text(rows.getString(2)), str(rows.getString(3)))
@@ -383,7 +385,7 @@ def _not_found(table: str, place: str, name: str, found: list[_Found], same: lis
 
 
 def type_in_catalogue(connection: Connection, table: Table | None, column: str) -> str | None:
-    """Return the type of a column of MariaDB or MySQL, as their catalogue names it, or None."""
+    """Return the type of a column in the catalogue of MariaDB or MySQL, or None."""
     if table is None or connection.dialect.product not in ("mariadb", "mysql"):
         return None
     schema, name, of = map(connection.dialect.text, (table.schema, table.name, column))

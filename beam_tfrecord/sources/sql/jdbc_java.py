@@ -1,4 +1,9 @@
-"""The Java virtual machine inside this process: found, started once, and left in peace at exit."""
+"""Finds and starts the Java virtual machine of this process, and finds the jars of drivers.
+
+A jar is named by its path, a URL of any Beam filesystem, or Maven coordinates. Maven resolves
+coordinates, and the result is cached. Workers without Maven find a jar that was staged with the
+job under its file name.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +28,16 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.private import private_directory
 from beam_tfrecord.storage import put
 
-# What a user's own choice replaces, by what it begins with. Blocks are of a few MB and rows are
-# fetched by bytes: a larger heap only lets garbage pile up. The second compiler would take a core
-# from encoding for seconds, which its faster code wins back after some millions of rows only.
+# Defaults that an option of the user with the same beginning replaces. Blocks have a few MB and
+# rows are fetched by bytes, so a larger heap only accumulates garbage. The second compiler would
+# take a core from encoding for seconds, which its faster code regains only after some millions of
+# rows.
 _CHOICES = {"-Xmx": "-Xmx512m", "-XX:TieredStopAtLevel=": "-XX:TieredStopAtLevel=1"}
 
-# The driver of MariaDB would write a line to stderr for what is told as an error anyway.
+# The driver of MariaDB would also write errors to stderr.
 _SETTINGS = ("-Djava.awt.headless=true", "-Dmariadb.logging.disable=true")
 
-# A user of Java knows this variable; what it says wins over our own choice.
+# Options of the user in this standard variable override ours.
 _USER_OPTIONS = "JAVA_TOOL_OPTIONS"
 
 _POLL_MS = 100
@@ -68,7 +74,7 @@ def result_of(task: Any, *, within_s: float | None = None) -> Any:
         TimeoutError: It has not ended within `within_s` seconds.
     """
     ends = None if within_s is None else time.monotonic() + within_s
-    # Inside a call into Java no signal is seen.
+    # Python does not see signals during a call into Java.
     while not task.isDoneWithin(_POLL_MS):
         if ends is not None and time.monotonic() > ends:
             raise TimeoutError(f"no answer within {within_s:g} seconds")
@@ -103,7 +109,7 @@ def _start(jpype: Any) -> None:
                 "cannot read jdbc: databases: no Java runtime is found: install one of version "
                 "11 or later, or set JAVA_HOME"
             ) from None
-        # Waiting for threads of drivers at exit can take for ever.
+        # At exit, threads of drivers may never end.
         jpype.config.destroy_jvm = False
         jpype.addClassPath(jar)
         chosen = os.environ.get(_USER_OPTIONS, "")
@@ -117,7 +123,7 @@ def _start(jpype: Any) -> None:
                 "runtime of version 11 or later, or set JAVA_HOME"
             ) from None
         _stop_reference_queue(jpype)
-    # Some drivers read times in the zone of the JVM, whatever the session's.
+    # Some drivers read times in the zone of the JVM instead of the session's.
     zones = jpype.JClass("java.util.TimeZone")
     zones.setDefault(zones.getTimeZone("UTC"))
 
@@ -134,12 +140,12 @@ def _helper_jar() -> str:
 
 
 def _stop_reference_queue(jpype: Any) -> None:
-    """Stop the thread by which Java tells Python of every garbage collection.
+    """Stop the thread that makes Python collect garbage whenever Java does.
 
-    Python would then collect its own, with all threads waiting, many times a second; and at exit
-    that thread can abort the process. It frees what Java holds of Python: here that is nothing.
+    It would stop all Python threads many times a second, and can abort the process at exit. It
+    frees Python objects that Java holds, of which there are none here.
     """
-    # Not every version of JPype has it, and nothing but speed depends on it.
+    # Not every version of JPype has this thread, and only speed depends on it.
     with contextlib.suppress(Exception):
         jpype.JClass("org.jpype.ref.JPypeReferenceQueue").getInstance().stop()
 
@@ -148,7 +154,7 @@ _COORDINATES = re.compile(r"([\w.-]+):([\w.-]+):([\w.-]+)")
 _MAVEN_S = 120
 _SHOWN_CHARACTERS = 200
 
-# The newest plugin need not be asked for: this one knows all that is needed.
+# A fixed version, so that Maven does not look for the newest one.
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -161,25 +167,25 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 def local_jars(jars: Sequence[str]) -> tuple[str, ...]:
-    """Return the paths of jars on this machine, with those that they need.
+    """Return the paths of jars on this machine, with their dependencies.
 
     Args:
-        jars: Paths of jars or of directories of them, URLs, or ``group:artifact:version``.
+        jars: Paths of jars or of directories of jars, URLs, or ``group:artifact:version``.
 
     Raises:
-        UsageError: One of them cannot be had.
+        UsageError: One of them cannot be found.
     """
     return tuple(path for jar in jars for path in _located(jar))
 
 
 def jars_to_send(jars: Sequence[str]) -> tuple[str, ...]:
-    """Return what workers need to find jars that this machine, which submits the job, can find.
+    """Return jars in a form in which workers find them, for a job that this machine submits.
 
-    Coordinates become the jars that Maven finds here. A URL stays one; so does a path that is
-    not here, for it may be there.
+    Coordinates become the jars that Maven finds here. A URL does not change, nor does a path that
+    does not exist here, since it may exist on the workers.
 
     Raises:
-        UsageError: Maven does not find what was named.
+        UsageError: Maven does not find an artifact.
     """
     sent: list[str] = []
     for jar in jars:
@@ -207,7 +213,7 @@ def _located(jar: str) -> tuple[str, ...]:
 
 
 def _staged(name: str) -> str | None:
-    """Return the path of a file that was staged with the job, on a worker that has it."""
+    """Return the path of a file that was staged with the job, or None."""
     directory = os.environ.get("SEMI_PERSISTENT_DIRECTORY")
     path = os.path.join(directory, "staged", name) if directory else ""
     return path if path and os.path.isfile(path) else None
@@ -231,7 +237,7 @@ def _cache(name: str) -> str:
 
 @functools.cache
 def _downloaded(url: str) -> str:
-    """Copy a jar from a filesystem that Beam knows; once a process."""
+    """Copy a jar from any filesystem of Beam, once per process."""
     from apache_beam.io.filesystems import FileSystems
 
     name = f"{hashlib.sha256(url.encode()).hexdigest()[:16]}-{url.rpartition('/')[2]}"
@@ -247,7 +253,7 @@ def _downloaded(url: str) -> str:
 
 @functools.cache
 def _resolved(group: str, artifact: str, version: str) -> tuple[str, ...]:
-    """Return the jars of Maven coordinates, the one that is named first."""
+    """Return the jars of Maven coordinates, with the named one first."""
     noted = _cache(f"{group}_{artifact}_{version}.classpath")
     if os.path.isfile(noted):
         paths = Path(noted).read_text(encoding="utf-8").split(os.pathsep)
@@ -271,23 +277,11 @@ def _ask_maven(maven: str, group: str, artifact: str, version: str) -> str:
     with tempfile.TemporaryDirectory() as directory:
         pom, out = os.path.join(directory, "pom.xml"), os.path.join(directory, "classpath")
         put(pom, _POM.format(*map(escape, (group, artifact, version))).encode())
-        command = [
-            maven,
-            "-B",
-            "-q",
-            "-Dstyle.color=never",
-            "-f",
-            pom,
-            _PLUGIN,
-            f"-Dmdep.outputFile={out}",
-        ]
+        command = [maven, "-B", "-q", "-Dstyle.color=never", "-f", pom, _PLUGIN]
+        options = [f"-Dmdep.outputFile={out}", "-DincludeScope=runtime"]
         try:
             done = subprocess.run(
-                [*command, "-DincludeScope=runtime"],
-                capture_output=True,
-                text=True,
-                timeout=_MAVEN_S,
-                check=False,
+                [*command, *options], capture_output=True, text=True, timeout=_MAVEN_S, check=False
             )
         except subprocess.TimeoutExpired:
             raise UsageError(
@@ -296,6 +290,6 @@ def _ask_maven(maven: str, group: str, artifact: str, version: str) -> str:
             ) from None
         if done.returncode == 0 and os.path.isfile(out):
             return Path(out).read_text(encoding="utf-8").strip()
-    said = (line.rpartition("[ERROR]")[2].strip() for line in done.stdout.splitlines())
-    reason = next((line for line in said if line), "it says nothing")[:_SHOWN_CHARACTERS]
+    lines = (line.rpartition("[ERROR]")[2].strip() for line in done.stdout.splitlines())
+    reason = next(filter(None, lines), "no reason given")[:_SHOWN_CHARACTERS]
     raise UsageError(f"maven did not find {group}:{artifact}:{version} ({reason}): correct --jar")

@@ -1,6 +1,9 @@
-"""PostgreSQL through ADBC: results stream in binary form, straight into Arrow.
+"""Reads PostgreSQL through ADBC: results stream in binary form, straight into Arrow.
 
-All partitions of a job join one exported snapshot; the connection that planned keeps it alive.
+All partitions of a job join one exported snapshot, which lives as long as the connection that
+planned the job. Types and modifiers come from the driver's description of a result. A type that
+has no exact Arrow type (numeric without a precision, interval, ranges, …) is read as the text that
+PostgreSQL writes.
 """
 
 from __future__ import annotations
@@ -9,40 +12,35 @@ import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.sources.parquet.types import can_cast
-from beam_tfrecord.sources.sql import postgres_catalogue
 from beam_tfrecord.sources.sql.database import (
-    Connection,
     ConnectionLost,
-    Dialect,
     Engine,
-    Key,
     Misfit,
     Relation,
     SnapshotLost,
     SqlColumn,
     SqlRows,
-    Table,
 )
-from beam_tfrecord.sources.sql.postgres_catalogue import (
+from beam_tfrecord.sources.sql.postgres_connection import (
     LOCKED_STATE,
+    NOT_NULL,
     SETTINGS,
-    find_table,
-    settle,
-    too_long_locked,
+    PostgresConnection,
+    lock_timeout,
 )
-from beam_tfrecord.sources.sql.secrets import password_of, without_password
-from beam_tfrecord.sources.sql.values import Infinities, rows_taken
+from beam_tfrecord.sources.sql.secrets import driver_errors, password_of
+from beam_tfrecord.sources.sql.values import Infinities, convert_batch
 
-# Classes of SQLSTATE, and words of libpq, that tell that another attempt may work.
+# Classes of SQLSTATE, and words of libpq, after which another attempt may succeed.
 _LOST_STATES = ("08", "57P", "53300")
 _LOST_WORDS = (
     *("connection refused", "timeout expired", "server closed the connection", "reset by peer"),
@@ -52,22 +50,14 @@ _LOST_WORDS = (
 )
 
 
-@contextlib.contextmanager
-def told(place: str, password: str | None) -> Iterator[None]:
-    """Raise what the driver raises as errors of ours, in one line without the password."""
+def _translate(place: str, error: Exception, hide: Callable[[str], str]) -> Exception | None:
+    """Return our error for one of the driver's."""
     import adbc_driver_manager
 
-    try:
-        yield
-    except BeamTFRecordError:
-        raise
-    except (adbc_driver_manager.Error, pa.ArrowException, OSError) as error:
-        raise _error(place, error, password) from None
-
-
-def _error(place: str, error: Exception, password: str | None) -> Exception:
+    if not isinstance(error, adbc_driver_manager.Error | pa.ArrowException | OSError):
+        return None
+    text = hide(str(error))
     state = getattr(error, "sqlstate", None) or ""
-    text = without_password(str(error), password)
     if not state and (match := re.search(r"SQLSTATE: (\w{5})", text)):
         state = match[1]
     message = _first_line(text)
@@ -75,7 +65,7 @@ def _error(place: str, error: Exception, password: str | None) -> Exception:
     if state.startswith(_LOST_STATES) or any(word in lower for word in _LOST_WORDS):
         return ConnectionLost(message)
     if state == LOCKED_STATE or "lock timeout" in lower:
-        return too_long_locked(place, message)
+        return lock_timeout(place, message)
     if state == "57014" or "statement timeout" in lower:
         return DataError(
             f"a statement in {place} ran into the time limit ({message}): raise --statement-timeout"
@@ -93,7 +83,7 @@ def _error(place: str, error: Exception, password: str | None) -> Exception:
 
 
 def _first_line(text: str) -> str:
-    """Return the database's own words: without the driver's, and what follows in more lines."""
+    """Return the database's own message, without the driver's prefix and without details."""
     line = text.strip().splitlines()[0] if text.strip() else "no reason given"
     line = re.sub(r"^[A-Z_]+: (\[libpq\] )?", "", line)
     line = re.sub(r"^.*?(ERROR|FATAL): *", "", line)
@@ -101,9 +91,8 @@ def _first_line(text: str) -> str:
 
 
 _LARGEST_PRECISION = 38
-_SHOWN_CHARACTERS = 200
 
-# Taken as the driver gives them. A money is left out: its number depends on the locale.
+# Types that the driver reads exactly. The number of a money depends on the locale.
 _EXACT: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
     "int2": pa.int16(),
@@ -123,7 +112,7 @@ _EXACT: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"),
 }
-# How people, and the catalogue, write them.
+# The names that users know.
 _SHOWN_NAMES = {
     "bool": "boolean",
     "int2": "smallint",
@@ -133,27 +122,27 @@ _SHOWN_NAMES = {
     "float8": "double precision",
     "bpchar": "char",
 }
-# An oid has no sign, but the driver gives it one.
+# These have no sign, but the driver reads them as signed.
 _AS_BIGINT = {"oid", "xid", "cid", "regproc"}
 
-# The database's largest and smallest number, which its driver moves by thirty years and wraps.
+# The database's largest and smallest number, which the driver shifts by thirty years and wraps.
 INFINITIES = Infinities(
     days=(-(2**31) + 10_956, -(2**31) + 10_957),
     ticks=(-(2**63) + 946_684_799_999_999, -(2**63) + 946_684_800_000_000),
 )
 
 
-def column_of(
+def _column_of(
     field: pa.Field, quoted: str, *, nullable: bool, arrays: str, wanted: pa.DataType | None
 ) -> SqlColumn:
     """Return a column of a described result.
 
     Args:
         field: The driver's description.
-        quoted: Its quoted name.
-        nullable: False where the catalogue promises a value.
+        quoted: The quoted name.
+        nullable: False if the catalogue guarantees a value.
         arrays: ``refuse``, ``text`` or ``list``.
-        wanted: Type that the user asks for; None: the one of the contract.
+        wanted: Type that the user wants, or None.
     """
     name = _type_name(field)
     declared = _declared(field, name)
@@ -182,10 +171,10 @@ def _declared(field: pa.Field, name: str) -> str:
 
 
 def _digits(field: pa.Field) -> tuple[int, int] | None:
-    """Return precision and scale of a numeric; None where it has none.
+    """Return precision and scale of a numeric, or None if it has none.
 
-    The modifier is four more than the precision in its upper half and the scale, of eleven bits
-    with a sign, in its lower: `numeric_typmod_precision` in PostgreSQL's numeric.c.
+    After subtracting four, the upper half of the modifier is the precision, and the lower half the
+    scale as a signed number of eleven bits (`numeric_typmod_precision` in PostgreSQL's numeric.c).
     """
     modifier = int((field.metadata or {}).get(b"POSTGRESQL:typmod", b"-1")) - 4
     if modifier < 0:
@@ -204,15 +193,13 @@ def _native(
     if name == "numeric" and (digits := _digits(field)) is not None:
         precision, scale = digits
         if precision <= _LARGEST_PRECISION and 0 <= scale <= precision:
-            # The driver writes digits much slower than the server, which is another process.
+            # The driver converts digits much slower than the server, which runs in parallel.
             return pa.decimal128(precision, scale), f"CAST({quoted} AS text)", ""
-    if not name.startswith("_"):
-        return pa.string(), f"CAST({quoted} AS text)", ""
-    if arrays == "text":
+    if not name.startswith("_") or arrays == "text":
         return pa.string(), f"CAST({quoted} AS text)", ""
     item = _EXACT.get(name[1:])
     if arrays == "list" and item is not None:
-        # The driver flattens arrays of more dimensions, and ends where one does not begin at 1.
+        # The driver flattens arrays of several dimensions, and fails on other lower bounds than 1.
         is_matrix = f"array_ndims({quoted}) > 1"
         values = f"CASE WHEN {is_matrix} THEN NULL ELSE {quoted}[:] END"
         return pa.list_(item), f"{values}, CASE WHEN {is_matrix} THEN {quoted}::text END", ""
@@ -225,30 +212,26 @@ def _can_read(name: str, arrow: pa.DataType | None, wanted: pa.DataType) -> bool
     return is_plain and can_cast(arrow, wanted)
 
 
-def without_matrices(
+def _without_matrices(
     data: pa.RecordBatch, columns: Sequence[SqlColumn]
 ) -> tuple[pa.RecordBatch, tuple[Misfit, ...]]:
-    """Take out the column that follows each list: the text of arrays of more dimensions.
-
-    Args:
-        data: A batch of the driver.
-        columns: What was selected.
+    """Remove the column after each list, which holds the text of arrays of several dimensions.
 
     Returns:
-        A batch of one column each, and the arrays of more than one dimension, which are misfits.
+        A batch with one column for each of `columns`, and those arrays as misfits.
     """
-    given, arrays, misfits = iter(data.columns), [], []
+    selected, arrays, misfits = iter(data.columns), [], []
     for column in columns:
-        arrays.append(next(given))
+        arrays.append(next(selected))
         if pa.types.is_list(column.arrow):
-            texts = next(given)
+            texts = next(selected)
             for row in np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False)).tolist():
                 text = texts[row].as_py()
                 message = (
                     f"is {text[:40]!r}, which is not {column.arrow} exactly (an array of more "
                     f"than one dimension is no list): pass --types {column.name}=text"
                 )
-                misfits.append(Misfit(row, column.name, message, text[:_SHOWN_CHARACTERS]))
+                misfits.append(Misfit(row, column.name, message, text))
     names = [str(index) for index in range(len(columns))]
     return pa.RecordBatch.from_arrays(arrays, names=names), tuple(misfits)
 
@@ -275,13 +258,13 @@ class Postgres(Engine):
         """Import the driver."""
         _driver()
 
-    def connect(self, *, snapshot: str = "") -> PostgresConnection:
-        """Open a read-only transaction, at the moment `snapshot` where one is given."""
+    def connect(self, *, snapshot: str = "") -> AdbcConnection:
+        """Open a read-only transaction, in a snapshot if one is named."""
         password = password_of(self.url, self.options)
         driver = _driver()
-        with told(self.place, password):
+        with driver_errors(functools.partial(_translate, self.place), password):
             database = driver.connect(_uri(self, password))
-            return PostgresConnection(self, database, password, snapshot)
+            return AdbcConnection(self, database, password, snapshot)
 
 
 def _driver() -> Any:
@@ -296,7 +279,7 @@ def _driver() -> Any:
 
 
 def _uri(engine: Postgres, password: str | None) -> str:
-    """Return the URI with all parameters, the password among them, for this one call."""
+    """Return the URI with all parameters, including the password."""
     parts = urlsplit(engine.url)
     parameters = {"connect_timeout": str(_CONNECT_S), "application_name": "beam_tfrecord"}
     parameters |= dict(parse_qsl(parts.query)) | dict(engine.options.properties)
@@ -307,10 +290,8 @@ def _uri(engine: Postgres, password: str | None) -> str:
     return f"postgresql://{parts.netloc}{parts.path}?{urlencode(parameters, quote_via=quote)}"
 
 
-class PostgresConnection(Connection):
+class AdbcConnection(PostgresConnection):
     """A connection inside a read-only transaction of one snapshot."""
-
-    dialect = Dialect("postgresql")
 
     def __init__(
         self, engine: Postgres, database: Any, password: str | None, snapshot: str
@@ -318,8 +299,9 @@ class PostgresConnection(Connection):
         import adbc_driver_manager
 
         self._engine = engine
+        self.place = engine.place
         self._database = database
-        self._told = functools.partial(told, engine.place, password)
+        self._password = password
         self._connection = adbc_driver_manager.AdbcConnection(database)
         try:
             self._begin(snapshot)
@@ -333,7 +315,7 @@ class PostgresConnection(Connection):
             self._run(statement)
         if snapshot:
             self._run(f"SET TRANSACTION SNAPSHOT {self.dialect.text(snapshot)}")
-        settle(self, self._engine.place, SETTINGS)
+        self.apply_settings(SETTINGS)
         if options.statement_timeout_s is not None:
             self._run(f"SET LOCAL statement_timeout = {int(options.statement_timeout_s * 1000)}")
 
@@ -341,13 +323,13 @@ class PostgresConnection(Connection):
     def _statement(self, sql: str) -> Iterator[Any]:
         import adbc_driver_manager
 
-        with self._told():
+        with driver_errors(functools.partial(_translate, self.place), self._password):
             statement = adbc_driver_manager.AdbcStatement(self._connection)
             try:
                 statement.set_sql_query(sql)
                 yield statement
             finally:
-                # Of a broken connection it complains once more.
+                # For a broken connection this fails once more.
                 with contextlib.suppress(Exception):
                     statement.close()
 
@@ -361,14 +343,10 @@ class PostgresConnection(Connection):
             table = _reader(statement).read_all()
         return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
-    def find_table(self, table: str) -> Table:
-        """Look a table or view up, as SQL reads its name; else letter for letter."""
-        return find_table(self, table, self._engine.place)
-
     def describe(
         self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
     ) -> tuple[SqlColumn, ...]:
-        """Return the columns, as the server describes the result."""
+        """Return the columns as the server describes the result."""
         try:
             with self._statement(relation.select("*")) as statement:
                 schema = pa.schema(statement.execute_schema())
@@ -378,12 +356,10 @@ class PostgresConnection(Connection):
             raise UsageError(f"{error}: the query has to be one SELECT") from None
         sure: set[str] = set()
         if relation.table is not None:
-            asked = postgres_catalogue.NOT_NULL.format(
-                postgres_catalogue.regclass(self, relation.table)
-            )
+            asked = NOT_NULL.format(self.regclass(relation.table))
             sure = {name for (name,) in self.fetch(asked)}
         return tuple(
-            column_of(
+            _column_of(
                 field,
                 self.dialect.name(field.name),
                 nullable=field.name not in sure,
@@ -398,37 +374,13 @@ class PostgresConnection(Connection):
         with self._statement(sql) as statement:
             statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
             for data in _reader(statement):
-                given, matrices = without_matrices(data, columns)
-                rows = rows_taken(given, columns, INFINITIES)
+                plain, matrices = _without_matrices(data, columns)
+                rows = convert_batch(plain, columns, INFINITIES)
                 yield dataclasses.replace(rows, misfits=matrices + rows.misfits)
-
-    def key_of(self, relation: Relation, column: SqlColumn) -> Key:
-        """Return how a column cuts."""
-        return postgres_catalogue.key_of(self, relation, column)
-
-    def cut_points(
-        self, relation: Relation, column: SqlColumn, key: Key, partitions: int
-    ) -> list[str]:
-        """Cut by what the server knows of the column, or by a sample of a large table."""
-        found = postgres_catalogue.histogram(self, relation, column, key, partitions)
-        if found is not None:
-            return found
-        return super().cut_points(
-            postgres_catalogue.sampled(self, relation), column, key, partitions
-        )
-
-    def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
-        """Cut a table by the numbers of its pages."""
-        return postgres_catalogue.page_ranges(self, relation, partitions)
-
-    def export_snapshot(self) -> str:
-        """Export the snapshot of this transaction."""
-        ((snapshot,),) = self.fetch("SELECT pg_export_snapshot()")
-        return str(snapshot)
 
     def close(self) -> None:
         """Close the connection, and with it the snapshot."""
-        # One that the server has closed complains once more.
+        # If the server has closed it, this fails once more.
         for each in (self._connection, self._database):
             with contextlib.suppress(Exception):
                 each.close()

@@ -1,7 +1,13 @@
-"""SQLite's columns as Arrow: the declared type first, and no value is ever cast silently.
+"""Reads rows of SQLite into Arrow: the declared type decides, and no value is cast silently.
 
-SQLite stores any kind of value in any column. A value that is not of the column's declared type
-is a misfit; a column without a declared type takes the type that all of its values have.
+SQLite stores any kind of value in any column. A value that the column's type cannot hold exactly
+is a misfit. A column without a declared type gets the type that all of its values have.
+
+Rows come as Arrow columns through a native kernel, which calls the SQLite library that Python's
+own `sqlite3` module has loaded, or as Python values if the functions of that library cannot be
+found. It has to be that very library. If a process holds two copies of SQLite, closing a file in
+one drops the POSIX locks that the other holds on it, also those of a write transaction that the
+user's own code has open.
 """
 
 from __future__ import annotations
@@ -10,20 +16,32 @@ import ctypes
 import functools
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.lowering_text import from_text
 from beam_tfrecord.sources.sql.database import Connection, Misfit, Relation, SqlColumn, SqlRows
 
-_SHOWN_CHARACTERS = 200
 _DECIMAL = re.compile(r"(?:DECIMAL|NUMERIC) *\( *(\d+) *(?:, *(\d+) *)?\)", re.I)
 _LARGEST_PRECISION = 38
 _KIND_NAMES = {int: "integer", float: "real", str: "text", bytes: "blob"}
+_NOT_EXACT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError)
+
+_BATCH_BYTES = 32 * 2**20
+# SQLITE_OPEN_READONLY, _URI and _NOMUTEX: a connection has one reader at a time.
+_OPEN_FLAGS = 0x1 | 0x40 | 0x8000
+_OK, _DONE, _INTERRUPT = 0, 101, 9
+# In the order in which the kernel expects their addresses.
+_CALLS = (
+    *("sqlite3_step", "sqlite3_column_type", "sqlite3_column_int64", "sqlite3_column_double"),
+    *("sqlite3_column_text", "sqlite3_column_blob", "sqlite3_column_bytes"),
+)
+_Progress = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
 # By what the declared type begins with, in the order of looking.
 _DECLARED: tuple[tuple[str, pa.DataType], ...] = (
@@ -35,7 +53,7 @@ _DECLARED: tuple[tuple[str, pa.DataType], ...] = (
     ("UUID", pa.string()),
     ("JSON", pa.string()),
 )
-# SQLite's own rules of affinity, by what the declared type holds anywhere.
+# SQLite's own rules of affinity, by what the declared type contains.
 _AFFINITY: tuple[tuple[str, pa.DataType], ...] = (
     ("INT", pa.int64()),
     ("CHAR", pa.string()),
@@ -51,7 +69,7 @@ _AFFINITY: tuple[tuple[str, pa.DataType], ...] = (
 
 
 def declared_type(declared: str) -> pa.DataType | None:
-    """Return the Arrow type of a declared type; None where it says nothing."""
+    """Return the Arrow type of a declared type, or None if it implies no type."""
     upper = declared.strip().upper()
     for start, arrow in _DECLARED:
         if upper.startswith(start):
@@ -74,10 +92,10 @@ def column_of(
     *,
     is_table: bool,
 ) -> SqlColumn:
-    """Return a column, under the type that is wanted, declared, or that all its values have."""
+    """Return a column with the type that is wanted, declared, or common to all of its values."""
     quoted = connection.dialect.name(name)
     arrow = wanted if wanted is not None else declared_type(declared)
-    # For an expression in a view or query, SQLite 3.41 and later declare BLOB whatever its values.
+    # SQLite 3.41 and later declare BLOB for any expression in a view or query.
     says_nothing = not is_table and declared.upper() == "BLOB" and wanted is None
     if arrow is None or says_nothing:
         found = connection.fetch(relation.select(f"DISTINCT TYPEOF({quoted})"))
@@ -85,11 +103,11 @@ def column_of(
         arrow = _common_type(kinds) if kinds or arrow is None else arrow
     refusal = ""
     if arrow is None:
-        takes_all = "bytes" if "blob" in kinds else "text"
-        refusal = f"it holds values of several kinds: pass --types {name}={takes_all}"
-    elif wanted is not None and convert_function(wanted) is None:
+        suited = "bytes" if "blob" in kinds else "text"
+        refusal = f"it holds values of several kinds: pass --types {name}={suited}"
+    elif wanted is not None and _stored_kinds(wanted) is None:
         arrow, refusal = None, f"SQLite has no values of type {wanted}: correct --types"
-    # Bytes that are no UTF-8 can be read as bytes even where they were stored as text.
+    # As bytes, also texts that are not UTF-8 can be read.
     select = f"CAST({quoted} AS BLOB)" if wanted is not None and _is_bytes(wanted) else quoted
     return SqlColumn(name, declared or "untyped", arrow, not not_null, select, refusal)
 
@@ -104,113 +122,24 @@ def _common_type(kinds: set[str]) -> pa.DataType | None:
     return {"text": pa.string(), "blob": pa.binary()}.get(kinds.pop()) if len(kinds) == 1 else None
 
 
-def convert(rows: Sequence[tuple[Any, ...]], columns: Sequence[SqlColumn]) -> SqlRows:
-    """Turn fetched rows into Arrow columns; misfits become null."""
-    arrays = []
-    misfits: list[Misfit] = []
-    for values, column in zip(zip(*rows, strict=True), columns, strict=True):
-        assert column.arrow is not None
-        try:
-            arrays.append(_fast(values, column.arrow))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError):
-            array, found = _one_by_one(values, column)
-            arrays.append(array)
-            misfits += found
-    names = [column.name for column in columns]
-    return SqlRows(pa.RecordBatch.from_arrays(arrays, names=names), tuple(misfits))
-
-
-def _fast(values: tuple[Any, ...], arrow: pa.DataType) -> pa.Array:
-    """Convert a column all of whose values are of its type.
-
-    Raises:
-        ValueError, pyarrow.ArrowInvalid, pyarrow.ArrowTypeError: One is not.
-    """
-    # Arrow would take bytes for text, text for bytes, and cut fractions.
-    if not set(map(type, values)) <= _kinds(arrow):
-        raise ValueError
-    if is_iso(arrow):
-        return from_iso(pa.array(values, pa.string()), arrow)
-    if pa.types.is_boolean(arrow):
-        numbers = pa.array(values, pa.uint8())
-        if len(numbers) > numbers.null_count and pc.max(numbers).as_py() > 1:
-            raise ValueError
-        return numbers.cast(arrow)
-    if pa.types.is_decimal(arrow):
-        # A fraction is stored as a binary double; its shortest text is what was meant.
-        texts = [v if v is None or isinstance(v, str) else repr(v) for v in values]
-        return from_text(pa.array(texts, pa.string()), arrow)
-    if pa.types.is_floating(arrow):
-        # Arrow would round to a narrower float.
-        wide = pa.array(values, pa.float64())
-        narrow = wide.cast(arrow)
-        if not narrow.cast(pa.float64()).equals(wide):
-            raise ValueError
-        return narrow
-    return pa.array(values, arrow)
-
-
-def _kinds(arrow: pa.DataType) -> set[type]:
-    """Return the Python types of values that Arrow takes without loss."""
-    none = type(None)
-    if pa.types.is_integer(arrow) or pa.types.is_boolean(arrow):
-        return {int, none}
-    if pa.types.is_floating(arrow):
-        return {int, float, none}
-    if pa.types.is_decimal(arrow):
-        return {int, float, str, none}
-    return {bytes, none} if _is_bytes(arrow) else {str, none}
-
-
-def _one_by_one(values: Iterable[Any], column: SqlColumn) -> tuple[pa.Array, list[Misfit]]:
-    assert column.arrow is not None
-    function = convert_function(column.arrow)
-    assert function is not None
-    kept: list[Any] = []
-    misfits = []
-    for row, value in enumerate(values):
-        try:
-            one = None if value is None else function(value)
-            pa.array([one], column.arrow)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError):
-            misfits.append(misfit_of(row, column, value))
-            one = None
-        kept.append(one)
-    return pa.array(kept, column.arrow), misfits
-
-
-def misfit_of(row: int, column: SqlColumn, value: Any) -> Misfit:
-    """Say that a value is not of its column's type."""
-    assert column.arrow is not None
-    shown = value.hex() if isinstance(value, bytes) else str(value)
-    # Text takes all but blobs, and bytes take everything.
-    takes_all = "bytes" if isinstance(value, bytes) or _is_bytes(column.arrow) else "text"
-    cure = f"pass --types {column.name}={takes_all}"
-    if declared_type(column.declared) == pa.string() and _is_numeric(column.arrow):
-        cure += "; a --schema turns text into numbers"
-    message = (
-        f"is {_KIND_NAMES[type(value)]} {shown[:40]!r} where {column.declared} is read as "
-        f"{column.arrow}: {cure}"
-    )
-    return Misfit(row, column.name, message, shown[:_SHOWN_CHARACTERS])
-
-
-def convert_function(arrow: pa.DataType) -> Callable[[Any], Any] | None:
-    """Return the function that takes one value exactly or raises ValueError; None: no such."""
-    if pa.types.is_integer(arrow):
-        return _integer
-    for is_kind, function in _FUNCTIONS:
-        if is_kind(arrow):
-            return function
-    if pa.types.is_decimal(arrow):
-        return _decimal(arrow)
-    if pa.types.is_floating(arrow):
-        return _float(arrow)
-    return _written(arrow) if is_iso(arrow) else None
+def _stored_kinds(arrow: pa.DataType) -> set[type] | None:
+    """Return the kinds of stored values that a type can hold; None for unsupported types."""
+    types = pa.types
+    if types.is_integer(arrow) or types.is_boolean(arrow):
+        return {int}
+    if types.is_floating(arrow):
+        return {int, float}
+    if types.is_decimal(arrow) or is_text(arrow):
+        return {int, float, str}
+    if types.is_null(arrow):
+        return set()
+    if _is_bytes(arrow):
+        return {bytes}
+    return {str} if is_iso(arrow) else None
 
 
 def is_iso(arrow: pa.DataType) -> bool:
-    """Tell whether SQLite keeps such values as ISO 8601 text."""
+    """Return whether SQLite stores such values as ISO 8601 text."""
     types = pa.types
     is_plain_timestamp = types.is_timestamp(arrow) and arrow.tz is None
     return bool(types.is_date(arrow) or types.is_time(arrow) or is_plain_timestamp)
@@ -225,103 +154,118 @@ def _is_numeric(arrow: pa.DataType) -> bool:
     return bool(types.is_integer(arrow) or types.is_floating(arrow) or types.is_decimal(arrow))
 
 
-def _of(value: Any, *kinds: type) -> Any:
-    if type(value) not in kinds:
-        raise ValueError(value)
-    return value
+def convert(rows: Sequence[tuple[Any, ...]], columns: Sequence[SqlColumn]) -> SqlRows:
+    """Convert rows of Python values to a batch."""
+    arrays = []
+    misfits: list[Misfit] = []
+    for values, column in zip(zip(*rows, strict=True), columns, strict=True):
+        array, found = _column_array(values, column)
+        arrays.append(array)
+        misfits += found
+    names = [column.name for column in columns]
+    return SqlRows(pa.RecordBatch.from_arrays(arrays, names=names), tuple(misfits))
 
 
-def _integer(value: Any) -> Any:
-    return _of(value, int)
+def _column_array(values: Sequence[Any], column: SqlColumn) -> tuple[pa.Array, list[Misfit]]:
+    try:
+        return _exact_array(values, column.arrow), []
+    except _NOT_EXACT:
+        pieces, misfits = [], []
+        for row, value in enumerate(values):
+            try:
+                pieces.append(_exact_array((value,), column.arrow))
+            except _NOT_EXACT:
+                pieces.append(pa.nulls(1, column.arrow))
+                misfits.append(_misfit(row, column, value))
+        return pa.concat_arrays(pieces), misfits
 
 
-def _float(arrow: pa.DataType) -> Callable[[Any], Any]:
-    """Return the function that takes a number which such a float holds."""
-
-    def exactly(value: Any) -> Any:
-        number = pa.scalar(float(_of(value, int, float)), pa.float64()).cast(arrow).as_py()
-        if number != value:
-            raise ValueError(value)
-        return number
-
-    return exactly
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else repr(_of(value, int, float))
-
-
-def _bytes(value: Any) -> Any:
-    return _of(value, bytes)
-
-
-def _bool(value: Any) -> bool:
-    if _of(value, int) not in (0, 1):
-        raise ValueError(value)
-    return bool(value)
+def _exact_array(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
+    """Convert stored values without any loss; raises one of `_NOT_EXACT` otherwise."""
+    kinds = set(map(type, values)) - {type(None)}
+    # Arrow alone would accept bytes as text and text as bytes, and would cut fractions.
+    if not kinds <= (_stored_kinds(arrow) or set()):
+        raise ValueError
+    if pa.types.is_boolean(arrow):
+        return _booleans(pa.array(values, pa.int64()))
+    if is_iso(arrow):
+        return _from_iso(pa.array(values, pa.string()), arrow)
+    if pa.types.is_floating(arrow):
+        return _floats(_as_floats(values) if int in kinds else values, arrow)
+    if is_text(arrow) or pa.types.is_decimal(arrow):
+        texts = values if kinds <= {str} else _as_texts(values)
+        if is_text(arrow):
+            return pa.array(texts, arrow)
+        return from_text(pa.array(texts, pa.string()), arrow)
+    return pa.array(values, arrow)
 
 
-def _written(arrow: pa.DataType) -> Callable[[Any], Any]:
-    """Return the function that reads ISO 8601 text, with no digit too many and no zone."""
-    return lambda value: from_iso(pa.array([_of(value, str)]), arrow)[0]
+def _as_texts(values: Sequence[Any]) -> list[str | None]:
+    # SQLite stores a fraction as a double, whose shortest text is what was meant.
+    return [value if value is None or isinstance(value, str) else repr(value) for value in values]
 
 
-def from_iso(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
-    """Read ISO 8601 texts.
+def _as_floats(values: Sequence[Any]) -> list[float | None]:
+    floats = [None if value is None else float(value) for value in values]
+    if floats != list(values):
+        raise ValueError
+    return floats
 
-    Raises:
-        pyarrow.ArrowInvalid: One is none, has too many digits, or a zone.
-    """
+
+def _floats(values: Sequence[float | None], arrow: pa.DataType) -> pa.Array:
+    wide = pa.array(values, pa.float64())
+    narrow = wide.cast(arrow)
+    # Arrow rounds to a narrower float.
+    if not narrow.cast(pa.float64()).equals(wide):
+        raise ValueError
+    return narrow
+
+
+def _booleans(numbers: pa.Array) -> pa.Array:
+    ends = pc.min_max(numbers)
+    if (ends["min"].as_py() or 0) < 0 or (ends["max"].as_py() or 0) > 1:
+        raise ValueError
+    return numbers.cast(pa.bool_())
+
+
+def _from_iso(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """Parse ISO 8601 texts; raises ArrowInvalid for other text, too many digits, or a zone."""
     if not pa.types.is_time(arrow):
         return texts.cast(arrow)
-    # Arrow reads times of day only behind a date.
+    # Arrow parses times of day only after a date.
     moments = pc.binary_join_element_wise("1970-01-01", texts, " ")
     return moments.cast(pa.timestamp("us")).cast(arrow)
 
 
-def _decimal(arrow: pa.DataType) -> Callable[[Any], Any]:
-    return lambda value: _fast((value,), arrow)[0].as_py()
-
-
-_FUNCTIONS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...] = (
-    (pa.types.is_string, _text),
-    (pa.types.is_large_string, _text),
-    (pa.types.is_binary, _bytes),
-    (pa.types.is_large_binary, _bytes),
-    (pa.types.is_boolean, _bool),
-    (pa.types.is_null, _bytes),
-)
-
-
-# SQLITE_OPEN_READONLY, _URI and _NOMUTEX: a connection has one reader at a time.
-_OPEN_FLAGS = 0x1 | 0x40 | 0x8000
-_OK, _DONE, _INTERRUPT = 0, 101, 9
-_BATCH_BYTES = 32 * 2**20
-# In the order in which the kernel wants their addresses.
-_CALLS = (
-    *("sqlite3_step", "sqlite3_column_type", "sqlite3_column_int64", "sqlite3_column_double"),
-    *("sqlite3_column_text", "sqlite3_column_blob", "sqlite3_column_bytes"),
-)
-_Progress = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+def _misfit(row: int, column: SqlColumn, value: Any) -> Misfit:
+    assert column.arrow is not None
+    shown = value.hex() if isinstance(value, bytes) else str(value)
+    # Any value but a blob can be read as text, and any value at all as bytes.
+    suited = "bytes" if isinstance(value, bytes) or _is_bytes(column.arrow) else "text"
+    cure = f"pass --types {column.name}={suited}"
+    if declared_type(column.declared) == pa.string() and _is_numeric(column.arrow):
+        cure += "; a --schema turns text into numbers"
+    message = (
+        f"is {_KIND_NAMES[type(value)]} {shown[:40]!r} where {column.declared} is read as "
+        f"{column.arrow}: {cure}"
+    )
+    return Misfit(row, column.name, message, shown)
 
 
 def library() -> Any:
-    """Return the loaded library, or None where rows have to come as Python values."""
-    found = _beside_python()
-    return None if found is None or _is_hidden(found) else found
+    """Return the loaded SQLite library, or None if the kernel cannot be used.
 
-
-def _is_hidden(found: Any) -> bool:
-    """Tell whether the process has another copy of SQLite in front of this one.
-
-    TensorFlow brings one and makes it visible to all. From then on the library's calls of its own
-    functions may go to the other copy, whose state is another.
+    TensorFlow contains another copy of SQLite, whose symbols are visible to all. Once it is
+    loaded, the library's calls of its own functions may reach that copy, which has other state.
     """
+    found = _library_of_python()
+    if found is None:
+        return None
     try:
         visible = ctypes.CDLL(None).sqlite3_open_v2
     except AttributeError:
-        return False
-    return _address(visible) != _address(found.sqlite3_open_v2)
+        return found
+    return found if _address(visible) == _address(found.sqlite3_open_v2) else None
 
 
 def _address(function: Any) -> int | None:
@@ -329,7 +273,7 @@ def _address(function: Any) -> int | None:
 
 
 @functools.cache
-def _beside_python() -> Any:
+def _library_of_python() -> Any:
     try:
         import _sqlite3
 
@@ -346,15 +290,17 @@ def _beside_python() -> Any:
     return found if same else None
 
 
-class FastConnection:
-    """A connection that reads whole columns.
+def can_read(columns: Sequence[SqlColumn]) -> bool:
+    """Return whether the native kernel can read all of these columns."""
+    return library() is not None and all(_kernel_kind(c.arrow) is not None for c in columns)
+
+
+class KernelConnection:
+    """A connection whose rows the native kernel reads; errors are those of Python's `sqlite3`.
 
     Args:
         uri: The file, as SQLite's URI.
-        busy_s: How long to wait for a writer.
-
-    Raises:
-        sqlite3.OperationalError: It cannot be opened.
+        busy_s: How long to wait for a writer, in seconds.
     """
 
     def __init__(self, uri: str, *, busy_s: float) -> None:
@@ -368,21 +314,17 @@ class FastConnection:
         self._library.sqlite3_busy_timeout(self._handle, int(busy_s * 1000))
 
     def execute(self, sql: str) -> None:
-        """Run a statement whose rows do not matter."""
+        """Run a statement and ignore its rows."""
         self._check(self._library.sqlite3_exec(self._handle, sql.encode(), None, None, None))
 
-    def watch(self, is_late: Callable[[], bool], steps: int) -> None:
-        """Ask `is_late` every so many steps of the machine; what it ends is interrupted."""
-        # The callback lives as long as this object: SQLite keeps its bare address.
+    def set_progress_handler(self, is_late: Callable[[], bool], steps: int) -> None:
+        """Call `is_late` every `steps` instructions, and interrupt the statement if it is True."""
+        # The callback must live as long as this object: SQLite stores its bare address.
         self._progress = _Progress(lambda _: int(is_late()))
         self._library.sqlite3_progress_handler(self._handle, steps, self._progress, None)
 
     def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
-        """Stream a result whose columns are all of a kind that `kind_of` knows.
-
-        Raises:
-            sqlite3.OperationalError: SQLite cannot go on; the words are those of Python's module.
-        """
+        """Stream a result whose columns `can_read` accepts."""
         from beam_tfrecord.native import _sqlite
 
         statement = ctypes.c_void_p()
@@ -393,19 +335,19 @@ class FastConnection:
             )
         )
         addresses = [_address(getattr(self._library, name)) for name in _CALLS]
-        kinds = [kind_of(column.arrow) for column in columns]
+        kinds = [_kernel_kind(column.arrow) for column in columns]
         try:
             rows = _sqlite.Rows(addresses, statement.value, kinds, batch_rows, _BATCH_BYTES)
             while True:
                 try:
-                    count, found, misfits = rows.fill()
+                    count, found, odd = rows.fill()
                 except _sqlite.BadText as error:
                     name = columns[error.args[0]].name
                     message = f"Could not decode to UTF-8 column '{name}'"
                     raise sqlite3.OperationalError(message) from None
                 if not count:
                     break
-                yield _sql_rows(count, found, misfits, columns)
+                yield _kernel_rows(count, found, odd, columns)
             if rows.status != _DONE:
                 self._check(rows.status)
         finally:
@@ -424,8 +366,8 @@ class FastConnection:
         raise sqlite3.OperationalError("interrupted" if status == _INTERRUPT else message)
 
 
-def kind_of(arrow: pa.DataType | None) -> int | None:
-    """Return how the kernel takes a column, or None where Python has to look at each value."""
+def _kernel_kind(arrow: pa.DataType | None) -> int | None:
+    """Return how the native kernel reads a column, or None if it cannot read that type."""
     from beam_tfrecord.native import _sqlite
 
     if arrow is None:
@@ -439,33 +381,47 @@ def kind_of(arrow: pa.DataType | None) -> int | None:
     return int(_sqlite.AS_TEXT) if is_iso(arrow) or pa.types.is_string(arrow) else None
 
 
-def can_read(columns: Sequence[SqlColumn]) -> bool:
-    """Tell whether all columns can be read by the kernel."""
-    return library() is not None and all(kind_of(c.arrow) is not None for c in columns)
-
-
-def _sql_rows(
+def _kernel_rows(
     count: int,
     found: Sequence[tuple[Any, Any, bytes | None, int]],
     odd: Sequence[tuple[int, int, Any]],
     columns: Sequence[SqlColumn],
 ) -> SqlRows:
-    """Build a batch; `odd` are the values that are not of their column's kind."""
+    """Convert what the native kernel returns to a batch.
+
+    Args:
+        count: Number of rows.
+        found: Validity bits, numbers or offsets, bytes, and number of nulls of each column.
+        odd: Row, column and value of each value that is not of its column's kind.
+        columns: The columns.
+    """
     misfits: list[Misfit] = []
     arrays = []
     for index, (column, buffers) in enumerate(zip(columns, found, strict=True)):
-        array = _array(count, *buffers, column.arrow)
+        array = _kernel_array(count, *buffers, column.arrow)
         others = {row: value for row, at, value in odd if at == index}
         if pa.types.is_string(column.arrow):
             texts = {row: repr(value) for row, value in others.items() if type(value) is not bytes}
             array = _with_texts(array, texts)
             others = {row: value for row, value in others.items() if row not in texts}
-        misfits += [misfit_of(row, column, value) for row, value in others.items()]
+        misfits += [_misfit(row, column, value) for row, value in others.items()]
         array, more = _as_declared(array, column)
         arrays.append(array)
         misfits += more
     names = [column.name for column in columns]
     return SqlRows(pa.RecordBatch.from_arrays(arrays, names=names), tuple(misfits))
+
+
+def _kernel_array(
+    count: int, bits: Any, values: Any, data: bytes | None, nulls: int, arrow: pa.DataType
+) -> pa.Array:
+    buffers = [pa.py_buffer(bits) if nulls else None, pa.py_buffer(values)]
+    if data is not None:
+        stored = arrow if pa.types.is_binary(arrow) else pa.string()
+        buffers.append(pa.py_buffer(data))
+    else:
+        stored = pa.float64() if pa.types.is_floating(arrow) else pa.int64()
+    return pa.Array.from_buffers(stored, count, buffers, null_count=nulls)
 
 
 def _with_texts(array: pa.Array, texts: dict[int, str]) -> pa.Array:
@@ -476,43 +432,12 @@ def _with_texts(array: pa.Array, texts: dict[int, str]) -> pa.Array:
     return pc.replace_with_mask(array, pa.array(mask), pa.array(list(texts.values())))
 
 
-def _array(
-    count: int, bits: Any, values: Any, data: bytes | None, nulls: int, arrow: pa.DataType | None
-) -> pa.Array:
-    buffers = [pa.py_buffer(bits) if nulls else None, pa.py_buffer(values)]
-    if data is not None:
-        stored = arrow if arrow is not None and pa.types.is_binary(arrow) else pa.string()
-        buffers.append(pa.py_buffer(data))
-    else:
-        is_real = arrow is not None and pa.types.is_floating(arrow)
-        stored = pa.float64() if is_real else pa.int64()
-    return pa.Array.from_buffers(stored, count, buffers, null_count=nulls)
-
-
 def _as_declared(array: pa.Array, column: SqlColumn) -> tuple[pa.Array, list[Misfit]]:
-    """Bring numbers that are booleans, and texts that are times, to their type."""
+    """Convert numbers to booleans and texts to dates and times, if the column is such a one."""
     if array.type.equals(column.arrow):
         return array, []
     try:
-        if pa.types.is_boolean(column.arrow):
-            return _booleans(array), []
-        return from_iso(array, column.arrow), []
-    except (pa.ArrowInvalid, ValueError):
-        pass
-    pieces, misfits = [], []
-    for row in range(len(array)):
-        one = array.slice(row, 1)
-        try:
-            is_bool = pa.types.is_boolean(column.arrow)
-            pieces.append(_booleans(one) if is_bool else from_iso(one, column.arrow))
-        except (pa.ArrowInvalid, ValueError):
-            misfits.append(misfit_of(row, column, one[0].as_py()))
-            pieces.append(pa.nulls(1, column.arrow))
-    return pa.concat_arrays(pieces), misfits
-
-
-def _booleans(numbers: pa.Array) -> pa.Array:
-    ends = pc.min_max(numbers)
-    if (ends["min"].as_py() or 0) < 0 or (ends["max"].as_py() or 0) > 1:
-        raise ValueError(numbers)
-    return numbers.cast(pa.bool_())
+        is_boolean = pa.types.is_boolean(column.arrow)
+        return (_booleans(array) if is_boolean else _from_iso(array, column.arrow)), []
+    except _NOT_EXACT:
+        return _column_array(array.to_pylist(), column)
