@@ -12,7 +12,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.private import private_directory
 from beam_tfrecord.runners import boot_worker
-from beam_tfrecord.sources.sql.jdbc import jars
+from beam_tfrecord.sources.sql import jdbc_java
 
 NOBODY = 65534
 
@@ -65,10 +65,10 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_own_directory_is_made_for_the_user_alone(temporary: Path) -> None:
-    path = Path(jars._cache("a.jar"))
+    path = Path(jdbc_java._cache("a.jar"))
     assert path == temporary / f"beam_tfrecord-{os.getuid()}" / "a.jar"
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert jars._cache("b.jar") == str(path.parent / "b.jar")
+    assert jdbc_java._cache("b.jar") == str(path.parent / "b.jar")
 
 
 def test_own_link_to_an_own_directory_is_followed(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_own_link_to_an_own_directory_is_followed(tmp_path: Path) -> None:
 def test_directory_that_others_may_write_to_is_refused(temporary: Path, plant) -> None:
     plant(temporary / f"beam_tfrecord-{os.getuid()}")
     with pytest.raises(bt.BeamTFRecordError, match=r"^cannot keep driver jars in .*: remove it"):
-        jars._cache("driver.jar")
+        jdbc_java._cache("driver.jar")
 
 
 @pytest.mark.parametrize("plant", [owned_by_another, open_to_others, link_of_another])
@@ -106,4 +106,4 @@ def test_cache_that_others_may_write_to_is_not_used(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     open_to_others(tmp_path / "beam_tfrecord")
-    assert jars._cache("a.jar").startswith(str(temporary))
+    assert jdbc_java._cache("a.jar").startswith(str(temporary))

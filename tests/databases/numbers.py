@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from beam_tfrecord.sources.sql import snapshots
+from beam_tfrecord.sources.sql.read import release_snapshots
 from beam_tfrecord.sources.sql.source import Sql
 from tests.databases.jdbc_drivers import SQLITE, driver_jars
 from tests.databases.partitions import KeyedDatabase
@@ -104,7 +104,7 @@ def way_through(database: KeyedDatabase, declared: str, holds: Holds) -> Way:
             source = Sql(**database.source, table="numbers", ordered=True)
             found = encoded(source.batches(), schema)
         finally:
-            snapshots.release()
+            release_snapshots()
         return {names[name]: column for name, column in found.items() if name in names}
 
     return Way(written, holds.kept)

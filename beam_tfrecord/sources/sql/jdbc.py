@@ -1,48 +1,167 @@
-"""Databases by their JDBC drivers, through a Java virtual machine inside this process."""
+"""Reads databases through their JDBC drivers, in a Java virtual machine inside this process."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.sql.engine import (
+from beam_tfrecord.sources.sql.database import (
     Connection,
     ConnectionLost,
     Engine,
     Key,
     Relation,
+    SnapshotLost,
     SqlColumn,
     SqlRows,
     Table,
 )
-from beam_tfrecord.sources.sql.jdbc.catalogue import find_table, type_in_catalogue
-from beam_tfrecord.sources.sql.jdbc.columns import column_of
-from beam_tfrecord.sources.sql.jdbc.dialects import DRIVERS, REPEATABLE_READ, Product, product_of
-from beam_tfrecord.sources.sql.jdbc.errors import told
-from beam_tfrecord.sources.sql.jdbc.guards import is_one_statement, without_quoted
-from beam_tfrecord.sources.sql.jdbc.jars import local_jars
-from beam_tfrecord.sources.sql.jdbc.jvm import helper, java, result_of
-from beam_tfrecord.sources.sql.jdbc.keys import key_of
-from beam_tfrecord.sources.sql.jdbc.read import ask, described_in, read_rows
-from beam_tfrecord.sources.sql.jdbc.types import (
-    is_binary_safe,
+from beam_tfrecord.sources.sql.jdbc_dialects import (
+    DRIVERS,
+    REPEATABLE_READ,
+    Product,
+    find_table,
+    key_of,
+    product_of,
+    type_in_catalogue,
 )
-from beam_tfrecord.sources.sql.postgres import cuts, tables
-from beam_tfrecord.sources.sql.postgres.session import SETTINGS, settle
-from beam_tfrecord.sources.sql.secrets import password_of
+from beam_tfrecord.sources.sql.jdbc_java import helper, java, local_jars, result_of
+from beam_tfrecord.sources.sql.jdbc_values import (
+    ask,
+    column_of,
+    described_in,
+    is_binary_safe,
+    read_rows,
+)
+from beam_tfrecord.sources.sql.postgres_connection import (
+    LOCKED_STATE,
+    SETTINGS,
+    PostgresConnection,
+    lock_timeout,
+)
+from beam_tfrecord.sources.sql.secrets import driver_errors, password_of
+
+_SHOWN_CHARACTERS = 300
+
+# Classes of SQLSTATE: connection, operator intervention, insufficient resources, rollback; and
+# those of H2 for a connection that broke or was closed.
+_LOST_STATES = ("08", "57P", "53", "40", "90067", "90007", "90098")
+_LOST_CLASSES = (
+    "java.sql.SQLTransientConnectionException",
+    "java.sql.SQLRecoverableException",
+    "java.io.IOException",
+)
+# Those of the standard and of MariaDB. For H2 the class of the exception decides.
+_CANCELLED_STATES = ("57014", "70100")
+# Those of PostgreSQL for a snapshot that no connection holds any more.
+_SNAPSHOT_STATES = ("22023", "42704")
+
+
+def _translate(
+    place: str, joins: bool, error: Exception, hide: Callable[[str], str]
+) -> Exception | None:
+    """Return our error for a Java exception.
+
+    Args:
+        place: The database, for the message.
+        joins: True if the statement joins another connection's snapshot.
+        error: The exception.
+        hide: Removes the password from text.
+    """
+    if not isinstance(error, java().JException):
+        return None
+    chain = list(_chain(error))
+    message = hide(_first_line(chain))
+    state = next((str(one.getSQLState() or "") for one in chain if hasattr(one, "getSQLState")), "")
+    names = {str(base.getName()) for one in chain for base in _bases(one)}
+    if "java.lang.OutOfMemoryError" in names or "Java heap space" in message:
+        return UsageError(
+            f"cannot read {place}: java's memory is used up: set JAVA_TOOL_OPTIONS=-Xmx2g, or "
+            "pass a smaller --fetch-rows"
+        )
+    if "java.net.UnknownHostException" in names:
+        return UsageError(f"cannot reach {place}: no such host: correct the URL")
+    if "java.sql.SQLTimeoutException" in names and not state.startswith("08"):
+        state = _CANCELLED_STATES[0]
+    if state in _CANCELLED_STATES or "Query was cancelled" in message:
+        return UsageError(
+            f"a statement in {place} ran into the time limit: raise --statement-timeout"
+        )
+    if state == LOCKED_STATE:
+        return lock_timeout(place, message)
+    if joins and state in _SNAPSHOT_STATES:
+        return SnapshotLost(f"the snapshot of {place} is gone ({message}): run the job again")
+    if state.startswith(_LOST_STATES) or names & set(_LOST_CLASSES):
+        return ConnectionLost(message)
+    return UsageError(f"cannot read {place}: {message}")
+
+
+def _chain(error: Any) -> Iterator[Any]:
+    """Yield an exception and its causes."""
+    for _ in range(10):
+        if error is None:
+            return
+        yield error
+        error = error.getCause()
+
+
+def _bases(error: Any) -> Iterator[Any]:
+    """Yield the class of an exception and its base classes."""
+    of = error.getClass()
+    while of is not None:
+        yield of
+        of = of.getSuperclass()
+
+
+def _first_line(chain: list[Any]) -> str:
+    for one in chain:
+        lines = str(one.getMessage() or "").strip().splitlines()
+        if lines:
+            return lines[0].strip()[:_SHOWN_CHARACTERS]
+    return str(chain[0].getClass().getSimpleName())
+
+
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+# What is an escape, a quote or a comment in some databases but not in others.
+_AMBIGUOUS = re.compile(r"[\\$`#\[]|--|/[*/]")
+
+
+def without_quoted(text: str) -> str:
+    """Return a text without its parts in single or double quotes.
+
+    >>> without_quoted("SELECT 'it''s' FROM t")
+    'SELECT  FROM t'
+    """
+    return _QUOTED.sub("", text)
+
+
+def is_one_statement(text: str) -> bool:
+    """Return whether no database can read a text as the end of a statement and the next one.
+
+    >>> is_one_statement("a = ';'"), is_one_statement("1 = 1; COMMIT")
+    (True, False)
+    >>> is_one_statement("a = ';' -- it's")
+    False
+    """
+    if ";" not in text:
+        return True
+    outside = without_quoted(text)
+    return not (_AMBIGUOUS.search(text) or set(outside) & set("';\""))
+
 
 _FETCH_BYTES = 2 * 2**20
 _CONNECT_S = 5
 _USER = re.compile(r"(jdbc:[^/?;@]*//)([^/?;@]*)@")
 
-# Its driver writes intervals otherwise than the one that reads postgresql:// URLs.
+# The JDBC driver writes intervals in another style than the ADBC driver.
 _POSTGRES_SETTINGS = {**SETTINGS, "IntervalStyle": "postgres"}
 
 # Constants of java.sql.
@@ -55,17 +174,17 @@ class Jdbc(Engine):
 
     @property
     def scheme(self) -> str:
-        """The word that tells the driver, such as ``postgresql``."""
+        """The name of the driver in the URL, such as ``postgresql``."""
         return self.url.split(":")[1].lower() if self.url.count(":") > 1 else ""
 
     @property
     def product(self) -> Product:
-        """What is known of the database."""
+        """Properties of the database."""
         return product_of(self.scheme)
 
     @property
     def guarantee(self) -> str:  # type: ignore[override]
-        """What holds for all partitions of a job together."""
+        """The consistency guarantee for all partitions of a job."""
         return "one snapshot" if self.product.shares else "one snapshot per partition"
 
     @property
@@ -75,7 +194,7 @@ class Jdbc(Engine):
 
     @property
     def _address(self) -> tuple[str, str | None]:
-        """The URL for the driver, and the user that it names: few drivers know ``//user@host``."""
+        """The URL without the user, and the user: few drivers understand ``//user@host``."""
         match = _USER.match(self.url)
         if match is None:
             return self.url, None
@@ -86,7 +205,7 @@ class Jdbc(Engine):
         java()
 
     def connect(self, *, snapshot: str = "") -> JdbcConnection:
-        """Open a connection, at the moment of `snapshot` where one is given."""
+        """Open a connection, in a snapshot if one is named."""
         if self.scheme == "duckdb":
             raise UsageError(
                 "cannot read duckdb by its jdbc driver, which changes values: pass "
@@ -98,7 +217,7 @@ class Jdbc(Engine):
         for name, value in self._properties(password).items():
             properties.setProperty(name, value)
         arguments = (local_jars(self.options.jars), self.options.driver or "", self._address[0])
-        with told(self.place, password):
+        with self.errors(password):
             try:
                 task = helper("Connector").open(*arguments, properties)
                 opened = result_of(task, within_s=_CONNECT_S)
@@ -110,7 +229,9 @@ class Jdbc(Engine):
                 raise
         if opened is None:
             raise UsageError(self._no_driver())
-        connection = JdbcConnection(self, opened, password)
+        is_postgres = self.scheme == "postgresql"
+        kind = JdbcPostgresConnection if is_postgres else JdbcConnection
+        connection: JdbcConnection = kind(self, opened, password)
         try:
             connection.begin(snapshot)
         except BaseException:
@@ -118,10 +239,16 @@ class Jdbc(Engine):
             raise
         return connection
 
+    def errors(
+        self, password: str | None, *, joins: bool = False
+    ) -> contextlib.AbstractContextManager[None]:
+        """Raise Java exceptions as errors of this package."""
+        return driver_errors(functools.partial(_translate, self.place, joins), password)
+
     def _properties(self, password: str | None) -> dict[str, str]:
         options = self.options
-        given = {"user": options.username or self._address[1], "password": password}
-        known = {name: value for name, value in given.items() if value is not None}
+        login = {"user": options.username or self._address[1], "password": password}
+        known = {name: value for name, value in login.items() if value is not None}
         return {**self.product.properties, **known, **dict(options.properties)}
 
     def _no_driver(self) -> str:
@@ -132,28 +259,25 @@ class Jdbc(Engine):
 
 
 class JdbcConnection(Connection):
-    """A connection of one moment, where the database has such."""
+    """A connection in one snapshot, if the database has snapshots."""
 
     def __init__(self, engine: Jdbc, opened: Any, password: str | None) -> None:
         self._engine = engine
+        self.place = engine.place
         self._product = engine.product
         self._opened = opened
         self._password = password
         self._is_open = True
         self.dialect = self._product.dialect
 
-    @property
-    def _is_postgres(self) -> bool:
-        return self.dialect.product == "postgresql"
-
-    def _told(self, *, joins: bool = False) -> contextlib.AbstractContextManager[None]:
-        return told(self._engine.place, self._password, joins=joins)
+    def _errors(self, *, joins: bool = False) -> contextlib.AbstractContextManager[None]:
+        return self._engine.errors(self._password, joins=joins)
 
     def begin(self, snapshot: str = "") -> None:
-        """Set the session up and begin its moment, or join that of `snapshot`."""
+        """Apply session settings, and begin a transaction or join a snapshot."""
         jpype, options = java(), self._engine.options
         limit_s = options.statement_timeout_s
-        # Not every driver can, and none has to: nothing is ever written.
+        # Not every driver supports this, and none has to: we never write.
         with contextlib.suppress(jpype.JException):
             self._opened.setReadOnly(True)
         for statement in options.session_init:
@@ -163,17 +287,15 @@ class JdbcConnection(Connection):
         if not self._product.is_autocommit:
             with contextlib.suppress(jpype.JException):
                 self._opened.setTransactionIsolation(REPEATABLE_READ)
-            with self._told():
+            with self._errors():
                 self._opened.setAutoCommit(False)
         for statement in self._product.begin:
             self._execute(statement)
         if snapshot:
             self._execute(f"SET TRANSACTION SNAPSHOT {self.dialect.text(snapshot)}", joins=True)
-        if self._is_postgres:
-            settle(self, self._engine.place, _POSTGRES_SETTINGS)
 
     def _execute(self, sql: str, *, joins: bool = False) -> None:
-        with self._told(joins=joins):
+        with self._errors(joins=joins):
             statement = self._opened.createStatement()
             try:
                 statement.execute(sql)
@@ -181,17 +303,15 @@ class JdbcConnection(Connection):
                 statement.close()
 
     def find_table(self, table: str) -> Table:
-        """Look a table or view up: in PostgreSQL as its own driver does, else in the catalogue."""
-        if self._is_postgres:
-            return tables.find_table(self, table, self._engine.place)
-        with self._told():
-            return find_table(self, self._opened, table, self._engine.place)
+        """Look up a table or view in the catalogue."""
+        with self._errors():
+            return find_table(self, self._opened, table, self.place)
 
     def check_text(self, text: str, option: str) -> None:
         """Refuse a text that could end our statement, and so the read-only transaction.
 
-        Drivers split texts at semicolons by rules of their own. One inside quotes is let through
-        where no reading of the text can take it for anything else.
+        Drivers split texts at semicolons by rules of their own. A semicolon inside quotes is
+        allowed only if no database can read it otherwise.
         """
         if not is_one_statement(text):
             raise UsageError(
@@ -204,9 +324,9 @@ class JdbcConnection(Connection):
     ) -> tuple[SqlColumn, ...]:
         """Return the columns of a result without rows."""
         try:
-            with self._told(), self._statement() as statement:
+            with self._errors(), self._statement() as statement:
                 self._check_reads_only(relation)
-                # A query in brackets can be nothing but a SELECT.
+                # A query in brackets can only be a SELECT.
                 meta = ask(statement, relation.select("*", "1 = 0")).getMetaData()
                 found = described_in(meta, self.dialect.product)
         except UsageError as error:
@@ -224,23 +344,23 @@ class JdbcConnection(Connection):
         )
         if relation.table is not None:
             return tuple(columns)
-        # Drivers promise for a query what holds for the table behind it: a join may leave it empty.
+        # For a query, drivers report the NOT NULL of the table, but an outer join returns nulls.
         return tuple(dataclasses.replace(column, nullable=True) for column in columns)
 
     def _check_reads_only(self, relation: Relation) -> None:
-        """Refuse what writes, where transactions cannot be read-only."""
+        """Refuse a query that writes, if the database has no read-only transactions."""
         if not self._product.writers:
             return
         plan = "\n".join(str(row[0]) for row in self.fetch(f"EXPLAIN {relation.select('*')}"))
         found = re.search(self._product.writers, without_quoted(plan))
         if found:
-            raise UsageError(f"cannot read {self._engine.place}: {found[0]} writes")
+            raise UsageError(f"cannot read {self.place}: {found[0]} writes")
 
     def _read(
         self, sql: str, columns: Sequence[SqlColumn] | None, *, batch_rows: int
     ) -> Iterator[SqlRows]:
         is_fixed = not self._product.adapts or self._engine.options.fetch_rows is not None
-        with self._told(), self._statement(columns) as statement:
+        with self._errors(), self._statement(columns) as statement:
             rows = ask(statement, sql)
             described = described_in(rows.getMetaData(), self.dialect.product)
             fetch_bytes = 0 if is_fixed else _FETCH_BYTES
@@ -267,49 +387,22 @@ class JdbcConnection(Connection):
     def _statement(self, columns: Sequence[SqlColumn] | None = None) -> Iterator[Any]:
         statement = self._opened.createStatement(_FORWARD_ONLY, _READ_ONLY)
         try:
-            # What looks like an escape of JDBC is the user's own SQL.
+            # Text in braces is the user's SQL, not an escape of JDBC.
             statement.setEscapeProcessing(False)
             statement.setFetchSize(self._engine.options.fetch_rows or self._product.fetch_rows)
-            if self._is_binary_safe(columns):
-                statement.setPrepareThreshold(-1)
+            self._prepare(statement, columns)
             yield statement
         finally:
             with contextlib.suppress(java().JException):
                 statement.close()
 
-    def _is_binary_safe(self, columns: Sequence[SqlColumn] | None) -> bool:
-        """Tell whether PostgreSQL's binary transfer, the faster one, gives the same values."""
-        if not self._is_postgres or columns is None:
-            return False
-        return all(is_binary_safe(column.declared, column.arrow) for column in columns)
+    def _prepare(self, statement: Any, columns: Sequence[SqlColumn] | None) -> None:
+        """Apply options of one driver to a statement."""
 
     def key_of(self, relation: Relation, column: SqlColumn) -> Key | None:
-        """Return how a column cuts."""
-        if self._is_postgres:
-            return cuts.key_of(self, relation, column)
+        """Return the key for a column, if the database compares its values as it sorts them."""
         declared = type_in_catalogue(self, relation.table, column.name)
         return key_of(self.dialect, column, declared)
-
-    def cut_points(
-        self, relation: Relation, column: SqlColumn, key: Key, partitions: int
-    ) -> list[str]:
-        """Cut as PostgreSQL's own driver does; else by counting off the rows."""
-        if self._is_postgres:
-            found = cuts.histogram(self, relation, column, key, partitions)
-            if found is not None:
-                return found
-            relation = cuts.sampled(self, relation)
-        return super().cut_points(relation, column, key, partitions)
-
-    def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
-        """Cut a table of PostgreSQL by its pages."""
-        return cuts.page_ranges(self, relation, partitions) if self._is_postgres else None
-
-    def export_snapshot(self) -> str:
-        """Return PostgreSQL's name of the moment."""
-        if not self._product.shares:
-            return ""
-        return str(self.fetch("SELECT pg_export_snapshot()")[0][0])
 
     def close(self) -> None:
         """Close the connection."""
@@ -317,9 +410,26 @@ class JdbcConnection(Connection):
             return
         self._is_open = False
         jpype = java()
-        # A transaction that only read has nothing to lose, nor has a connection that broke.
+        # A transaction that only read, or a connection that broke, has nothing to lose.
         with contextlib.suppress(jpype.JException):
             if not self._opened.getAutoCommit():
                 self._opened.rollback()
         with contextlib.suppress(jpype.JException):
             self._opened.close()
+
+
+class JdbcPostgresConnection(PostgresConnection, JdbcConnection):
+    """A connection to PostgreSQL by its JDBC driver."""
+
+    def begin(self, snapshot: str = "") -> None:
+        """Apply session settings, and begin a transaction or join a snapshot."""
+        super().begin(snapshot)
+        self.apply_settings(_POSTGRES_SETTINGS)
+
+    def _prepare(self, statement: Any, columns: Sequence[SqlColumn] | None) -> None:
+        # Binary transfer is faster.
+        if columns is not None and self._is_binary_safe(columns):
+            statement.setPrepareThreshold(-1)
+
+    def _is_binary_safe(self, columns: Sequence[SqlColumn]) -> bool:
+        return all(is_binary_safe(column.declared, column.arrow) for column in columns)
