@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from beam_tfrecord.features.schema import Feature, Schema
     from beam_tfrecord.jobs.job import plan, schema, write
     from beam_tfrecord.manifest import Manifest
-    from beam_tfrecord.preprocess.stage import Preprocess
+    from beam_tfrecord.preprocess.transform import Preprocess
     from beam_tfrecord.runners import pipeline
     from beam_tfrecord.staging.job import extract
     from beam_tfrecord.staging.transform import ExtractToParquet
@@ -82,7 +82,7 @@ _MODULE_OF = {
     "errors": ("BeamTFRecordError",),
     "jobs.job": ("plan", "schema", "write"),
     "manifest": ("Manifest",),
-    "preprocess.stage": ("Preprocess",),
+    "preprocess.transform": ("Preprocess",),
     "dataset.load": ("load",),
     "dataset.repair": ("repair",),
     "runners": ("pipeline",),

@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.type_kinds import is_binary, is_temporal, is_text
 
 # What a column holds on its way through the steps.
 INTEGER, FLOAT, TEXT, INDEX, VECTOR, EMPTY, OTHER = (
@@ -229,3 +235,194 @@ def dropped(steps: Iterable[Step]) -> tuple[str, ...]:
     """Return the columns whose rows without a value are dropped."""
     names = (name for step in steps if step.op == "drop_null" for name in step.columns)
     return tuple(dict.fromkeys(names))
+
+
+# The matrix becomes a constant of the saved function, whose file cannot exceed 2 GiB.
+MAX_BYTES = 2**30
+_READ_BYTES = 2**20
+
+
+def check_matrix(path: str, *, column: str, width: int | None, rows: int | None) -> None:
+    """Check a matrix by its header.
+
+    Args:
+        path: The file.
+        column: Column whose values are its row numbers, for messages.
+        width: Numbers of a row that are wanted; None: any.
+        rows: Rows that the column's values can ask for, where that is known.
+
+    Raises:
+        UsageError: It is no matrix of numbers, or of another size.
+    """
+    matrix = open_matrix(path)
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
+        raise UsageError(
+            f"matrix {path!r} for column {column!r} has shape {matrix.shape} of {matrix.dtype}: "
+            "give two axes of numbers"
+        )
+    if width is not None and matrix.shape[1] != width:
+        raise UsageError(
+            f"matrix {path!r} for column {column!r} is {matrix.shape[1]} wide, not {width}: "
+            "give another matrix, or correct width"
+        )
+    if rows is not None and matrix.shape[0] < rows:
+        raise UsageError(
+            f"matrix {path!r} has {matrix.shape[0]} rows but column {column!r} can have {rows} "
+            "indices: give a row for each, those out of the vocabulary included"
+        )
+    if 4 * matrix.size > MAX_BYTES:
+        raise UsageError(
+            f"matrix {path!r} takes {4 * matrix.size:,} bytes: at most {MAX_BYTES:,} fit into the "
+            "saved function: write the index and look it up in the model"
+        )
+
+
+def open_matrix(path: str) -> npt.NDArray[np.generic]:
+    """Open a matrix without reading it.
+
+    Raises:
+        UsageError: It is not there, or not a ``.npy`` file.
+    """
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"cannot read matrix {path!r}: {reason}") from error
+    except ValueError as error:
+        raise UsageError(f"matrix {path!r} is not a .npy file of numbers") from error
+
+
+def matrix_sha256(path: str) -> str:
+    """Return the SHA-256 of a file, 64 hex digits."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(_READ_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+_NAMES = {
+    INTEGER: "integer",
+    FLOAT: "float",
+    TEXT: "text",
+    INDEX: "an index",
+    VECTOR: "a list of numbers",
+    OTHER: "of a type without steps",
+}
+
+
+def kind_of(arrow: pa.DataType) -> tuple[str, bool]:
+    """Return what a column of a type holds, and whether in lists."""
+    if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
+        kind, is_nested = kind_of(arrow.value_type)
+        return (OTHER if is_nested else kind), True
+    if pa.types.is_dictionary(arrow):
+        return kind_of(arrow.value_type)
+    if pa.types.is_null(arrow):
+        return EMPTY, False
+    if pa.types.is_integer(arrow) or pa.types.is_boolean(arrow) or is_temporal(arrow):
+        return INTEGER, False
+    if pa.types.is_floating(arrow) or pa.types.is_decimal(arrow):
+        return FLOAT, False
+    return (TEXT, False) if is_text(arrow) or is_binary(arrow) else (OTHER, False)
+
+
+def check_steps(steps: Sequence[Step], schema: pa.Schema) -> None:
+    """Check that every step can be done to its columns, in order.
+
+    Raises:
+        UsageError: A column does not exist, holds what the step is not for, or a matrix does not
+            fit.
+    """
+    checks: dict[str, _Column] = {}
+    for step in steps:
+        for name in step.columns:
+            if name not in schema.names:
+                near = difflib.get_close_matches(name, schema.names, n=1)
+                columns = f"the columns are {', '.join(schema.names)}"
+                hint = f"did you mean {near[0]!r}?" if near else columns
+                raise UsageError(
+                    f"step {step.op} names column {name!r}, which is not there: {hint}"
+                )
+            column = checks.setdefault(name, _Column(name, *kind_of(schema.field(name).type)))
+            column.take(step)
+
+
+class _Column:
+    """What is known of a column while its steps are checked."""
+
+    def __init__(self, name: str, kind: str, is_list: bool) -> None:
+        self._name = name
+        self._kind = kind
+        self._is_list = is_list
+        self._is_first = True
+        self._rows: int | None = None
+
+    def take(self, step: Step) -> None:
+        op = OPS[step.op]
+        if step.op == "drop_null":
+            if not self._is_first:
+                raise UsageError(
+                    f"drop_null of {self._name!r} comes too late: make it its first step"
+                )
+            return
+        self._is_first = False
+        if self._kind not in op.takes or (self._is_list and not op.lists):
+            shape = "a list" if self._is_list and self._kind in op.takes else _NAMES[self._kind]
+            wanted = "numbers" if op.takes == NUMBERS else "one value a row"
+            wanted = "text or whole numbers" if op.takes == CATEGORIES else wanted
+            wanted = "an index: put vocabulary before it" if step.op == "embed" else wanted
+            raise UsageError(
+                f"step {step.op} cannot work on column {self._name!r}, which is {shape} there: "
+                f"it needs {wanted}"
+            )
+        getattr(self, f"_{step.op}", self._same)(step.options)
+
+    def _same(self, options: Mapping[str, Any]) -> None:
+        """Keep what is known."""
+
+    def _impute(self, options: Mapping[str, Any]) -> None:
+        how, value = options.get("how", "mean"), options.get("value")
+        if "value" in options:
+            if isinstance(value, str) != (self._kind == TEXT) and self._kind != EMPTY:
+                raise UsageError(
+                    f"column {self._name!r} is {_NAMES[self._kind]} but impute has the value "
+                    f"{value!r}: give one of its kind"
+                )
+            if self._kind == INTEGER and isinstance(value, float) and not value.is_integer():
+                raise UsageError(
+                    f"column {self._name!r} is integer but impute has the value {value!r}: "
+                    "give a whole number"
+                )
+        elif self._kind == TEXT and how != "most_frequent":
+            raise UsageError(
+                f"column {self._name!r} is text, which has no {how}: "
+                "impute it with most_frequent or constant"
+            )
+        if self._kind == EMPTY:
+            self._kind = TEXT if isinstance(value, str) else FLOAT
+
+    def _zscore(self, options: Mapping[str, Any]) -> None:
+        self._kind = FLOAT
+
+    _minmax = _log1p = _zscore
+
+    def _bucketize(self, options: Mapping[str, Any]) -> None:
+        self._kind = INDEX
+
+    def _hash(self, options: Mapping[str, Any]) -> None:
+        self._kind, self._rows = INDEX, options["buckets"]
+
+    def _vocabulary(self, options: Mapping[str, Any]) -> None:
+        self._kind = INDEX
+        top_k = options.get("top_k")
+        self._rows = None if top_k is None else top_k + options.get("oov_buckets", 1)
+
+    def _one_hot(self, options: Mapping[str, Any]) -> None:
+        self._kind = VECTOR
+
+    def _embed(self, options: Mapping[str, Any]) -> None:
+        check_matrix(
+            options["matrix"], column=self._name, width=options.get("width"), rows=self._rows
+        )
+        self._kind = VECTOR if options.get("write", "vectors") == "vectors" else INDEX

@@ -16,7 +16,7 @@ from beam_tfrecord.features.hints import returned_schema
 from beam_tfrecord.jobs.listing import Listing
 from beam_tfrecord.jobs.write_job import WriteJob, write_batches
 from beam_tfrecord.places import ONE_INPUT, Inputs
-from beam_tfrecord.preprocess.stage import Preprocess
+from beam_tfrecord.preprocess.transform import Preprocess
 from beam_tfrecord.runners import pipeline
 from beam_tfrecord.storage import exists, is_remote, put, read_bytes
 from beam_tfrecord.transforms.map_rows import MapBatches, MapRows

@@ -16,9 +16,9 @@ from apache_beam.utils import shared
 
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.hints import returned_schema
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs.faults import recorded
-from beam_tfrecord.preprocess.adapter import analysis_batch, without_missing
 from beam_tfrecord.preprocess.fitted import (
     FITTED,
     TRANSFORM_FN,
@@ -26,18 +26,24 @@ from beam_tfrecord.preprocess.fitted import (
     Fitted,
     Notes,
     check_unchanged,
+    copy_repeatable,
     save_notes,
     save_raw_schema,
 )
-from beam_tfrecord.preprocess.plans import Plan, make_plan
-from beam_tfrecord.preprocess.ports import adapter_config
-from beam_tfrecord.preprocess.read_schemas import read_schema
-from beam_tfrecord.preprocess.request import TRAIN, Request, Transform, make_request
-from beam_tfrecord.preprocess.saved_model import copy_repeatable
+from beam_tfrecord.preprocess.request import (
+    TRAIN,
+    Plan,
+    Request,
+    Transform,
+    make_plan,
+    make_request,
+)
+from beam_tfrecord.preprocess.tensor_columns import adapter_config, analysis_batch, without_missing
 from beam_tfrecord.transforms import display
-from beam_tfrecord.transforms.map_rows import as_arrow_schema, remember_reader
-from beam_tfrecord.transforms.reading import reader_of
+from beam_tfrecord.transforms.map_rows import Chain, MapRows, as_arrow_schema, remember_reader
+from beam_tfrecord.transforms.reading import ReadBatches, Together, reader_of
 from beam_tfrecord.transforms.step import Step, map_each
+from beam_tfrecord.transforms.transforms import AssignSplits
 from beam_tfrecord.transforms.ways import Noting, mark_step, step_label
 from beam_tfrecord.transforms.windows import in_one_window
 
@@ -294,3 +300,21 @@ class _Transform(Step):
 
     def _load(self, directory: str) -> Fitted:
         return Fitted(directory, self._notes, raw_too=self._raw_too)
+
+
+def read_schema(reader: beam.PTransform | None) -> pa.Schema | None:
+    """Return the schema of what a reader gives, where that is known before it runs."""
+    if isinstance(reader, Together):
+        schemas = [read_schema(one) for one in reader.readers]
+        return schemas[0] if all(schema == schemas[0] for schema in schemas) else None
+    if isinstance(reader, ReadBatches):
+        return reader.schema if reader.schema is not None else reader.source.schema()
+    if not isinstance(reader, Chain):
+        return None
+    if isinstance(reader.step, AssignSplits):
+        return read_schema(reader.reader)
+    if not isinstance(reader.step, MapRows):
+        return None
+    function = reader.step.function
+    given = as_arrow_schema(reader.step.schema)
+    return given if given is not None else returned_schema(getattr(function, "function", function))
