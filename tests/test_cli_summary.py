@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from beam_tfrecord.cli.summary import render, summary, warnings_of
+from beam_tfrecord.cli.write import render, summary, warnings_of
 from beam_tfrecord.features.schema import Feature, Observed, Schema
 from beam_tfrecord.jobs import job
 from tests.cli_stand_ins import FakeJob, manifest_of, run

@@ -8,7 +8,7 @@ import pytest
 
 from beam_tfrecord.cli.main import cli
 from beam_tfrecord.jobs import job, settings
-from beam_tfrecord.options.table import (
+from beam_tfrecord.options import (
     EXTRACT_OPTIONS,
     FROM,
     SOURCE_OPTIONS,

@@ -11,7 +11,6 @@ import contextlib
 import gc
 import os
 import sys
-import time
 from typing import Any, NoReturn
 
 import click
@@ -20,26 +19,11 @@ from beam_tfrecord._version import __version__
 from beam_tfrecord.cli.base import (
     INTERRUPTIONS,
     Commands,
-    Notes,
-    debug_option,
-    give,
     not_printed,
     tell,
 )
-from beam_tfrecord.cli.extract import extract
-from beam_tfrecord.cli.params import (
-    BEAM_OPTIONS,
-    BeamCommand,
-    job_arguments,
-    manifest_mark,
-    source_options,
-    split_output,
-    with_options,
-)
 from beam_tfrecord.cli.read import READING_COMMANDS
-from beam_tfrecord.cli.runners import beam_words, give_dry_run, start_only
-from beam_tfrecord.options.runners import RUNNER_OPTIONS
-from beam_tfrecord.options.table import FROM, SOURCE_OPTIONS, WRITE_OPTIONS
+from beam_tfrecord.cli.write import extract, plan, schema, write
 
 PROGRAM = "beam-tfrecord"
 
@@ -53,111 +37,7 @@ def cli() -> None:
     """Turn tables, pictures, arrays and databases into sharded, shuffled, split datasets."""
 
 
-@cli.command(cls=BeamCommand)
-@click.argument("paths", nargs=-1, required=True, metavar="INPUT... OUTPUT")
-@with_options((*WRITE_OPTIONS, *SOURCE_OPTIONS, *RUNNER_OPTIONS))
-@click.option("--dry-run", is_flag=True, help="Only say what would be done, and how.")
-@click.option("--detach", is_flag=True, help="Leave the job to its runner, and do not wait.")
-@debug_option
-@click.pass_context
-def write(
-    ctx: click.Context,
-    /,
-    paths: tuple[str, ...],
-    dry_run: bool,
-    detach: bool,
-    **given: Any,
-) -> None:
-    """Write INPUT (files, directories, patterns) as a dataset into the directory OUTPUT.
-
-    Options of Beam itself go after a lone "--".
-    """
-    from beam_tfrecord.cli.summary import summary, warnings_of
-    from beam_tfrecord.jobs.progress import Progress
-
-    inputs, output = split_output(paths)
-    arguments = job_arguments(given)
-    beam_options = beam_words(given, ctx.meta[BEAM_OPTIONS])
-    if dry_run:
-        give_dry_run(inputs, output, pipeline_options=beam_options, **arguments)
-        return
-    if detach or given["template_location"]:
-        place = given["template_location"]
-        start_only(inputs, output, place, pipeline_options=beam_options, **arguments)
-        return
-    from beam_tfrecord.jobs import job
-
-    before = manifest_mark(output)
-    began_s = time.monotonic()
-    with Notes() as notes:
-        with Progress() as progress:
-            manifest = job.write(
-                inputs, output, pipeline_options=beam_options, progress=progress, **arguments
-            )
-        if before is not None and manifest_mark(output) == before:
-            tell(f"{output} already holds this dataset: nothing to do")
-            return
-        tell(summary(manifest, output, seconds=time.monotonic() - began_s))
-        notes.lines += [line for line in warnings_of(manifest, output) if line not in notes.lines]
-
-
-@cli.command(cls=BeamCommand)
-@click.argument("paths", nargs=-1, required=True, metavar="INPUT... OUTPUT")
-@with_options((*WRITE_OPTIONS, *SOURCE_OPTIONS, *RUNNER_OPTIONS))
-@click.option("--workers", type=click.IntRange(1), metavar="N", help="Reckon for N machines.")
-@click.option("--machine", default="n2-standard-4", metavar="TYPE", help="Type of each of them.")
-@click.option("--usd-hour", type=float, metavar="USD", help="Price of an hour of one of them.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@debug_option
-@click.pass_context
-def plan(
-    ctx: click.Context,
-    /,
-    paths: tuple[str, ...],
-    workers: int | None,
-    machine: str,
-    usd_hour: float | None,
-    as_json: bool,
-    **given: Any,
-) -> None:
-    """Say what "write" would do with the same arguments, and do nothing."""
-    import json
-
-    from beam_tfrecord.cli.summary import render
-
-    inputs, output = split_output(paths)
-    arguments = job_arguments(given)
-    beam_options = beam_words(given, ctx.meta[BEAM_OPTIONS])
-    from beam_tfrecord.jobs import job
-
-    with Notes():
-        planned = job.plan(
-            inputs,
-            output,
-            workers=workers,
-            machine=machine,
-            usd_hour=usd_hour,
-            pipeline_options=beam_options,
-            **arguments,
-        )
-        text = json.dumps(planned, indent=2, ensure_ascii=False)
-        give(text if as_json else "\n".join(render(planned)))
-
-
-@cli.command()
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@with_options((FROM, *SOURCE_OPTIONS))
-@debug_option
-def schema(inputs: tuple[str, ...], from_: str | None, **given: Any) -> None:
-    """Print the schema that INPUT shows, as JSON; edited, it is for "write --schema"."""
-    from beam_tfrecord.jobs import job
-
-    with Notes():
-        found = job.schema(list(inputs), from_=from_, **source_options(given))
-        give(found.dumps().rstrip("\n"))
-
-
-for command in (extract, *READING_COMMANDS):
+for command in (write, plan, schema, extract, *READING_COMMANDS):
     cli.add_command(command)
 
 
