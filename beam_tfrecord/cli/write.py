@@ -1,28 +1,34 @@
-"""The command `extract`: any input as a stage of Parquet files."""
+"""The commands that run or plan jobs: write, plan, schema, extract; and their summaries."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
+import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from beam_tfrecord.cli.base import (
     BEAM_OPTIONS,
     BeamCommand,
-    Notes,
+    Failure,
+    LogWarnings,
     check_beam_options,
+    counted,
     debug_option,
     extract_arguments,
-    give,
     job_arguments,
-    manifest_mark,
+    print_message,
+    print_result,
+    signal_handler,
     source_options,
     split_output,
-    tell,
     with_options,
 )
 from beam_tfrecord.options import EXTRACT_OPTIONS, FROM, SOURCE_OPTIONS, WRITE_OPTIONS
@@ -32,11 +38,14 @@ from beam_tfrecord.options.runners import (
     misplaced,
     runner_words,
 )
-from beam_tfrecord.sizes import format_size
 
 if TYPE_CHECKING:
     from beam_tfrecord.manifest import Manifest
     from beam_tfrecord.staging.manifest import StageManifest
+
+Result = TypeVar("Result")
+
+_COLUMNS_NAMED = 5
 
 
 @click.command(cls=BeamCommand)
@@ -47,43 +56,29 @@ if TYPE_CHECKING:
 @debug_option
 @click.pass_context
 def write(
-    ctx: click.Context,
-    /,
-    paths: tuple[str, ...],
-    dry_run: bool,
-    detach: bool,
-    **given: Any,
+    ctx: click.Context, /, paths: tuple[str, ...], dry_run: bool, detach: bool, **given: Any
 ) -> None:
     """Write INPUT (files, directories, patterns) as a dataset into the directory OUTPUT.
 
     Options of Beam itself go after a lone "--".
     """
-    from beam_tfrecord.jobs.progress import Progress
-
     inputs, output = split_output(paths)
-    arguments = job_arguments(given)
-    beam_options = beam_words(given, ctx.meta[BEAM_OPTIONS])
+    arguments = job_arguments(given) | _beam_arguments(ctx, given)
     if dry_run:
-        give_dry_run(inputs, output, pipeline_options=beam_options, **arguments)
+        _dry_run(inputs, output, **arguments)
         return
     if detach or given["template_location"]:
-        place = given["template_location"]
-        start_only(inputs, output, place, pipeline_options=beam_options, **arguments)
+        _start_only(inputs, output, given["template_location"], **arguments)
         return
     from beam_tfrecord.jobs import job
 
-    before = manifest_mark(output)
-    began_s = time.monotonic()
-    with Notes() as notes:
-        with Progress() as progress:
-            manifest = job.write(
-                inputs, output, pipeline_options=beam_options, progress=progress, **arguments
-            )
-        if before is not None and manifest_mark(output) == before:
-            tell(f"{output} already holds this dataset: nothing to do")
+    with LogWarnings() as log:
+        manifest, is_new, seconds = _run(job.write, inputs, output, arguments)
+        if not is_new:
+            print_message(f"{output} already holds this dataset: nothing to do")
             return
-        tell(summary(manifest, output, seconds=time.monotonic() - began_s))
-        notes.lines += [line for line in warnings_of(manifest, output) if line not in notes.lines]
+        print_message(summary(manifest, output, seconds=seconds))
+        log.add(warnings_of(manifest, output))
 
 
 @click.command(cls=BeamCommand)
@@ -106,25 +101,15 @@ def plan(
     **given: Any,
 ) -> None:
     """Say what "write" would do with the same arguments, and do nothing."""
-    import json
-
     inputs, output = split_output(paths)
-    arguments = job_arguments(given)
-    beam_options = beam_words(given, ctx.meta[BEAM_OPTIONS])
+    arguments = job_arguments(given) | _beam_arguments(ctx, given)
+    arguments |= {"workers": workers, "machine": machine, "usd_hour": usd_hour}
     from beam_tfrecord.jobs import job
 
-    with Notes():
-        planned = job.plan(
-            inputs,
-            output,
-            workers=workers,
-            machine=machine,
-            usd_hour=usd_hour,
-            pipeline_options=beam_options,
-            **arguments,
-        )
+    with LogWarnings():
+        planned = job.plan(inputs, output, **arguments)
         text = json.dumps(planned, indent=2, ensure_ascii=False)
-        give(text if as_json else "\n".join(render(planned)))
+        print_result(text if as_json else "\n".join(render(planned)))
 
 
 @click.command()
@@ -135,9 +120,9 @@ def schema(inputs: tuple[str, ...], from_: str | None, **given: Any) -> None:
     """Print the schema that INPUT shows, as JSON; edited, it is for "write --schema"."""
     from beam_tfrecord.jobs import job
 
-    with Notes():
+    with LogWarnings():
         found = job.schema(list(inputs), from_=from_, **source_options(given))
-        give(found.dumps().rstrip("\n"))
+        print_result(found.dumps().rstrip("\n"))
 
 
 @click.command(cls=BeamCommand)
@@ -151,90 +136,158 @@ def extract(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **give
 
     "write STAGE OUTPUT" then never touches INPUT. Options of Beam itself go after a lone "--".
     """
-    from beam_tfrecord.jobs.progress import Progress
-
     inputs, output = split_output(paths)
-    arguments = extract_arguments(given)
-    beam_options = beam_words(given, ctx.meta[BEAM_OPTIONS])
+    arguments = extract_arguments(given) | _beam_arguments(ctx, given)
     from beam_tfrecord.staging import job
 
-    before = manifest_mark(output)
-    began_s = time.monotonic()
-    with Notes() as notes:
-        with Progress() as progress:
-            manifest = job.extract(
-                inputs, output, pipeline_options=beam_options, progress=progress, **arguments
-            )
-        is_new = before is None or manifest_mark(output) != before
-        seconds = time.monotonic() - began_s
+    with LogWarnings() as log:
+        manifest, is_new, seconds = _run(job.extract, inputs, output, arguments)
         if as_json:
-            give(json.dumps(_told(manifest, is_new=is_new, seconds=seconds), ensure_ascii=False))
+            values = _stage_values(manifest, is_new=is_new, seconds=seconds)
+            print_result(json.dumps(values, ensure_ascii=False))
         if not is_new:
-            tell(f"{output} already holds this stage: nothing to do")
+            print_message(f"{output} already holds this stage: nothing to do")
             return
-        tell(_summary(manifest, output, seconds=seconds))
-        notes.lines += [line for line in _warnings(manifest, output) if line not in notes.lines]
+        print_message(_stage_summary(manifest, output, seconds=seconds))
+        log.add(_stage_warnings(manifest, output))
 
 
-def _told(manifest: StageManifest, *, is_new: bool, seconds: float) -> dict[str, Any]:
-    return {
-        "written": is_new,
-        "rows": manifest.rows,
-        "files": len(manifest.files),
-        "bytes": manifest.bytes,
-        "rejects": manifest.rejects["rows"],
-        "seconds": round(seconds, 3),
-    }
+JOB_COMMANDS = (write, plan, schema, extract)
 
 
-def _summary(manifest: StageManifest, output: str, *, seconds: float) -> str:
-    from beam_tfrecord.jobs.progress import format_seconds
-    from beam_tfrecord.sizes import format_size
+def _beam_arguments(ctx: click.Context, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return Beam's options as an argument: those of the runner's flags, then those after ``--``.
 
-    rows, files = manifest.rows, len(manifest.files)
-    return (
-        f"extracted {rows:,} row{'' if rows == 1 else 's'} to {files:,} "
-        f"file{'' if files == 1 else 's'} ({format_size(manifest.bytes)}) in {output} in "
-        f"{format_seconds(seconds)}"
-    )
+    Args:
+        ctx: Context of the command.
+        given: Values of all flags by keyword.
 
-
-def _warnings(manifest: StageManifest, output: str) -> list[str]:
-    lines = []
-    if not manifest.rows:
-        lines.append("the input holds no rows: the stage has no files")
-    if rejected := int(manifest.rejects["rows"]):
-        where = os.path.join(output, "rejects")
-        lines.append(
-            f"{rejected:,} row{'' if rejected == 1 else 's'} rejected: the reasons are in {where}"
-        )
-    return lines
+    Raises:
+        click.UsageError: A flag belongs to another runner.
+        UsageError: A word is no option of Beam.
+    """
+    if (wrong := misplaced(given["runner"].lower(), given)) is not None:
+        raise click.UsageError(f"{wrong.flag} is for --runner {' or '.join(wrong.runners)}")
+    words = (*runner_words(given), *check_beam_options(ctx.meta[BEAM_OPTIONS]))
+    return {"pipeline_options": words}
 
 
-_COLUMNS_NAMED = 5
+def _dry_run(inputs: list[str], output: str, **arguments: Any) -> None:
+    """Print what a job would do and how."""
+    from beam_tfrecord.jobs.settings import make_settings
+    from beam_tfrecord.jobs.submitting import describe
+
+    with LogWarnings():
+        print_result("\n".join(render(describe(make_settings(inputs, output, **arguments)))))
+
+
+def _start_only(inputs: list[str], output: str, template: str | None, **arguments: Any) -> None:
+    """Start a job, or write its template, and print where to find it.
+
+    Args:
+        inputs: The job's inputs.
+        output: The job's output.
+        template: Path of the template to write; None starts the job.
+        **arguments: Further arguments of `write`.
+    """
+    from beam_tfrecord.jobs.settings import make_settings
+    from beam_tfrecord.jobs.submitting import make_template, submit
+
+    with LogWarnings():
+        settings = make_settings(inputs, output, **arguments)
+        if template is not None:
+            make_template(settings)
+            print_message(f"wrote the template {template}: each run of it writes {output}")
+        elif (started := submit(settings)) is not None:
+            where = f": see {started.page}" if started.page else ""
+            print_message(f"started {started}{where}")
+            print_result(started.id)
+
+
+def _run(
+    function: Callable[..., Result], inputs: list[str], output: str, arguments: Mapping[str, Any]
+) -> tuple[Result, bool, float]:
+    """Run a job with a progress bar.
+
+    Returns:
+        What the function returned, whether the output changed, and the seconds it took.
+    """
+    from beam_tfrecord.jobs.progress import Progress
+
+    before = _manifest_version(output)
+    began_s = time.monotonic()
+    with Progress() as progress, _job_ends_at_interrupt():
+        manifest = function(inputs, output, progress=progress, **arguments)
+    is_new = before is None or _manifest_version(output) != before
+    return manifest, is_new, time.monotonic() - began_s
+
+
+def _manifest_version(output: str) -> str | None:
+    """Return what changes when the manifest of an output is replaced; None if there is none."""
+    from beam_tfrecord.storage import absolute_path, status
+
+    entry = status(os.path.join(absolute_path(output), "manifest.json"))
+    return None if entry is None else entry.version
+
+
+@contextlib.contextmanager
+def _job_ends_at_interrupt() -> Iterator[None]:
+    """End the process at the first interrupt of a running job, and print what the job leaves.
+
+    The files of a job can be resumed from at any moment, and its threads may be busy for long.
+    """
+    from beam_tfrecord.jobs.running import what_is_kept
+    from beam_tfrecord.runners.waiting import cancel_all
+
+    handler_outside: Any = signal.getsignal(signal.SIGINT)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if what_is_kept() is None:
+            handler_outside(number, frame)
+            return
+        # A second signal ends the process at once.
+        signal.signal(number, signal.SIG_DFL)
+        cancelled = cancel_all()
+        # Look again: a job elsewhere may have published before the runner cancelled it.
+        outcome = "; ".join([*cancelled, what_is_kept() or "nothing was published"])
+        Failure(f"interrupted: {outcome}", 128 + number).show()
+        sys.stderr.flush()
+        os._exit(128 + number)
+
+    with signal_handler(interrupt):
+        yield
 
 
 def summary(manifest: Manifest, output: str, *, seconds: float) -> str:
     """Return one line such as ``wrote 1,000 rows in 2 splits, 3 shards (98.1 MB) to out/ …``."""
     from beam_tfrecord.jobs.progress import format_seconds
 
-    parts = [f"{manifest.examples:,} row{_s(manifest.examples)}"]
-    if len(manifest.splits) > 1:
-        parts[0] += f" in {len(manifest.splits)} splits"
-    shards = len(manifest.shards)
-    parts.append(f"{shards:,} shard{_s(shards)} ({_size(manifest, output)})")
-    return f"wrote {', '.join(parts)} to {output} in {format_seconds(seconds)}"
+    splits = f" in {len(manifest.splits)} splits" if len(manifest.splits) > 1 else ""
+    return (
+        f"wrote {counted(manifest.examples, 'row')}{splits}, "
+        f"{counted(len(manifest.shards), 'shard')} ({_size(manifest, output)}) "
+        f"to {output} in {format_seconds(seconds)}"
+    )
+
+
+def _size(manifest: Manifest, output: str) -> str:
+    from beam_tfrecord.sizes import format_size
+    from beam_tfrecord.storage import absolute_path, file_size
+
+    if not manifest.compression:
+        return format_size(manifest.bytes)
+    directory = absolute_path(output)
+    stored = sum(file_size(os.path.join(directory, shard.path)) for shard in manifest.shards)
+    return f"{format_size(stored)} compressed from {format_size(manifest.bytes)}"
 
 
 def warnings_of(manifest: Manifest, output: str) -> list[str]:
-    """Return a line for everything about a dataset that its maker should know."""
+    """Return a line for each property of a new dataset that its maker should know."""
     lines = []
     if not manifest.examples:
         lines.append("the input holds no rows: the dataset has no shards")
     lines += _losses(manifest)
-    if rejected := int(manifest.rejects.get("rows", 0)):
-        where = os.path.join(output, "rejects")
-        lines.append(f"{rejected:,} row{_s(rejected)} rejected: the reasons are in {where}")
+    lines += _rejects(manifest.rejects.get("rows", 0), output)
     if manifest.order == "shuffled" and manifest.place == "bytes":
         lines.append("rows have no stable number here: their order follows from their bytes")
     return lines
@@ -266,34 +319,52 @@ def _named(columns: Iterable[str]) -> str:
     return ", ".join(names[:_COLUMNS_NAMED]) + more
 
 
-def _size(manifest: Manifest, output: str) -> str:
-    if not manifest.compression:
-        return format_size(manifest.bytes)
-    from beam_tfrecord.storage import absolute_path, file_size
-
-    directory = absolute_path(output)
-    paths = [os.path.join(directory, shard.path) for shard in manifest.shards]
-    stored = sum(file_size(path) for path in paths)
-    return f"{format_size(stored)} compressed from {format_size(manifest.bytes)}"
+def _rejects(rows: int, output: str) -> list[str]:
+    where = os.path.join(output, "rejects")
+    return [f"{counted(rows, 'row')} rejected: the reasons are in {where}"] if rows else []
 
 
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"
+def _stage_values(manifest: StageManifest, *, is_new: bool, seconds: float) -> dict[str, Any]:
+    return {
+        "written": is_new,
+        "rows": manifest.rows,
+        "files": len(manifest.files),
+        "bytes": manifest.bytes,
+        "rejects": manifest.rejects["rows"],
+        "seconds": round(seconds, 3),
+    }
+
+
+def _stage_summary(manifest: StageManifest, output: str, *, seconds: float) -> str:
+    from beam_tfrecord.jobs.progress import format_seconds
+    from beam_tfrecord.sizes import format_size
+
+    return (
+        f"extracted {counted(manifest.rows, 'row')} to {counted(len(manifest.files), 'file')} "
+        f"({format_size(manifest.bytes)}) in {output} in {format_seconds(seconds)}"
+    )
+
+
+def _stage_warnings(manifest: StageManifest, output: str) -> list[str]:
+    empty = [] if manifest.rows else ["the input holds no rows: the stage has no files"]
+    return [*empty, *_rejects(manifest.rejects["rows"], output)]
 
 
 def render(value: Mapping[str, Any], *, indent: int = 0) -> list[str]:
-    """Return the lines of a nested mapping, a key a line."""
+    """Return a nested mapping as lines, one for each key."""
     lines = []
     for key, item in value.items():
         label = f"{' ' * indent}{key.replace('_', ' ')}:"
         if isinstance(item, Mapping) and item:
             lines += [label, *render(item, indent=indent + 2)]
         else:
-            lines.append(f"{label} {_word(key, item)}")
+            lines.append(f"{label} {_text(key, item)}")
     return lines
 
 
-def _word(key: str, value: Any) -> str:
+def _text(key: str, value: Any) -> str:
+    from beam_tfrecord.sizes import format_size
+
     if value is None:
         return "unknown"
     if isinstance(value, bool):
@@ -301,55 +372,7 @@ def _word(key: str, value: Any) -> str:
     if isinstance(value, int):
         return format_size(value) if key.endswith("bytes") else f"{value:,}"
     if isinstance(value, list | tuple):
-        return ", ".join(_word(key, item) for item in value) or "none"
+        return ", ".join(_text(key, item) for item in value) or "none"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={_word(name, item)}" for name, item in value.items()) or "none"
+        return ", ".join(f"{name}={_text(name, item)}" for name, item in value.items()) or "none"
     return str(value)
-
-
-def beam_words(given: Mapping[str, Any], after: Sequence[str]) -> tuple[str, ...]:
-    """Return Beam's options: those of the runner's flags, then those after ``--``.
-
-    Args:
-        given: Values of all flags by keyword.
-        after: The words after ``--``.
-
-    Raises:
-        click.UsageError: A flag is of another runner.
-        UsageError: A word is no option of Beam.
-    """
-    if (wrong := misplaced(given["runner"].lower(), given)) is not None:
-        raise click.UsageError(f"{wrong.flag} is for --runner {' or '.join(wrong.runners)}")
-    return (*runner_words(given), *check_beam_options(after))
-
-
-def give_dry_run(inputs: list[str], output: str, **arguments: Any) -> None:
-    """Print what a job would do and how."""
-    from beam_tfrecord.jobs.settings import make_settings
-    from beam_tfrecord.jobs.submitting import describe
-
-    with Notes():
-        give("\n".join(render(describe(make_settings(inputs, output, **arguments)))))
-
-
-def start_only(inputs: list[str], output: str, template: str | None, **arguments: Any) -> None:
-    """Start a job, or write its template, and say where to find it.
-
-    Args:
-        inputs: Of the job.
-        output: Of the job.
-        template: Where a template goes; None: the job is started.
-        **arguments: Of `write`.
-    """
-    from beam_tfrecord.jobs.settings import make_settings
-    from beam_tfrecord.jobs.submitting import make_template, submit
-
-    with Notes():
-        settings = make_settings(inputs, output, **arguments)
-        if template is not None:
-            make_template(settings)
-            tell(f"wrote the template {template}: each run of it writes {output}")
-        elif (started := submit(settings)) is not None:
-            where = f": see {started.page}" if started.page else ""
-            tell(f"started {started}{where}")
-            give(started.id)
