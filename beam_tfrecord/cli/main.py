@@ -30,7 +30,7 @@ from beam_tfrecord.cli.base import (
 )
 from beam_tfrecord.cli.read import READ_COMMANDS
 from beam_tfrecord.cli.write import JOB_COMMANDS
-from beam_tfrecord.errors import BeamTFRecordError
+from beam_tfrecord.errors import BeamTFRecordError, options_named_by
 
 PROGRAM = "beam-tfrecord"
 _MESSAGE_CHARACTERS = 500
@@ -54,7 +54,7 @@ class Commands(click.Group):
             interrupts.append(number)
             signal.default_int_handler(number, frame)
 
-        with signal_handler(interrupt):
+        with signal_handler(interrupt), options_named_by("flag"):
             try:
                 return super().invoke(ctx)
             except (click.ClickException, click.exceptions.Exit, click.Abort):

@@ -1,4 +1,9 @@
-"""`Option`: one row of the table of options."""
+"""The table of options: flag of the command line, keyword of the functions, default and help.
+
+The command line makes its flags from this table and calls the function of the same name with these
+keywords. Messages of errors name options by flag; `beam_tfrecord.errors` shows keywords to Python
+callers instead. This module is data alone: importing it loads nothing else.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +13,27 @@ from typing import Any, Literal
 Form = Literal[
     "text", "count", "number", "choice", "switch", "off", "names", "words", "types", "char"
 ]
-"""How a flag's text becomes a value: ``switch`` gives True and ``off`` False where the flag is
-there, ``names`` splits at commas, ``words`` is a flag that may be repeated, ``types`` reads
-``column=type,…``, ``char`` is one character, ``count`` a number or text that the function reads,
-and the others are plain."""
+"""How a flag's text becomes a value: the flag sets a ``switch`` to True and an ``off`` to False,
+``names`` splits at commas, ``words`` is a flag that may be repeated, ``types`` reads
+``column=type,…``, ``char`` is one character, ``count`` a number or text that the function parses;
+``text``, ``number`` and ``choice`` are plain."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """One option.
+    """One option of the command line and of the Python functions.
 
     Attributes:
         keyword: Name of the argument of `write`, or of the field of a source's options.
-        flag: What is typed.
-        help: One sentence.
-        default: Value where the flag is not there; the same in the function.
+        flag: Name on the command line.
+        help: One sentence for ``--help``.
+        default: Value if the option is not used; the function has the same default.
         form: How the flag's text becomes a value.
-        metavar: What stands for the value in the help.
-        choices: The possible values of a ``choice``.
-        least: Smallest value of a ``number``, where it has one.
-        sources: Kinds of input that have this option; empty: it is an argument of `write`.
+        metavar: What stands for the value in ``--help``.
+        choices: The possible values if they are few; for a ``choice``, the command line checks
+            them, for other forms the source does.
+        least: Smallest value of a ``number``, if there is one.
+        sources: Kinds of input that have this option; empty for an argument of `write`.
     """
 
     keyword: str
@@ -49,6 +55,7 @@ IMAGE_OPTIONS: tuple[Option, ...] = (
         "--layout",
         "What folders mean: class, split or flat (images); plain: features shape and data (NumPy).",
         metavar="NAME",
+        choices=("class", "split", "flat", "plain"),
         sources=("images", "numpy"),
     ),
     Option(
@@ -101,6 +108,7 @@ IMAGE_OPTIONS: tuple[Option, ...] = (
         "--format",
         "Format to store: jpeg, png or webp (images).",
         metavar="NAME",
+        choices=("jpeg", "png", "webp"),
         sources=_IMAGES,
     ),
     Option(
@@ -268,7 +276,7 @@ WRITE_OPTIONS: tuple[Option, ...] = (
     ),
 )
 
-# What `extract` takes of them.
+# The options of `extract`.
 EXTRACT_OPTIONS: tuple[Option, ...] = tuple(
     option
     for option in WRITE_OPTIONS
@@ -442,8 +450,6 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
 
 
 def flag_of(keyword: str) -> str:
-    """Return the flag of an option, for messages; the keyword itself where there is none."""
-    for option in (*WRITE_OPTIONS, *SOURCE_OPTIONS):
-        if option.keyword == keyword:
-            return option.flag
-    return keyword
+    """Return the flag of an option, for messages; the keyword itself if it has no flag."""
+    flags = {option.keyword: option.flag for option in (*WRITE_OPTIONS, *SOURCE_OPTIONS)}
+    return flags.get(keyword, keyword)
