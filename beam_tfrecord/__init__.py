@@ -1,6 +1,6 @@
-"""beam_tfrecord: tables into sharded, shuffled, split TFRecord datasets through Apache Beam.
+"""Writes tables as sharded, shuffled, split TFRecord datasets with Apache Beam.
 
-Every name is imported when it is first used, so that importing the package costs next to nothing.
+A public name is imported at its first use, so that importing the package costs next to nothing.
 """
 
 from __future__ import annotations

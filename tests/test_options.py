@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import re
 
 import click
 import pytest
@@ -58,6 +59,22 @@ def test_extract_takes_what_it_can_use_of_write():
     flags = {flag for p in cli.commands["extract"].params for flag in p.opts}
     assert {"--table", "--columns", "--limit", "--max-rejects", "--overwrite"} <= flags
     assert not {"--split", "--shards", "--map", "--compression"} & flags
+
+
+@pytest.mark.parametrize(
+    ("function", "options"), [(job.write, WRITE_OPTIONS), (extract, EXTRACT_OPTIONS)]
+)
+def test_every_keyword_is_documented(function, options):
+    arguments = inspect.getdoc(function).partition("Args:\n")[2].partition("\n\n")[0]
+    documented = re.findall(r"^    (\w+): ", arguments, re.MULTILINE)
+    assert {option.keyword for option in options} == {*documented} - {*NOT_FLAGS, "source_options"}
+
+
+def test_every_source_option_says_which_sources_have_it():
+    names = {"csv": "CSV", "parquet": "Parquet", "sql": "SQL", "images": "images", "numpy": "NumPy"}
+    for option in SOURCE_OPTIONS:
+        for kind in option.sources:
+            assert names[kind] in option.help, option.flag
 
 
 def test_write_and_plan_have_the_same_flags():

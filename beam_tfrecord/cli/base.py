@@ -21,7 +21,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.options import EXTRACT_OPTIONS, SOURCE_OPTIONS, WRITE_OPTIONS, Option
+from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS, Option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -254,11 +254,6 @@ def job_arguments(
     """
     arguments = {option.keyword: given[option.keyword] for option in options}
     return arguments | {"source_options": source_options(given)}
-
-
-def extract_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keyword arguments of `extract`."""
-    return job_arguments(given, EXTRACT_OPTIONS)
 
 
 def source_options(given: Mapping[str, Any]) -> dict[str, Any]:

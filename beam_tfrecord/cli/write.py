@@ -22,7 +22,6 @@ from beam_tfrecord.cli.base import (
     check_beam_options,
     counted,
     debug_option,
-    extract_arguments,
     job_arguments,
     print_message,
     print_result,
@@ -137,7 +136,7 @@ def extract(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **give
     "write STAGE OUTPUT" then never touches INPUT. Options of Beam itself go after a lone "--".
     """
     inputs, output = split_output(paths)
-    arguments = extract_arguments(given) | _beam_arguments(ctx, given)
+    arguments = job_arguments(given, EXTRACT_OPTIONS) | _beam_arguments(ctx, given)
     from beam_tfrecord.staging import job
 
     with LogWarnings() as log:
