@@ -31,6 +31,7 @@ UPPER_LAYERS = {
     "beam_tfrecord.transforms.map_rows",
     "beam_tfrecord.transforms.metrics",
     "beam_tfrecord.preprocess.moments",
+    "beam_tfrecord.preprocess.operations",
     "beam_tfrecord.preprocess.transform",
     "beam_tfrecord.preprocess.write",
     "beam_tfrecord.transforms.reading",

@@ -1,8 +1,8 @@
-"""Ports: the columns that TensorFlow sees, and as what.
+"""Columns as TensorFlow sees them: from batches to TFT's record batches and tensors, and back.
 
-TFT takes list columns only, with int64, floats or bytes inside, and a missing value as a missing
-list. Numbers with a fraction go in as float64, exactly; whole numbers, booleans and times as int64.
-Columns of any other type are not seen: they pass beside the function.
+TFT takes list columns alone, of int64, floats or bytes, with a missing value as a missing list.
+Floats and decimals go in as float64, which is exact; whole numbers, booleans and times as int64.
+Columns of other types are not part of the function's inputs and pass beside it.
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ _ARROW = {
     FLOAT64: pa.float64(),
     STRING: pa.large_binary(),
 }
-# Of `tensorflow.metadata.v0.FeatureType`.
+# Numbers of `tensorflow.metadata.v0.FeatureType`.
 _FEATURE_TYPES = {STRING: 1, INT64: 2, FLOAT32: 3, FLOAT64: 3}
+
+Int64Array = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True)
-class Port:
-    """One column as an input of the function.
+class TensorColumn:
+    """One column as an input of the preprocessing function.
 
     Attributes:
-        name: Of the column.
+        name: Name of the column.
         dtype: ``int64``, ``float64``, ``float32`` or ``string``.
         is_dense: One value in every row, shape `[rows]`; else a sparse tensor, `[rows, values]`.
         is_list: The column holds lists.
@@ -54,138 +56,130 @@ class Port:
 
     @property
     def arrow(self) -> pa.DataType:
-        """Type of the values in the record batches that TFT is given."""
+        """Type of the values in TFT's record batches."""
         return _ARROW[self.dtype]
 
-    def values(self, column: pa.Array) -> pa.Array:
-        """Return a column, or the values of its lists, in the type of the port."""
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        arrow = column.type
+    def values(self, array: pa.Array) -> pa.Array:
+        """Convert a column, or the values of its lists, to the type `arrow`."""
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        arrow = array.type
         if pa.types.is_null(arrow):
-            return pa.nulls(len(column), self.arrow)
+            return pa.nulls(len(array), self.arrow)
         if pa.types.is_temporal(arrow):
-            column = column.view(pa.int64() if arrow.bit_width == 64 else pa.int32())
+            array = array.view(pa.int64() if arrow.bit_width == 64 else pa.int32())
         elif self.dtype == STRING and is_text(arrow):
-            column = pc.cast(column, pa.large_string())
-        # What int64 cannot hold was rejected when the raw row was encoded.
-        return column if column.type == self.arrow else pc.cast(column, self.arrow, safe=False)
+            array = pc.cast(array, pa.large_string())
+        # Encoding the raw row has rejected what int64 cannot hold.
+        return array if array.type == self.arrow else pc.cast(array, self.arrow, safe=False)
 
 
-def ports_of(schema: pa.Schema, *, text: Collection[str] = ()) -> tuple[Port, ...]:
-    """Return the ports of all columns that TensorFlow can see.
+def tensor_columns(schema: pa.Schema, *, text: Collection[str] = ()) -> tuple[TensorColumn, ...]:
+    """Return all columns that TensorFlow can see.
 
     Args:
-        schema: Of the raw rows.
-        text: Columns that are text where no row has a value to tell.
+        schema: Schema of the raw rows.
+        text: Columns that are text if no row has a value that shows the type.
     """
-    ports = []
+    columns = []
     for field in schema:
         kind, is_list = kind_of(field.type)
         if kind == OTHER or (is_list and kind == EMPTY):
             continue
         dtype = STRING if kind == EMPTY and field.name in text else _DTYPES[kind]
         is_dense = not field.nullable and not is_list and kind != EMPTY
-        ports.append(Port(field.name, dtype, is_dense, is_list))
-    return tuple(ports)
+        columns.append(TensorColumn(field.name, dtype, is_dense, is_list))
+    return tuple(columns)
 
 
-def adapter_config(ports: Sequence[Port]) -> TensorAdapterConfig:
-    """Return how TFT turns the record batches of `analysis_batch` into tensors."""
+def adapter_config(columns: Sequence[TensorColumn]) -> TensorAdapterConfig:
+    """Return TFT's configuration for converting `analysis_batch` results to tensors."""
     from tensorflow_metadata.proto.v0 import schema_pb2
     from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
-    fields, representations = [], {}
-    for port in ports:
-        fields.append(pa.field(port.name, pa.large_list(port.arrow)))
-        representations[port.name] = schema_pb2.TensorRepresentation()
-        _represent(port, representations[port.name])
+    representations = {column.name: schema_pb2.TensorRepresentation() for column in columns}
+    for column in columns:
+        _represent(column, representations[column.name])
+    fields = [pa.field(column.name, pa.large_list(column.arrow)) for column in columns]
     return TensorAdapterConfig(pa.schema(fields), representations)
 
 
-def raw_schema_pbtxt(ports: Sequence[Port]) -> str:
+def raw_schema_pbtxt(columns: Sequence[TensorColumn]) -> str:
     """Return the inputs as the text of a `tensorflow.metadata.v0.Schema`, as examples hold them."""
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     schema: Any = schema_pb2.Schema()
     representations = schema.tensor_representation_group[""].tensor_representation
-    for port in ports:
-        feature = schema.feature.add(name=port.name, type=_FEATURE_TYPES[port.dtype])
-        if port.is_dense:
+    for column in columns:
+        feature = schema.feature.add(name=column.name, type=_FEATURE_TYPES[column.dtype])
+        if column.is_dense:
             feature.presence.min_fraction = feature.presence.min_count = 1
-        _represent(port, representations[port.name])
+        _represent(column, representations[column.name])
     return str(text_format.MessageToString(schema))
 
 
-def _represent(port: Port, representation: Any) -> None:
-    """Set how the values of a port become a tensor."""
-    if port.is_dense:
-        representation.dense_tensor.column_name = port.name
+def _represent(column: TensorColumn, representation: Any) -> None:
+    """Set how the values of a column become a tensor."""
+    if column.is_dense:
+        representation.dense_tensor.column_name = column.name
         representation.dense_tensor.shape.SetInParent()
     else:
-        representation.varlen_sparse_tensor.column_name = port.name
-
-
-Int64Array = npt.NDArray[np.int64]
+        representation.varlen_sparse_tensor.column_name = column.name
 
 
 def without_missing(batch: Batch, columns: Sequence[str]) -> Batch:
     """Return the rows of a batch that have a value, not NaN, in each of `columns`."""
-    kept = np.ones(batch.num_rows, np.bool_)
+    present = np.ones(batch.num_rows, np.bool_)
     for name in columns:
         column = batch.data.column(name)
-        kept &= column.is_valid().to_numpy(zero_copy_only=False)
+        present &= column.is_valid().to_numpy(zero_copy_only=False)
         if pa.types.is_floating(column.type):
-            kept &= ~pc.is_nan(column).fill_null(False).to_numpy(zero_copy_only=False)
-    if kept.all():
+            present &= ~pc.is_nan(column).fill_null(False).to_numpy(zero_copy_only=False)
+    if present.all():
         return batch
-    rest = batch.take(np.flatnonzero(kept))
+    rest = batch.take(np.flatnonzero(present))
     return rest.replace(rejects=batch.rejects, rows_read=batch.rows_counted, refused=batch.refused)
 
 
 def analysis_batch(
-    data: pa.RecordBatch, ports: Sequence[Port], used: Collection[str]
+    data: pa.RecordBatch, columns: Sequence[TensorColumn], used: Collection[str]
 ) -> pa.RecordBatch:
-    """Return a record batch for TFT: a list column a port, a missing value as a missing list.
+    """Return a record batch for TFT, of list columns with a missing list for a missing value.
 
     Args:
         data: Raw rows.
-        ports: The inputs of the function.
-        used: Columns that statistics are made of; others come without values, which costs nothing.
+        columns: Inputs of the function.
+        used: Names of the columns that statistics need; others come without values, which costs
+            nothing.
     """
-    columns = []
-    for port in ports:
-        if port.name in used or port.is_dense:
-            columns.append(_as_lists(data.column(port.name), port))
+    arrays = []
+    for column in columns:
+        if column.name in used or column.is_dense:
+            offsets, values, missing = _list_parts(data.column(column.name), column)
+            mask = None if missing is None else pa.array(missing)
+            arrays.append(pa.LargeListArray.from_arrays(pa.array(offsets), values, mask=mask))
         else:
-            columns.append(pa.nulls(data.num_rows, pa.large_list(port.arrow)))
-    return pa.RecordBatch.from_arrays(columns, names=[port.name for port in ports])
+            arrays.append(pa.nulls(data.num_rows, pa.large_list(column.arrow)))
+    return pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
 
 
-def _as_lists(column: pa.Array, port: Port) -> pa.Array:
-    offsets, values, missing = _parts(column, port)
-    mask = None if missing is None else pa.array(missing)
-    return pa.LargeListArray.from_arrays(pa.array(offsets), values, mask=mask)
-
-
-def _parts(
-    column: pa.Array, port: Port
+def _list_parts(
+    array: pa.Array, column: TensorColumn
 ) -> tuple[Int64Array, pa.Array, npt.NDArray[np.bool_] | None]:
-    """Return where each row's values begin, all values, and which rows have none.
+    """Return where each row's values begin, all values, and which rows are missing.
 
     Nulls inside lists are left out.
     """
-    rows = len(column)
-    missing = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
-    if not port.is_list:
-        values = port.values(column)
+    rows = len(array)
+    missing = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    if not column.is_list:
+        values = column.values(array)
         if missing is None:
             return np.arange(rows + 1, dtype=np.int64), values, None
-        counts = (~missing).astype(np.int64)
-        return _offsets(counts), values.drop_null(), missing
-    counts = pc.list_value_length(column).fill_null(0).to_numpy().astype(np.int64)
-    values = port.values(column.flatten())
+        return _offsets((~missing).astype(np.int64)), values.drop_null(), missing
+    counts = pc.list_value_length(array).fill_null(0).to_numpy().astype(np.int64)
+    values = column.values(array.flatten())
     if values.null_count:
         present = values.is_valid().to_numpy(zero_copy_only=False)
         owners = np.repeat(np.arange(rows), counts)
@@ -198,33 +192,33 @@ def _offsets(counts: Int64Array) -> Int64Array:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
-def tensors(data: pa.RecordBatch, ports: Sequence[Port]) -> dict[str, tf.Tensor | tf.SparseTensor]:
+def tensors(
+    data: pa.RecordBatch, columns: Sequence[TensorColumn]
+) -> dict[str, tf.Tensor | tf.SparseTensor]:
     """Return the columns of raw rows as the inputs of the saved function."""
-    return {port.name: _tensor(data.column(port.name), port) for port in ports}
+    return {column.name: _tensor(data.column(column.name), column) for column in columns}
 
 
-def _tensor(column: pa.Array, port: Port) -> tf.Tensor | tf.SparseTensor:
+def _tensor(array: pa.Array, column: TensorColumn) -> tf.Tensor | tf.SparseTensor:
     import tensorflow as tf
 
-    offsets, values, _ = _parts(column, port)
-    numbers = tf.constant(_numpy(values, port), getattr(tf, port.dtype))
-    if port.is_dense:
+    offsets, values, _ = _list_parts(array, column)
+    if column.dtype == STRING:
+        flat = np.array(values.to_pylist(), object)
+    else:
+        flat = values.to_numpy(zero_copy_only=False)
+    numbers = tf.constant(flat, getattr(tf, column.dtype))
+    if column.is_dense:
         return numbers
     counts = np.diff(offsets)
-    width = int(counts.max(initial=0)) if port.is_list else 1
-    owners = np.repeat(np.arange(len(column), dtype=np.int64), counts)
+    width = int(counts.max(initial=0)) if column.is_list else 1
+    owners = np.repeat(np.arange(len(array), dtype=np.int64), counts)
     inside = np.arange(len(owners), dtype=np.int64) - offsets[owners]
-    return tf.SparseTensor(np.stack([owners, inside], axis=1), numbers, [len(column), width])
+    return tf.SparseTensor(np.stack([owners, inside], axis=1), numbers, [len(array), width])
 
 
-def _numpy(values: pa.Array, port: Port) -> npt.NDArray[Any]:
-    if port.dtype == STRING:
-        return np.array(values.to_pylist(), object)
-    return np.asarray(values.to_numpy(zero_copy_only=False))
-
-
-def column_of(tensor: Any, *, is_scalar: bool) -> pa.Array:
-    """Return an output of the saved function as a column.
+def arrow_column(tensor: Any, *, is_scalar: bool) -> pa.Array:
+    """Return an output of the saved function as an Arrow column.
 
     Args:
         tensor: Dense, shape `[rows, …]`, sparse, `[rows, values]`, or ragged.
@@ -233,7 +227,7 @@ def column_of(tensor: Any, *, is_scalar: bool) -> pa.Array:
     if hasattr(tensor, "dense_shape"):
         return _sparse_column(tensor, is_scalar)
     if hasattr(tensor, "row_splits"):
-        values = column_of(tensor.values, is_scalar=True)
+        values = arrow_column(tensor.values, is_scalar=True)
         return pa.LargeListArray.from_arrays(pa.array(tensor.row_splits.numpy()), values)
     values = tensor.numpy()
     out = _flat(values.reshape(-1))
@@ -252,9 +246,9 @@ def _sparse_column(tensor: Any, is_scalar: bool) -> pa.Array:
         return pa.LargeListArray.from_arrays(pa.array(_offsets(counts)), values, mask=missing)
     if len(values) == rows:
         return values
-    places = np.full(rows, -1, np.int64)
-    places[owners] = np.arange(len(owners))
-    return values.take(pa.array(places, mask=places < 0))
+    indices = np.full(rows, -1, np.int64)
+    indices[owners] = np.arange(len(owners))
+    return values.take(pa.array(indices, mask=indices < 0))
 
 
 def _flat(values: npt.NDArray[Any]) -> pa.Array:

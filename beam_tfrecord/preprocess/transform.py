@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import shutil
 import tempfile
@@ -19,17 +20,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.hints import returned_schema
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs.faults import recorded
-from beam_tfrecord.preprocess.fitted import (
-    FITTED,
-    TRANSFORM_FN,
-    TRANSFORMED_METADATA,
-    Fitted,
-    Notes,
-    check_unchanged,
-    copy_repeatable,
-    save_notes,
-    save_raw_schema,
-)
+from beam_tfrecord.preprocess.fitted import FITTED, Fitted, save_fitted
 from beam_tfrecord.preprocess.request import (
     TRAIN,
     Plan,
@@ -38,7 +29,11 @@ from beam_tfrecord.preprocess.request import (
     make_plan,
     make_request,
 )
-from beam_tfrecord.preprocess.tensor_columns import adapter_config, analysis_batch, without_missing
+from beam_tfrecord.preprocess.tensor_columns import (
+    adapter_config,
+    analysis_batch,
+    without_missing,
+)
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.map_rows import Chain, MapRows, as_arrow_schema, remember_reader
 from beam_tfrecord.transforms.reading import ReadBatches, Together, reader_of
@@ -53,25 +48,25 @@ _COUNTS = "counts"
 class Preprocess(beam.PTransform):
     """Transform batches with tensorflow-transform.
 
-    Statistics are made of the rows of one split, so `AssignSplits` goes before; rows keep their
-    split and their place. `WriteToTFRecord` publishes the fitted function beside the data. The
-    input is read twice where it can be read anew, and else the runner keeps it meanwhile.
+    Statistics are computed from the rows of one split, so `AssignSplits` goes before; rows keep
+    their split and their place. `WriteToTFRecord` publishes the fitted function beside the data.
+    The input is read twice if the pipeline can read it again; else the runner stores it meanwhile.
 
     Args:
         transform: A preprocessing function for TFT, from tensors by name to tensors by name, or
             steps (dicts, or the path of their JSON); see `beam_tfrecord.preprocess.steps`. The
-            function is given numbers with a fraction as float64, all whole numbers and times as
-            int64, and columns that may be missing as sparse tensors; what it gives as float64 is
-            written as float32.
-        fit: The split that statistics are made of; where splits were not assigned, all rows are.
+            function gets floats and decimals as float64, all whole numbers and times as int64, and
+            columns that may be missing as sparse tensors; float64 that it returns is written as
+            float32.
+        fit: The split that statistics are computed from; without splits, all rows are.
         raw_too: Keep the raw values of changed columns, named ``…_raw``.
         transform_fn: A dataset, or other output of TFT, whose fitted function to use instead.
-        schema: Of the rows that come to this step, which TFT needs when the pipeline is built;
-            None: that of the source, which is read for it if its files do not tell. Behind Beam
-            code of your own, and behind a `MapRows` without types, it has to be given.
-        directory: Where workers share files of this job; by default one here, that lasts as long
-            as this process.
-        faults: Directory where an error of the data is recorded for the launcher.
+        schema: Schema of the rows that come to this step, which TFT needs when the pipeline is
+            built; by default that of the source, which is read for it if its files do not show it.
+            Required behind Beam code of your own, and behind a `MapRows` without types.
+        directory: Directory of this job's files that all workers share; by default a local one,
+            which lasts as long as this process.
+        faults: Directory in which workers record an error of the data for the launcher.
 
     Raises:
         UsageError: A step or function does not fit the columns.
@@ -95,7 +90,7 @@ class Preprocess(beam.PTransform):
             else make_request(transform, transform_fn=transform_fn, fit=fit, raw_too=raw_too)
         )
         if request is None:
-            raise UsageError("Preprocess needs steps, a function or transform_fn=")
+            raise UsageError("Preprocess needs steps, a function or --transform-fn")
         self._request = request
         self._schema = schema
         self._directory = directory
@@ -108,44 +103,47 @@ class Preprocess(beam.PTransform):
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Build both passes."""
-        schema = self._raw_schema(batches)
-        plan = make_plan(self._request, schema)
+        plan = make_plan(self._request, self._raw_schema(batches))
         directory = self._directory or _temporary_directory()
-        fitted = (
-            self._reuse(batches.pipeline, plan, directory)
-            if plan.fitted is not None
-            else self._fit(batches, plan, directory)
-        )
-        check_unchanged(plan.finished_notes(), self.needed)
+        finished = os.path.join(directory, "fitted")
+        if self._request.fitted is None:
+            fitted = self._fit(batches, plan, directory, finished)
+        else:
+            fitted = (
+                batches.pipeline
+                | "FittedBefore" >> beam.Create([self._request.fitted])
+                | "CopyFitted" >> map_each(_copy_fitted, finished)
+            )
+        plan.final_description().check_unchanged(self.needed)
         step = step_label(batches.pipeline)
         transformed = batches | "Transform" >> beam.ParDo(
             _Transform(plan, self._faults, step), beam.pvalue.AsSingleton(fitted)
         ).with_output_types(Batch)
-        transformed.beam_tfrecord_fitted = fitted_directory(directory)
+        transformed.beam_tfrecord_fitted = finished
         mark_step(transformed, step)
         remember_reader(batches, transformed, self)
         return transformed
 
     def _raw_schema(self, batches: beam.PCollection[Batch]) -> pa.Schema:
-        given = as_arrow_schema(self._schema)
-        if given is not None:
-            return given
-        found = read_schema(reader_of(batches))
-        if found is None:
+        schema = as_arrow_schema(self._schema)
+        if schema is None:
+            schema = _read_schema(reader_of(batches))
+        if schema is None:
             raise UsageError(
                 "Preprocess cannot tell the columns of what comes before it, and TFT needs them "
                 "when the pipeline is built: pass schema= to Preprocess, a pyarrow.Schema or "
                 "beam_tfrecord.Schema with the types of the rows that come to it"
             )
-        return found
+        return schema
 
     def _fit(
-        self, batches: beam.PCollection[Batch], plan: Plan, directory: str
+        self, batches: beam.PCollection[Batch], plan: Plan, directory: str, finished: str
     ) -> beam.PCollection[str]:
         import tensorflow_transform.beam as tft_beam
 
         reader = reader_of(batches)
-        # What statistics must know of all rows comes from a pass of its own: see `reader_of`.
+        # Statistics need all rows before the first one is transformed, so they read the input in a
+        # pass of their own if they can: see `reader_of`.
         rows = (
             in_one_window(batches) if reader is None else batches.pipeline | "ReadToFit" >> reader
         )
@@ -154,28 +152,38 @@ class Preprocess(beam.PTransform):
         ).with_outputs(_COUNTS, main="batches")
         counts = selected[_COUNTS] | "CountFitRows" >> beam.CombineGlobally(_sums)
         temporary = os.path.join(directory, "tft")
+        output = os.path.join(temporary, "output")
         analysed = selected.batches | "AsRecordBatches" >> map_each(
             lambda one: one
         ).with_output_types(pa.RecordBatch)
         with tft_beam.Context(temp_dir=temporary, use_deep_copy_optimization=reader is not None):
-            transform_fn = (analysed, adapter_config(plan.notes.ports)) | "Fit" >> (
+            transform_fn = (analysed, adapter_config(plan.description.inputs)) | "Fit" >> (
                 tft_beam.AnalyzeDataset(plan.function)
             )
-            written = transform_fn | "WriteFitted" >> tft_beam.WriteTransformFn(
-                os.path.join(temporary, "output")
-            )
-        notes = plan.finished_notes()
-        finish = _Finish(plan.fit, os.path.join(temporary, "output"), directory, notes)
+            written = transform_fn | "WriteFitted" >> tft_beam.WriteTransformFn(output)
         return written | "FinishFitted" >> beam.ParDo(
-            _WithFaults(finish, self._faults), beam.pvalue.AsSingleton(counts)
+            _FinishFitted(plan, output, finished, self._faults), beam.pvalue.AsSingleton(counts)
         )
 
-    def _reuse(self, pipeline: beam.Pipeline, plan: Plan, directory: str) -> beam.PCollection[str]:
-        return (
-            pipeline
-            | "FittedBefore" >> beam.Create([plan.fitted])
-            | "CopyFitted" >> map_each(_copy_fitted, fitted_directory(directory))
-        )
+
+def _read_schema(reader: beam.PTransform | None) -> pa.Schema | None:
+    """Return the schema of a reader's rows, if it is known before the reader runs."""
+    if isinstance(reader, Together):
+        schemas = [_read_schema(one) for one in reader.readers]
+        return schemas[0] if all(schema == schemas[0] for schema in schemas) else None
+    if isinstance(reader, ReadBatches):
+        return reader.schema if reader.schema is not None else reader.source.schema()
+    if not isinstance(reader, Chain):
+        return None
+    if isinstance(reader.step, AssignSplits):
+        return _read_schema(reader.reader)
+    if not isinstance(reader.step, MapRows):
+        return None
+    function = reader.step.function
+    schema = as_arrow_schema(reader.step.schema)
+    return (
+        schema if schema is not None else returned_schema(getattr(function, "function", function))
+    )
 
 
 def _temporary_directory() -> str:
@@ -185,13 +193,8 @@ def _temporary_directory() -> str:
     return directory
 
 
-def fitted_directory(directory: str) -> str:
-    """Return where the fitted function goes in the directory of a job."""
-    return os.path.join(directory, "fitted")
-
-
 class _SelectFitRows(Step):
-    """Give the rows that statistics are made of as TFT takes them, and count them and all."""
+    """Yields the rows that statistics need as TFT takes them, and counts them and all rows."""
 
     def __init__(self, plan: Plan, faults: str | None) -> None:
         self._plan = plan
@@ -201,12 +204,12 @@ class _SelectFitRows(Step):
         yield from self._select(batch)
 
     def _selected(self, batch: Batch) -> Iterator[Any]:
-        plan = self._plan
-        is_fit = batch.split is None or batch.split == plan.fit
+        description = self._plan.description
+        is_fit = batch.split is None or batch.split == self._plan.request.fit
         yield beam.pvalue.TaggedOutput(_COUNTS, (batch.num_rows * is_fit, batch.num_rows))
         if is_fit and batch.num_rows:
-            kept = without_missing(batch, plan.notes.drop)
-            yield analysis_batch(kept.data, plan.notes.ports, plan.analysed)
+            data = without_missing(batch, description.drop).data
+            yield analysis_batch(data, description.inputs, self._plan.analysed)
 
 
 def _sums(counts: Sequence[tuple[int, int]]) -> tuple[int, int]:
@@ -214,58 +217,47 @@ def _sums(counts: Sequence[tuple[int, int]]) -> tuple[int, int]:
     return sum(fit for fit, _ in pairs), sum(rows for _, rows in pairs)
 
 
-class _WithFaults(Step):
-    """Call a function on a side input once the element is there."""
+class _FinishFitted(Step):
+    """Checks the number of rows, and writes the fitted function as datasets hold it."""
 
-    def __init__(self, function: Any, faults: str | None) -> None:
-        self._call = recorded(function, faults, instead=[""])
-
-    def process(self, element: Any, side: Any) -> Iterator[Any]:
-        yield from self._call(side)
-
-
-class _Finish:
-    """Check the rows, and put the fitted function in its place."""
-
-    def __init__(self, fit: str, source: str, directory: str, notes: Notes) -> None:
-        self._fit = fit
+    def __init__(self, plan: Plan, source: str, finished: str, faults: str | None) -> None:
+        self._fit = plan.request.fit
+        self._description = plan.final_description()
         self._source = source
-        self._directory = directory
-        self._notes = notes
+        self._finished = finished
+        self._finish = recorded(self._saved, faults, instead=[""])
 
-    def __call__(self, counts: tuple[int, int]) -> Iterator[str]:
+    def process(self, element: Any, counts: tuple[int, int]) -> Iterator[str]:
+        yield from self._finish(counts)
+
+    def _saved(self, counts: tuple[int, int]) -> Iterator[str]:
         fit_rows, rows = counts
         if rows and not fit_rows:
             raise DataError(
                 f"no row is in split {self._fit!r}, which statistics are made of: "
-                "pass another one as fit"
+                "pass another one as --fit"
             )
-        finished = fitted_directory(self._directory)
-        temporary = f"{finished}-{uuid.uuid4().hex}"
-        copy_repeatable(
-            os.path.join(self._source, TRANSFORM_FN), os.path.join(temporary, TRANSFORM_FN)
-        )
-        shutil.copytree(
-            os.path.join(self._source, TRANSFORMED_METADATA),
-            os.path.join(temporary, TRANSFORMED_METADATA),
-        )
-        save_raw_schema(temporary, self._notes)
-        save_notes(temporary, self._notes)
-        _put_in_place(temporary, finished)
-        yield finished
+        with _renamed_to(self._finished) as temporary:
+            save_fitted(self._source, temporary, self._description)
+        yield self._finished
 
 
 def _copy_fitted(source: str, finished: str) -> str:
-    temporary = f"{finished}-{uuid.uuid4().hex}"
-    for name in FITTED:
-        if os.path.isdir(os.path.join(source, name)):
-            shutil.copytree(os.path.join(source, name), os.path.join(temporary, name))
-    _put_in_place(temporary, finished)
+    with _renamed_to(finished) as temporary:
+        for name in FITTED:
+            if os.path.isdir(os.path.join(source, name)):
+                shutil.copytree(os.path.join(source, name), os.path.join(temporary, name))
     return finished
 
 
-def _put_in_place(temporary: str, finished: str) -> None:
-    """Rename a directory; where a second attempt at the same work was first, theirs stays."""
+@contextlib.contextmanager
+def _renamed_to(finished: str) -> Iterator[str]:
+    """Yield the name of a new directory, and rename it at the end.
+
+    If another attempt at the same work was first, its directory stays.
+    """
+    temporary = f"{finished}-{uuid.uuid4().hex}"
+    yield temporary
     try:
         os.rename(temporary, finished)
     except OSError:
@@ -275,11 +267,11 @@ def _put_in_place(temporary: str, finished: str) -> None:
 
 
 class _Transform(Step):
-    """Apply the fitted function to every batch."""
+    """Applies the fitted function to every batch."""
 
     def __init__(self, plan: Plan, faults: str | None, step: str) -> None:
-        self._notes = plan.finished_notes()
-        self._raw_too = plan.raw_too
+        self._description = plan.final_description()
+        self._raw_too = plan.request.raw_too
         # One loaded function for all threads of a process.
         self._shared = shared.Shared()
         self._apply = recorded(Noting(self._transformed, step), faults)
@@ -290,31 +282,12 @@ class _Transform(Step):
     def _transformed(self, task: tuple[Batch, str]) -> Iterator[Batch]:
         batch, directory = task
         if not batch.data.num_columns:
-            # Only rejects are left of such a batch.
+            # Such a batch holds rejects alone.
             yield batch
             return
-        fitted = self._shared.acquire(lambda: self._load(directory), tag=directory)
-        kept = without_missing(batch, self._notes.drop)
-        data = fitted.apply(kept.data)
-        yield kept.replace(data=data, numbers=kept.numbers_in(data))
-
-    def _load(self, directory: str) -> Fitted:
-        return Fitted(directory, self._notes, raw_too=self._raw_too)
-
-
-def read_schema(reader: beam.PTransform | None) -> pa.Schema | None:
-    """Return the schema of what a reader gives, where that is known before it runs."""
-    if isinstance(reader, Together):
-        schemas = [read_schema(one) for one in reader.readers]
-        return schemas[0] if all(schema == schemas[0] for schema in schemas) else None
-    if isinstance(reader, ReadBatches):
-        return reader.schema if reader.schema is not None else reader.source.schema()
-    if not isinstance(reader, Chain):
-        return None
-    if isinstance(reader.step, AssignSplits):
-        return read_schema(reader.reader)
-    if not isinstance(reader.step, MapRows):
-        return None
-    function = reader.step.function
-    given = as_arrow_schema(reader.step.schema)
-    return given if given is not None else returned_schema(getattr(function, "function", function))
+        fitted = self._shared.acquire(
+            lambda: Fitted(directory, self._description, raw_too=self._raw_too), tag=directory
+        )
+        rows = without_missing(batch, self._description.drop)
+        data = fitted.apply(rows.data)
+        yield rows.replace(data=data, numbers=rows.numbers_in(data))
