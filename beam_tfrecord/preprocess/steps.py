@@ -186,7 +186,7 @@ def _check_options(step: Step) -> None:
         if not isinstance(value, op.options[name]) or isinstance(value, bool):
             kinds = " or ".join(kind.__name__ for kind in op.options[name])
             raise UsageError(f"option {name} of step {step.op} is {value!r}: give {kinds}")
-        if name in _LEAST and value < _LEAST[name]:
+        if name in _LEAST and step.options[name] < _LEAST[name]:
             raise UsageError(f"option {name} of step {step.op} is {value}: at least {_LEAST[name]}")
     for name in op.required:
         if name not in step.options:
@@ -336,10 +336,12 @@ def _check_kind(step: Step, name: str, column: _Column) -> None:
     if column.kind in op.takes and (op.lists or not column.is_list):
         return
     found = "a list" if column.kind in op.takes else _KIND_NAMES[column.kind]
-    wanted = {NUMBERS: "numbers", CATEGORIES: "text or whole numbers"}.get(
-        op.takes, "one value a row"
-    )
-    wanted = "an index: put vocabulary before it" if step.op == "embed" else wanted
+    if step.op == "embed":
+        wanted = "an index: put vocabulary before it"
+    elif op.takes == CATEGORIES:
+        wanted = "text or whole numbers"
+    else:
+        wanted = "numbers" if op.takes == NUMBERS else "one value a row"
     raise UsageError(
         f"step {step.op} cannot work on column {name!r}, which is {found} there: it needs {wanted}"
     )
