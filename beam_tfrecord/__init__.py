@@ -1,6 +1,6 @@
-"""beam_tfrecord: tables into sharded, shuffled, split TFRecord datasets through Apache Beam.
+"""Writes tables as sharded, shuffled, split TFRecord datasets with Apache Beam.
 
-Every name is imported when it is first used, so that importing the package costs next to nothing.
+A public name is imported at its first use, so that importing the package costs next to nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from beam_tfrecord.features.schema import Schema
     from beam_tfrecord.jobs.api import extract, plan, schema, write
     from beam_tfrecord.manifest import Manifest
-    from beam_tfrecord.preprocess.stage import Preprocess
+    from beam_tfrecord.preprocess.transform import Preprocess
     from beam_tfrecord.runners import pipeline
     from beam_tfrecord.transforms.assign_splits import AssignSplits
     from beam_tfrecord.transforms.extract import ExtractToParquet
@@ -77,7 +77,7 @@ _MODULE_OF = {
     "errors": ("BeamTFRecordError",),
     "jobs.api": ("extract", "plan", "schema", "write"),
     "manifest": ("Manifest",),
-    "preprocess.stage": ("Preprocess",),
+    "preprocess.transform": ("Preprocess",),
     "dataset.load": ("load",),
     "dataset.repair": ("repair",),
     "runners": ("pipeline",),

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.options.table import flag_of
+from beam_tfrecord.options import flag_of
 from beam_tfrecord.storage import is_hidden
 
 if TYPE_CHECKING:

@@ -246,6 +246,5 @@ def rejected(
     more = f" and {rejects - 3:,} more" if rejects > 3 else ""
     return RejectedRows(
         f"{rejects:,} of {rows:,} rows cannot be written (allowed: {budget}): {shown}{more}: "
-        "mend the data, or allow them with --max-rejects (max_rejects=); "
-        f"all are listed in {listed}"
+        f"mend the data, or allow them with --max-rejects; all are listed in {listed}"
     )

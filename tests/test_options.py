@@ -2,14 +2,14 @@
 
 import dataclasses
 import inspect
+import re
 
 import click
 import pytest
 
 from beam_tfrecord.cli.main import cli
 from beam_tfrecord.jobs import api, settings
-from beam_tfrecord.jobs.api import extract
-from beam_tfrecord.options.table import (
+from beam_tfrecord.options import (
     EXTRACT_OPTIONS,
     FROM,
     SOURCE_OPTIONS,
@@ -52,12 +52,28 @@ def test_source_option_is_a_field_with_the_same_default(option: Option, kind: st
 
 
 def test_extract_takes_what_it_can_use_of_write():
-    keywords = keywords_of(extract)
+    keywords = keywords_of(api.extract)
     keywords.pop("source_options")
     assert keywords == {option.keyword: option.default for option in EXTRACT_OPTIONS}
     flags = {flag for p in cli.commands["extract"].params for flag in p.opts}
     assert {"--table", "--columns", "--limit", "--max-rejects", "--overwrite"} <= flags
     assert not {"--split", "--shards", "--map", "--compression"} & flags
+
+
+@pytest.mark.parametrize(
+    ("function", "options"), [(api.write, WRITE_OPTIONS), (api.extract, EXTRACT_OPTIONS)]
+)
+def test_every_keyword_is_documented(function, options):
+    arguments = inspect.getdoc(function).partition("Args:\n")[2].partition("\n\n")[0]
+    documented = re.findall(r"^    (\w+): ", arguments, re.MULTILINE)
+    assert {option.keyword for option in options} == {*documented} - {*NOT_FLAGS, "source_options"}
+
+
+def test_every_source_option_says_which_sources_have_it():
+    names = {"csv": "CSV", "parquet": "Parquet", "sql": "SQL", "images": "images", "numpy": "NumPy"}
+    for option in SOURCE_OPTIONS:
+        for kind in option.sources:
+            assert names[kind] in option.help, option.flag
 
 
 def test_write_and_plan_have_the_same_flags():

@@ -14,10 +14,8 @@ from typing import Any, NoReturn
 
 import click
 
-from beam_tfrecord.cli.main import write
-from beam_tfrecord.cli.params import job_arguments, split_output
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
-from beam_tfrecord.options.table import SOURCE_OPTIONS, WRITE_OPTIONS, Option
+from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS, Option
 
 # A parameter is one text: this separates the values of a flag that may be repeated.
 SEPARATOR = "|"
@@ -159,6 +157,8 @@ def launch(words: Sequence[str]) -> None:
         BeamTFRecordError: The job cannot be described.
         click.ClickException: A parameter cannot be read.
     """
+    from beam_tfrecord.cli.base import job_arguments, split_output
+    from beam_tfrecord.cli.write import write
     from beam_tfrecord.jobs.settings import make_settings
     from beam_tfrecord.jobs.submit import submit
 

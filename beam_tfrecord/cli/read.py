@@ -1,4 +1,4 @@
-"""The commands that read a dataset: show, head, verify, diff, repair. None imports Beam."""
+"""The commands that read datasets, none of which imports Beam: show, head, verify, diff, repair."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from typing import Any
 
 import click
 
-from beam_tfrecord.cli.base import debug_option, give, tell
+from beam_tfrecord.cli.base import counted, debug_option, print_message, print_result
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 
 DATA_AT_FAULT = 1
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 @click.command()
@@ -36,12 +32,12 @@ def show(dataset: str, as_json: bool, code: str | None, counts: str | None) -> N
         from beam_tfrecord.dataset.code import reading_code
         from beam_tfrecord.manifest import Manifest
 
-        give(reading_code(Manifest.load(dataset), code, path=dataset).rstrip("\n"))
+        print_result(reading_code(Manifest.load(dataset), code, path=dataset).rstrip("\n"))
         return
-    from beam_tfrecord.dataset import show as showing
+    from beam_tfrecord.dataset import show as rendering
 
-    shown = showing.show(dataset, counts=counts)
-    give(_json(shown) if as_json else showing.render_show(shown).rstrip("\n"))
+    shown = rendering.show(dataset, counts=counts)
+    print_result(_json(shown) if as_json else rendering.render_show(shown).rstrip("\n"))
 
 
 @click.command()
@@ -61,13 +57,17 @@ def show(dataset: str, as_json: bool, code: str | None, counts: str | None) -> N
 @debug_option
 def head(dataset: str, count: int, split: str | None, as_json: bool) -> None:
     """Print the first rows of DATASET; with --json as JSON Lines."""
-    from beam_tfrecord.dataset import show as showing
+    from beam_tfrecord.dataset import show as rendering
 
-    rows = showing.head(dataset, n=count, split=split)
+    rows = rendering.head(dataset, n=count, split=split)
     if not rows:
-        tell("no rows")
+        print_message("no rows")
         return
-    give("\n".join(showing.json_lines(rows)) if as_json else showing.render_rows(rows).rstrip("\n"))
+    print_result(
+        "\n".join(rendering.json_lines(rows))
+        if as_json
+        else rendering.render_rows(rows).rstrip("\n")
+    )
 
 
 @click.command()
@@ -81,14 +81,16 @@ def verify(ctx: click.Context, dataset: str, as_json: bool) -> None:
 
     found = verify_dataset(dataset)
     if as_json:
-        give(_json(found.to_json()))
+        print_result(_json(found.to_json()))
     else:
         for fault in found.faults:
-            give(str(fault))
+            print_result(str(fault))
     for note in found.notes:
-        tell(f"note: {note}")
-    faults = _count(len(found.faults), "fault") if found.faults else "no faults"
-    tell(f"verified {_count(found.shards, 'shard')}, {_count(found.examples, 'example')}: {faults}")
+        print_message(f"note: {note}")
+    faults = counted(len(found.faults), "fault") if found.faults else "no faults"
+    print_message(
+        f"verified {counted(found.shards, 'shard')}, {counted(found.examples, 'example')}: {faults}"
+    )
     if found.faults:
         ctx.exit(DATA_AT_FAULT)
 
@@ -105,11 +107,11 @@ def diff(ctx: click.Context, a: str, b: str, as_json: bool) -> None:
 
     found = diff_datasets(a, b)
     if as_json:
-        give(_json(found.to_json()))
+        print_result(_json(found.to_json()))
     else:
         for line in found.lines():
-            give(line)
-    tell("the data is the same" if found.same_data else "the data differs")
+            print_result(line)
+    print_message("the data is the same" if found.same_data else "the data differs")
     if not found.same_data:
         ctx.exit(DATA_AT_FAULT)
 
@@ -126,18 +128,18 @@ def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None
 
     done = repair_dataset(dataset, output)
     if as_json:
-        give(_json(done.to_json()))
+        print_result(_json(done.to_json()))
     else:
         for lost in done.lost:
-            give(str(lost))
+            print_result(str(lost))
     fewer = sum(done.lost_examples.values())
     if done.has_all_examples:
         lost_text = "no example lost"
     elif fewer:
-        lost_text = f"at least {_count(fewer, 'example')} lost"
+        lost_text = f"at least {counted(fewer, 'example')} lost"
     else:
         lost_text = "more than were written: some may be lost, and others there twice"
-    tell(f"wrote {_count(done.manifest.examples, 'intact example')}, {lost_text}")
+    print_message(f"wrote {counted(done.manifest.examples, 'intact example')}, {lost_text}")
     if not done.is_whole:
         ctx.exit(DATA_AT_FAULT)
 
@@ -148,4 +150,4 @@ def _json(value: Any) -> str:
     return json.dumps(json_value(value), indent=2, ensure_ascii=False)
 
 
-READING_COMMANDS = (show, head, verify, diff, repair)
+READ_COMMANDS = (show, head, verify, diff, repair)

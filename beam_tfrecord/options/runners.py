@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from beam_tfrecord.options.option import Option
+from beam_tfrecord.options import Option
 
 _DATAFLOW = ("dataflow",)
 _FLINK = ("flink",)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, UsageError
-from beam_tfrecord.options.table import FROM, SOURCE_OPTIONS, WRITE_OPTIONS
+from beam_tfrecord.options import FROM, SOURCE_OPTIONS, WRITE_OPTIONS
 from beam_tfrecord.sources.sql import read as sql_read
 from beam_tfrecord.sources.sql.database import ConnectionLost, Engine, Misfit, SqlColumn, SqlRows
 from beam_tfrecord.sources.sql.plan import ranges

@@ -20,7 +20,7 @@ import pyarrow as pa
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import type_from_json
-from beam_tfrecord.options.table import flag_of
+from beam_tfrecord.options import flag_of
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.sql.database import ConnectionLost, Engine, SqlOptions
