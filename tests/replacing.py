@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import beam_tfrecord as bt
-from beam_tfrecord.dataset.torch_batches import dict_batches
+from beam_tfrecord.dataset.values import dict_batches
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.jobs.publishing import put_in_place

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.dataset.load import Dataset, load, rebatch
-from beam_tfrecord.dataset.torch_batches import dict_batches
+from beam_tfrecord.dataset.values import dict_batches
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Feature, Schema
 from tests.made_datasets import make_dataset, write_examples

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.dataset.batches import rebatch as rebatch
 from beam_tfrecord.dataset.opened import OpenedManifest, OpenedShards, explained_by
 from beam_tfrecord.dataset.values import arrays_of, python_rows
+from beam_tfrecord.dataset.values import rebatch as rebatch
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.features.schema import Schema
@@ -269,7 +269,7 @@ class Dataset:
             UsageError: Values of a column have no fixed width, or are missing without a default.
             DataError: The dataset was replaced, or another process writes other rows there.
         """
-        from beam_tfrecord.dataset.memmap import memory_mapped
+        from beam_tfrecord.dataset.values import memory_mapped
 
         return memory_mapped(self, directory, defaults or {})
 

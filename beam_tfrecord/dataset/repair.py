@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord._version import __version__
-from beam_tfrecord.dataset.repair_shards import IntactRecords, LostBytes, salvage
-from beam_tfrecord.dataset.verify_files import load_rejects
+from beam_tfrecord.dataset.salvage import IntactRecords, LostBytes, salvage
+from beam_tfrecord.dataset.verify import load_rejects
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
 from beam_tfrecord.exchange.merge import MASK64, Piece, PieceWriter
 from beam_tfrecord.features.tfmd import schema_pbtxt

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from beam_tfrecord.dataset.torch_batches import dict_batches, list_columns, rows_to_mix
+from beam_tfrecord.dataset.values import dict_batches, list_columns, rows_to_mix
 
 if TYPE_CHECKING:
     from beam_tfrecord.dataset.load import Dataset

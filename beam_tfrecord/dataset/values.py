@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.lowering import typed_scalar
 from beam_tfrecord.features.schema import Feature, Schema
 from beam_tfrecord.features.tensors import column_arrays, dtype_of
 from beam_tfrecord.features.type_kinds import is_numpy_tensor
+
+if TYPE_CHECKING:
+    from beam_tfrecord.dataset.load import Dataset
 
 # Arrow makes Python objects of these by itself, several times as fast.
 _PLAIN_OBJECTS = (
@@ -185,4 +192,227 @@ def _objects(column: pa.Array) -> npt.NDArray[Any]:
     # One by one: NumPy would take lists of equal length for another dimension.
     for row, value in enumerate(python_values(column)):
         out[row] = value
+    return out
+
+
+def rebatch(batches: Iterable[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `batches` in batches of exactly `batch_rows`, but for the last."""
+    held: list[pa.RecordBatch] = []
+    held_rows = 0
+    for batch in batches:
+        start = 0
+        while held_rows + batch.num_rows - start >= batch_rows:
+            stop = start + batch_rows - held_rows
+            yield _joined([*held, batch.slice(start, stop - start)])
+            held, held_rows, start = [], 0, stop
+        if start < batch.num_rows:
+            held.append(batch.slice(start))
+            held_rows += batch.num_rows - start
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+# Written last: without it the files are not whole.
+_MARK = "memmap.json"
+_BATCH_ROWS = 65_536
+
+
+def memory_mapped(
+    dataset: Dataset, directory: str | os.PathLike[str], defaults: Mapping[str, Any]
+) -> dict[str, npt.NDArray[Any]]:
+    """Return every column as a read-only memory-mapped array, shape `[rows, …]`.
+
+    Args:
+        dataset: From `load`.
+        directory: Where the files are, or will be: ``<column number>.npy``.
+        defaults: What replaces missing values, by column.
+
+    Raises:
+        UsageError: Values of a column have no fixed width, or are missing without a default.
+        DataError: The dataset was replaced, or another process writes other rows there.
+    """
+    path = os.fspath(directory)
+    check_defaults(dataset.schema, defaults)
+    wanted = {
+        "rows": len(dataset),
+        "content": dataset.content,
+        "columns": list(dataset.schema.names),
+        "defaults": {name: repr(value) for name, value in sorted(defaults.items())},
+    }
+    if (arrays := _mapped(path, wanted)) is None:
+        os.makedirs(path, exist_ok=True)
+        _write_columns(dataset, path, defaults, wanted)
+        arrays = _mapped(path, wanted)
+    if arrays is None:
+        raise DataError(
+            f"{path!r} was changed while it was written: give each dataset a directory of its own"
+        )
+    return arrays
+
+
+def _mapped(path: str, wanted: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]] | None:
+    """Return the columns; None where the files are not there, not whole, or of other rows."""
+    try:
+        arrays = {
+            name: np.load(_file(path, number), mmap_mode="r")
+            for number, name in enumerate(wanted["columns"])
+        }
+        # Looked at last: what is mapped by now stays as it is, whatever another process writes.
+        with open(os.path.join(path, _MARK), encoding="utf-8") as file:
+            is_same = json.load(file) == {**wanted, "files": _file_states(path, len(arrays))}
+    except (OSError, ValueError):
+        return None
+    return arrays if is_same else None
+
+
+def _file(path: str, number: int) -> str:
+    return os.path.join(path, f"{number}.npy")
+
+
+def _file_states(path: str, count: int) -> list[list[int]]:
+    """Return size and modification time in ns of every column's file."""
+    states = (os.stat(_file(path, number)) for number in range(count))
+    return [[state.st_size, state.st_mtime_ns] for state in states]
+
+
+def _write_columns(
+    dataset: Dataset, path: str, defaults: Mapping[str, Any], wanted: Mapping[str, Any]
+) -> None:
+    # Renamed when they are whole: others may have the files mapped that these replace.
+    with tempfile.TemporaryDirectory(dir=path, prefix=".part-") as temporary:
+        _fill(dataset, temporary, defaults)
+        mark = os.path.join(path, _MARK)
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(mark)
+        for number in range(len(wanted["columns"])):
+            os.replace(_file(temporary, number), _file(path, number))
+        text = json.dumps({**wanted, "files": _file_states(path, len(wanted["columns"]))})
+        written = os.path.join(temporary, _MARK)
+        with open(written, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(written, mark)
+
+
+def _fill(dataset: Dataset, path: str, defaults: Mapping[str, Any]) -> None:
+    rows, at = len(dataset), 0
+    files: dict[str, npt.NDArray[Any]] = {}
+    for batch in dataset.batches(_BATCH_ROWS):
+        arrays = arrays_of(batch, dataset.schema, defaults)
+        for number, (name, values) in enumerate(arrays.items()):
+            if values.dtype == object:
+                raise UsageError(
+                    f"values of column {name!r} have no fixed width: leave it out with "
+                    "load(columns=[…])"
+                )
+            if name not in files:
+                shape = (rows, *values.shape[1:])
+                files[name] = np.lib.format.open_memmap(
+                    _file(path, number), "w+", values.dtype, shape
+                )
+            files[name][at : at + len(values)] = values
+        at += batch.num_rows
+    for values in files.values():
+        values.flush()  # type: ignore[attr-defined]
+    if not files:
+        # No row tells a type; an empty array cannot be mapped either.
+        for number, values in enumerate(dataset.numpy(defaults=defaults).values()):
+            np.save(_file(path, number), values)
+
+
+# Rows that are mixed with each other: about this much of records.
+_MIXED_BYTES = 64 * 10**6
+
+
+def dict_batches(
+    dataset: Dataset,
+    batch_size: int | None,
+    defaults: Mapping[str, Any],
+    *,
+    mixed_rows: int = 0,
+    order: np.random.Generator | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yield batches as dicts of writable arrays and, of objects, lists; rows without a size.
+
+    Whether a column comes as an array or as a list follows from the schema, never from a batch.
+
+    Args:
+        dataset: From `load`.
+        batch_size: Rows a batch; None: single rows.
+        defaults: What replaces missing values, by column.
+        mixed_rows: Rows that are mixed with each other.
+        order: Mixes shards and rows; None: they come in the order of the dataset.
+
+    Raises:
+        UsageError: A column may lack numbers and has no default.
+    """
+    lists = list_columns(dataset.schema, defaults)
+    batches = dataset.batches() if order is None else _mixed(dataset, mixed_rows, order)
+    for batch in batches if batch_size is None else rebatch(batches, batch_size):
+        arrays = arrays_of(batch, dataset.schema, defaults)
+        columns = {
+            # Arrow's memory is read-only, which tensors over it would not know.
+            name: _list(values) if name in lists or values.dtype.kind in "OSU" else values.copy()
+            for name, values in arrays.items()
+        }
+        if batch_size is not None:
+            yield columns
+            continue
+        for values in zip(*columns.values(), strict=True):
+            yield dict(zip(columns, values, strict=True))
+
+
+def list_columns(schema: Schema, defaults: Mapping[str, Any]) -> frozenset[str]:
+    """Return the columns that are lists in every batch, since they are where a value is missing.
+
+    Raises:
+        UsageError: A column may lack numbers and has no default, or `defaults` names no column.
+    """
+    check_defaults(schema, defaults)
+    lists = set()
+    for feature in schema.features:
+        if not feature.nullable:
+            continue
+        alone = schema.select([feature.name])
+        given = {name: value for name, value in defaults.items() if name == feature.name}
+        missing = pa.table({feature.name: pa.nulls(1, feature.type)})
+        try:
+            (values,) = arrays_of(missing, alone, given).values()
+        except UsageError:
+            count = f"{feature.observed.missing:,} " if feature.observed else ""
+            raise UsageError(
+                f"column {feature.name!r} has {count}missing values, which no tensor holds: pass "
+                f"defaults={{{feature.name!r}: …}}, or leave it out with load(columns=[…])"
+            ) from None
+        if values.dtype == object:
+            lists.add(feature.name)
+    return frozenset(lists)
+
+
+def rows_to_mix(dataset: Dataset, shuffle: bool | int) -> int:
+    """Return the number of rows that are mixed with each other, at least 1."""
+    if shuffle is not True:
+        return max(1, int(shuffle))
+    nbytes = sum(shard.bytes for shard in dataset.shards)
+    return max(1, _MIXED_BYTES * len(dataset) // max(1, nbytes))
+
+
+def _mixed(dataset: Dataset, rows: int, order: np.random.Generator) -> Iterator[pa.RecordBatch]:
+    count = len(dataset.shards)
+    shards = (dataset.part(int(index), count) for index in order.permutation(count))
+    every = (batch for shard in shards for batch in shard.batches())
+    for batch in rebatch(every, rows):
+        yield batch.take(pa.array(order.permutation(batch.num_rows)))
+
+
+def _list(values: npt.NDArray[Any]) -> list[Any]:
+    if values.dtype != object and values.ndim == 1:
+        return list(values.tolist())
+    # Of a matrix the first axis alone: each row stays an array.
+    out = list(values)
+    if isinstance(next((value for value in out if value is not None), None), np.ndarray):
+        out = [None if value is None else value.copy() for value in out]
     return out
