@@ -139,9 +139,6 @@ def _most_records(data: UInt8Array, start: int, stop: int) -> int:
     return max(1, (stop - start) // FRAME_BYTES)
 
 
-UInt8Array = npt.NDArray[np.uint8]
-Int64Array = npt.NDArray[np.int64]
-
 _LENGTH_BYTES, _HEADER_BYTES, _CRC_BYTES = 8, 12, 4
 # Of a header, and of its length alone. Other lengths differ in their checksums by far more.
 _FLIPPED_BITS, _FLIPPED_LENGTH_BITS = 3, 2

@@ -1,4 +1,7 @@
-"""Decoded columns as Python values and as NumPy arrays."""
+"""Columns of Arrow data as Python values and as NumPy arrays.
+
+The arrays are in memory, memory-mapped, or come batch by batch.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +21,6 @@ from beam_tfrecord.features.lowering import typed_scalar
 from beam_tfrecord.features.schema import Feature, Schema
 from beam_tfrecord.features.tensors import column_arrays, dtype_of
 from beam_tfrecord.features.type_kinds import is_numpy_tensor
-
-if TYPE_CHECKING:
-    from beam_tfrecord.dataset.load import Dataset
 
 # Arrow makes Python objects of these by itself, several times as fast.
 _PLAIN_OBJECTS = (
@@ -59,20 +59,20 @@ def _numpy_times(column: pa.Array) -> list[Any]:
 def arrays_of(
     table: pa.Table | pa.RecordBatch, schema: Schema, defaults: Mapping[str, Any]
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return a column's values as an array each; see `Dataset.numpy` for the types.
+    """Return an array for each column; see `Dataset.numpy` for the types.
 
     Raises:
         UsageError: Numbers are missing without a default, or `defaults` names no column.
     """
     check_defaults(schema, defaults)
     return {
-        feature.name: _array(_one_array(table.column(feature.name)), feature, defaults)
+        feature.name: _array(table.column(feature.name), feature, defaults)
         for feature in schema.features
     }
 
 
 def check_defaults(schema: Schema, defaults: Mapping[str, Any]) -> None:
-    """Refuse a default for a column that is not there.
+    """Refuse a default for a column that does not exist.
 
     Raises:
         UsageError: There is one.
@@ -83,14 +83,13 @@ def check_defaults(schema: Schema, defaults: Mapping[str, Any]) -> None:
         )
 
 
-def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    # Extension types are combined by their storage, which every version of Arrow can do.
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def _array(column: pa.Array, feature: Feature, defaults: Mapping[str, Any]) -> npt.NDArray[Any]:
+def _array(
+    column: pa.Array | pa.ChunkedArray, feature: Feature, defaults: Mapping[str, Any]
+) -> npt.NDArray[Any]:
+    """Return the array of a column, by its NumPy dtype if the schema has one."""
+    if isinstance(column, pa.ChunkedArray):
+        # Extension types are combined by their storage, which every version of Arrow can do.
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     default = defaults.get(feature.name, feature.default)
     if default is not None and column.null_count:
         column = column.fill_null(typed_scalar(default, column.type, feature, "default"))
@@ -98,26 +97,30 @@ def _array(column: pa.Array, feature: Feature, defaults: Mapping[str, Any]) -> n
         return column_arrays(column)
     if feature.dtype is not None:
         return _of_dtype(column, dtype_of(feature.dtype))
+    return _of_arrow_type(column, feature.name)
+
+
+def _of_arrow_type(column: pa.Array, name: str) -> npt.NDArray[Any]:
+    """Return the array that the Arrow type of a column implies."""
     if isinstance(column, pa.FixedShapeTensorArray):
-        return _shaped(column.storage, feature.name).reshape(len(column), *column.type.shape)
+        return _shaped(column.storage, name).reshape(len(column), *column.type.shape)
     if isinstance(column, pa.ExtensionArray):
         return _objects(column)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     arrow = column.type
-    if pa.types.is_fixed_size_list(arrow) and _is_number(arrow.value_type):
-        return _shaped(column, feature.name)
     if _is_number(arrow):
-        return _numbers(column, feature.name)
+        return _numbers(column, name)
     if pa.types.is_temporal(arrow):
         return _times(column)
-    if _is_list(arrow) and _is_number(arrow.value_type):
-        return _ragged(column)
-    return _objects(column)
+    if pa.types.is_fixed_size_list(arrow) and _is_number(arrow.value_type):
+        return _shaped(column, name)
+    is_list = pa.types.is_list(arrow) or pa.types.is_large_list(arrow)
+    return _ragged(column) if is_list and _is_number(arrow.value_type) else _objects(column)
 
 
 def _of_dtype(column: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return values in a dtype that the Arrow type does not tell; missing times are NaT."""
+    """Return values in a dtype that the Arrow type does not imply; missing times are NaT."""
     if dtype.kind in "Mm":
         missing = column.is_null().to_numpy(zero_copy_only=False)
         times: npt.NDArray[Any] = column.fill_null(0).to_numpy().astype(np.int64).view(dtype)
@@ -138,10 +141,6 @@ def _is_number(arrow: pa.DataType) -> bool:
     return bool(
         pa.types.is_integer(arrow) or pa.types.is_floating(arrow) or pa.types.is_boolean(arrow)
     )
-
-
-def _is_list(arrow: pa.DataType) -> bool:
-    return bool(pa.types.is_list(arrow) or pa.types.is_large_list(arrow))
 
 
 def _numbers(column: pa.Array, name: str) -> npt.NDArray[Any]:
@@ -189,14 +188,14 @@ def _objects(column: pa.Array) -> npt.NDArray[Any]:
     if any(is_type(column.type) for is_type in _PLAIN_OBJECTS):
         return np.asarray(column.to_numpy(zero_copy_only=False))
     out = np.empty(len(column), dtype=object)
-    # One by one: NumPy would take lists of equal length for another dimension.
+    # One by one: NumPy would make another dimension of lists of equal length.
     for row, value in enumerate(python_values(column)):
         out[row] = value
     return out
 
 
 def rebatch(batches: Iterable[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `batches` in batches of exactly `batch_rows`, but for the last."""
+    """Yield the rows of `batches` in batches of exactly `batch_rows`, except for the last."""
     held: list[pa.RecordBatch] = []
     held_rows = 0
     for batch in batches:
@@ -216,37 +215,45 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-# Written last: without it the files are not whole.
+# Written last: without it the files are incomplete.
 _MARK = "memmap.json"
-_BATCH_ROWS = 65_536
 
 
 def memory_mapped(
-    dataset: Dataset, directory: str | os.PathLike[str], defaults: Mapping[str, Any]
+    directory: str | os.PathLike[str],
+    batches: Iterable[pa.RecordBatch],
+    *,
+    empty: pa.Table,
+    schema: Schema,
+    defaults: Mapping[str, Any],
+    identity: Mapping[str, Any],
 ) -> dict[str, npt.NDArray[Any]]:
     """Return every column as a read-only memory-mapped array, shape `[rows, …]`.
 
     Args:
-        dataset: From `load`.
         directory: Where the files are, or will be: ``<column number>.npy``.
-        defaults: What replaces missing values, by column.
+        batches: The rows, which are read only if the files have to be written.
+        empty: A table without rows that has the types of `batches`.
+        schema: The columns.
+        defaults: Replacements of missing values, by column.
+        identity: ``rows``, ``columns`` and whatever else decides the values, as JSON: files that
+            were written for another identity are written again.
 
     Raises:
         UsageError: Values of a column have no fixed width, or are missing without a default.
         DataError: The dataset was replaced, or another process writes other rows there.
     """
     path = os.fspath(directory)
-    check_defaults(dataset.schema, defaults)
-    wanted = {
-        "rows": len(dataset),
-        "content": dataset.content,
-        "columns": list(dataset.schema.names),
-        "defaults": {name: repr(value) for name, value in sorted(defaults.items())},
-    }
-    if (arrays := _mapped(path, wanted)) is None:
+    if (arrays := _mapped(path, identity)) is None:
         os.makedirs(path, exist_ok=True)
-        _write_columns(dataset, path, defaults, wanted)
-        arrays = _mapped(path, wanted)
+        # Renamed when complete: others may have the files mapped that these replace.
+        with tempfile.TemporaryDirectory(dir=path, prefix=".part-") as temporary:
+            columns = (arrays_of(batch, schema, defaults) for batch in batches)
+            if not _write_columns(temporary, columns, identity["rows"]):
+                for number, values in enumerate(arrays_of(empty, schema, defaults).values()):
+                    np.save(_column_file(temporary, number), values)
+            _move_columns(temporary, path, identity)
+        arrays = _mapped(path, identity)
     if arrays is None:
         raise DataError(
             f"{path!r} was changed while it was written: give each dataset a directory of its own"
@@ -254,54 +261,36 @@ def memory_mapped(
     return arrays
 
 
-def _mapped(path: str, wanted: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]] | None:
-    """Return the columns; None where the files are not there, not whole, or of other rows."""
+def _mapped(path: str, identity: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]] | None:
+    """Return the columns; None if the files are missing, incomplete, or of another identity."""
     try:
         arrays = {
-            name: np.load(_file(path, number), mmap_mode="r")
-            for number, name in enumerate(wanted["columns"])
+            name: np.load(_column_file(path, number), mmap_mode="r")
+            for number, name in enumerate(identity["columns"])
         }
-        # Looked at last: what is mapped by now stays as it is, whatever another process writes.
+        # Read last: what is mapped by now stays as it is, whatever another process writes.
         with open(os.path.join(path, _MARK), encoding="utf-8") as file:
-            is_same = json.load(file) == {**wanted, "files": _file_states(path, len(arrays))}
+            is_same = json.load(file) == {**identity, "files": _file_states(path, len(arrays))}
     except (OSError, ValueError):
         return None
     return arrays if is_same else None
 
 
-def _file(path: str, number: int) -> str:
+def _column_file(path: str, number: int) -> str:
     return os.path.join(path, f"{number}.npy")
 
 
 def _file_states(path: str, count: int) -> list[list[int]]:
     """Return size and modification time in ns of every column's file."""
-    states = (os.stat(_file(path, number)) for number in range(count))
+    states = (os.stat(_column_file(path, number)) for number in range(count))
     return [[state.st_size, state.st_mtime_ns] for state in states]
 
 
-def _write_columns(
-    dataset: Dataset, path: str, defaults: Mapping[str, Any], wanted: Mapping[str, Any]
-) -> None:
-    # Renamed when they are whole: others may have the files mapped that these replace.
-    with tempfile.TemporaryDirectory(dir=path, prefix=".part-") as temporary:
-        _fill(dataset, temporary, defaults)
-        mark = os.path.join(path, _MARK)
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(mark)
-        for number in range(len(wanted["columns"])):
-            os.replace(_file(temporary, number), _file(path, number))
-        text = json.dumps({**wanted, "files": _file_states(path, len(wanted["columns"]))})
-        written = os.path.join(temporary, _MARK)
-        with open(written, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(written, mark)
-
-
-def _fill(dataset: Dataset, path: str, defaults: Mapping[str, Any]) -> None:
-    rows, at = len(dataset), 0
+def _write_columns(path: str, batches: Iterable[Mapping[str, npt.NDArray[Any]]], rows: int) -> bool:
+    """Write a file for every column of `batches`; return False if there was no batch."""
+    at = 0
     files: dict[str, npt.NDArray[Any]] = {}
-    for batch in dataset.batches(_BATCH_ROWS):
-        arrays = arrays_of(batch, dataset.schema, defaults)
+    for arrays in batches:
         for number, (name, values) in enumerate(arrays.items()):
             if values.dtype == object:
                 raise UsageError(
@@ -311,62 +300,63 @@ def _fill(dataset: Dataset, path: str, defaults: Mapping[str, Any]) -> None:
             if name not in files:
                 shape = (rows, *values.shape[1:])
                 files[name] = np.lib.format.open_memmap(
-                    _file(path, number), "w+", values.dtype, shape
+                    _column_file(path, number), "w+", values.dtype, shape
                 )
             files[name][at : at + len(values)] = values
-        at += batch.num_rows
+        at += len(values)
     for values in files.values():
         values.flush()  # type: ignore[attr-defined]
-    if not files:
-        # No row tells a type; an empty array cannot be mapped either.
-        for number, values in enumerate(dataset.numpy(defaults=defaults).values()):
-            np.save(_file(path, number), values)
+    return bool(files)
 
 
-# Rows that are mixed with each other: about this much of records.
-_MIXED_BYTES = 64 * 10**6
+def _move_columns(temporary: str, path: str, identity: Mapping[str, Any]) -> None:
+    """Put complete files in place, and the mark that names their identity last."""
+    mark, count = os.path.join(path, _MARK), len(identity["columns"])
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(mark)
+    for number in range(count):
+        os.replace(_column_file(temporary, number), _column_file(path, number))
+    written = os.path.join(temporary, _MARK)
+    with open(written, "w", encoding="utf-8") as file:
+        json.dump({**identity, "files": _file_states(path, count)}, file)
+    os.replace(written, mark)
 
 
 def dict_batches(
-    dataset: Dataset,
+    batches: Iterable[pa.RecordBatch],
+    schema: Schema,
     batch_size: int | None,
     defaults: Mapping[str, Any],
-    *,
-    mixed_rows: int = 0,
-    order: np.random.Generator | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield batches as dicts of writable arrays and, of objects, lists; rows without a size.
+    """Yield batches as dicts of writable arrays and, for objects, lists.
 
     Whether a column comes as an array or as a list follows from the schema, never from a batch.
 
     Args:
-        dataset: From `load`.
-        batch_size: Rows a batch; None: single rows.
-        defaults: What replaces missing values, by column.
-        mixed_rows: Rows that are mixed with each other.
-        order: Mixes shards and rows; None: they come in the order of the dataset.
+        batches: The rows.
+        schema: Their columns.
+        batch_size: Rows per batch; None for single rows.
+        defaults: Replacements of missing values, by column.
 
     Raises:
         UsageError: A column may lack numbers and has no default.
     """
-    lists = list_columns(dataset.schema, defaults)
-    batches = dataset.batches() if order is None else _mixed(dataset, mixed_rows, order)
+    lists = list_columns(schema, defaults)
     for batch in batches if batch_size is None else rebatch(batches, batch_size):
-        arrays = arrays_of(batch, dataset.schema, defaults)
         columns = {
             # Arrow's memory is read-only, which tensors over it would not know.
             name: _list(values) if name in lists or values.dtype.kind in "OSU" else values.copy()
-            for name, values in arrays.items()
+            for name, values in arrays_of(batch, schema, defaults).items()
         }
         if batch_size is not None:
             yield columns
             continue
-        for values in zip(*columns.values(), strict=True):
-            yield dict(zip(columns, values, strict=True))
+        for row in zip(*columns.values(), strict=True):
+            yield dict(zip(columns, row, strict=True))
 
 
 def list_columns(schema: Schema, defaults: Mapping[str, Any]) -> frozenset[str]:
-    """Return the columns that are lists in every batch, since they are where a value is missing.
+    """Return the columns that have no array for a missing value: they are lists in every batch.
 
     Raises:
         UsageError: A column may lack numbers and has no default, or `defaults` names no column.
@@ -376,11 +366,9 @@ def list_columns(schema: Schema, defaults: Mapping[str, Any]) -> frozenset[str]:
     for feature in schema.features:
         if not feature.nullable:
             continue
-        alone = schema.select([feature.name])
-        given = {name: value for name, value in defaults.items() if name == feature.name}
         missing = pa.table({feature.name: pa.nulls(1, feature.type)})
         try:
-            (values,) = arrays_of(missing, alone, given).values()
+            values = _array(missing.column(0), feature, defaults)
         except UsageError:
             count = f"{feature.observed.missing:,} " if feature.observed else ""
             raise UsageError(
@@ -392,26 +380,10 @@ def list_columns(schema: Schema, defaults: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(lists)
 
 
-def rows_to_mix(dataset: Dataset, shuffle: bool | int) -> int:
-    """Return the number of rows that are mixed with each other, at least 1."""
-    if shuffle is not True:
-        return max(1, int(shuffle))
-    nbytes = sum(shard.bytes for shard in dataset.shards)
-    return max(1, _MIXED_BYTES * len(dataset) // max(1, nbytes))
-
-
-def _mixed(dataset: Dataset, rows: int, order: np.random.Generator) -> Iterator[pa.RecordBatch]:
-    count = len(dataset.shards)
-    shards = (dataset.part(int(index), count) for index in order.permutation(count))
-    every = (batch for shard in shards for batch in shard.batches())
-    for batch in rebatch(every, rows):
-        yield batch.take(pa.array(order.permutation(batch.num_rows)))
-
-
 def _list(values: npt.NDArray[Any]) -> list[Any]:
     if values.dtype != object and values.ndim == 1:
         return list(values.tolist())
-    # Of a matrix the first axis alone: each row stays an array.
+    # Only the first axis of a matrix becomes a list: each row stays an array.
     out = list(values)
     if isinstance(next((value for value in out if value is not None), None), np.ndarray):
         out = [None if value is None else value.copy() for value in out]

@@ -365,8 +365,6 @@ def _is_ambiguous(data: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     return found
 
 
-UInt64Array = npt.NDArray[np.uint64]
-
 # 64 million hashes of 8 bytes: 0.5 GB, sorted in place.
 MAX_HASHES = 2**26
 
