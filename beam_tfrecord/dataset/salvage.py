@@ -1,4 +1,20 @@
-"""Finding the intact records of a damaged shard, and what lies between them."""
+"""Finds the intact records of a damaged shard, and the bytes that were lost between them.
+
+Behind damage, framed records are found again by their checksums. Neighbouring ones are a *chain*.
+Records that the damage left intact are chains, and so are framed records inside the value of a
+damaged record. Three kinds of evidence distinguish them:
+
+* Counts. The manifest says how many records and bytes there were. Every stretch of bytes between
+  two chains of records has cost at least one record, unless bytes were added.
+* Frames. A damaged record ends where the next one begins, as its length says, which a few flipped
+  bits hardly change, or the checksum of its payload. Bytes that the damage added or removed change
+  the distance, by as much as they changed the size of the stream.
+* The end. The chain that ends with the stream holds records: a value ends before its record. Only
+  a stream that was cut off inside of a value may end otherwise.
+
+Chains without evidence count as records if no value of the stream holds framed records; otherwise
+they are left out, and counted.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +38,22 @@ from beam_tfrecord.records.blocks import FRAME_BYTES, is_header
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
 
-# What a call of the codec decompressed before it met damage is gone with the call: little.
+# Bytes that the codec decompressed before it found damage are lost with the call, so calls are
+# small.
 _PIECE_BYTES = 512
 _MOST_MORE_BYTES = 2**24
 _GZIP_CONTAINER = 31
-# The stubs of isal take its error for an instance.
+# The stubs of isal declare its error as an instance.
 _CODEC_ERROR = cast(type[Exception], isal_zlib.IsalError)
+
+_LENGTH_BYTES, _HEADER_BYTES, _CRC_BYTES = 8, 12, 4
+# Flipped bits in a header, and in its length alone. Other lengths differ by far more.
+_FLIPPED_BITS, _FLIPPED_LENGTH_BITS = 3, 2
+# A limit for checks that only speed up or sharpen a decision, on a stream of any size.
+_MOST_LOOKED_AT_BYTES = 2**28
+# The tag of protobuf field 1 with a length, which precedes all bytes of an Example.
+_BYTES_TAG = 0x0A
+_VARINT_BYTES, _MORE_BIT, _VARINT_BITS = 5, 0x80, 7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +63,9 @@ class LostBytes:
     Attributes:
         start: Position of the first byte, after decompression.
         stop: Position behind the last.
-        most_records: How many records they can hold.
-        unsure: Framed records in them that may be records, or parts of a damaged one.
-        is_framed: The lengths or checksums in them say that they are whole damaged records.
+        most_records: Number of records that they can hold at most.
+        unsure: Number of framed records in them that may be records, or parts of a damaged one.
+        is_framed: True if lengths or checksums show that they are complete damaged records.
     """
 
     start: int
@@ -50,11 +76,46 @@ class LostBytes:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Chain:
+    """Neighbouring framed records with correct checksums.
+
+    Attributes:
+        start: Position of the first byte in the stream.
+        stop: Position behind the last.
+        starts: Position of each record in the stream, shape `[records]`.
+    """
+
+    start: int
+    stop: int
+    starts: Int64Array
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return len(self.starts)
+
+    @property
+    def ends(self) -> Int64Array:
+        """Position behind each record, shape `[records]`."""
+        return np.append(self.starts, self.stop)[1:]
+
+    def without(self, first: int, count: int) -> list[Chain]:
+        """Return what remains without some records."""
+        head, tail = self.starts[:first], self.starts[first + count :]
+        parts = []
+        if len(head):
+            parts.append(Chain(self.start, int(self.ends[first - 1]), head))
+        if len(tail):
+            parts.append(Chain(int(tail[0]), self.stop, tail))
+        return parts
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class IntactRecords:
     """Neighbouring intact records.
 
     Attributes:
-        data: Their bytes, framed; a view of the file.
+        data: Their framed bytes, a view of the file.
         starts: Position in `data` of each, shape `[records]`.
     """
 
@@ -68,17 +129,17 @@ def salvage(
     """Yield the intact records of a shard, and what was lost between them, in order.
 
     Args:
-        path: The shard; where it is missing nothing is yielded.
-        shard: What the manifest says of it.
-        compression: ``""`` or ``GZIP``. Of a damaged gzip stream, what comes before the damage is
-            all there is.
+        path: The shard's file; nothing is yielded if it is missing.
+        shard: The manifest's description of it.
+        compression: ``""`` or ``GZIP``. Of a damaged gzip stream only what precedes the damage can
+            be read.
         scratch: Directory for the decompressed stream.
 
     Raises:
         OSError: The file cannot be read.
     """
     with contextlib.suppress(FileNotFoundError), _stream(path, shard, compression, scratch) as data:
-        yield from _records_in(data, shard)
+        yield from _Salvage(data, shard.examples, shard.bytes).parts()
 
 
 @contextlib.contextmanager
@@ -89,7 +150,7 @@ def _stream(path: str, shard: Shard, compression: str, scratch: str) -> Iterator
     with tempfile.NamedTemporaryFile(dir=scratch) as plain:
         for piece in _decompressed(path):
             plain.write(piece)
-            # A few bytes of a forged file may stand for any number.
+            # A few bytes of a forged file can decompress to any number.
             if plain.tell() > 2 * shard.bytes + _MOST_MORE_BYTES:
                 break
         plain.flush()
@@ -118,118 +179,8 @@ def _mapped(path: str) -> UInt8Array:
     return np.memmap(path, np.uint8, "r")
 
 
-def _records_in(data: UInt8Array, shard: Shard) -> Iterator[IntactRecords | LostBytes]:
-    found = resync(data, shard.examples, shard.bytes)
-    at = 0
-    for chain in (*found.chains, None):
-        stop = len(data) if chain is None else chain.start
-        if stop > at:
-            most, is_framed = _most_records(data, at, stop), (at, stop) in found.framed
-            yield LostBytes(at, stop, most, found.unsure_in(at, stop), is_framed)
-        if chain is not None and len(chain.starts):
-            yield IntactRecords(data[chain.start : chain.stop], chain.starts - chain.start)
-        at = stop if chain is None else chain.stop
-
-
-def _most_records(data: UInt8Array, start: int, stop: int) -> int:
-    """Return the largest number of records that lost bytes can have held."""
-    length = header_length(data, start)
-    if length is not None and start + FRAME_BYTES + length >= stop:
-        return 1
-    return max(1, (stop - start) // FRAME_BYTES)
-
-
-_LENGTH_BYTES, _HEADER_BYTES, _CRC_BYTES = 8, 12, 4
-# Of a header, and of its length alone. Other lengths differ in their checksums by far more.
-_FLIPPED_BITS, _FLIPPED_LENGTH_BITS = 3, 2
-# For what only speeds up or sharpens a decision, on a stream of any size.
-_MOST_LOOKED_AT_BYTES = 2**28
-_VARINT_BYTES = 5
-_MORE_BIT, _VARINT_BITS = 0x80, 7
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Chain:
-    """Neighbouring framed records whose checksums are right.
-
-    Attributes:
-        start: Position of the first byte in the stream.
-        stop: Position behind the last.
-        starts: Position of each record in the stream, shape `[records]`.
-    """
-
-    start: int
-    stop: int
-    starts: Int64Array
-
-    @property
-    def records(self) -> int:
-        """Number of records."""
-        return len(self.starts)
-
-    @property
-    def ends(self) -> Int64Array:
-        """Position behind each record, shape `[records]`."""
-        return np.append(self.starts, self.stop)[1:]
-
-    def without(self, first: int, count: int) -> list[Chain]:
-        """Return what is left without some records."""
-        ends = self.ends
-        head, tail = self.starts[:first], self.starts[first + count :]
-        parts = []
-        if len(head):
-            parts.append(Chain(self.start, int(ends[first - 1]), head))
-        if len(tail):
-            parts.append(Chain(int(tail[0]), self.stop, tail))
-        return parts
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Resynced:
-    """The records of a damaged stream.
-
-    Attributes:
-        chains: Those that hold them, in order.
-        unsure: Chains that may be records or parts of a damaged one.
-        framed: Start and stop of the stretches between chains that are whole damaged records, by
-            what their lengths or checksums say.
-    """
-
-    chains: tuple[Chain, ...]
-    unsure: tuple[Chain, ...]
-    framed: frozenset[tuple[int, int]]
-
-    @property
-    def records(self) -> int:
-        """Number of intact records."""
-        return sum(chain.records for chain in self.chains)
-
-    def unsure_in(self, start: int, stop: int) -> int:
-        """Return how many framed records between two positions may be records."""
-        return sum(one.records for one in self.unsure if start <= one.start < stop)
-
-
-def resync(data: UInt8Array, records: int, nbytes: int) -> Resynced:
-    """Return the intact records of a stream.
-
-    Args:
-        data: The stream.
-        records: How many records it had before it was damaged.
-        nbytes: Bytes that it had.
-    """
-    return _Resync(data, records, nbytes).run()
-
-
-def header_length(data: UInt8Array, at: int) -> int | None:
-    """Return the length of the record that begins at a byte; None where its checksum is wrong."""
-    head = data[at : at + _HEADER_BYTES]
-    if len(head) < _HEADER_BYTES or not is_header(head):
-        return None
-    return int.from_bytes(head[:_LENGTH_BYTES].tobytes(), "little")
-
-
 def _chains(data: UInt8Array) -> Iterator[Chain]:
-    """Yield all chains; the first begins with the stream, and may be empty."""
+    """Yield all chains of a stream; the first one begins with the stream, and may be empty."""
     at = 0
     while True:
         frames = native.scan_frames(data[at:], True)
@@ -239,51 +190,73 @@ def _chains(data: UInt8Array) -> Iterator[Chain]:
             return
 
 
-class _Resync:
-    """One stream: what is known of it, and the chains that are taken for its records."""
+class _Salvage:
+    """The decision which chains of one damaged stream are its records.
+
+    Args:
+        data: The damaged stream.
+        records: Number of records before it was damaged.
+        nbytes: Number of bytes before it was damaged.
+    """
 
     def __init__(self, data: UInt8Array, records: int, nbytes: int) -> None:
         self._data = data
         self._records = records
         self._bytes = nbytes
-        # By how much all damage together has changed the size.
+        # The bytes that all damage together has added.
         self._grown = len(data) - nbytes
         self._left_bytes = _MOST_LOOKED_AT_BYTES
         self._lengths: dict[int, int | None] = {}
 
-    def run(self) -> Resynced:
-        """Return the records."""
-        first, *others = _chains(self._data)
-        taken = [first]
-        if others and others[-1].stop == len(self._data):
-            *others, last = others
-            before, at = self._follow(taken, [*others, last])
-            if last in before or self._is_end(before, at, last):
-                taken = self._with_end(before, last)
-            else:
-                taken = before
-                others.append(last)
+    def parts(self) -> Iterator[IntactRecords | LostBytes]:
+        """Yield the intact records, and the bytes between them, in order."""
+        chains, unsure = self._decide()
+        at = 0
+        for chain in (*chains, Chain(len(self._data), len(self._data), np.empty(0, np.int64))):
+            if chain.start > at:
+                yield self._lost(at, chain.start, unsure)
+            if chain.records:
+                yield IntactRecords(
+                    self._data[chain.start : chain.stop], chain.starts - chain.start
+                )
+            at = chain.stop
+
+    def _lost(self, start: int, stop: int, unsure: Sequence[Chain]) -> LostBytes:
+        inside = sum(chain.records for chain in unsure if start <= chain.start < stop)
+        head = self._data[start : start + _HEADER_BYTES]
+        is_sound = len(head) == _HEADER_BYTES and is_header(head)
+        if is_sound and start + FRAME_BYTES + _stored_length(head) >= stop:
+            most = 1
         else:
-            taken, _ = self._follow(taken, others)
-        others = [chain for chain in others if not any(_overlap(chain, one) for one in taken)]
+            most = max(1, (stop - start) // FRAME_BYTES)
+        return LostBytes(start, stop, most, inside, self._is_framed(start, stop))
+
+    def _decide(self) -> tuple[list[Chain], list[Chain]]:
+        """Return the chains of records, and those that may be records or parts of one."""
+        first, *others = _chains(self._data)
+        taken, at = self._follow(first, others)
+        if others:
+            last = others[-1]
+            is_at_end = last.stop == len(self._data) and last not in taken
+            if is_at_end and self._is_end(taken, at, last):
+                taken.append(last)
         taken = self._lead_to(taken, others)
-        unsure = [chain for chain in others if not any(_overlap(chain, one) for one in taken)]
-        unsure = [chain for chain in unsure if not self._is_inside(taken, chain)]
+        unsure = [chain for chain in others if chain not in taken]
         sure = taken
         if unsure and not self._values_hold_frames(sure):
-            taken = self._with_likely(sure, unsure)
-        unsure = [c for c in unsure if c not in taken and self._has_room(_together(sure, c))]
-        taken = self._without_copies(taken)
-        framed = {gap for gap in self._gaps(taken) if self._is_framed(*gap)}
-        return Resynced(tuple(taken), tuple(unsure), frozenset(framed))
+            likely = [chain for chain in unsure if not self._is_claimed(sure, chain)]
+            if self._has_room(together := _in_order([*sure, *likely])):
+                taken = together
+        unsure = [c for c in unsure if c not in taken and self._has_room(_in_order([*sure, c]))]
+        return self._without_copies(taken), unsure
 
-    def _follow(self, taken: list[Chain], others: Sequence[Chain]) -> tuple[list[Chain], int]:
+    def _follow(self, first: Chain, others: Sequence[Chain]) -> tuple[list[Chain], int]:
         """Go on from record to record, over damaged ones, as far as their frames lead.
 
         Returns:
-            The chains with those that were reached, and the position that was.
+            The chains that were reached, and the position that was.
         """
-        taken, at, left = list(taken), taken[-1].stop, self._records - taken[-1].records
+        taken, at, left = [first], first.stop, self._records - first.records
         passed = 0
         while passed < len(others):
             # The damaged record is one of those that are left, unless bytes were only added.
@@ -306,12 +279,12 @@ class _Resync:
         for grown in dict.fromkeys((self._grown, 0)):
             for chain in others:
                 if chain.records <= left and self._is_record(at, chain.start, grown):
-                    # Where bytes are gone, the stream may as well be cut off inside of a value.
+                    # If bytes are gone, the stream may also be cut off inside of a value.
                     return None if grown < 0 and self._is_value(chain) else chain
         return None
 
     def _end_of(self, at: int) -> int | None:
-        """Return where a damaged record ends whose successor is damaged, too."""
+        """Return the end of a damaged record whose successor is damaged, too."""
         length = self._length(at)
         if length is None:
             return None
@@ -320,18 +293,18 @@ class _Resync:
         return end if end < len(self._data) and is_sure else None
 
     def _length(self, at: int) -> int | None:
-        """Return the length of the record at a byte, a few flipped bits put right; else None."""
+        """Return the length of the record at a byte, a few flipped bits corrected; else None."""
         if at not in self._lengths:
             head = self._data[at : at + _HEADER_BYTES].tobytes()
             self._lengths[at] = _nearest_length(head, max(self._bytes, len(self._data)))
         return self._lengths[at]
 
     def _is_record(self, start: int, stop: int, grown: int) -> bool:
-        """Tell whether the bytes between two positions are one record, by what its frame says.
+        """Return True if the frame says that the bytes between two positions are one record.
 
         Args:
             start: First byte.
-            stop: Byte behind the last.
+            stop: Position behind the last byte.
             grown: Bytes that the damage has added to the record.
         """
         length = stop - start - FRAME_BYTES
@@ -345,23 +318,16 @@ class _Resync:
         return bool(native.masked_crc32c(payload) == crc)
 
     def _has_room(self, chains: Sequence[Chain]) -> bool:
-        """Tell whether there were so many records, and those that the bytes between them cost."""
-        return sum(chain.records for chain in chains) + self._cost(chains) <= self._records
-
-    def _cost(self, chains: Sequence[Chain]) -> int:
-        """Return how many records are lost at least, where these chains are intact."""
-        gaps = len(self._gaps(chains))
-        # Added bytes need not have cost a record.
-        return max(0, gaps - 1) if self._grown > 0 else gaps
-
-    def _gaps(self, chains: Sequence[Chain]) -> list[tuple[int, int]]:
-        """Return start and stop of each stretch of bytes between chains."""
+        """Return True if there were as many records as chains hold and the gaps between cost."""
         ends = [0, *(chain.stop for chain in chains)]
         starts = [*(chain.start for chain in chains), len(self._data)]
-        return [(end, start) for end, start in zip(ends, starts, strict=True) if start > end]
+        gaps = sum(start > end for end, start in zip(ends, starts, strict=True))
+        # Added bytes need not have cost a record.
+        cost = max(0, gaps - 1) if self._grown > 0 else gaps
+        return sum(chain.records for chain in chains) + cost <= self._records
 
     def _is_framed(self, start: int, stop: int) -> bool:
-        """Tell whether the bytes between two positions are whole damaged records."""
+        """Return True if the bytes between two positions are complete damaged records."""
         at = start
         while at < stop:
             if self._is_record(at, stop, 0):
@@ -371,12 +337,12 @@ class _Resync:
             at += FRAME_BYTES + length
         return False
 
-    def _is_end(self, taken: list[Chain], at: int, last: Chain) -> bool:
-        """Tell whether the chain that ends with the stream is one of records.
+    def _is_end(self, taken: Sequence[Chain], at: int, last: Chain) -> bool:
+        """Return True if the chain that ends with the stream holds records.
 
         Args:
             taken: The chains before it.
-            at: Where the damaged record before it begins.
+            at: Start of the damaged record before it.
             last: The chain.
         """
         length = self._length(at)
@@ -392,7 +358,7 @@ class _Resync:
         return is_possible and not self._is_value(last)
 
     def _is_value(self, chain: Chain) -> bool:
-        """Tell whether the bytes before a chain say that a value of its size or more begins."""
+        """Return True if the bytes before a chain begin a value of its size or more."""
         before = self._data[max(0, chain.start - _VARINT_BYTES - 1) : chain.start].tolist()
         for size in range(1, len(before)):
             varint = before[-size:]
@@ -403,66 +369,29 @@ class _Resync:
                 return True
         return False
 
-    def _with_end(self, taken: list[Chain], last: Chain) -> list[Chain]:
-        """Return the chains with the last one, without records that are copies of earlier ones."""
-        if last in taken:
-            return taken
-        together = [*taken, last]
-        excess = sum(chain.records for chain in together) + self._cost(together) - self._records
-        if excess <= 0:
-            return together
-        # The count alone may be off by copies that are elsewhere.
-        earlier = np.concatenate([self._hashes(chain) for chain in taken])
-        are_copies = np.isin(self._hashes(last)[:excess], earlier)
-        return [*taken, *last.without(0, int(np.argmin(np.append(are_copies, False))))]
-
-    def _hashes(self, chain: Chain) -> npt.NDArray[np.uint64]:
-        """Return the hash of each record."""
-        data = self._data[chain.start : chain.stop]
-        return native.hash_records(data, chain.starts - chain.start, 0)
-
     def _lead_to(self, taken: list[Chain], others: Sequence[Chain]) -> list[Chain]:
-        """Return the chains with those behind which one damaged record leads to one of them."""
+        """Return the chains with those from which one damaged record leads to one of them."""
         stop = len(self._data)
-        for chain in sorted([*taken, *others], key=_start, reverse=True):
+        for chain in reversed(_in_order({*taken, *others})):
             if chain not in taken:
                 grown = dict.fromkeys((self._grown, 0))
                 if not any(self._is_record(chain.stop, stop, one) for one in grown):
                     continue
-                with_chain = _together(taken, chain)
+                with_chain = _in_order([*taken, chain])
                 if not self._has_room(with_chain):
                     continue
                 taken = with_chain
             stop = chain.start
         return taken
 
-    def _with_likely(self, taken: list[Chain], others: Sequence[Chain]) -> list[Chain]:
-        """Return the chains with those that are likely to be records: no value holds any."""
-        likely = [chain for chain in others if not self._is_claimed(taken, chain)]
-        every = _together(taken, *likely)
-        hashes = np.concatenate([self._hashes(chain) for chain in every])
-        # Records that were written twice need no room of their own.
-        if len(np.unique(hashes)) + self._cost(every) <= self._records:
-            return every
-        for chain in likely:
-            if self._has_room(with_chain := _together(taken, chain)):
-                taken = with_chain
-        return taken
-
-    def _is_inside(self, taken: list[Chain], chain: Chain) -> bool:
-        """Tell whether a chain lies inside of the one record that lies around it."""
-        start = max(one.stop for one in taken if one.stop <= chain.start)
-        stop = min((one.start for one in taken if one.start > chain.start), default=len(self._data))
-        return any(self._is_record(start, stop, grown) for grown in {0, self._grown})
-
-    def _is_claimed(self, taken: list[Chain], chain: Chain) -> bool:
-        """Tell whether the damaged record before a chain says that it goes on behind it."""
+    def _is_claimed(self, taken: Sequence[Chain], chain: Chain) -> bool:
+        """Return True if the damaged record before a chain says that it ends behind the chain."""
         start = max(one.stop for one in taken if one.stop <= chain.start)
         length = self._length(start)
         return length is not None and start + FRAME_BYTES + length >= chain.stop
 
     def _values_hold_frames(self, taken: Sequence[Chain]) -> bool:
-        """Tell whether intact records have framed records in their payloads."""
+        """Return True if intact records have framed records in their payloads."""
         for chain in taken:
             for start, end in zip(chain.starts.tolist(), chain.ends.tolist(), strict=True):
                 payload = self._data[start + _HEADER_BYTES : end - _CRC_BYTES]
@@ -474,15 +403,17 @@ class _Resync:
         return False
 
     def _without_copies(self, taken: list[Chain]) -> list[Chain]:
-        """Leave out records that are there once more than they were written, one after the other.
+        """Return the chains without surplus records that repeat those just before them.
 
-        Where these are whole records, every checksum is right, and only their number is not.
+        A block of complete records that was written twice has only correct checksums; only the
+        number of records is wrong.
         """
         excess = sum(chain.records for chain in taken) - self._records
         for number, chain in enumerate(taken):
             if 0 < excess <= chain.records // 2:
-                hashes = self._hashes(chain)
-                # How many records in a row are like those `excess` further on.
+                data = self._data[chain.start : chain.stop]
+                hashes = native.hash_records(data, chain.starts - chain.start, 0)
+                # How many records in a row equal those `excess` further on.
                 alike = np.cumsum(np.append(0, hashes[:-excess] == hashes[excess:]))
                 copies = np.flatnonzero(alike[excess:] - alike[:-excess] == excess)
                 if len(copies):
@@ -491,12 +422,12 @@ class _Resync:
         return taken
 
 
-# A field of number 1 with a length, as all bytes of an Example are.
-_BYTES_TAG = 0x0A
+def _stored_length(head: UInt8Array) -> int:
+    return int.from_bytes(head[:_LENGTH_BYTES].tobytes(), "little")
 
 
 def _nearest_length(head: bytes, most: int) -> int | None:
-    """Return the length, at most `most`, that a header says but for a few bits; else None."""
+    """Return the length, at most `most`, that a header had before a few bits flipped; else None."""
     if len(head) < _HEADER_BYTES:
         return None
     length, crc = (int(number) for number in struct.unpack("<QI", head))
@@ -513,14 +444,5 @@ def _nearest_length(head: bytes, most: int) -> int | None:
     return None
 
 
-def _start(chain: Chain) -> int:
-    return chain.start
-
-
-def _together(taken: Sequence[Chain], *others: Chain) -> list[Chain]:
-    """Return all chains in the order of the stream."""
-    return sorted([*taken, *others], key=_start)
-
-
-def _overlap(one: Chain, other: Chain) -> bool:
-    return one.start < other.stop and other.start < one.stop
+def _in_order(chains: Iterable[Chain]) -> list[Chain]:
+    return sorted(chains, key=lambda chain: chain.start)
