@@ -1,4 +1,4 @@
-"""`verify`: check everything a manifest says about a dataset against its files."""
+"""`verify`: checks everything a manifest says about a dataset, or a stage, against its files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -30,7 +30,7 @@ from beam_tfrecord.manifest import (
     manifest_path,
 )
 from beam_tfrecord.places import purpose_seed
-from beam_tfrecord.records.blocks import RecordFault, read_blocks
+from beam_tfrecord.records.blocks import RecordBlock, RecordFault, read_blocks
 from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash
 from beam_tfrecord.staging.manifest import StageFile, StageManifest, is_stage
 from beam_tfrecord.storage import (
@@ -43,14 +43,27 @@ from beam_tfrecord.storage import (
     read_small,
 )
 
+__all__ = ["Fault", "Verification", "verify"]
+
+_CONTENT_BITS = 64
+_DUPLICATES_SHOWN = 10
+_FAULTS_A_SHARD = 100
+# Large enough that threads seldom wait for each other, small enough for the shared cache.
+_BLOCK_BYTES = 2**22
+
+SCHEMA_FILE = "schema.json"
+# Endings of the names of files that are small.
+_TEXTS = (".json", ".pbtxt")
+_SHARD_LIKE = re.compile(r"[^._].*-\d+-of-\d+\.tfrecord(\.gz)?")
+
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong.
+    """One fault that `verify` found.
 
     Attributes:
         path: File, relative to the manifest.
-        where: Place within it; empty where the whole file is at fault.
+        where: Place within it; empty if the complete file is at fault.
         message: What is wrong.
     """
 
@@ -64,14 +77,14 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """What `verify` found.
+    """The result of `verify`.
 
     Attributes:
-        faults: What is wrong, in the order of the manifest; empty where all is well.
+        faults: All faults, in the order of the manifest; empty if there are none.
         shards: Shards read.
-        examples: Sound examples read.
+        examples: Intact examples read.
         bytes: Size of the record streams read.
-        notes: What is no fault but worth knowing.
+        notes: Observations that are no faults.
     """
 
     faults: tuple[Fault, ...]
@@ -82,7 +95,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """True where there is no fault."""
+        """True if there is no fault."""
         return not self.faults
 
     def to_json(self) -> dict[str, Any]:
@@ -90,57 +103,55 @@ class Verification:
         return dataclasses.asdict(self) | {"ok": self.ok}
 
 
-__all__ = ["Fault", "Verification", "verify"]
-
-_CONTENT_BITS = 64
-_DUPLICATES_SHOWN = 10
-
-
 def verify(path: str | os.PathLike[str], *, threads: int | None = None) -> Verification:
     """Check a dataset, or a stage: every CRC, count, size and hash, the schema, and stray files.
 
-    Where the bytes of an example, its group or a column decides its split, that is checked too: of
-    every example in shards of up to 4 MiB, of one in 16 in larger ones.
+    If the bytes of an example, its group or a column decides its split, that is checked too: for
+    every example in shards of up to 4 MiB, for one in 16 in larger ones.
 
-    Every shard is read once, several at a time; memory is a few blocks a thread. Examples that are
-    in more than one split with the same bytes are a fault where the bytes decide the split, a note
-    where they may be. It takes 8 bytes for each example outside of the largest split and, above 64
-    million of them, looks at a fixed part only.
+    Every shard is read once, several at a time; memory is a few blocks per thread. Examples that
+    are in more than one split with the same bytes are a fault if the bytes decide the split, and a
+    note otherwise. This check needs 8 bytes for each example outside of the largest split and,
+    above 64 million of them, covers a fixed part only.
 
     Args:
         path: The dataset's directory, file prefix, or manifest.
-        threads: How many shards to read at a time; None: as many as there are cores.
+        threads: Number of shards to read at a time; None for the number of cores.
 
     Raises:
         UsageError: There is no dataset.
     """
     if is_stage(path):
-        return verify_stage(path)
+        return _verify_stage(path)
     file = manifest_path(path)
+    name = os.path.basename(file)
     try:
         manifest = Manifest.load(path)
     except DataError as error:
-        return Verification((Fault(os.path.basename(file), "", str(error)),))
-    duplicates = DuplicateFinder(manifest)
-    splits = SplitChecker(manifest)
-    checker = ShardChecker(directory_of(file), manifest, duplicates, splits)
-    checked = _check_all(manifest, checker, duplicates.largest, threads)
-    others = DatasetFiles(file, manifest)
-    faults = [*others.faults(), *(fault for one in checked for fault in one.faults)]
-    faults += _content_faults(os.path.basename(file), manifest, checked)
-    shared = duplicates.shared()
-    if not any(one.faults for one in checked):
-        faults += _schema_faults(os.path.basename(file), manifest, checker.unseen_features())
+        return Verification((Fault(name, "", str(error)),))
+    checker = _ShardChecker(directory_of(file), manifest)
+    checked = checker.check_all(threads)
+    faults = [fault for one in checked for fault in one.faults]
+    shared = checker.duplicates.shared()
+    if not faults:
+        # The faults of a damaged shard would only be repeated by its effects on the totals.
+        content = f"{sum(one.content for one in checked) % 2**_CONTENT_BITS:016x}"
+        if content != manifest.content:
+            message = f"the hash of all examples is {content}, not {manifest.content}"
+            faults.append(Fault(name, "content", message))
+        faults += _schema_faults(name, manifest, checker.fit.unseen())
         if not len(shared):
-            faults += _split_faults(manifest, checker, splits)
+            faults += checker.split_faults()
+    others = _OtherFiles(file, manifest)
     notes = list(others.notes())
     if len(shared) and manifest.split_by == BY_BYTES:
-        faults += _duplicate_faults(manifest, checker, duplicates.largest, shared)
+        faults += checker.duplicate_faults(shared)
     elif len(shared):
-        part = f" (of one in {duplicates.parts} looked at)" if duplicates.parts > 1 else ""
+        parts = checker.duplicates.parts
+        part = f" (of one in {parts} looked at)" if parts > 1 else ""
         notes.append(f"{len(shared):,} distinct examples{part} are in more than one split")
     return Verification(
-        faults=tuple(faults),
+        faults=(*others.faults(), *faults),
         shards=len(checked),
         examples=sum(one.examples for one in checked),
         bytes=sum(one.bytes for one in checked),
@@ -148,151 +159,99 @@ def verify(path: str | os.PathLike[str], *, threads: int | None = None) -> Verif
     )
 
 
-def _check_all(
-    manifest: Manifest, checker: ShardChecker, largest: str, threads: int | None
-) -> list[CheckedShard]:
-    """Return what checking gave, in the order of the manifest."""
-    # The largest split last: its examples are looked up among those of the others.
-    order = sorted(manifest.splits, key=lambda name: name == largest)
-    shards = [shard for name in order for shard in manifest.splits[name].shards]
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-        of_path = dict(zip((s.path for s in shards), pool.map(checker.check, shards), strict=True))
-    return [of_path[shard.path] for shard in manifest.shards]
-
-
-def _content_faults(name: str, manifest: Manifest, checked: list[CheckedShard]) -> Iterator[Fault]:
-    # A damaged shard has told its own story: the sum over all would only repeat it.
-    content = sum(one.content for one in checked) % 2**_CONTENT_BITS
-    if not any(one.faults for one in checked) and f"{content:016x}" != manifest.content:
-        yield Fault(
-            name, "content", f"the hash of all examples is {content:016x}, not {manifest.content}"
-        )
-
-
-def _schema_faults(name: str, manifest: Manifest, unseen: tuple[str, ...]) -> Iterator[Fault]:
+def _schema_faults(name: str, manifest: Manifest, unseen: Sequence[str]) -> Iterator[Fault]:
     """Yield what the schema says of columns that no example has."""
     for column in unseen:
         observed = manifest.schema[column].observed
         if observed is not None and (having := manifest.examples - observed.missing):
-            yield Fault(
-                name, f"column {column!r}", f"no example has it, the schema says {having:,}"
-            )
+            message = f"no example has it, the schema says {having:,}"
+            yield Fault(name, f"column {column!r}", message)
     described = [feature.observed is not None for feature in manifest.schema.features]
     if any(described) and not all(described):
         column = manifest.schema.names[described.index(False)]
-        yield Fault(
-            name, f"column {column!r}", "the schema lacks what was seen when it was written"
-        )
-
-
-def _split_faults(manifest: Manifest, checker: ShardChecker, splits: SplitChecker) -> list[Fault]:
-    misnamed = list(splits.misnamed())
-    misplaced = list(splits.misplaced())
-    if misplaced and manifest.split_by == BY_BYTES:
-        # Examples that came encoded were split by their canonical form.
-        splits.clear()
-        for shard in manifest.shards:
-            checker.look_again(shard)
-        misplaced = list(splits.misplaced())
-    return [Fault(path, "", message) for path, message in misnamed + misplaced]
-
-
-def _duplicate_faults(
-    manifest: Manifest,
-    checker: ShardChecker,
-    largest: str,
-    shared: npt.NDArray[np.uint64],
-) -> Iterator[Fault]:
-    """Yield where examples are that another split has too, outside of the largest split."""
-    places = (
-        (shard.path, record)
-        for name, split in manifest.splits.items()
-        if name != largest
-        for shard in split.shards
-        for record in checker.records_of(shard, shared)
-    )
-    for path, record in itertools.islice(places, _DUPLICATES_SHOWN):
-        yield Fault(path, f"record {record}", "another split has the same example")
-    if len(shared) > _DUPLICATES_SHOWN:
-        yield Fault("", "", f"{len(shared):,} distinct examples are in more than one split")
-
-
-_FAULTS_A_SHARD = 100
-# Large enough that threads seldom wait for each other, small enough for the shared cache.
-_BLOCK_BYTES = 2**22
+        message = "the schema lacks what was seen when it was written"
+        yield Fault(name, f"column {column!r}", message)
 
 
 @dataclasses.dataclass(frozen=True)
-class CheckedShard:
-    """What reading one shard gave.
+class _CheckedShard:
+    """The result of reading one shard.
 
     Attributes:
         faults: What is wrong.
-        examples: Sound examples.
-        bytes: Size of the sound part of the record stream.
+        examples: Intact examples.
+        bytes: Size of the intact part of the record stream.
         content: Sum of the hashes of the examples.
     """
 
-    faults: list[Fault]
+    faults: Sequence[Fault]
     examples: int = 0
     bytes: int = 0
     content: int = 0
 
 
-class ShardChecker:
-    """Checks shards; one object serves all threads.
+class _ShardChecker:
+    """Reads shards and checks their records; thread-safe.
 
     Args:
-        directory: Where the shards are.
-        manifest: What is said of them.
-        duplicates: Told the hashes of the examples.
-        splits: Told what decides their splits.
+        directory: The directory of the shards.
+        manifest: The description of the shards.
     """
 
-    def __init__(
-        self,
-        directory: str,
-        manifest: Manifest,
-        duplicates: DuplicateFinder,
-        splits: SplitChecker,
-    ) -> None:
+    def __init__(self, directory: str, manifest: Manifest) -> None:
+        self.fit = SchemaFit(manifest.schema, manifest.examples)
+        self.duplicates = DuplicateFinder(manifest)
+        self._splits = SplitChecker(manifest)
         self._directory = directory
-        self._compression = manifest.compression
-        self._fit = SchemaFit(manifest.schema, manifest.examples)
+        self._manifest = manifest
         self._seed = purpose_seed(0, "content")
-        self._duplicates = duplicates
-        self._splits = splits
 
-    def check(self, shard: Shard) -> CheckedShard:
-        """Read a shard and compare it with what the manifest says."""
+    def check_all(self, threads: int | None) -> list[_CheckedShard]:
+        """Return the result for every shard, in the order of the manifest."""
+        # The largest split last: its examples are looked up among those of the others.
+        splits = self._manifest.splits
+        order = sorted(splits, key=lambda name: name == self.duplicates.largest)
+        shards = [shard for name in order for shard in splits[name].shards]
+        with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+            results = pool.map(self._check, shards)
+            by_path = {shard.path: one for shard, one in zip(shards, results, strict=True)}
+        return [by_path[shard.path] for shard in self._manifest.shards]
+
+    def _blocks(
+        self, shard: Shard, on_fault: Callable[[RecordFault], None] = lambda _: None
+    ) -> Iterator[RecordBlock]:
+        return read_blocks(
+            os.path.join(self._directory, shard.path),
+            compression=self._manifest.compression,
+            block_bytes=_BLOCK_BYTES,
+            on_fault=on_fault,
+            is_once=True,
+        )
+
+    def _hashes(self, block: RecordBlock) -> npt.NDArray[np.uint64]:
+        return native.hash_records(block.data, block.starts, self._seed)
+
+    def _check(self, shard: Shard) -> _CheckedShard:
+        """Read a shard and compare it with the manifest."""
         faults: list[Fault] = []
-
-        def damaged(fault: RecordFault) -> None:
-            faults.append(Fault(shard.path, fault.where, fault.reason))
-
-        path = os.path.join(self._directory, shard.path)
-        looks_for_duplicates = self._duplicates.is_needed and shard.examples > 0
+        looks_for_duplicates = self.duplicates.is_needed and shard.examples > 0
         stream_hash = native.XXH64(0)
         examples = nbytes = content = 0
         candidates: list[npt.NDArray[np.uint64]] = []
-        look_at_split = self._splits.looker(shard)
+        observe_split = self._splits.observer(shard)
         try:
-            for block in read_blocks(
-                path,
-                compression=self._compression,
-                block_bytes=_BLOCK_BYTES,
-                on_fault=damaged,
-                is_once=True,
+            for block in self._blocks(
+                shard, lambda fault: faults.append(Fault(shard.path, fault.where, fault.reason))
             ):
                 stream_hash.update(block.data)
                 examples += len(block.starts)
                 nbytes += len(block.data)
-                hashes = native.hash_records(block.data, block.starts, self._seed)
+                hashes = self._hashes(block)
                 content += int(hashes.sum(dtype=np.uint64))
                 if looks_for_duplicates:
-                    candidates.append(self._duplicates.candidates(shard.path, hashes))
-                look_at_split(block)
-                if misfit := self._fit.first_misfit(block):
+                    candidates.append(self.duplicates.candidates(shard.path, hashes))
+                observe_split(block)
+                if misfit := self.fit.first_misfit(block):
                     record, message = misfit
                     faults.append(Fault(shard.path, f"record {record}", message))
         except DataError as error:
@@ -302,32 +261,44 @@ class ShardChecker:
         except OSError as error:
             faults = [Fault(shard.path, "", f"the file cannot be read: {error.strerror}")]
         if looks_for_duplicates:
-            self._duplicates.end_shard(shard.path, candidates)
+            self.duplicates.end_shard(shard.path, candidates)
         if not faults:
-            faults += _sum_faults(shard, examples, nbytes, f"{stream_hash.intdigest():016x}")
-        return CheckedShard(_cut_short(faults), examples, nbytes, content)
+            faults += _total_faults(shard, examples, nbytes, f"{stream_hash.intdigest():016x}")
+        if (more := len(faults) - _FAULTS_A_SHARD) > 0:
+            faults[_FAULTS_A_SHARD:] = [Fault(shard.path, "", f"{more:,} more faults")]
+        return _CheckedShard(faults, examples, nbytes, content)
 
-    def unseen_features(self) -> tuple[str, ...]:
-        """Return the features that the schema says some examples have, and none had."""
-        return self._fit.unseen()
+    def split_faults(self) -> list[Fault]:
+        """Return the faults of shards whose examples belong to another split."""
+        misnamed = list(self._splits.misnamed())
+        misplaced = list(self._splits.misplaced())
+        if misplaced and self._manifest.split_by == BY_BYTES:
+            # Examples that came encoded were split by their canonical form.
+            self._splits.clear()
+            for shard in self._manifest.shards:
+                observe_split = self._splits.observer(shard, is_canonical=True)
+                for block in self._blocks(shard):
+                    observe_split(block)
+            misplaced = list(self._splits.misplaced())
+        return [Fault(path, "", message) for path, message in misnamed + misplaced]
 
-    def look_again(self, shard: Shard) -> None:
-        """Read a shard for the hashes of its examples in canonical form."""
-        look_at_split = self._splits.looker(shard, is_canonical=True)
-        path = os.path.join(self._directory, shard.path)
-        for block in read_blocks(path, compression=self._compression, on_fault=lambda _: None):
-            look_at_split(block)
+    def duplicate_faults(self, shared: npt.NDArray[np.uint64]) -> Iterator[Fault]:
+        """Yield the places, outside of the largest split, of examples with one of some hashes."""
+        places = (
+            (shard.path, block.first_record + record)
+            for name, split in self._manifest.splits.items()
+            if name != self.duplicates.largest
+            for shard in split.shards
+            for block in self._blocks(shard)
+            for record in np.flatnonzero(np.isin(self._hashes(block), shared)).tolist()
+        )
+        for path, record in itertools.islice(places, _DUPLICATES_SHOWN):
+            yield Fault(path, f"record {record}", "another split has the same example")
+        if len(shared) > _DUPLICATES_SHOWN:
+            yield Fault("", "", f"{len(shared):,} distinct examples are in more than one split")
 
-    def records_of(self, shard: Shard, hashes: npt.NDArray[np.uint64]) -> Iterator[int]:
-        """Yield the numbers of the records whose example has one of `hashes`."""
-        path = os.path.join(self._directory, shard.path)
-        for block in read_blocks(path, compression=self._compression, on_fault=lambda _: None):
-            seen = native.hash_records(block.data, block.starts, self._seed)
-            for record in np.flatnonzero(np.isin(seen, hashes)).tolist():
-                yield block.first_record + record
 
-
-def _sum_faults(shard: Shard, examples: int, nbytes: int, digest: str) -> Iterator[Fault]:
+def _total_faults(shard: Shard, examples: int, nbytes: int, digest: str) -> Iterator[Fault]:
     if examples != shard.examples:
         yield Fault(shard.path, "", f"{examples:,} examples, the manifest says {shard.examples:,}")
     if nbytes != shard.bytes:
@@ -336,46 +307,39 @@ def _sum_faults(shard: Shard, examples: int, nbytes: int, digest: str) -> Iterat
         yield Fault(shard.path, "", f"the hash is {digest}, the manifest says {shard.xxh64}")
 
 
-def _cut_short(faults: list[Fault]) -> list[Fault]:
-    more = len(faults) - _FAULTS_A_SHARD
-    if more <= 0:
-        return faults
-    return [*faults[:_FAULTS_A_SHARD], Fault(faults[0].path, "", f"{more:,} more faults")]
-
-
-SCHEMA_FILE = "schema.json"
-# Ends of the names of files that are small.
-_TEXTS = (".json", ".pbtxt")
-_SHARD_LIKE = re.compile(r"[^._].*-\d+-of-\d+\.tfrecord(\.gz)?")
-
-
-class DatasetFiles:
-    """The files of a dataset beside its shards.
+class _OtherFiles:
+    """Checks the files of a dataset beside its shards: sidecars, rejects, ``job.json``, strays.
 
     Args:
         manifest_file: Path of the manifest, which the names of the others follow.
-        manifest: What it says.
+        manifest: The manifest.
     """
 
     def __init__(self, manifest_file: str, manifest: Manifest) -> None:
         self._directory = directory_of(manifest_file)
-        # Of a dataset with a file prefix, that prefix and a dash.
+        # For a dataset with a file prefix, that prefix and a dash.
         self._prefix = os.path.basename(manifest_file).removesuffix(MANIFEST_NAME)
         self._manifest = manifest
 
     def faults(self) -> Iterator[Fault]:
         """Yield the faults of all of them."""
         for name, digest in self._manifest.sidecars.items():
-            of_hash = list(self._hash_faults(name, digest, "the manifest"))
-            yield from of_hash
-            if name == self._prefix + SCHEMA_FILE and not of_hash:
+            hash_faults = list(self._hash_faults(name, digest, "the manifest"))
+            yield from hash_faults
+            if name == self._prefix + SCHEMA_FILE and not hash_faults:
                 yield from self._schema_faults(name)
-        of_job = list(self._job_faults())
-        yield from of_job
-        # What is known to be damaged is not worth parsing.
-        if self._prefix + REJECTS_FILE not in {fault.path for fault in of_job}:
+        job_faults = list(self._job_faults())
+        yield from job_faults
+        # A file that is known to be damaged is not parsed.
+        if self._prefix + REJECTS_FILE not in {fault.path for fault in job_faults}:
             yield from self._rejects_faults()
-        yield from self._stray_faults()
+        known = {shard.path for shard in self._manifest.shards}
+        alike = _shard_names(known)
+        message = "named like a shard of this dataset but not in its manifest: remove it"
+        for name in list_names(self._directory):
+            # Readers that go by names would read these.
+            if name not in known and not name.startswith((".", "_")) and alike.fullmatch(name):
+                yield Fault(name, "", message)
 
     def notes(self) -> Iterator[str]:
         """Yield what could not be checked."""
@@ -422,7 +386,7 @@ class DatasetFiles:
             return
         stored: Mapping[str, Any] = job.get(STORED_HASHES, {})
         for path, digest in stored.items():
-            # Files that are gone are told where they are read.
+            # Missing files are reported where they are read.
             if exists(self._path(path)):
                 yield from self._hash_faults(path, digest, name)
 
@@ -445,20 +409,6 @@ class DatasetFiles:
         elif seen != known.get("xxh64"):
             yield Fault(name, "", f"the hash is {seen}, the manifest says {known.get('xxh64')}")
 
-    def _stray_faults(self) -> Iterator[Fault]:
-        """Yield the files that readers who go by names would take for shards."""
-        known = {shard.path for shard in self._manifest.shards}
-        alike = _shard_names(known)
-        for name in list_names(self._directory):
-            if name in known or name.startswith((".", "_")):
-                continue
-            if alike.fullmatch(name):
-                yield Fault(
-                    name,
-                    "",
-                    "named like a shard of this dataset but not in its manifest: remove it",
-                )
-
 
 def _reason(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
@@ -471,7 +421,7 @@ def load_rejects(path: str) -> pa.Table:
 
     Raises:
         OSError: It cannot be read.
-        DataError: It is no file of rejects.
+        DataError: It is not a file of rejects.
     """
     try:
         table = pq.read_table(pa.BufferReader(read_bytes(path)))
@@ -483,10 +433,10 @@ def load_rejects(path: str) -> pa.Table:
 
 
 def _shard_names(known: set[str]) -> re.Pattern[str]:
-    """Return what shards are named like: those of the manifest, but for their numbers.
+    """Return the pattern of the names of shards: those of the manifest with any numbers.
 
-    A dataset without shards, or one of several splits, may have lost a split: so every usual name
-    counts, unless the manifest's own names are of another form.
+    A dataset without shards, or one of several splits, may have lost a split: therefore every usual
+    name counts, unless the manifest's own names have another form.
     """
     if all(_SHARD_LIKE.fullmatch(name) for name in known):
         return _SHARD_LIKE
@@ -494,8 +444,8 @@ def _shard_names(known: set[str]) -> re.Pattern[str]:
     return re.compile("|".join(re.escape(form).replace("0", r"\d+") for form in sorted(forms)))
 
 
-def verify_stage(path: str | os.PathLike[str]) -> Verification:
-    """Check size, hash and number of rows of every file of a stage, and that no other lies there.
+def _verify_stage(path: str | os.PathLike[str]) -> Verification:
+    """Check size, hash and rows of every file of a stage, and that there is no other file.
 
     Args:
         path: Directory of the stage, or its manifest.
@@ -507,15 +457,15 @@ def verify_stage(path: str | os.PathLike[str]) -> Verification:
     directory = absolute_path(path)
     if directory.endswith(".json"):
         directory = os.path.dirname(directory)
-    faults = [fault for file in manifest.files for fault in _faults_of(directory, file)]
+    found = [(file, _stage_file_fault(directory, file)) for file in manifest.files]
+    faults = [Fault(file.path, "", message) for file, message in found if message]
+    sound = [file for file, message in found if not message]
     known = {file.path for file in manifest.files}
     faults += [
         Fault(name, "", "is named like a file of this stage but is not in its manifest")
         for name in list_names(directory)
         if name.startswith("part-") and name.endswith(".parquet") and name not in known
     ]
-    at_fault = {fault.path for fault in faults}
-    sound = [file for file in manifest.files if file.path not in at_fault]
     return Verification(
         tuple(faults),
         shards=len(manifest.files),
@@ -524,24 +474,19 @@ def verify_stage(path: str | os.PathLike[str]) -> Verification:
     )
 
 
-def _faults_of(directory: str, file: StageFile) -> Iterator[Fault]:
+def _stage_file_fault(directory: str, file: StageFile) -> str:
+    """Return what is wrong with a file of a stage; empty if nothing is."""
     path = os.path.join(directory, file.path)
     try:
         nbytes, xxh64 = file_size(path), file_hash(path)
     except FileNotFoundError:
-        yield Fault(file.path, "", "is missing")
-        return
+        return "is missing"
     except (OSError, DataError) as error:
-        yield Fault(file.path, "", f"cannot be read: {error}")
-        return
+        return f"cannot be read: {error}"
     if nbytes != file.bytes:
-        yield Fault(file.path, "", f"has {nbytes:,} bytes, the manifest says {file.bytes:,}")
-    elif xxh64 != file.xxh64:
-        yield Fault(file.path, "", f"has hash {xxh64}, the manifest says {file.xxh64}")
-    elif (rows := _rows_in(path)) != file.rows:
-        yield Fault(file.path, "", f"has {rows:,} rows, the manifest says {file.rows:,}")
-
-
-def _rows_in(path: str) -> int:
-    with open_read(path, buffer_bytes=0) as file:
-        return int(pq.ParquetFile(pa.PythonFile(file, mode="r")).metadata.num_rows)
+        return f"has {nbytes:,} bytes, the manifest says {file.bytes:,}"
+    if xxh64 != file.xxh64:
+        return f"has hash {xxh64}, the manifest says {file.xxh64}"
+    with open_read(path, buffer_bytes=0) as opened:
+        rows = int(pq.ParquetFile(pa.PythonFile(opened, mode="r")).metadata.num_rows)
+    return "" if rows == file.rows else f"has {rows:,} rows, the manifest says {file.rows:,}"

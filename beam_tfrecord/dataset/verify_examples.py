@@ -1,10 +1,19 @@
-"""What `verify` checks of examples: the schema, their splits, and duplicates between splits."""
+"""The checks of `verify` on examples: the fit of the schema, their splits, and duplicates.
+
+* `SchemaFit`: the kernel accepts nearly all records without decoding them. What it does not accept,
+  and columns whose features have to agree with each other (nested lists, maps), is decoded.
+* `SplitChecker`: the manifest does not have the shares of the splits. But a split is a range of
+  hashes, in the order of the splits: so no example of a split has a greater hash than any of a
+  later one. Nor does the manifest name the column that names the splits; but if that column was
+  written too, it holds nothing but their names.
+* `DuplicateFinder`: only the hashes of the smaller splits stay in memory. Those of the largest one
+  are looked up among them block by block, and only what is found there stays.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -35,35 +44,38 @@ from beam_tfrecord.places import purpose_seed
 from beam_tfrecord.records.blocks import RecordBlock
 from beam_tfrecord.records.decoding import Decoder
 
+UInt64Array = npt.NDArray[np.uint64]
+Hasher = Callable[[RecordBlock], UInt64Array]
+
 _BLOCK_RECORD = re.compile(r"^record \d+: ")
 _MOST_VALUES = 2**63 - 1
+_INT64_RANGE = -(2**63), 2**63 - 1
+
+# Of larger shards one example in so many is looked at, which still detects exchanged shards.
+_WHOLE_BYTES, _STEP = 4 * 2**20, 16
+_NUMBERED = re.compile(r"(.+)-\d+-of-\d+\.tfrecord(\.gz)?")
+
+# 64 million hashes of 8 bytes: 0.5 GB, sorted in place.
+MAX_HASHES = 2**26
 
 
 class SchemaFit:
-    """Tells whether records are examples of a schema.
+    """Checks whether records are examples of a schema.
 
     Args:
         schema: The schema.
-        examples: How many there are in all files.
+        examples: Number of examples in all files.
     """
 
     def __init__(self, schema: Schema, examples: int) -> None:
-        columns = schema_leaves(schema)
-        self._leaves = {leaf.name: leaf for column in columns for leaf in column}
-        self._rules = sorted(map(fit_rule, self._leaves.values()), key=lambda rule: rule.name)
+        columns = list(zip(schema.features, schema_leaves(schema), strict=True))
+        self._leaves = {leaf.name: leaf for _, column in columns for leaf in column}
+        self._rules = sorted(map(_fit_rule, self._leaves.values()), key=lambda rule: rule.name)
         self._decoder = Decoder(schema)
-        linked = [
-            feature.name
-            for feature, column in zip(schema.features, columns, strict=True)
-            if not _rules_suffice(column)
-        ]
+        linked = [feature.name for feature, column in columns if not _rules_suffice(column)]
         self._linked = Decoder(schema, linked) if linked else None
-        # What is never missing is looked for in every record; what always is, in none.
-        self._columns = {
-            leaf.name: feature.name
-            for feature, column in zip(schema.features, columns, strict=True)
-            for leaf in column
-        }
+        self._columns = {leaf.name: feature.name for feature, column in columns for leaf in column}
+        # A column that is never missing is looked for in every record; one that always is, in none.
         self._unseen = {
             feature.name
             for feature in schema.features
@@ -73,10 +85,13 @@ class SchemaFit:
     def first_misfit(self, block: RecordBlock) -> tuple[int, str] | None:
         """Return the number within the file, and the fault, of a block's first misfit."""
         if self._unseen:
-            self._look_for_unseen(block)
+            self._note_seen(block)
         sure = native.fitting_records(block.data, block.starts, self._rules)
-        if self._linked is not None and not self._decodes(self._linked, block.slice(0, sure)):
-            sure = 0
+        if self._linked is not None:
+            try:
+                self._linked.decode(block.data, block.starts[:sure])
+            except (ValueError, DataError):
+                sure = 0
         rest = block.slice(sure, len(block.starts))
         if not len(rest.starts) or self._problem(rest) is None:
             return None
@@ -95,21 +110,14 @@ class SchemaFit:
         """Return the columns that may be missing and were missing in all records so far."""
         return tuple(sorted(self._unseen))
 
-    def _look_for_unseen(self, block: RecordBlock) -> None:
+    def _note_seen(self, block: RecordBlock) -> None:
         with contextlib.suppress(ValueError):
             for name, feature in native.discover(block.data, block.starts).items():
                 if feature.present_count:
                     self._unseen.discard(self._columns.get(name.decode("utf-8", "replace"), ""))
 
-    @staticmethod
-    def _decodes(decoder: Decoder, block: RecordBlock) -> bool:
-        try:
-            decoder.decode(block.data, block.starts)
-        except (ValueError, DataError):
-            return False
-        return True
-
     def _problem(self, block: RecordBlock) -> str | None:
+        """Return why the records of a block do not fit; None if all do."""
         try:
             found = native.discover(block.data, block.starts)
             for name, feature in found.items():
@@ -118,24 +126,22 @@ class SchemaFit:
                 if leaf is None:
                     return f"feature {text!r} is not in the schema"
                 if feature.kind not in (0, leaf.kind):
-                    return (
-                        f"feature {text!r} is {KIND_NAMES[feature.kind]}, the schema says "
-                        f"{KIND_NAMES[leaf.kind]}"
-                    )
+                    kind, known = KIND_NAMES[feature.kind], KIND_NAMES[leaf.kind]
+                    return f"feature {text!r} is {kind}, the schema says {known}"
             for leaf in self._leaves.values():
                 seen = found.get(leaf.name.encode())
                 if not leaf.nullable and (seen.present_count if seen else 0) < len(block.starts):
                     return f"feature {leaf.name!r} is missing, the schema says it never is"
             self._decoder.decode(block.data, block.starts)
         except (ValueError, DataError) as error:
-            # The kernel counts records within the block, which nobody sees.
+            # The kernel counts records within the block, which no user sees.
             return _BLOCK_RECORD.sub("", str(error))
         return None
 
 
-def fit_rule(leaf: Leaf) -> FitRule:
-    """Return what the kernel is told of a feature: never more than decoding would accept."""
-    low, high = _range(leaf)
+def _fit_rule(leaf: Leaf) -> FitRule:
+    """Return the kernel's rule for a feature, which never accepts more than decoding would."""
+    low, high = _integer_range(leaf)
     exact = None if leaf.shape is None else value_count(leaf.shape)
     return FitRule(
         name=leaf.name.encode(),
@@ -150,20 +156,21 @@ def fit_rule(leaf: Leaf) -> FitRule:
     )
 
 
-def _range(leaf: Leaf) -> tuple[int, int]:
+def _integer_range(leaf: Leaf) -> tuple[int, int]:
     arrow = leaf.type
     if leaf.kind != INT64 or leaf.role != VALUES:
-        return -(2**63), 2**63 - 1
+        return _INT64_RANGE
     if pa.types.is_boolean(arrow):
         return 0, 1
     if pa.types.is_unsigned_integer(arrow):
         return 0, min(2**arrow.bit_width, 2**63) - 1
     if pa.types.is_integer(arrow) or is_temporal(arrow):
         return -(2 ** (arrow.bit_width - 1)), 2 ** (arrow.bit_width - 1) - 1
-    return -(2**63), 2**63 - 1
+    return _INT64_RANGE
 
 
 def _value_bytes(leaf: Leaf) -> int:
+    """Return the size of every value of a feature in bytes; -1 for any size."""
     arrow = leaf.type
     if leaf.kind != BYTES:
         return -1
@@ -176,9 +183,9 @@ def _value_bytes(leaf: Leaf) -> int:
 
 
 def _rules_suffice(column: tuple[Leaf, ...]) -> bool:
-    """Tell whether no feature of a column has to agree with another one, or be parsed."""
+    """Return True if no feature of a column has to agree with another one, or be parsed."""
     values = [leaf for leaf in column if leaf.role == VALUES]
-    # The shape of a tensor of a fixed one says nothing new; any other has to agree with its values.
+    # The shape of a fixed-shape tensor adds nothing; any other has to agree with its values.
     others = {leaf.role for leaf in column} - {VALUES}
     if others and not (others == {SHAPE} and is_tensor(values[0].type)):
         return False
@@ -188,35 +195,20 @@ def _rules_suffice(column: tuple[Leaf, ...]) -> bool:
 
 
 def _is_plain(leaf: Leaf) -> bool:
-    arrow = leaf.type
+    arrow, types = leaf.type, pa.types
     if leaf.store == "text":
         return False
     if is_tensor(arrow):
-        return not pa.types.is_boolean(arrow.value_type)
-    types = pa.types
-    return bool(
-        types.is_integer(arrow)
-        or types.is_floating(arrow)
-        or types.is_boolean(arrow)
-        or is_temporal(arrow)
-        or is_text(arrow)
-        or is_binary(arrow)
-    )
-
-
-UInt64Array = npt.NDArray[np.uint64]
-Hasher = Callable[[RecordBlock], UInt64Array]
-
-# Of larger shards one example in so many is looked at: exchanged shards are found all the same.
-_WHOLE_BYTES, _STEP = 4 * 2**20, 16
-_NUMBERED = re.compile(r"(.+)-\d+-of-\d+\.tfrecord(\.gz)?")
+        return not types.is_boolean(arrow.value_type)
+    is_number = types.is_integer(arrow) or types.is_floating(arrow) or types.is_boolean(arrow)
+    return bool(is_number or is_temporal(arrow) or is_text(arrow) or is_binary(arrow))
 
 
 class SplitChecker:
-    """Finds what decides the split of the examples of each shard; one object serves all threads.
+    """Checks that what decides the split of examples agrees with their shards; thread-safe.
 
     Args:
-        manifest: Of the dataset.
+        manifest: The manifest of the dataset.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -224,39 +216,41 @@ class SplitChecker:
         self._split_of = {
             s.path: name for name, split in manifest.splits.items() for s in split.shards
         }
+        # Lowest and highest hash in each shard.
         self._ranges: dict[str, tuple[int, int]] = {}
         self._seed = purpose_seed(manifest.seed, "split")
-        self._columns = manifest.group or ()
-        # Of a column that may name the splits: the shards where it names another one.
+        # By column that may name the splits, the shards for which it names another one.
         self._naming: dict[str, set[str]] = {}
-        if manifest.split_by == BY_COLUMN:
+        if manifest.split_by == BY_COLUMN and len(manifest.splits) > 1:
             self._naming = {f.name: set() for f in manifest.schema.features if _can_name(f.type)}
-        self._has_hashes = sum(split.examples > 0 for split in manifest.splits.values()) > 1 and (
-            manifest.split_by == BY_BYTES or self._decides_by_group()
-        )
+        group = manifest.group or ()
+        by_group = manifest.split_by == BY_GROUP and bool(group)
+        by_group = by_group and all(name in manifest.schema.names for name in group)
+        filled = sum(split.examples > 0 for split in manifest.splits.values())
+        self._has_hashes = filled > 1 and (manifest.split_by == BY_BYTES or by_group)
 
-    def looker(self, shard: Shard, *, is_canonical: bool = False) -> Callable[[RecordBlock], None]:
-        """Return what takes note of the blocks of a shard.
+    def observer(
+        self, shard: Shard, *, is_canonical: bool = False
+    ) -> Callable[[RecordBlock], None]:
+        """Return the function that has to be called with every block of a shard.
 
         Args:
             shard: The shard.
-            is_canonical: Hash the canonical form of examples, as of those that came encoded.
+            is_canonical: Hash the canonical form of examples, as `write` does with those that it
+                received encoded.
         """
-        look: Callable[[RecordBlock], None]
-        if self._has_hashes:
-            hashes = self._hasher(is_canonical)
-
-            def look(block: RecordBlock) -> None:
-                self._add(shard.path, hashes(block))
-
-        elif self._naming and len(self._manifest.splits) > 1:
-            look = functools.partial(self._compare, shard.path)
-        else:
-            return lambda block: None
+        hashes = self._hasher(is_canonical) if self._has_hashes else None
         step = 1 if shard.bytes <= _WHOLE_BYTES else _STEP
-        return lambda block: look(
-            dataclasses.replace(block, starts=np.ascontiguousarray(block.starts[::step]))
-        )
+
+        def observe(block: RecordBlock) -> None:
+            starts = np.ascontiguousarray(block.starts[::step])
+            chosen = dataclasses.replace(block, starts=starts)
+            if hashes is not None:
+                self._add(shard.path, hashes(chosen))
+            elif self._naming:
+                self._compare(shard.path, chosen)
+
+        return observe
 
     def _compare(self, path: str, block: RecordBlock) -> None:
         split, names = self._split_of[path], set(self._manifest.splits)
@@ -271,87 +265,78 @@ class SplitChecker:
 
     def _hasher(self, is_canonical: bool) -> Hasher:
         if self._manifest.split_by == BY_GROUP:
-            return _GroupHasher(self._manifest, self._columns, self._seed)
+            return _group_hasher(self._manifest, self._seed)
         hash_all = native.canonical_hashes if is_canonical else native.hash_records
         return lambda block: hash_all(block.data, block.starts, self._seed)
 
     def _add(self, path: str, hashes: UInt64Array) -> None:
-        """Take note of some hashes of a shard."""
         if len(hashes):
-            low, high = int(hashes.min()), int(hashes.max())
-            old_low, old_high = self._ranges.get(path, (low, high))
-            self._ranges[path] = min(low, old_low), max(high, old_high)
+            _extend(self._ranges, path, int(hashes.min()), int(hashes.max()))
 
     def clear(self) -> None:
         """Forget all hashes."""
         self._ranges.clear()
 
     def misplaced(self) -> Iterator[tuple[str, str]]:
-        """Yield the shards whose range reaches into that of another split."""
+        """Yield path and fault of the shards whose examples belong to another split."""
         wrong = list(self._naming.items())
         if wrong and all(paths for _, paths in wrong):
             column, paths = wrong[0]
-            for path in sorted(paths):
-                message = f"column {column!r} names another split for some of its examples"
-                yield path, f"{message}: examples were exchanged"
+            message = f"column {column!r} names another split for some of its examples"
+            yield from ((path, f"{message}: examples were exchanged") for path in sorted(paths))
         order = list(self._manifest.splits)
         bounds: dict[str, tuple[int, int]] = {}
         for path, (low, high) in self._ranges.items():
-            split = self._split_of[path]
-            old_low, old_high = bounds.get(split, (low, high))
-            bounds[split] = min(low, old_low), max(high, old_high)
+            _extend(bounds, self._split_of[path], low, high)
+        what = "bytes" if self._manifest.split_by == BY_BYTES else "groups"
         for path, (low, high) in self._ranges.items():
-            here = order.index(self._split_of[path])
-            for split, (other_low, other_high) in bounds.items():
-                there = order.index(split)
-                if (there > here and high >= other_low) or (there < here and low <= other_high):
-                    what = "bytes" if self._manifest.split_by == BY_BYTES else "groups"
-                    yield (
-                        path,
-                        f"the {what} of its examples do not tell split {order[here]!r} from "
-                        f"{split!r}: examples were exchanged between them",
-                    )
-                    break
+            here = self._split_of[path]
+            before, behind = order[: order.index(here)], order[order.index(here) + 1 :]
+            others = [name for name in before if name in bounds and low <= bounds[name][1]]
+            others += [name for name in behind if name in bounds and high >= bounds[name][0]]
+            if others:
+                yield (
+                    path,
+                    f"the {what} of its examples do not tell split {here!r} from {others[0]!r}: "
+                    "examples were exchanged between them",
+                )
 
     def misnamed(self) -> Iterator[tuple[str, str]]:
-        """Yield the shards that are named as those of another split are."""
+        """Yield path and fault of the shards that are named like those of another split."""
         for path, split in self._split_of.items():
             named = _NUMBERED.fullmatch(path)
             if named and named[1] != split and named[1] in self._manifest.splits:
                 yield path, f"is named as of split {named[1]!r}, but is in {split!r}"
 
-    def _decides_by_group(self) -> bool:
-        names = self._manifest.schema.names
-        return (
-            self._manifest.split_by == BY_GROUP
-            and bool(self._columns)
-            and all(name in names for name in self._columns)
-        )
+
+def _extend(ranges: dict[str, tuple[int, int]], key: str, low: int, high: int) -> None:
+    old_low, old_high = ranges.get(key, (low, high))
+    ranges[key] = min(low, old_low), max(high, old_high)
 
 
 def _can_name(arrow: pa.DataType) -> bool:
     return is_text(arrow) or pa.types.is_integer(arrow) or pa.types.is_boolean(arrow)
 
 
-class _GroupHasher:
-    """Hashes the columns of the group, as they were before they were stored.
+def _group_hasher(manifest: Manifest, seed: int) -> Hasher:
+    """Return the function that hashes the group's columns, as they were before they were stored.
 
-    Of floats it leaves out zeros and NaNs: older versions told those apart that are equal.
+    It leaves out rows with zeros or NaNs: older versions distinguished some that are equal.
     """
+    columns = manifest.group or ()
+    decoder = Decoder(manifest.schema, columns)
+    hashes = ColumnHashes(manifest.schema)
 
-    def __init__(self, manifest: Manifest, columns: tuple[str, ...], seed: int) -> None:
-        self._decoder = Decoder(manifest.schema, columns)
-        self._hashes = ColumnHashes(manifest.schema)
-        self._columns, self._seed = columns, seed
-
-    def __call__(self, block: RecordBlock) -> UInt64Array:
+    def hash_groups(block: RecordBlock) -> UInt64Array:
         try:
-            data = self._decoder.decode(block.data, block.starts)
+            data = decoder.decode(block.data, block.starts)
             rows = np.flatnonzero(~_is_ambiguous(data))
-            return self._hashes.hashes(Batch(data), self._columns, rows, self._seed)
+            return hashes.hashes(Batch(data), columns, rows, seed)
         except (BeamTFRecordError, ValueError):
-            # Examples that do not fit the schema are told of where that is looked at.
+            # `SchemaFit` reports examples that do not fit the schema.
             return np.zeros(0, np.uint64)
+
+    return hash_groups
 
 
 def _is_ambiguous(data: pa.RecordBatch) -> npt.NDArray[np.bool_]:
@@ -365,36 +350,28 @@ def _is_ambiguous(data: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     return found
 
 
-# 64 million hashes of 8 bytes: 0.5 GB, sorted in place.
-MAX_HASHES = 2**26
-
-
 class _HashSet:
-    """Hashes that many others, mostly not among them, are looked up in.
+    """A set of hashes in which many others are looked up, most of them not among it.
 
     About two in a hundred others pass the sieve that comes first, a Bloom filter with both bits of
     a hash in one word (Putze, Sanders, Singler: Cache-, Hash- and Space-Efficient Bloom Filters,
-    2007), so that one memory access decides. It takes 2 to 4 bytes a hash.
+    2007), so that one memory access decides. It needs 2 to 4 bytes per hash.
     """
 
     def __init__(self, hashes: UInt64Array) -> None:
-        self._sorted = np.sort(hashes)
+        self.sorted = np.sort(hashes)
         bits = max(len(hashes) // 4, 2).bit_length()
         self._shift = np.uint64(64 - bits)
         self._sieve = np.zeros(2**bits, np.uint64)
         np.bitwise_or.at(self._sieve, hashes >> self._shift, _two_bits(hashes))
 
-    def twice(self) -> UInt64Array:
-        """Return the distinct hashes that were given more than once."""
-        return np.unique(self._sorted[1:][self._sorted[1:] == self._sorted[:-1]])
-
     def common(self, hashes: UInt64Array) -> UInt64Array:
         """Return those of `hashes` that are in the set."""
         bits = _two_bits(hashes)
         likely = hashes[self._sieve[hashes >> self._shift] & bits == bits]
-        places = np.searchsorted(self._sorted, likely)
-        places[places == len(self._sorted)] = 0
-        found: UInt64Array = likely[self._sorted[places] == likely]
+        places = np.searchsorted(self.sorted, likely)
+        places[places == len(self.sorted)] = 0
+        found: UInt64Array = likely[self.sorted[places] == likely]
         return found
 
 
@@ -408,12 +385,12 @@ def _two_bits(hashes: UInt64Array) -> UInt64Array:
 
 
 class DuplicateFinder:
-    """Finds the examples that are in several splits; one object serves all threads.
+    """Finds the examples that are in several splits; thread-safe.
 
     Args:
-        manifest: Of the dataset. Where it has fewer than two splits with examples, nothing is
-            looked for; nor where columns decide the split, since then equal examples may differ in
-            columns that were left out.
+        manifest: The manifest of the dataset. Nothing is searched for if it has fewer than two
+            splits with examples, or if columns decide the split, since then equal examples may
+            differ in columns that were left out.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -422,68 +399,49 @@ class DuplicateFinder:
         self.is_needed = len(filled) > 1 and not by_columns
         self.largest = max(filled, key=lambda name: filled[name].examples, default="")
         smaller = [split for name, split in filled.items() if name != self.largest]
+        # Only one in so many examples is looked at.
+        self.parts = 1
+        while sum(split.examples for split in smaller) // self.parts > MAX_HASHES:
+            self.parts *= 2
         self._split_of = {s.path: name for name, split in filled.items() for s in split.shards}
-        self._mask = _part_mask(sum(split.examples for split in smaller))
         self._awaited = sum(len(split.shards) for split in smaller)
         self._lock = threading.Lock()
-        self._of_split: dict[str, list[UInt64Array]] = {name: [] for name in filled}
-        self._of_smaller = _no_hashes()
-        self._kept: _HashSet | None = None
-
-    @property
-    def parts(self) -> int:
-        """Only one in so many examples is looked at."""
-        return int(self._mask) + 1
+        self._found: dict[str, list[UInt64Array]] = {name: [_NO_HASHES] for name in filled}
+        self._of_smaller: _HashSet | None = None
 
     def candidates(self, path: str, hashes: UInt64Array) -> UInt64Array:
-        """Return those of a shard's `hashes` that have to be kept until the shard's end."""
-        if self._mask:
-            hashes = hashes[hashes & self._mask == 0]
-        if self._kept is None or self._split_of[path] != self.largest:
+        """Return those of a shard's `hashes` that have to be passed to `end_shard`."""
+        if self.parts > 1:
+            hashes = hashes[hashes & np.uint64(self.parts - 1) == 0]
+        if self._of_smaller is None or self._split_of[path] != self.largest:
             return hashes
-        return self._kept.common(hashes)
+        return self._of_smaller.common(hashes)
 
     def end_shard(self, path: str, candidates: list[UInt64Array]) -> None:
-        """Take what `candidates` gave for all of a shard."""
+        """Add the candidates of a complete shard."""
         split = self._split_of[path]
         with self._lock:
-            self._of_split[split] += candidates
+            self._found[split] += candidates
             if split != self.largest:
                 self._awaited -= 1
                 if not self._awaited:
-                    self._keep_smaller()
+                    hashes = [
+                        np.unique(np.concatenate(self._found.pop(name)))
+                        for name in list(self._found)
+                        if name != self.largest
+                    ]
+                    self._of_smaller = _HashSet(np.concatenate(hashes))
 
     def shared(self) -> UInt64Array:
-        """Return the distinct hashes that are in several splits; to be called once, at the end."""
-        if self._kept is None:
-            return _no_hashes()
-        # Some came before the others were kept.
-        of_largest = self._kept.common(_joined(self._of_split[self.largest]))
-        return np.unique(_joined([self._of_smaller, of_largest]))
-
-    def _keep_smaller(self) -> None:
-        smaller = [name for name in self._of_split if name != self.largest]
-        parts = [_joined(self._of_split.pop(name)) for name in smaller]
-        kept = _HashSet(_joined(parts))
-        twice = kept.twice()
-        if len(twice):  # In one split, or in several.
-            splits = sum(np.isin(twice, hashes).astype(int) for hashes in parts)
-            self._of_smaller = twice[splits > 1]
-        self._kept = kept
+        """Return the distinct hashes that are in several splits; call this once, at the end."""
+        if self._of_smaller is None:
+            return _NO_HASHES
+        ordered = self._of_smaller.sorted
+        # Each smaller split has added a hash once, so what is there twice is in two splits.
+        twice = ordered[1:][ordered[1:] == ordered[:-1]]
+        # Some of these came before the hashes of the smaller splits were complete.
+        of_largest = self._of_smaller.common(np.concatenate(self._found[self.largest]))
+        return np.unique(np.concatenate([twice, of_largest]))
 
 
-def _part_mask(examples: int) -> np.uint64:
-    """Return the bits that must be zero in the hashes that are looked at."""
-    parts = 1
-    while examples // parts > MAX_HASHES:
-        parts *= 2
-    return np.uint64(parts - 1)
-
-
-def _joined(parts: list[UInt64Array]) -> UInt64Array:
-    # Nothing is there of a shard that cannot be read.
-    return np.concatenate([_no_hashes(), *parts])
-
-
-def _no_hashes() -> UInt64Array:
-    return np.empty(0, dtype=np.uint64)
+_NO_HASHES: UInt64Array = np.empty(0, dtype=np.uint64)
