@@ -1,4 +1,4 @@
-"""`reading_code`: programs that read a dataset and need no package of ours."""
+"""`reading_code`: generates programs that read a dataset without this package."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ for batch in read($split).take(1):
 '''
 )
 
-# What the program above has besides where tensors are stored as bytes.
+# The further part of the program above if tensors are stored as bytes.
 PARSE = Template(
     '''\
 def parse(batch):
@@ -263,11 +263,11 @@ def reading_code(
     """Return a Python program that reads a dataset.
 
     Args:
-        manifest: Of the dataset.
-        kind: ``tf``: parsed batches; ``keras``: trains a small model on the numeric columns;
-            ``torch``: a ``DataLoader``, with a parser of Examples in plain Python.
-        path: The dataset, as the program is to open it.
-        label: Column that the Keras model learns; None: the last numeric one.
+        manifest: The manifest of the dataset.
+        kind: ``tf`` reads parsed batches; ``keras`` trains a small model on the numeric columns;
+            ``torch`` makes a ``DataLoader``, with a parser of Examples in plain Python.
+        path: The path of the dataset in the program.
+        label: Column that the Keras model learns; None for the last numeric one.
 
     Raises:
         UsageError: There is no such kind, or nothing to train on.
@@ -295,7 +295,7 @@ def reading_code(
 
 
 def _quoted(text: str | bytes) -> str:
-    """Return a literal in double quotes where the text has none itself."""
+    """Return a literal, in double quotes unless the text contains some."""
     literal = repr(text)
     plain = '"' not in literal and "\\" not in literal
     return literal.replace("'", '"') if plain and literal.count("'") == 2 else literal
@@ -314,7 +314,7 @@ def _tf_code(
 
 
 def _decoding_lines(schema: Schema) -> list[str]:
-    """Return the lines that make tensors of bytes, for arrays that all have one shape."""
+    """Return the lines that decode tensors from bytes, for columns of a single shape."""
     lines = []
     for decoding in tensor_decodings(schema):
         if decoding.is_simple:
@@ -325,7 +325,7 @@ def _decoding_lines(schema: Schema) -> list[str]:
 
 
 def feature_lines(schema: Schema) -> str:
-    """Return the items of the feature spec of `schema`, a feature a line."""
+    """Return the items of the feature spec of `schema`, one feature per line."""
     return "\n".join(
         f"    {_quoted(reading.name)}: {_reading_text(reading)}," for reading in readings(schema)
     )
@@ -359,7 +359,7 @@ def _value_text(value: Any) -> str:
 
 
 def _numeric_leaves(schema: Schema) -> Iterator[tuple[Leaf, Feature]]:
-    """Yield the scalar numbers: not times, whose size means nothing to a model."""
+    """Yield the scalar numbers, without times, whose size means nothing to a model."""
     for feature in schema.features:
         for leaf in leaves(feature, separator=schema.separator):
             is_number = leaf.kind in (FLOAT, INT64) and leaf.role == VALUES
@@ -397,7 +397,7 @@ def _keras_code(
 
 
 def _dense_line(leaf: Leaf, reading: Reading) -> str:
-    """Return the line of a scalar that a model needs a number for in every example."""
+    """Return the line of a scalar feature with a number in every example, as models need it."""
     note = ""
     if reading.how == VARYING:
         zero = 0.0 if leaf.kind == FLOAT else 0
@@ -407,13 +407,13 @@ def _dense_line(leaf: Leaf, reading: Reading) -> str:
 
 
 def _head(label: Feature) -> tuple[str, str, str]:
-    """Return the last layer, the loss and the metric that suit a label."""
+    """Return code of the last layer, the loss and the metric that suit a label."""
     seen = label.observed
-    whole = pa.types.is_boolean(label.type) or pa.types.is_integer(label.type)
+    is_integer = pa.types.is_boolean(label.type) or pa.types.is_integer(label.type)
     low, high = (0, 1) if pa.types.is_boolean(label.type) else (None, None)
     if seen is not None and seen.min is not None and seen.max is not None:
-        low, high = int(seen.min) if whole else None, int(seen.max) if whole else None
-    if not whole or low is None or high is None or low < 0 or high >= _MAX_CLASSES:
+        low, high = int(seen.min) if is_integer else None, int(seen.max) if is_integer else None
+    if not is_integer or low is None or high is None or low < 0 or high >= _MAX_CLASSES:
         return "keras.layers.Dense(1)", '"mse"', '"mae"'
     if high <= 1:
         layer = 'keras.layers.Dense(1, activation="sigmoid")'

@@ -1,4 +1,4 @@
-"""`load`: opens a written dataset, or Parquet files, and gives their rows in many forms.
+"""`load`: opens a written dataset, or Parquet files, and converts their rows.
 
 Readers follow the manifest, never the names of files. Importing this module loads neither Beam nor
 TensorFlow nor PyTorch: what needs them, and the sources that read Parquet, is imported on use.

@@ -127,7 +127,7 @@ class _SalvagedShard:
             )
             losses.append(Lost(path, 0, 0, examples, message))
         elif (elsewhere := missing - sum(one.most_records for one in losses)) > 0:
-            message = f"{_records(elsewhere)} lost, nothing tells where"
+            message = f"{_records(elsewhere)} lost, at an unknown place"
             losses.append(Lost(path, 0, 0, elsewhere, message))
         return losses
 

@@ -234,21 +234,20 @@ class _Salvage:
     def _decide(self) -> tuple[list[Chain], list[Chain]]:
         """Return the chains of records, and those that may be records or parts of one."""
         first, *others = _chains(self._data)
-        taken, at = self._follow(first, others)
-        if others:
-            last = others[-1]
-            is_at_end = last.stop == len(self._data) and last not in taken
-            if is_at_end and self._is_end(taken, at, last):
-                taken.append(last)
-        taken = self._lead_to(taken, others)
-        unsure = [chain for chain in others if chain not in taken]
-        sure = taken
+        accepted, at = self._follow(first, others)
+        last = others[-1] if others else first
+        is_at_end = last.stop == len(self._data) and last not in accepted
+        if is_at_end and self._is_end(accepted, at, last):
+            accepted.append(last)
+        accepted = self._lead_to(accepted, others)
+        unsure = [chain for chain in others if chain not in accepted]
+        sure = accepted
         if unsure and not self._values_hold_frames(sure):
             likely = [chain for chain in unsure if not self._is_claimed(sure, chain)]
             if self._has_room(together := _in_order([*sure, *likely])):
-                taken = together
-        unsure = [c for c in unsure if c not in taken and self._has_room(_in_order([*sure, c]))]
-        return self._without_copies(taken), unsure
+                accepted = together
+        unsure = [c for c in unsure if c not in accepted and self._has_room(_in_order([*sure, c]))]
+        return self._without_copies(accepted), unsure
 
     def _follow(self, first: Chain, others: Sequence[Chain]) -> tuple[list[Chain], int]:
         """Go on from record to record, over damaged ones, as far as their frames lead.
@@ -256,14 +255,14 @@ class _Salvage:
         Returns:
             The chains that were reached, and the position that was.
         """
-        taken, at, left = [first], first.stop, self._records - first.records
+        accepted, at, left = [first], first.stop, self._records - first.records
         passed = 0
         while passed < len(others):
             # The damaged record is one of those that are left, unless bytes were only added.
             left -= self._grown <= 0
             rest = itertools.islice(others, passed, None)
             if (reached := self._next(at, rest, left)) is not None:
-                taken.append(reached)
+                accepted.append(reached)
                 at, left = reached.stop, left - reached.records
             elif (end := self._end_of(at)) is not None:
                 at = end
@@ -271,7 +270,7 @@ class _Salvage:
                 break
             while passed < len(others) and others[passed].start < at:
                 passed += 1
-        return taken, at
+        return accepted, at
 
     def _next(self, at: int, others: Iterable[Chain], left: int) -> Chain | None:
         """Return the chain that begins where the damaged record at a byte ends."""
@@ -337,11 +336,11 @@ class _Salvage:
             at += FRAME_BYTES + length
         return False
 
-    def _is_end(self, taken: Sequence[Chain], at: int, last: Chain) -> bool:
+    def _is_end(self, accepted: Sequence[Chain], at: int, last: Chain) -> bool:
         """Return True if the chain that ends with the stream holds records.
 
         Args:
-            taken: The chains before it.
+            accepted: The chains before it.
             at: Start of the damaged record before it.
             last: The chain.
         """
@@ -352,7 +351,7 @@ class _Salvage:
         if at + size <= len(self._data):
             return True
         # The record lacks bytes: some from its middle, or all behind the end of the stream.
-        lost = self._records - sum(chain.records for chain in taken) - last.records
+        lost = self._records - sum(chain.records for chain in accepted) - last.records
         lost_bytes = self._bytes - at - (last.stop - last.start)
         is_possible = lost > 1 and lost_bytes >= size + (lost - 1) * FRAME_BYTES
         return is_possible and not self._is_value(last)
@@ -369,30 +368,30 @@ class _Salvage:
                 return True
         return False
 
-    def _lead_to(self, taken: list[Chain], others: Sequence[Chain]) -> list[Chain]:
+    def _lead_to(self, accepted: list[Chain], others: Sequence[Chain]) -> list[Chain]:
         """Return the chains with those from which one damaged record leads to one of them."""
         stop = len(self._data)
-        for chain in reversed(_in_order({*taken, *others})):
-            if chain not in taken:
+        for chain in reversed(_in_order({*accepted, *others})):
+            if chain not in accepted:
                 grown = dict.fromkeys((self._grown, 0))
                 if not any(self._is_record(chain.stop, stop, one) for one in grown):
                     continue
-                with_chain = _in_order([*taken, chain])
+                with_chain = _in_order([*accepted, chain])
                 if not self._has_room(with_chain):
                     continue
-                taken = with_chain
+                accepted = with_chain
             stop = chain.start
-        return taken
+        return accepted
 
-    def _is_claimed(self, taken: Sequence[Chain], chain: Chain) -> bool:
+    def _is_claimed(self, accepted: Sequence[Chain], chain: Chain) -> bool:
         """Return True if the damaged record before a chain says that it ends behind the chain."""
-        start = max(one.stop for one in taken if one.stop <= chain.start)
+        start = max(one.stop for one in accepted if one.stop <= chain.start)
         length = self._length(start)
         return length is not None and start + FRAME_BYTES + length >= chain.stop
 
-    def _values_hold_frames(self, taken: Sequence[Chain]) -> bool:
+    def _values_hold_frames(self, accepted: Sequence[Chain]) -> bool:
         """Return True if intact records have framed records in their payloads."""
-        for chain in taken:
+        for chain in accepted:
             for start, end in zip(chain.starts.tolist(), chain.ends.tolist(), strict=True):
                 payload = self._data[start + _HEADER_BYTES : end - _CRC_BYTES]
                 if self._left_bytes < len(payload):
@@ -402,14 +401,14 @@ class _Salvage:
                     return True
         return False
 
-    def _without_copies(self, taken: list[Chain]) -> list[Chain]:
+    def _without_copies(self, accepted: list[Chain]) -> list[Chain]:
         """Return the chains without surplus records that repeat those just before them.
 
         A block of complete records that was written twice has only correct checksums; only the
         number of records is wrong.
         """
-        excess = sum(chain.records for chain in taken) - self._records
-        for number, chain in enumerate(taken):
+        excess = sum(chain.records for chain in accepted) - self._records
+        for number, chain in enumerate(accepted):
             if 0 < excess <= chain.records // 2:
                 data = self._data[chain.start : chain.stop]
                 hashes = native.hash_records(data, chain.starts - chain.start, 0)
@@ -418,8 +417,8 @@ class _Salvage:
                 copies = np.flatnonzero(alike[excess:] - alike[:-excess] == excess)
                 if len(copies):
                     parts = chain.without(int(copies[0]), excess)
-                    return [*taken[:number], *parts, *taken[number + 1 :]]
-        return taken
+                    return [*accepted[:number], *parts, *accepted[number + 1 :]]
+        return accepted
 
 
 def _stored_length(head: UInt8Array) -> int:

@@ -5,6 +5,7 @@ TensorFlow is imported in the functions that use it, so `tensor_decodings` works
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import hashlib
@@ -36,7 +37,7 @@ _READ_BYTES = 2**20
 # TensorFlow copies what comes out of Python: in small pieces that stays within a cache.
 _BLOCK_BYTES = 2**20
 
-# The dtypes that `tf.io.decode_raw` gives; two more come by `tf.bitcast`.
+# The dtypes that `tf.io.decode_raw` decodes; `tf.bitcast` adds two more.
 _RAW = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16"),
     *("float16", "float32", "float64", "complex64", "complex128", "bfloat16"),
@@ -339,11 +340,9 @@ def _new_names(spec: Sequence[str], rename: Mapping[str, str]) -> dict[str, str]
             f"there is no feature {unknown[0]!r} to rename: the features are {', '.join(spec)}"
         )
     names = {name: rename.get(name, name) for name in spec}
-    seen: set[str] = set()
-    for new in names.values():
-        if new in seen:
+    for new, count in collections.Counter(names.values()).items():
+        if count > 1:
             raise UsageError(f"two features would be named {new!r}: rename one of them otherwise")
-        seen.add(new)
     return names
 
 

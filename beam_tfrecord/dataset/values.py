@@ -40,7 +40,7 @@ def python_values(column: pa.Array) -> list[Any]:
     """Return a column's values; a missing one is None.
 
     Times that Python's own classes cannot hold (of nanoseconds, or beyond year 9999) become
-    NumPy's datetime64 and timedelta64, the whole column alike.
+    NumPy's datetime64 and timedelta64, in all rows of the column.
     """
     if pa.types.is_temporal(column.type):
         if getattr(column.type, "unit", "") == "ns":
@@ -196,19 +196,19 @@ def _objects(column: pa.Array) -> npt.NDArray[Any]:
 
 def rebatch(batches: Iterable[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows of `batches` in batches of exactly `batch_rows`, except for the last."""
-    held: list[pa.RecordBatch] = []
-    held_rows = 0
+    pending: list[pa.RecordBatch] = []
+    pending_rows = 0
     for batch in batches:
         start = 0
-        while held_rows + batch.num_rows - start >= batch_rows:
-            stop = start + batch_rows - held_rows
-            yield _joined([*held, batch.slice(start, stop - start)])
-            held, held_rows, start = [], 0, stop
+        while pending_rows + batch.num_rows - start >= batch_rows:
+            stop = start + batch_rows - pending_rows
+            yield _joined([*pending, batch.slice(start, stop - start)])
+            pending, pending_rows, start = [], 0, stop
         if start < batch.num_rows:
-            held.append(batch.slice(start))
-            held_rows += batch.num_rows - start
-    if held:
-        yield _joined(held)
+            pending.append(batch.slice(start))
+            pending_rows += batch.num_rows - start
+    if pending:
+        yield _joined(pending)
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

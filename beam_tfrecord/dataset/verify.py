@@ -274,12 +274,12 @@ class _ShardChecker:
         misplaced = list(self._splits.misplaced())
         if misplaced and self._manifest.split_by == BY_BYTES:
             # Examples that came encoded were split by their canonical form.
-            self._splits.clear()
+            splits = SplitChecker(self._manifest, is_canonical=True)
             for shard in self._manifest.shards:
-                observe_split = self._splits.observer(shard, is_canonical=True)
+                observe_split = splits.observer(shard)
                 for block in self._blocks(shard):
                     observe_split(block)
-            misplaced = list(self._splits.misplaced())
+            misplaced = list(splits.misplaced())
         return [Fault(path, "", message) for path, message in misnamed + misplaced]
 
     def duplicate_faults(self, shared: npt.NDArray[np.uint64]) -> Iterator[Fault]:

@@ -209,10 +209,13 @@ class SplitChecker:
 
     Args:
         manifest: The manifest of the dataset.
+        is_canonical: Hash the canonical form of examples, as `write` does with those that it
+            received encoded.
     """
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest, *, is_canonical: bool = False) -> None:
         self._manifest = manifest
+        self._is_canonical = is_canonical
         self._split_of = {
             s.path: name for name, split in manifest.splits.items() for s in split.shards
         }
@@ -229,17 +232,9 @@ class SplitChecker:
         filled = sum(split.examples > 0 for split in manifest.splits.values())
         self._has_hashes = filled > 1 and (manifest.split_by == BY_BYTES or by_group)
 
-    def observer(
-        self, shard: Shard, *, is_canonical: bool = False
-    ) -> Callable[[RecordBlock], None]:
-        """Return the function that has to be called with every block of a shard.
-
-        Args:
-            shard: The shard.
-            is_canonical: Hash the canonical form of examples, as `write` does with those that it
-                received encoded.
-        """
-        hashes = self._hasher(is_canonical) if self._has_hashes else None
+    def observer(self, shard: Shard) -> Callable[[RecordBlock], None]:
+        """Return the function that has to be called with every block of a shard."""
+        hashes = self._hasher() if self._has_hashes else None
         step = 1 if shard.bytes <= _WHOLE_BYTES else _STEP
 
         def observe(block: RecordBlock) -> None:
@@ -263,19 +258,15 @@ class SplitChecker:
                 elif named - {split} and (wrong := self._naming.get(column)) is not None:
                     wrong.add(path)
 
-    def _hasher(self, is_canonical: bool) -> Hasher:
+    def _hasher(self) -> Hasher:
         if self._manifest.split_by == BY_GROUP:
             return _group_hasher(self._manifest, self._seed)
-        hash_all = native.canonical_hashes if is_canonical else native.hash_records
+        hash_all = native.canonical_hashes if self._is_canonical else native.hash_records
         return lambda block: hash_all(block.data, block.starts, self._seed)
 
     def _add(self, path: str, hashes: UInt64Array) -> None:
         if len(hashes):
             _extend(self._ranges, path, int(hashes.min()), int(hashes.max()))
-
-    def clear(self) -> None:
-        """Forget all hashes."""
-        self._ranges.clear()
 
     def misplaced(self) -> Iterator[tuple[str, str]]:
         """Yield path and fault of the shards whose examples belong to another split."""
