@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.dataset.tf import tensor_decodings
+from beam_tfrecord.dataset.tf_columns import tensor_decodings
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature_spec import FIXED, VARYING, Reading, readings
 from beam_tfrecord.features.leaves import BYTES, FLOAT, INT64, VALUES, Leaf, leaves, schema_leaves

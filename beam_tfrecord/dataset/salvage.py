@@ -224,11 +224,10 @@ class _Salvage:
     def _lost(self, start: int, stop: int, unsure: Sequence[Chain]) -> LostBytes:
         inside = sum(chain.records for chain in unsure if start <= chain.start < stop)
         head = self._data[start : start + _HEADER_BYTES]
-        is_sound = len(head) == _HEADER_BYTES and is_header(head)
-        if is_sound and start + FRAME_BYTES + _stored_length(head) >= stop:
-            most = 1
-        else:
-            most = max(1, (stop - start) // FRAME_BYTES)
+        most = max(1, (stop - start) // FRAME_BYTES)
+        if len(head) == _HEADER_BYTES and is_header(head):
+            length = int.from_bytes(head[:_LENGTH_BYTES].tobytes(), "little")
+            most = 1 if start + FRAME_BYTES + length >= stop else most
         return LostBytes(start, stop, most, inside, self._is_framed(start, stop))
 
     def _decide(self) -> tuple[list[Chain], list[Chain]]:
@@ -419,10 +418,6 @@ class _Salvage:
                     parts = chain.without(int(copies[0]), excess)
                     return [*accepted[:number], *parts, *accepted[number + 1 :]]
         return accepted
-
-
-def _stored_length(head: UInt8Array) -> int:
-    return int.from_bytes(head[:_LENGTH_BYTES].tobytes(), "little")
 
 
 def _nearest_length(head: bytes, most: int) -> int | None:

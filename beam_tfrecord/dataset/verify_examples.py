@@ -234,6 +234,8 @@ class SplitChecker:
 
     def observer(self, shard: Shard) -> Callable[[RecordBlock], None]:
         """Return the function that has to be called with every block of a shard."""
+        if not self._has_hashes and not self._naming:
+            return lambda block: None
         hashes = self._hasher() if self._has_hashes else None
         step = 1 if shard.bytes <= _WHOLE_BYTES else _STEP
 
@@ -399,6 +401,7 @@ class DuplicateFinder:
         self._lock = threading.Lock()
         self._found: dict[str, list[UInt64Array]] = {name: [_NO_HASHES] for name in filled}
         self._of_smaller: _HashSet | None = None
+        self._shared_by_smaller = _NO_HASHES
 
     def candidates(self, path: str, hashes: UInt64Array) -> UInt64Array:
         """Return those of a shard's `hashes` that have to be passed to `end_shard`."""
@@ -416,23 +419,26 @@ class DuplicateFinder:
             if split != self.largest:
                 self._awaited -= 1
                 if not self._awaited:
-                    hashes = [
-                        np.unique(np.concatenate(self._found.pop(name)))
-                        for name in list(self._found)
-                        if name != self.largest
-                    ]
-                    self._of_smaller = _HashSet(np.concatenate(hashes))
+                    self._end_smaller()
 
     def shared(self) -> UInt64Array:
         """Return the distinct hashes that are in several splits; call this once, at the end."""
         if self._of_smaller is None:
             return _NO_HASHES
-        ordered = self._of_smaller.sorted
-        # Each smaller split has added a hash once, so what is there twice is in two splits.
-        twice = ordered[1:][ordered[1:] == ordered[:-1]]
         # Some of these came before the hashes of the smaller splits were complete.
         of_largest = self._of_smaller.common(np.concatenate(self._found[self.largest]))
-        return np.unique(np.concatenate([twice, of_largest]))
+        return np.unique(np.concatenate([self._shared_by_smaller, of_largest]))
+
+    def _end_smaller(self) -> None:
+        smaller = [name for name in self._found if name != self.largest]
+        parts = [np.concatenate(self._found.pop(name)) for name in smaller]
+        hashes = _HashSet(np.concatenate(parts))
+        twice = np.unique(hashes.sorted[1:][hashes.sorted[1:] == hashes.sorted[:-1]])
+        if len(twice):
+            # These are twice in one split, or in several splits.
+            splits = sum(np.isin(twice, part).astype(int) for part in parts)
+            self._shared_by_smaller = twice[splits > 1]
+        self._of_smaller = hashes
 
 
 _NO_HASHES: UInt64Array = np.empty(0, dtype=np.uint64)
