@@ -26,7 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import beam_tfrecord as bt
-from beam_tfrecord.dataset.torch_batches import dict_batches
+from beam_tfrecord.dataset.rows import OpenedManifest
+from beam_tfrecord.dataset.values import dict_batches
 from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.hashes import file_hash
 from beam_tfrecord.manifest import Manifest
@@ -91,7 +92,8 @@ def _memmap(out: Path) -> Iterator[Rows]:
 
 
 def _torch(out: Path) -> Iterator[Rows]:
-    for batch in dict_batches(bt.load(out), 7, {}):
+    dataset = bt.load(out)
+    for batch in dict_batches(dataset.batches(), dataset.schema, 7, {}):
         yield batch["of"].tolist()
 
 
@@ -334,10 +336,7 @@ def _events(event: Callable[[], None]) -> Iterator[None]:
         for name in ("fsync", "fdatasync"):
             stack.enter_context(mock.patch.object(os, name))
         spots: list[tuple[Any, str]] = [(tfrecord, "open_read"), (parquet_open, "_raw")]
-        with contextlib.suppress(ImportError):
-            from beam_tfrecord.dataset.opened import OpenedManifest
-
-            spots.append((OpenedManifest, "check"))
+        spots.append((OpenedManifest, "check"))
         for owner, name in spots:
             stack.enter_context(mock.patch.object(owner, name, around(getattr(owner, name))))
         yield

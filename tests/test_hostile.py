@@ -17,7 +17,7 @@ from click.testing import CliRunner
 import beam_tfrecord as bt
 from beam_tfrecord import manifest as manifests
 from beam_tfrecord.cli.main import cli
-from beam_tfrecord.dataset import verify_splits
+from beam_tfrecord.dataset import verify_examples
 from beam_tfrecord.dataset.repair import repair
 from beam_tfrecord.dataset.verify import verify
 from beam_tfrecord.errors import DataError, RejectedRows
@@ -256,7 +256,7 @@ def test_shards_of_two_splits_that_were_exchanged_are_found(
     exchanged(out, renames=renames)
     assert any("exchanged" in fault for fault in faults(out))
     # Of larger shards a part is looked at.
-    monkeypatch.setattr(verify_splits, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(verify_examples, "_WHOLE_BYTES", 0)
     assert any("exchanged" in fault for fault in faults(out))
     exchanged(out, renames=renames)
     assert faults(out) == []

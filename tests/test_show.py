@@ -15,8 +15,15 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.dataset.load import load
-from beam_tfrecord.dataset.show import head, json_lines, render_rows, render_show, show
-from beam_tfrecord.dataset.show_json import json_text, json_value
+from beam_tfrecord.dataset.show import (
+    head,
+    json_lines,
+    json_text,
+    json_value,
+    render_rows,
+    render_show,
+    show,
+)
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema

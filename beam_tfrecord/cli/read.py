@@ -145,7 +145,7 @@ def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None
 
 
 def _json(value: Any) -> str:
-    from beam_tfrecord.dataset.show_json import json_value
+    from beam_tfrecord.dataset.show import json_value
 
     return json.dumps(json_value(value), indent=2, ensure_ascii=False)
 

@@ -1,1 +1,1 @@
-"""Datasets that are there: read back, shown, verified, compared and repaired."""
+"""Written datasets: `load`, `show`, `verify`, `diff` and `repair`. Nothing here imports Beam."""

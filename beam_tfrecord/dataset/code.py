@@ -1,4 +1,4 @@
-"""`reading_code`: programs that read a dataset and need no package of ours."""
+"""`reading_code`: generates programs that read a dataset without this package."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.dataset.code_templates import FILES, KERAS, PARSE, TF, TORCH
-from beam_tfrecord.dataset.tf_tensors import tensor_decodings
+from beam_tfrecord.dataset.tf_columns import tensor_decodings
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.feature import Feature
@@ -29,6 +28,238 @@ from beam_tfrecord.features.type_contract import (
 from beam_tfrecord.manifest import Manifest, manifest_path
 from beam_tfrecord.storage import is_remote
 
+FILES = '''\
+MANIFEST = pathlib.Path($manifest)
+
+
+def shard_files(split):
+    """Return the paths of a split's files, in order, and the number of its examples."""
+    found = json.loads(MANIFEST.read_text(encoding="utf-8"))["splits"][split]
+    return [str(MANIFEST.parent / shard["path"]) for shard in found["shards"]], found["examples"]
+'''
+
+TF = Template(
+    '''\
+import json
+import pathlib
+
+import tensorflow as tf
+
+$files
+
+
+FEATURES = {
+$features
+}
+
+
+${parsing}def read(split, batch_size=256):
+    """Return the examples of a split in batches, as dicts of tensors."""
+    files, examples = shard_files(split)
+    records = tf.data.TFRecordDataset(files, compression_type=$compression)
+    records = records.apply(tf.data.experimental.assert_cardinality(examples))
+    batches = records.batch(batch_size)
+    parsed = batches.map($parse, tf.data.AUTOTUNE)
+    return parsed.prefetch(tf.data.AUTOTUNE)
+
+
+for batch in read($split).take(1):
+    for name, values in batch.items():
+        print(name, values)
+'''
+)
+
+# The further part of the program above if tensors are stored as bytes.
+PARSE = Template(
+    '''\
+def parse(batch):
+    """Return the tensors of a batch; arrays are stored as their bytes."""
+    parsed = tf.io.parse_example(batch, FEATURES)
+$decoded
+    return parsed
+
+
+'''
+)
+
+KERAS = Template(
+    '''\
+import json
+import pathlib
+
+import keras
+import tensorflow as tf
+
+$files
+
+
+LABEL = $label
+FEATURES = {
+$features
+}
+INPUTS = [name for name in FEATURES if name != LABEL]
+
+
+def inputs_and_label(batch):
+    """Return the inputs of a batch side by side, and its labels."""
+    parsed = tf.io.parse_example(batch, FEATURES)
+    columns = [tf.cast(parsed[name], tf.float32) for name in INPUTS]
+    return tf.stack(columns, axis=-1), parsed[LABEL]
+
+
+def read(split, batch_size=256, shuffle=0):
+    """Return batches of a split for one epoch; `shuffle` is the size of the buffer."""
+    files, examples = shard_files(split)
+    records = tf.data.TFRecordDataset(files, compression_type=$compression)
+    records = records.apply(tf.data.experimental.assert_cardinality(examples))
+    if shuffle:
+        records = records.shuffle(shuffle)
+    batches = records.batch(batch_size).map(inputs_and_label, tf.data.AUTOTUNE)
+    return batches.prefetch(tf.data.AUTOTUNE)
+
+
+normalize = keras.layers.Normalization()
+normalize.adapt(read($split).take(100).map(lambda inputs, label: inputs))
+model = keras.Sequential(
+    [
+        keras.Input((len(INPUTS),)),
+        normalize,
+        keras.layers.Dense(64, activation="relu"),
+        $output,
+    ]
+)
+model.compile(optimizer="adam", loss=$loss, metrics=[$metric])
+model.fit(read($split, shuffle=10_000), epochs=1$validation)
+'''
+)
+
+TORCH = Template(
+    '''\
+import gzip
+import json
+import pathlib
+import struct
+
+import numpy as np
+import torch
+
+$files
+
+
+# What stands for a missing value, by column; lists and bytes are left as they are.
+COLUMNS = {
+$columns
+}
+TEXT = $text
+
+
+def records(path):
+    """Yield the serialized examples of a file; checksums are not checked."""
+    with $open as file:
+        while header := file.read(12):
+            (length,) = struct.unpack("<Q", header[:8])
+            yield file.read(length)
+            file.read(4)
+
+
+def varint(data, at):
+    """Return the protobuf integer at a position, and the position after it."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+
+
+def fields(data):
+    """Yield the number and value of every field of a protobuf message."""
+    at = 0
+    while at < len(data):
+        key, at = varint(data, at)
+        if key & 7 == 0:
+            value, at = varint(data, at)
+        else:
+            size = {1: 8, 5: 4}.get(key & 7)
+            if size is None:
+                size, at = varint(data, at)
+            value, at = data[at : at + size], at + size
+        yield key >> 3, value
+
+
+def integers(values):
+    """Return signed integers from packed or single protobuf integers."""
+    out = []
+    for value in values:
+        at = 0
+        while not isinstance(value, int) and at < len(value):
+            number, at = varint(value, at)
+            out.append(number)
+        if isinstance(value, int):
+            out.append(value)
+    return np.array(out, dtype=np.uint64).view(np.int64)
+
+
+def parse(example):
+    """Return the features of a serialized tf.train.Example: arrays, or lists of bytes."""
+    row = {}
+    for _, features in fields(example):
+        for _, entry in fields(features):
+            parts = dict(fields(entry))
+            for kind, message in fields(parts.get(2, b"")):
+                values = [value for _, value in fields(message)]
+                if kind == 2:
+                    values = np.frombuffer(b"".join(values), "<f4")
+                elif kind == 3:
+                    values = integers(values)
+                row[parts.get(1, b"").decode()] = values
+    return row
+
+
+def columns_of(example):
+    """Return a row: scalars as Python values, the rest as `parse` gives it."""
+    row = parse(example)
+    for name, missing in COLUMNS.items():
+        values = row.get(name, [])
+        value = values[0] if len(values) else missing
+        row[name] = value.decode() if name in TEXT and isinstance(value, bytes) else value
+    return row
+
+
+class Examples(torch.utils.data.IterableDataset):
+    """The rows of a split; every file is read by one worker."""
+
+    def __init__(self, split):
+        self.files, self.examples = shard_files(split)
+
+    def __len__(self):
+        return self.examples
+
+    def __iter__(self):
+        worker = torch.utils.data.get_worker_info()
+        first, step = (worker.id, worker.num_workers) if worker else (0, 1)
+        for path in self.files[first::step]:
+            for example in records(path):
+                yield columns_of(example)
+
+
+def collate(rows):
+    """Return a batch: numbers as tensors, everything else as lists."""
+    batch = {name: [row.get(name) for row in rows] for row in rows for name in row}
+    numbers = {name for name, missing in COLUMNS.items() if isinstance(missing, int | float)}
+    return {
+        name: torch.tensor(np.array(values)) if name in numbers else values
+        for name, values in batch.items()
+    }
+
+
+loader = torch.utils.data.DataLoader(Examples($split), batch_size=256, collate_fn=collate)
+print(next(iter(loader)))
+'''
+)
+
+
 KINDS = ("tf", "keras", "torch")
 
 _DTYPES = {BYTES: "tf.string", FLOAT: "tf.float32", INT64: "tf.int64"}
@@ -41,11 +272,11 @@ def reading_code(
     """Return a Python program that reads a dataset.
 
     Args:
-        manifest: Of the dataset.
-        kind: ``tf``: parsed batches; ``keras``: trains a small model on the numeric columns;
-            ``torch``: a ``DataLoader``, with a parser of Examples in plain Python.
-        path: The dataset, as the program is to open it.
-        label: Column that the Keras model learns; None: the last numeric one.
+        manifest: The manifest of the dataset.
+        kind: ``tf`` reads parsed batches; ``keras`` trains a small model on the numeric columns;
+            ``torch`` makes a ``DataLoader``, with a parser of Examples in plain Python.
+        path: The path of the dataset in the program.
+        label: Column that the Keras model learns; None for the last numeric one.
 
     Raises:
         UsageError: There is no such kind, or nothing to train on.
@@ -73,7 +304,7 @@ def reading_code(
 
 
 def _quoted(text: str | bytes) -> str:
-    """Return a literal in double quotes where the text has none itself."""
+    """Return a literal, in double quotes unless the text contains some."""
     literal = repr(text)
     plain = '"' not in literal and "\\" not in literal
     return literal.replace("'", '"') if plain and literal.count("'") == 2 else literal
@@ -92,7 +323,7 @@ def _tf_code(
 
 
 def _decoding_lines(schema: Schema) -> list[str]:
-    """Return the lines that make tensors of bytes, for arrays that all have one shape."""
+    """Return the lines that decode tensors from bytes, for columns of a single shape."""
     lines = []
     for decoding in tensor_decodings(schema):
         if decoding.is_simple:
@@ -103,7 +334,7 @@ def _decoding_lines(schema: Schema) -> list[str]:
 
 
 def feature_lines(schema: Schema) -> str:
-    """Return the items of the feature spec of `schema`, a feature a line."""
+    """Return the items of the feature spec of `schema`, one feature per line."""
     return "\n".join(
         f"    {_quoted(reading.name)}: {_reading_text(reading)}," for reading in readings(schema)
     )
@@ -137,7 +368,7 @@ def _value_text(value: Any) -> str:
 
 
 def _numeric_leaves(schema: Schema) -> Iterator[tuple[TFColumn, Feature]]:
-    """Yield the scalar numbers: not times, whose size means nothing to a model."""
+    """Yield the scalar numbers, without times, whose size means nothing to a model."""
     for feature in schema.features:
         for leaf in tf_columns(feature, separator=schema.separator):
             is_number = leaf.kind in (FLOAT, INT64) and leaf.role == VALUES
@@ -175,7 +406,7 @@ def _keras_code(
 
 
 def _dense_line(leaf: TFColumn, reading: Reading) -> str:
-    """Return the line of a scalar that a model needs a number for in every example."""
+    """Return the line of a scalar feature with a number in every example, as models need it."""
     note = ""
     if reading.how == VARYING:
         zero = 0.0 if leaf.kind == FLOAT else 0
@@ -185,13 +416,13 @@ def _dense_line(leaf: TFColumn, reading: Reading) -> str:
 
 
 def _head(label: Feature) -> tuple[str, str, str]:
-    """Return the last layer, the loss and the metric that suit a label."""
+    """Return code of the last layer, the loss and the metric that suit a label."""
     seen = label.observed
-    whole = pa.types.is_boolean(label.type) or pa.types.is_integer(label.type)
+    is_integer = pa.types.is_boolean(label.type) or pa.types.is_integer(label.type)
     low, high = (0, 1) if pa.types.is_boolean(label.type) else (None, None)
     if seen is not None and seen.min is not None and seen.max is not None:
-        low, high = int(seen.min) if whole else None, int(seen.max) if whole else None
-    if not whole or low is None or high is None or low < 0 or high >= _MAX_CLASSES:
+        low, high = int(seen.min) if is_integer else None, int(seen.max) if is_integer else None
+    if not is_integer or low is None or high is None or low < 0 or high >= _MAX_CLASSES:
         return "keras.layers.Dense(1)", '"mse"', '"mae"'
     if high <= 1:
         layer = 'keras.layers.Dense(1, activation="sigmoid")'

@@ -1,10 +1,10 @@
-"""`diff`: what differs between two datasets, whatever the order and files of their rows."""
+"""`diff`: compares two datasets by their rows, whatever the order and files of these."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,25 +13,30 @@ import numpy.typing as npt
 from beam_tfrecord import native
 from beam_tfrecord.dataset.load import load
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.manifest import Manifest
+from beam_tfrecord.features.schema import (
+    Schema,
+)
+from beam_tfrecord.manifest import Manifest, Split
 from beam_tfrecord.places import purpose_seed
 
 UInt64Array = npt.NDArray[np.uint64]
+# A split in the first dataset and in the second.
+SplitPair = tuple[Split, Split]
 
 _SETTINGS = ("order", "seed", "compression", "key", "group", "place", "split_by", "fingerprint")
+_NO_SPLIT = Split(())
 
 
 @dataclasses.dataclass(frozen=True)
 class SplitDifference:
-    """How a split's rows differ, as multisets: equal rows count as often as they are there.
+    """The difference of a split's rows as multisets: equal rows count as often as they occur.
 
     Attributes:
-        name: Of the split.
+        name: Name of the split.
         rows_a: Rows in the first dataset.
         rows_b: Rows in the second.
-        removed: Rows of the first that the second has not.
-        added: Rows of the second that the first has not.
+        removed: Rows of the first that are missing in the second.
+        added: Rows of the second that are missing in the first.
     """
 
     name: str
@@ -42,19 +47,19 @@ class SplitDifference:
 
     @property
     def same(self) -> bool:
-        """True where the rows are the same."""
+        """True if the rows are the same."""
         return not (self.removed or self.added)
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """What differs between two datasets.
+    """The difference between two datasets.
 
     Attributes:
-        schema: What differs in names and types of columns and how they are stored, a line each.
-        splits: Every split of either, in order.
+        schema: Differences in names and types of columns and how they are stored, a line each.
+        splits: Every split of either dataset, in order.
         moved: Rows that are in both datasets, but in another split.
-        notes: What differs beside the data: settings, order, shards.
+        notes: Differences beside the data: settings, order, shards.
     """
 
     schema: tuple[str, ...]
@@ -64,7 +69,7 @@ class Difference:
 
     @property
     def same_data(self) -> bool:
-        """True where schema and rows of every split are the same."""
+        """True if schema and rows of every split are the same."""
         return not self.schema and all(split.same for split in self.splits)
 
     def to_json(self) -> dict[str, Any]:
@@ -72,14 +77,14 @@ class Difference:
         return dataclasses.asdict(self) | {"same_data": self.same_data}
 
     def lines(self) -> list[str]:
-        """Return text for humans, a line each; none where nothing differs."""
+        """Return lines of text for users; none if nothing differs."""
         out = [f"schema: {line}" for line in self.schema]
-        for split in self.splits:
-            if not split.same:
-                out.append(
-                    f"split {split.name}: {split.rows_a:,} rows and {split.rows_b:,} rows: "
-                    f"{split.removed:,} removed, {split.added:,} added"
-                )
+        out += [
+            f"split {split.name}: {split.rows_a:,} rows and {split.rows_b:,} rows: "
+            f"{split.removed:,} removed, {split.added:,} added"
+            for split in self.splits
+            if not split.same
+        ]
         if self.moved:
             out.append(f"rows moved between splits: {self.moved:,}")
         return out + [f"note: {line}" for line in self.notes]
@@ -88,77 +93,61 @@ class Difference:
 def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Difference:
     """Compare two datasets: schema, splits, and rows by their content.
 
-    Copies that are reordered or cut into other shards are the same data. Where shards are the same
-    byte for byte, or all rows of one split have the same hash, nothing but the manifests is read;
-    otherwise every row of the splits that differ, keeping 8 bytes a row. Rows are compared by a
-    64-bit hash of their example in canonical form.
+    Datasets that differ in the order of their rows or in their shards have the same data. If the
+    shards are the same byte for byte, or all rows of a single split have the same hash, only the
+    manifests are read; otherwise every row of the splits that differ, with 8 bytes of memory per
+    row. Rows are compared by a 64-bit hash of their example in canonical form.
 
     Raises:
         UsageError: There is no dataset at `a` or `b`.
         DataError: One of them is damaged.
     """
     first, second = Manifest.load(a), Manifest.load(b)
-    names = [*first.splits, *(name for name in second.splits if name not in first.splits)]
-    # Splits that have no rows are no difference: one manifest may name them, another not.
-    names = [name for name in names if _rows(first, name) or _rows(second, name)]
-    if _same_content(first, second, names):
-        splits = [
-            SplitDifference(name, _rows(first, name), _rows(second, name), 0, 0) for name in names
-        ]
-        moved = 0
-    else:
-        splits, moved = _compare_rows(a, b, first, second, names)
+    names = dict.fromkeys((*first.splits, *second.splits))
+    pairs = {
+        name: (first.splits.get(name, _NO_SPLIT), second.splits.get(name, _NO_SPLIT))
+        for name in names
+    }
+    # A split without rows is no difference: one manifest may name it, another not.
+    pairs = {name: pair for name, pair in pairs.items() if pair[0].examples or pair[1].examples}
+    same = (first.content, first.examples) == (second.content, second.examples)
+    splits, moved = _compare_rows(a, b, {} if same and len(pairs) == 1 else pairs)
+    found = [
+        splits.get(name, SplitDifference(name, one.examples, other.examples, 0, 0))
+        for name, (one, other) in pairs.items()
+    ]
     schema = tuple(_schema_lines(first.schema, second.schema))
-    return Difference(schema, tuple(splits), moved, tuple(_notes(first, second)))
-
-
-def _rows(manifest: Manifest, name: str) -> int:
-    return manifest.splits[name].examples if name in manifest.splits else 0
-
-
-def _shard_hashes(manifest: Manifest, name: str) -> list[tuple[int, int, str]]:
-    split = manifest.splits.get(name)
-    shards = split.shards if split else ()
-    return [(shard.examples, shard.bytes, shard.xxh64) for shard in shards]
-
-
-def _same_content(first: Manifest, second: Manifest, names: list[str]) -> bool:
-    """Tell whether the manifests alone show that the rows are the same."""
-    if all(_shard_hashes(first, name) == _shard_hashes(second, name) for name in names):
-        return True
-    one_split = len(names) == 1
-    return one_split and first.content == second.content and first.examples == second.examples
+    return Difference(schema, tuple(found), moved, tuple(_notes(first, second)))
 
 
 def _compare_rows(
-    a: str | os.PathLike[str],
-    b: str | os.PathLike[str],
-    first: Manifest,
-    second: Manifest,
-    names: list[str],
-) -> tuple[list[SplitDifference], int]:
-    splits: list[SplitDifference] = []
-    gone: list[UInt64Array] = []
-    new: list[UInt64Array] = []
-    for name in names:
-        rows_a, rows_b = _rows(first, name), _rows(second, name)
-        if _shard_hashes(first, name) == _shard_hashes(second, name):
-            splits.append(SplitDifference(name, rows_a, rows_b, 0, 0))
-            continue
-        only_a, only_b = multiset_difference(
-            _row_hashes(a, first, name), _row_hashes(b, second, name)
-        )
-        splits.append(SplitDifference(name, rows_a, rows_b, len(only_a), len(only_b)))
-        gone.append(only_a)
-        new.append(only_b)
-    all_gone, all_new = np.concatenate(gone), np.concatenate(new)
-    really_gone, _ = multiset_difference(all_gone, all_new)
-    return splits, len(all_gone) - len(really_gone)
+    a: str | os.PathLike[str], b: str | os.PathLike[str], pairs: Mapping[str, SplitPair]
+) -> tuple[dict[str, SplitDifference], int]:
+    """Return the differences of splits whose shards differ, and the number of moved rows."""
+    splits: dict[str, SplitDifference] = {}
+    removed, added = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+    for name, (one, other) in pairs.items():
+        if _shard_hashes(one) != _shard_hashes(other):
+            only_a, only_b = multiset_difference(
+                _row_hashes(a, name, one), _row_hashes(b, name, other)
+            )
+            splits[name] = SplitDifference(
+                name, one.examples, other.examples, len(only_a), len(only_b)
+            )
+            removed.append(only_a)
+            added.append(only_b)
+    all_removed = np.concatenate(removed)
+    only_removed, _ = multiset_difference(all_removed, np.concatenate(added))
+    return splits, len(all_removed) - len(only_removed)
 
 
-def _row_hashes(path: str | os.PathLike[str], manifest: Manifest, name: str) -> UInt64Array:
+def _shard_hashes(split: Split) -> list[tuple[int, int, str]]:
+    return [(shard.examples, shard.bytes, shard.xxh64) for shard in split.shards]
+
+
+def _row_hashes(path: str | os.PathLike[str], name: str, split: Split) -> UInt64Array:
     """Return the hash of every example of a split, shape `[rows]`."""
-    if not _rows(manifest, name):
+    if not split.examples:
         return np.empty(0, dtype=np.uint64)
     seed = purpose_seed(0, "content")
     return np.concatenate(
@@ -170,10 +159,10 @@ def _row_hashes(path: str | os.PathLike[str], manifest: Manifest, name: str) -> 
 
 
 def multiset_difference(a: UInt64Array, b: UInt64Array) -> tuple[UInt64Array, UInt64Array]:
-    """Return what `a` has more of than `b`, and the other way round, repeated as often."""
-    values, where = np.unique(np.concatenate([a, b]), return_inverse=True)
-    surplus = np.bincount(where[: len(a)], minlength=len(values))
-    surplus -= np.bincount(where[len(a) :], minlength=len(values))
+    """Return the values that `a` has more often than `b`, and those that `b` has more often."""
+    values, indices = np.unique(np.concatenate([a, b]), return_inverse=True)
+    surplus = np.bincount(indices[: len(a)], minlength=len(values))
+    surplus -= np.bincount(indices[len(a) :], minlength=len(values))
     only_a = np.repeat(values, np.maximum(surplus, 0))
     only_b = np.repeat(values, np.maximum(-surplus, 0))
     return only_a, only_b

@@ -1,277 +1,102 @@
-"""`load`: a light handle on a written dataset, and its rows in whatever form they are wanted.
+"""`load`: opens a written dataset, or Parquet files, and converts their rows.
 
-Readers follow the manifest, never the names of files. Neither Beam nor TensorFlow is imported
-here; ``tf()`` and ``torch()`` live in modules of their own.
+Readers follow the manifest, never the names of files. Importing this module loads neither Beam nor
+TensorFlow nor PyTorch: what needs them, and the sources that read Parquet, is imported on use.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
+import glob
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.dataset.batches import rebatch as rebatch
-from beam_tfrecord.dataset.opened import OpenedManifest, OpenedShards, explained_by
-from beam_tfrecord.dataset.values import arrays_of, python_rows
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.dataset.rows import OpenedManifest, RecordFiles, Rows, explained_by
+from beam_tfrecord.dataset.values import arrays_of, check_defaults, memory_mapped
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.manifest import Manifest, Shard, directory_of, manifest_path
-from beam_tfrecord.records.decoding import Decoder
-from beam_tfrecord.records.tfrecord import RecordBlock, read_blocks
+from beam_tfrecord.layout import (
+    ONLY_SPLIT,
+)
+from beam_tfrecord.manifest import Manifest, Shard, Split, directory_of, manifest_path
+from beam_tfrecord.records.encoding import (
+    Arena,
+    Encoder,
+)
+from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock
 from beam_tfrecord.stage_manifest import is_stage
-from beam_tfrecord.storage import absolute_path, exists, file_size, is_remote
+from beam_tfrecord.storage import absolute_path, exists, is_remote
+from beam_tfrecord.workdir.target import (
+    Target,
+)
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
     from beam_tfrecord.dataset.torch import TorchDataset
+    from beam_tfrecord.sources.base import InputFile, Unit
+    from beam_tfrecord.sources.parquet.source import Parquet
 
-# Rows become Python objects in pieces, so that a block's worth of them never exists at once.
-_ROWS_AT_ONCE = 1024
-
-
-def load(
-    path: str | os.PathLike[str],
-    *,
-    split: str | None = None,
-    columns: Iterable[str] | None = None,
-) -> Dataset:
-    """Open a dataset; only its manifest is read, or the footers of staged Parquet files.
-
-    Sizes and times of local shards are noted, so that a change while they are read is noticed.
-
-    Args:
-        path: Its directory, its file prefix, or its manifest; or Parquet files, which have the one
-            split ``data``.
-        split: The split to read; None: all of them, one after the other in the manifest's order.
-        columns: The columns to read, in this order; None: all.
-
-    Raises:
-        UsageError: There is no dataset, or no such split or column.
-        DataError: The manifest is damaged.
-    """
-    opened = _open(path)
-    manifest = opened.manifest
-    if split is not None and split not in manifest.splits:
-        known = ", ".join(manifest.splits) or "none"
-        raise UsageError(f"split {split!r} does not exist: the splits are {known}")
-    schema = manifest.schema if columns is None else manifest.schema.select(_names(columns))
-    names = tuple(manifest.splits) if split is None else (split,)
-    return dataclasses.replace(opened, split_names=names, schema=schema)
+# Rows that are decoded at a time while columns are written to memory-mapped files.
+_MEMMAP_BATCH_ROWS = 65_536
 
 
-def _open(path: str | os.PathLike[str]) -> Dataset:
-    """Return all splits and columns of a dataset, or of Parquet files."""
-    staged = is_stage(path)
-    file = absolute_path(manifest_path(path))
-    if staged or not exists(file):
-        from beam_tfrecord.dataset.parquet import is_parquet, open_parquet
-
-        if staged or is_parquet(path):
-            return open_parquet(path)
-    opened = OpenedManifest.of(file)
-    manifest = Manifest.load(path)
-    directory = directory_of(file)
-    hashes = {os.path.join(directory, shard.path): shard.xxh64 for shard in manifest.shards}
-    # Nothing is noted of remote shards: one version is read of each, and a look costs a request.
-    files = OpenedShards({} if is_remote(directory) else hashes, manifest.compression)
-    return Dataset(directory, manifest, tuple(manifest.splits), manifest.schema, opened, files)
-
-
-def _names(columns: Iterable[str]) -> list[str]:
-    if isinstance(columns, str):
-        raise UsageError(f"columns is the text {columns!r}: give a list of names")
-    return list(columns)
-
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Dataset:
-    """Rows of a dataset: one split or all, some columns or all.
-
-    Attributes:
-        directory: Absolute path that the manifest's paths are relative to.
-        manifest: Of the whole dataset.
-        split_names: The splits that are read.
-        schema: Of the columns that are read.
-        opened: The file of the manifest, by which a replaced dataset is noticed.
-        files: Those of the shards, by which a replaced shard is noticed.
-    """
-
-    directory: str
-    manifest: Manifest
-    split_names: tuple[str, ...]
-    schema: Schema
-    opened: OpenedManifest
-    files: OpenedShards
-
-    def __len__(self) -> int:
-        return sum(self.splits.values())
-
-    def __repr__(self) -> str:
-        splits = ", ".join(f"{name}={count:,}" for name, count in self.splits.items())
-        return f"<Dataset {self.directory!r}: {splits}; {', '.join(self.schema.names)}>"
-
-    @property
-    def splits(self) -> dict[str, int]:
-        """Number of rows of every split that is read."""
-        return {name: self.manifest.splits[name].examples for name in self.split_names}
-
-    @property
-    def shards(self) -> tuple[Shard, ...]:
-        """The shards that are read, in order."""
-        return tuple(
-            shard for name in self.split_names for shard in self.manifest.splits[name].shards
-        )
-
-    @property
-    def content(self) -> str:
-        """Hash of what is read, 64 hex digits: another one where rows or shards are others."""
-        shards = [(shard.path, shard.examples, shard.bytes, shard.xxh64) for shard in self.shards]
-        return hashlib.sha256(repr((self.manifest.content, shards)).encode()).hexdigest()
-
-    def path(self, shard: Shard) -> str:
-        """Return the absolute path of a shard."""
-        return os.path.join(self.directory, shard.path)
-
-    def check_files(self) -> None:
-        """Check that every shard is there and, uncompressed, has its size.
-
-        Raises:
-            DataError: One is missing or of another size, or the dataset was replaced.
-        """
-        for shard in self.shards:
-            with self._explained_by_changes(shard):
-                self._check_file(shard)
-
-    def _explained_by_changes(self, shard: Shard) -> AbstractContextManager[None]:
-        return explained_by(self.opened.check, lambda: self.files.check(self.path(shard)))
-
-    def _check_file(self, shard: Shard) -> None:
-        try:
-            size = file_size(self.path(shard))
-        except FileNotFoundError:
-            raise DataError(
-                f"{self.path(shard)!r} is missing: restore it or write the dataset again"
-            ) from None
-        if not self.manifest.compression and size != shard.bytes:
-            raise _mismatch(self.path(shard), "bytes", size, shard.bytes)
-
-    def blocks(self) -> Iterator[tuple[Shard, RecordBlock]]:
-        """Yield the records as framed bytes; every CRC, count and size is checked.
-
-        Raises:
-            DataError: A shard is missing, damaged or not the one that the manifest describes, or
-                the dataset was replaced.
-        """
-        self.check_files()
-        for shard in self.shards:
-            with self._explained_by_changes(shard):
-                yield from ((shard, block) for block in self._shard_blocks(shard))
-
-    def _shard_blocks(self, shard: Shard) -> Iterator[RecordBlock]:
-        path = self.path(shard)
-        examples = nbytes = 0
-        for block in read_blocks(path, compression=self.manifest.compression):
-            if not nbytes:
-                # The file is open, and what takes its name from now on is not read.
-                self.opened.check()
-            # Nor is what is written into it from now on in this block.
-            self.files.check(path)
-            examples += len(block.starts)
-            nbytes += len(block.data)
-            yield block
-        for what, seen, known in (
-            ("examples", examples, shard.examples),
-            ("bytes", nbytes, shard.bytes),
-        ):
-            if seen != known:
-                raise _mismatch(path, what, seen, known)
-
-    def examples(self) -> Iterator[bytes]:
-        """Yield every example, serialized and whole: `columns` has no effect here."""
-        for _, block in self.blocks():
-            yield from block.payloads()
-
-    def batches(self, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in columns; memory stays flat whatever the size of the dataset.
-
-        Args:
-            batch_rows: Rows of every batch but the last; None: what a block of about 8 MB holds.
-
-        Raises:
-            UsageError: `batch_rows` is less than 1.
-            DataError: A shard is damaged, or its examples are not of the schema.
-        """
-        if batch_rows is None:
-            return self._decoded()
-        if batch_rows < 1:
-            raise UsageError(f"a batch must have at least 1 row, not {batch_rows}")
-        return rebatch(self._decoded(), batch_rows)
-
-    def _decoded(self) -> Iterator[pa.RecordBatch]:
-        decoder = Decoder(self.manifest.schema, columns=self.schema.names)
-        for shard, block in self.blocks():
-            try:
-                yield _required(decoder.decode(block.data, block.starts), decoder.arrow_schema)
-            except DataError as error:
-                raise DataError(
-                    f"{self.path(shard)!r} does not fit the schema, in the block from record "
-                    f"{block.first_record} on: {error}: run verify to find every such record"
-                ) from error
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield every row as a dict of Python values; a missing value is None."""
-        for batch in self._decoded():
-            for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-                yield from python_rows(batch.slice(start, _ROWS_AT_ONCE))
-
-    def arrow(self) -> pa.Table:
-        """Return all rows as one table in memory."""
-        schema = Decoder(self.manifest.schema, columns=self.schema.names).arrow_schema
-        return pa.Table.from_batches(list(self._decoded()), schema=schema)
+class Dataset(Rows):
+    """Rows of a dataset, converted to NumPy, TensorFlow or PyTorch."""
 
     def numpy(self, *, defaults: Mapping[str, Any] | None = None) -> dict[str, npt.NDArray[Any]]:
-        """Return all rows as one array a column, shape `[rows, …]`.
+        """Return all rows as one array per column, shape `[rows, …]`.
 
         Numbers and booleans keep their type; times become datetime64 or timedelta64, missing ones
         NaT; fixed-size lists and tensors of numbers get their shape; everything else (text,
         bytes, decimals, lists of varying length, nested values) is an object array, with None
-        where a value is missing.
+        for a missing value.
 
         Args:
-            defaults: What replaces missing values, by column; columns that are not in it use
+            defaults: Replacements of missing values, by column; columns that are not in it use
                 their schema's default.
 
         Raises:
-            UsageError: Numbers or booleans are missing and there is no default for them: NumPy has
-                no value that says so, and NaN would stand for a NaN in the data as well.
+            UsageError: Numbers or booleans are missing and have no default: NumPy has no value for
+                a missing one, and NaN would also stand for a NaN in the data.
         """
         return arrays_of(self.arrow(), self.schema, defaults or {})
 
     def memmap(
         self, directory: str | os.PathLike[str], *, defaults: Mapping[str, Any] | None = None
     ) -> dict[str, npt.NDArray[Any]]:
-        """Return all rows as memory-mapped arrays, as `numpy` does.
+        """Return all rows as read-only memory-mapped arrays, with the types of `numpy`.
 
-        The first call writes their files to `directory`. A later call writes them again where the
-        dataset, the columns or the defaults are others, or a file has another size or time. The
+        The first call writes their files to `directory`. A later call writes them again if the
+        dataset, the columns or the defaults differ, or a file has another size or time. The
         values are not hashed again: damage below the file system is not seen here. Remove the
-        directory to have it written anew.
+        directory to have it written again.
 
         Raises:
             UsageError: Values of a column have no fixed width, or are missing without a default.
             DataError: The dataset was replaced, or another process writes other rows there.
         """
-        from beam_tfrecord.dataset.memmap import memory_mapped
-
-        return memory_mapped(self, directory, defaults or {})
+        defaults = defaults or {}
+        check_defaults(self.schema, defaults)
+        return memory_mapped(
+            directory,
+            self.batches(_MEMMAP_BATCH_ROWS),
+            empty=self.files.arrow_schema(self.schema.names).empty_table(),
+            schema=self.schema,
+            defaults=defaults,
+            identity={
+                "rows": len(self),
+                "content": self.content,
+                "columns": list(self.schema.names),
+                "defaults": {name: repr(value) for name, value in sorted(defaults.items())},
+            },
+        )
 
     def tf(self, batch_size: int | None = None, **options: Any) -> tf.data.Dataset:
         """Return a ``tf.data.Dataset`` of parsed examples.
@@ -296,66 +121,222 @@ class Dataset:
         length and columns without a tensor for a missing value are Python lists in every batch.
 
         Args:
-            batch_size: Rows a batch (``batch_size=None`` for the ``DataLoader``); None: rows.
-            defaults: What replaces missing values, by column.
-            shuffle: True mixes the shards, and the rows within about 64 MB; a number the rows
-                within that many: anew in every epoch, by PyTorch's generator, so
+            batch_size: Rows per batch (``batch_size=None`` for the ``DataLoader``); None for
+                single rows.
+            defaults: Replacements of missing values, by column.
+            shuffle: True mixes the shards, and the rows within about 64 MB; a number mixes the
+                rows within that many. Every epoch has another order, by PyTorch's generator, so
                 ``torch.manual_seed`` repeats it. False: every epoch has the order of the dataset.
 
         Raises:
-            UsageError: Numbers may be missing in a column without a default: the schema decides,
-                not the batch that lacks one. Or PyTorch is not installed.
+            UsageError: A column without a default may lack numbers by its schema, even if no batch
+                does. Or PyTorch is not installed.
         """
         require("torch", "load(...).torch()")
         from beam_tfrecord.dataset.torch import TorchDataset
 
         return TorchDataset(self, batch_size, dict(defaults or {}), shuffle)
 
-    def of_shards(self, index: int, count: int) -> Dataset:
-        """Return the part `index` of `count`: every `count`-th shard.
 
-        Parts have about the same number of rows only where `count` divides the number of shards.
+def load(
+    path: str | os.PathLike[str],
+    *,
+    split: str | None = None,
+    columns: Iterable[str] | None = None,
+) -> Dataset:
+    """Open a dataset; only its manifest is read, or the footers of staged Parquet files.
 
-        Raises:
-            UsageError: `index` is not below `count`, or there are fewer shards than `count`, so
-                that a part would have no rows.
-        """
-        if not 0 <= index < count:
-            raise UsageError(f"shard {index} of {count} does not exist: count from 0")
-        if 0 < len(self.shards) < count:
-            raise UsageError(
-                f"too few shards ({len(self.shards)}) for {count} readers: write the dataset with "
-                f"shards={count} or more, or let each reader take one row in {count} of all"
-            )
-        return self.part(index, count)
+    Sizes and times of local shards are recorded, so that a change while they are read is detected.
 
-    def part(self, index: int, count: int) -> Dataset:
-        """Return every `count`-th shard from `index` on, which may be none."""
-        kept = {id(shard) for shard in self.shards[index::count]}
-        splits = {
-            name: dataclasses.replace(
-                split, shards=tuple(shard for shard in split.shards if id(shard) in kept)
-            )
-            for name, split in self.manifest.splits.items()
-        }
-        manifest = dataclasses.replace(self.manifest, splits=splits)
-        return dataclasses.replace(self, manifest=manifest)
-
-
-def _mismatch(path: str, what: str, seen: int, known: int) -> DataError:
-    return DataError(
-        f"{path!r} has {seen:,} {what} but the manifest says {known:,}: restore the file or write "
-        "the dataset again"
-    )
-
-
-def _required(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return `batch`, which has `schema` unless what may not be missing is.
+    Args:
+        path: Its directory, its file prefix, or its manifest; or Parquet files, which have the one
+            split ``data``.
+        split: The split to read; None for all of them, in the manifest's order.
+        columns: The columns to read, in this order; None for all.
 
     Raises:
-        DataError: It is.
+        UsageError: There is no dataset, or no such split or column.
+        DataError: The manifest is damaged.
     """
-    for field, seen in zip(schema, batch.schema, strict=True):
-        if seen.nullable and not field.nullable:
-            raise DataError(f"a value of column {field.name!r} is missing")
-    return batch
+    opened = _open(path)
+    splits = opened.manifest.splits
+    if split is not None and split not in splits:
+        known = ", ".join(splits) or "none"
+        raise UsageError(f"split {split!r} does not exist: the splits are {known}")
+    if isinstance(columns, str):
+        raise UsageError(f"columns is the text {columns!r}: give a list of names")
+    schema = opened.schema if columns is None else opened.schema.select(list(columns))
+    names = tuple(splits) if split is None else (split,)
+    return dataclasses.replace(opened, split_names=names, schema=schema)
+
+
+def _open(path: str | os.PathLike[str]) -> Dataset:
+    """Return all splits and columns of a dataset, or of Parquet files."""
+    staged = is_stage(path)
+    file = absolute_path(manifest_path(path))
+    if staged or (not exists(file) and _is_parquet(path)):
+        return _open_parquet(path, OpenedManifest.of(file))
+    opened = OpenedManifest.of(file)
+    manifest = Manifest.load(path)
+    directory = directory_of(file)
+    files = RecordFiles(directory, manifest, opened)
+    return Dataset(directory, manifest, tuple(manifest.splits), manifest.schema, files)
+
+
+def _is_parquet(path: str | os.PathLike[str]) -> bool:
+    """Return True if a path names Parquet files: one, a pattern, or a directory with some."""
+    from beam_tfrecord.sources.parquet.source import SUFFIXES
+
+    text = os.fspath(path)
+    if os.path.isdir(text):
+        found = glob.iglob(os.path.join(glob.escape(text), "**", "*"), recursive=True)
+        return any(name.endswith(SUFFIXES) for name in found)
+    return text.endswith(SUFFIXES)
+
+
+def _open_parquet(path: str | os.PathLike[str], opened: OpenedManifest) -> Dataset:
+    """Open Parquet files as a dataset of one split; only their footers are read.
+
+    Args:
+        path: The files, or the directory of a stage.
+        opened: The manifest of the stage, if it is one.
+
+    Raises:
+        UsageError: There are none.
+        DataError: One is damaged, or two disagree, or a stage was replaced meanwhile.
+    """
+    from beam_tfrecord.sources.parquet.source import Parquet
+
+    source = Parquet(path)
+    with explained_by(opened.check):
+        scans = source.all_scans()
+    opened.check()
+    if opened.entry is None and (jobs := Target(absolute_path(path)).leftovers()):
+        # The files of an unfinished stage look like any others.
+        raise UsageError(
+            f"no dataset at {os.fspath(path)!r}: a job is writing there, or was stopped: wait for "
+            f"it, run it again, or remove {jobs[0]!r}"
+        )
+    arrow = source.schema(scans)
+    units = {unit.name: unit for unit in source.all_units(scans)}
+    schema = Schema.from_arrow(arrow)
+    manifest = Manifest(
+        fingerprint="",
+        content="",
+        order="source",
+        seed=0,
+        compression="",
+        key=None,
+        group=None,
+        place="origin",
+        schema=schema,
+        source={"kind": source.kind},
+        rejects={"rows": 0},
+        sidecars={},
+        splits={
+            ONLY_SPLIT: Split(
+                tuple(
+                    Shard(name, unit.rows or 0, unit.encoded_bytes, "")
+                    for name, unit in units.items()
+                )
+            )
+        },
+    )
+    files = _ParquetFiles(source, arrow, units, schema, opened)
+    directory = os.path.abspath(os.fspath(path))
+    return Dataset(directory, manifest, (ONLY_SPLIT,), schema, files)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _ParquetFiles:
+    """Row groups of Parquet files in the role of shards.
+
+    Rows have the types of the files. Records are encoded on the way, as `write` encodes them.
+
+    Attributes:
+        source: Reads the files.
+        types: Types of all columns.
+        units: Runs of row groups, by the name of the shard that each represents.
+        schema: The features that records are encoded by.
+        opened: The manifest of a stage.
+    """
+
+    source: Parquet
+    types: pa.Schema
+    units: Mapping[str, Unit]
+    schema: Schema
+    opened: OpenedManifest
+
+    def versions(self, shards: Sequence[Shard]) -> Any:
+        """Return name, size and version of the file of every shard."""
+        files = [(shard.path, self.units[shard.path].file) for shard in shards]
+        return [(name, file.bytes, file.version) for name, file in files]
+
+    def check(self, shards: Sequence[Shard]) -> None:
+        """Check nothing: opening the files has read their footers."""
+
+    def blocks(
+        self, shards: Sequence[Shard], block_bytes: int = BLOCK_BYTES
+    ) -> Iterator[tuple[Shard, RecordBlock]]:
+        """Yield the rows of shards as encoded records, a block per batch of the source.
+
+        Raises:
+            DataError: A file changed, or has a value that no example can hold.
+        """
+        with explained_by(self.opened.check):
+            for shard in shards:
+                encoder, first = Encoder(self.schema), 0
+                for data in self.batches([shard], self.schema.names):
+                    arena = Arena()
+                    encoded = encoder.encode(Batch(data), arena)
+                    if encoded.rejects:
+                        row, _, _, message, _ = encoded.rejects[0]
+                        raise DataError(f"row {first + row} of {shard.path}: {message}")
+                    # Copied, since a block owns its memory.
+                    used = arena.used_data().copy(), arena.used_starts().copy()
+                    yield shard, RecordBlock(*used, 0, first)
+                    first += data.num_rows
+
+    def batches(self, shards: Sequence[Shard], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of the rows of shards.
+
+        Raises:
+            DataError: A file was changed or removed, or is damaged.
+        """
+        schema = self.arrow_schema(names)
+        for unit in (self.units[shard.path] for shard in shards):
+            try:
+                for number, batch in enumerate(self.source.read(unit, schema)):
+                    # A look at a local file costs nothing, at a remote one a request.
+                    if not number or not is_remote(unit.file.path):
+                        _check_unchanged(unit.file)
+                    if batch.rejects:
+                        raise DataError(batch.rejects[0].message)
+                    if batch.num_rows:
+                        yield batch.data
+            except (DataError, OSError):
+                _check_unchanged(unit.file)
+                raise
+            # Unlike this package, other writers of Parquet overwrite a file in place.
+            _check_unchanged(unit.file)
+
+    def arrow_schema(self, names: Sequence[str]) -> pa.Schema:
+        """Return the types of some columns in `batches`."""
+        return pa.schema([self.types.field(name) for name in names])
+
+
+def _check_unchanged(file: InputFile) -> None:
+    """Check that a file is still the one whose footer was read.
+
+    Raises:
+        DataError: It was changed or removed.
+    """
+    from beam_tfrecord.sources.files import list_files
+    from beam_tfrecord.sources.parquet.source import SUFFIXES
+
+    try:
+        (now,) = list_files([file.path], SUFFIXES, remote=True)
+    except UsageError:
+        now = None
+    if now is None or (now.bytes, now.version) != (file.bytes, file.version):
+        raise DataError(f"{file.path!r} was changed or removed after it was opened: load it again")

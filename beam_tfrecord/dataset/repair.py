@@ -1,18 +1,18 @@
-"""`repair`: the intact records of a damaged dataset, as a new dataset, and what was lost."""
+"""`repair`: writes the intact records of a damaged dataset as a new one and lists its losses."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord._version import __version__
-from beam_tfrecord.dataset.repair_shards import IntactRecords, LostBytes, salvage
-from beam_tfrecord.dataset.verify_files import load_rejects
+from beam_tfrecord.dataset.salvage import IntactRecords, LostBytes, salvage
+from beam_tfrecord.dataset.verify import load_rejects
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
 from beam_tfrecord.exchange.shard_writers import MASK64, Piece, PieceWriter
 from beam_tfrecord.features.feature_spec import schema_pbtxt
@@ -23,22 +23,20 @@ from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash, sa
 from beam_tfrecord.storage import is_plain_name, is_remote, put, sync_directory
 from beam_tfrecord.workdir.job_file import JOB_NAME, STORED_BYTES, STORED_HASHES, dump_job
 
-UInt64Array = npt.NDArray[np.uint64]
-
 _SCHEMA_FILES = ("schema.json", "schema.pbtxt")
 _DAMAGED = "damaged"
 
 
 @dataclasses.dataclass(frozen=True)
 class Lost:
-    """What one file of the damaged dataset lost.
+    """A loss in one file of the damaged dataset.
 
     Attributes:
         path: The file.
-        start: First lost byte of its record stream; 0 where the whole file is lost.
-        stop: Byte behind the last.
-        most_records: How many records were lost there, at most.
-        message: Why, in a few words.
+        start: First lost byte of its record stream; 0 if the complete file is lost.
+        stop: Position behind the last lost byte; 0 if the place is unknown.
+        most_records: Number of records that were lost there, at most.
+        message: The reason, in a few words.
     """
 
     path: str
@@ -57,14 +55,14 @@ class Lost:
 
 @dataclasses.dataclass(frozen=True)
 class Repair:
-    """What `repair` did.
+    """The result of `repair`.
 
     Attributes:
-        manifest: Of the new dataset.
-        lost: What it lacks, in the order of the old manifest.
-        lost_examples: By shard, how many examples it lacks at least. Bytes cannot tell more: a
-            block that was written to a wrong place brings sound records in the place of others.
-        has_all_examples: True where it has exactly the examples of the old dataset, by their hash.
+        manifest: The manifest of the new dataset.
+        lost: All losses, in the order of the old manifest.
+        lost_examples: By shard, the number of lost examples at least. More cannot be said: a block
+            that was written to a wrong place puts intact records in the place of others.
+        has_all_examples: True if the new dataset has exactly the old examples, by their hash.
     """
 
     manifest: Manifest
@@ -74,7 +72,7 @@ class Repair:
 
     @property
     def is_whole(self) -> bool:
-        """True where everything is there, and in its place."""
+        """True if nothing is missing and everything is in its place."""
         return not self.lost
 
     def to_json(self) -> dict[str, Any]:
@@ -88,67 +86,67 @@ class Repair:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Differing:
-    """A shard of which something else was found than was written.
+class _SalvagedShard:
+    """A shard whose records are not those that were written.
 
     Attributes:
-        shard: What was written.
-        found: How many records were.
-        copies: How many of these are equal to an earlier one.
-        lost: What is damaged.
+        shard: The manifest's description of it.
+        found: Number of intact records.
+        duplicates: Number of these that equal an earlier one.
+        lost: The damage.
     """
 
     shard: Shard
     found: int
-    copies: int
-    lost: tuple[LostBytes | Lost, ...]
+    duplicates: int
+    lost: Sequence[LostBytes | Lost]
 
     def losses(self) -> list[Lost]:
         """Return all that may be lost."""
         path, examples = self.shard.path, self.shard.examples
         missing = examples - self.found
-        # The number of records that were found tells how many are missing only where these are
-        # some of those that were written: between several places of damage they need not be,
-        # unless the frames of the damaged ones lead from each to the next.
-        is_followed = len(self.lost) <= 1 or all(
-            isinstance(part, LostBytes) and part.is_framed for part in self.lost
+        damage = [part for part in self.lost if isinstance(part, LostBytes)]
+        # The number of intact records gives the number of missing ones only if the intact ones are
+        # among those that were written. Between several places of damage they may not be, unless
+        # the frames of the damaged records lead from each to the next.
+        is_followed = len(self.lost) <= 1 or (
+            len(damage) == len(self.lost) and all(part.is_framed for part in damage)
         )
-        is_sure = not any(isinstance(part, LostBytes) and part.unsure for part in self.lost)
-        is_counted = missing > 0 and not self.copies and is_followed and is_sure
+        is_sure = not any(part.unsure for part in damage)
+        is_counted = missing > 0 and not self.duplicates and is_followed and is_sure
         most = missing if is_counted else examples
         losses = [
-            _lost_of(self.shard, part, most) if isinstance(part, LostBytes) else part
+            _loss_of(self.shard, part, most) if isinstance(part, LostBytes) else part
             for part in self.lost
         ]
         if not is_counted:
-            copies = f", {self.copies:,} of them equal to others" if self.copies else ""
+            equal = f", {self.duplicates:,} of them equal to others" if self.duplicates else ""
             message = (
-                f"found {self.found:,} of {_records(examples)}{copies}: they are not exactly those "
+                f"found {self.found:,} of {_records(examples)}{equal}: they are not exactly those "
                 "that were written; some may be missing, and others there twice or parts of values"
             )
             losses.append(Lost(path, 0, 0, examples, message))
         elif (elsewhere := missing - sum(one.most_records for one in losses)) > 0:
-            message = f"{_records(elsewhere)} lost, nothing tells where"
+            message = f"{_records(elsewhere)} lost, at an unknown place"
             losses.append(Lost(path, 0, 0, elsewhere, message))
         return losses
 
     @property
     def least_lost(self) -> int:
-        """How many of the records are lost at least; where as many were found, one is another."""
-        missing = self.shard.examples - self.found
-        return missing if missing else 1
+        """Number of lost records at least; if as many as written were found, one is another."""
+        return (self.shard.examples - self.found) or 1
 
 
 def repair(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> Repair:
     """Write the intact records of a dataset as a new one, split by split in the same order.
 
-    Records whose checksums are right are intact, unless they lie inside of a damaged one, whose
-    values may hold framed records too; where nothing tells which they are, they are left out, and
-    listed. Of a damaged gzip stream nothing behind the damage can be read. Records of blocks that
-    were written twice or to a wrong place are sound, too: where the hashes in the manifest say that
-    the records are not those that were written, this is told. The new dataset has the old one's
-    schema and settings; where it differs it has no fingerprint, so that `write` never takes it for
-    what it would write. ``job.json`` lists what was lost.
+    A record with correct checksums is intact, unless it lies inside of a damaged one, whose
+    values may hold framed records too; records for which this cannot be decided are left out, and
+    listed. Nothing behind the damage of a gzip stream can be read. Records of blocks that were
+    written twice or to a wrong place are intact, too: if the hashes in the manifest show that the
+    records are not those that were written, the result says so. The new dataset has the old one's
+    schema and settings; if it differs it has no fingerprint, so that `write` never mistakes it for
+    its own output. ``job.json`` lists what was lost.
 
     Args:
         path: The dataset's directory, file prefix, or manifest.
@@ -171,8 +169,8 @@ def repair(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> Repa
     target = os.path.abspath(os.fspath(output))
     _check_output(source, target)
     os.makedirs(target, exist_ok=True)
-    job = _Repairing(manifest, source, target)
-    repaired = job.run(os.path.basename(file).removesuffix(MANIFEST_NAME))
+    prefix = os.path.basename(file).removesuffix(MANIFEST_NAME)
+    repaired = _Repairer(manifest, source, target, prefix).run()
     sync_directory(target)
     put(os.path.join(target, MANIFEST_NAME), repaired.manifest.dumps().encode())
     sync_directory(target)
@@ -190,72 +188,69 @@ def _check_output(source: str, target: str) -> None:
         raise TargetExists(f"output {target!r} is not empty: choose another directory")
 
 
-class _Repairing:
-    """One repair: what was found so far, and where it goes."""
+class _Repairer:
+    """Writes all files of a repaired dataset but its manifest, and collects the losses.
 
-    def __init__(self, manifest: Manifest, source: str, target: str) -> None:
+    Args:
+        manifest: The manifest of the damaged dataset.
+        source: Its directory.
+        target: The directory of the new dataset.
+        prefix: The beginning of the names of the old dataset's files.
+    """
+
+    def __init__(self, manifest: Manifest, source: str, target: str, prefix: str) -> None:
         self._old = manifest
         self._source = source
         self._target = target
+        self._prefix = prefix
         self._lost: list[Lost] = []
-        self._differing: list[_Differing] = []
+        self._salvaged: list[_SalvagedShard] = []
 
-    def run(self, prefix: str) -> Repair:
-        """Write all files but the manifest.
-
-        Args:
-            prefix: Of the names of the old dataset's files.
-        """
+    def run(self) -> Repair:
+        """Write the files."""
         old = self._old
-        pieces = {
-            name: list(self._pieces(name, split.shards)) for name, split in old.splits.items()
-        }
-        splits = {name: Split(tuple(self._named(found))) for name, found in pieces.items()}
-        every = [piece for found in pieces.values() for piece in found]
-        stored = dict(
-            zip((s.path for one in splits.values() for s in one.shards), every, strict=True)
-        )
-        content = f"{sum(piece.content for piece in every) & MASK64:016x}"
-        examples = sum(piece.examples for piece in every)
-        is_same = (examples, content) == (old.examples, old.content)
-        has_all = is_same or not self._differing
-        fewer = {}
-        for one in self._differing:
-            if has_all:
-                message = "no record is lost, but not all are in their places"
-                self._lost.append(Lost(one.shard.path, 0, 0, 0, message))
-                continue
-            self._lost += one.losses()
-            if one.least_lost > 0:
-                fewer[one.shard.path] = one.least_lost
-        hashes = {path: one.stored_xxh64 for path, one in stored.items() if one.stored_xxh64}
-        rejects, hashes_of_rejects = self._rejects(prefix)
-        sidecars = self._sidecars(prefix)
-        whole = not self._lost
-        schema = old.schema if whole else old.schema.without_observed()
-        for name, text in (("schema.json", schema.dumps()), ("schema.pbtxt", schema_pbtxt(schema))):
+        pieces: dict[str, Piece] = {}
+        splits = {}
+        for name, split in old.splits.items():
+            named = self._named(list(self._pieces(name, split.shards)))
+            pieces |= named
+            splits[name] = Split(
+                tuple(Shard(p, one.examples, one.bytes, one.xxh64) for p, one in named.items())
+            )
+        content = f"{sum(piece.content for piece in pieces.values()) & MASK64:016x}"
+        examples = sum(piece.examples for piece in pieces.values())
+        has_all = not self._salvaged or (examples, content) == (old.examples, old.content)
+        for one in self._salvaged:
+            message = "no record is lost, but not all are in their places"
+            self._lost += [Lost(one.shard.path, 0, 0, 0, message)] if has_all else one.losses()
+        fewer = {one.shard.path: one.least_lost for one in self._salvaged if one.least_lost > 0}
+        rejects, hashes_of_rejects = self._rejects()
+        sidecars = self._sidecars()
+        schema = old.schema.without_observed() if self._lost else old.schema
+        for name, text in zip(_SCHEMA_FILES, (schema.dumps(), schema_pbtxt(schema)), strict=True):
             sidecars[name] = self._put(name, text.encode())
         manifest = dataclasses.replace(
             old,
-            fingerprint=old.fingerprint if whole else "",
+            fingerprint="" if self._lost else old.fingerprint,
             content=content,
             schema=schema,
             rejects=rejects,
             sidecars=sidecars,
             splits=splits,
         )
-        repaired = Repair(manifest, tuple(self._lost), fewer, has_all)
-        told = {
+        repaired = Repair(manifest, tuple(self._lost), {} if has_all else fewer, has_all)
+        hashes = {path: one.stored_xxh64 for path, one in pieces.items() if one.stored_xxh64}
+        job = {
             "repaired": repaired.to_json(),
             "beam_tfrecord": __version__,
-            STORED_BYTES: {path: piece.stored_bytes for path, piece in stored.items()},
+            STORED_BYTES: {path: piece.stored_bytes for path, piece in pieces.items()},
             STORED_HASHES: hashes | hashes_of_rejects,
         }
-        self._put(JOB_NAME, dump_job(told).encode())
+        self._put(JOB_NAME, dump_job(job).encode())
         return repaired
 
-    def _pieces(self, split: str, shards: tuple[Shard, ...]) -> Iterator[Piece]:
-        """Write what is left of each shard; yield those that are not empty."""
+    def _pieces(self, split: str, shards: Sequence[Shard]) -> Iterator[Piece]:
+        """Write the intact records of each shard; yield the shards that are not empty."""
         for number, shard in enumerate(shards):
             writer = PieceWriter(self._target, split, (number,), self._old.compression)
             try:
@@ -265,8 +260,8 @@ class _Repairing:
                 writer.abort()
                 raise
             if piece.xxh64 != shard.xxh64:
-                copies = len(hashes) - len(np.unique(hashes))
-                self._differing.append(_Differing(shard, piece.examples, copies, tuple(lost)))
+                duplicates = len(hashes) - len(np.unique(hashes))
+                self._salvaged.append(_SalvagedShard(shard, piece.examples, duplicates, lost))
             if piece.examples:
                 yield piece
             else:
@@ -274,8 +269,8 @@ class _Repairing:
 
     def _salvage(
         self, shard: Shard, writer: PieceWriter
-    ) -> tuple[list[LostBytes | Lost], UInt64Array]:
-        """Write what is intact of a shard; return what is not, and the hashes of the records."""
+    ) -> tuple[Sequence[LostBytes | Lost], npt.NDArray[np.uint64]]:
+        """Write the intact records of a shard; return the damage, and the records' hashes."""
         path = os.path.join(self._source, shard.path)
         if not os.path.isfile(path):
             message = "it is no regular file" if os.path.exists(path) else "the file is missing"
@@ -289,20 +284,19 @@ class _Repairing:
                 lost.append(part)
         return lost, np.concatenate(hashes)
 
-    def _named(self, pieces: list[Piece]) -> Iterator[Shard]:
-        """Give shards their names, without gaps."""
+    def _named(self, pieces: Sequence[Piece]) -> dict[str, Piece]:
+        """Give the shards of a split their names, without gaps."""
         names = ShardNames(shard_suffix(self._old.compression))
-        for number, piece in enumerate(pieces):
-            name = names(piece.split, number, len(pieces))
+        named = {names(p.split, i, len(pieces)): p for i, p in enumerate(pieces)}
+        for name, piece in named.items():
             os.replace(piece.path, os.path.join(self._target, name))
-            yield Shard(name, piece.examples, piece.bytes, piece.xxh64)
+        return named
 
-    def _rejects(self, prefix: str) -> tuple[dict[str, Any], dict[str, str]]:
-        """Copy the rejects where they are intact; return what the two manifests say of them."""
+    def _rejects(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """Copy the rejects if they are intact; return their entries in manifest and job.json."""
         known = self._old.rejects
-        none = REJECTS_SCHEMA.empty_table()
         if known.get("rows"):
-            name = prefix + REJECTS_FILE
+            name = self._prefix + REJECTS_FILE
             try:
                 table = load_rejects(os.path.join(self._source, name))
                 if rejects_hash(table) == known.get("xxh64"):
@@ -312,23 +306,23 @@ class _Repairing:
             except (OSError, DataError):
                 pass
             self._lost.append(Lost(name, 0, 0, 0, "the file of rejects is damaged"))
-        return {"rows": 0, "xxh64": rejects_hash(none)}, {}
+        return {"rows": 0, "xxh64": rejects_hash(REJECTS_SCHEMA.empty_table())}, {}
 
-    def _sidecars(self, prefix: str) -> dict[str, str]:
-        """Copy intact sidecars; return their hashes. Those of the schema are written anew."""
-        kept = {}
+    def _sidecars(self) -> dict[str, str]:
+        """Copy intact sidecars, except those of the schema, and return their hashes."""
+        copied = {}
         for old_name, digest in self._old.sidecars.items():
-            name = old_name.removeprefix(prefix)
+            name = old_name.removeprefix(self._prefix)
             if name in _SCHEMA_FILES:
                 continue
             path = os.path.join(self._source, old_name)
-            # A name from a file is not to be trusted with where something is written.
+            # A name that was read from a file must not decide the directory that is written to.
             if is_plain_name(name) and os.path.isfile(path) and file_hash(path) == digest:
                 with open(path, "rb") as file:
-                    kept[name] = self._put(name, file.read())
+                    copied[name] = self._put(name, file.read())
             else:
                 self._lost.append(Lost(old_name, 0, 0, 0, "the file is missing or damaged"))
-        return kept
+        return copied
 
     def _put(self, name: str, data: bytes) -> str:
         path = os.path.join(self._target, name)
@@ -337,7 +331,7 @@ class _Repairing:
         return data_hash(data)
 
 
-def _lost_of(shard: Shard, part: LostBytes, most: int) -> Lost:
+def _loss_of(shard: Shard, part: LostBytes, most: int) -> Lost:
     message = _DAMAGED
     if part.unsure:
         one = part.unsure == 1

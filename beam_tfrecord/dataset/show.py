@@ -1,17 +1,23 @@
-"""`show` and `head`: what a dataset holds, as data and as text."""
+"""`show` and `head`: the contents of a dataset as Python values, as JSON, and as text."""
 
 from __future__ import annotations
 
+import base64
+import datetime
+import decimal
 import itertools
+import json
+import math
 import os
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.dataset.load import load
-from beam_tfrecord.dataset.show_json import json_text, json_value
 from beam_tfrecord.dataset.values import python_values
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_numpy_tensor
@@ -29,7 +35,7 @@ def show(path: str | os.PathLike[str], *, counts: str | None = None) -> dict[str
 
     Args:
         path: The dataset's directory, file prefix, or manifest.
-        counts: A column whose values are counted in every split, which reads the data.
+        counts: A column whose values are counted in every split; this reads the data.
 
     Raises:
         UsageError: There is no dataset or no such column, or it has more than 1,000 values.
@@ -72,7 +78,7 @@ def _feature(feature: Feature, examples: int) -> dict[str, Any]:
 
 
 def _time(stored: int, arrow: pa.DataType) -> Any:
-    """Return a time that is stored as an integer in the unit of its type as JSON has it."""
+    """Return the JSON form of a time that is stored as an integer in the unit of its type."""
     storage = pa.int32() if arrow.bit_width == 32 else pa.int64()
     return json_value(python_values(pa.array([int(stored)], storage).view(arrow))[0])
 
@@ -81,10 +87,10 @@ def count_values(path: str | os.PathLike[str], column: str) -> dict[str, list[di
     """Count the values of a column in every split, most frequent first.
 
     Returns:
-        For every split, objects with ``value`` (None: missing) and ``count``.
+        For every split, objects with ``value`` (None if it is missing) and ``count``.
 
     Raises:
-        UsageError: The column is not there, or has more than `MAX_COUNTED_VALUES` values.
+        UsageError: The column does not exist, or has more than `MAX_COUNTED_VALUES` values.
     """
     out = {}
     for split in Manifest.load(path).splits:
@@ -127,7 +133,7 @@ def json_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def render_show(shown: Mapping[str, Any]) -> str:
-    """Return the text of what `show` returned."""
+    """Return the result of `show` as text for users."""
     kinds = [f"{shown['order']}, seed {shown['seed']}", shown["compression"].lower()]
     head_line = (
         f"{shown['path']}: {shown['examples']:,} examples, {format_size(shown['bytes'])} "
@@ -160,9 +166,8 @@ def _render_counts(counts: Mapping[str, Any]) -> str:
     by_value: dict[str, dict[str, int]] = {}
     for split, values in splits.items():
         for item in values:
-            by_value.setdefault(_cell(item["value"]) or _EMPTY.get(item["value"], "(blank)"), {})[
-                split
-            ] = item["count"]
+            text = _cell(item["value"]) or _EMPTY.get(item["value"], "(blank)")
+            by_value.setdefault(text, {})[split] = item["count"]
     rows = [
         (value, *(f"{of.get(split, 0):,}" for split in splits)) for value, of in by_value.items()
     ]
@@ -206,7 +211,7 @@ def _cell(value: Any) -> str:
 def _table(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Iterable[int] = ()
 ) -> str:
-    """Return columns padded to their widest cell; those in `right` flush right."""
+    """Return rows of cells in aligned columns; those with an index in `right` flush right."""
     flush_right = set(right)
     lines = [header, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
@@ -220,7 +225,7 @@ def _table(
 
 
 def render_rows(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as a table for humans; a missing value is an empty cell."""
+    """Return rows as a text table for users; a missing value is an empty cell."""
     if not rows:
         return ""
     header = tuple(rows[0])
@@ -231,3 +236,71 @@ def render_rows(rows: Sequence[Mapping[str, Any]]) -> str:
         if all(isinstance(row[name], int | float | None) for row in rows)
     ]
     return _table(header, cells, right=numbers)
+
+
+_MICROSECONDS = 1_000_000
+
+
+def json_text(value: Any) -> str:
+    """Return one line of valid JSON."""
+    return json.dumps(json_value(value), ensure_ascii=False, allow_nan=False)
+
+
+def json_value(value: Any) -> Any:
+    """Return the JSON form of a value of a row.
+
+    Bytes that are UTF-8 become text, others ``{"b64": …}``; dates and times ISO 8601, durations
+    too (``PT1.5S``); decimals, UUIDs and complex numbers text. NaN and the infinities, which JSON
+    does not have, become the texts ``NaN``, ``Infinity`` and ``-Infinity`` as in protobuf's JSON,
+    because null means a missing value.
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        # JSON's encoder has these three names, too, but as literals that are not valid JSON.
+        return value if math.isfinite(value) else json.dumps(float(value))
+    if isinstance(value, bytes):
+        return _bytes(value)
+    if isinstance(value, Mapping):
+        return {str(key): json_value(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray) and not value.ndim:
+        return json_value(value[()])
+    if isinstance(value, list | tuple | np.ndarray):
+        return [json_value(item) for item in value]
+    return _scalar(value)
+
+
+def _bytes(value: bytes) -> Any:
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(value).decode("ascii")}
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, datetime.timedelta):
+        microseconds = value // datetime.timedelta(microseconds=1)
+        return _duration(microseconds, _MICROSECONDS)
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, np.timedelta64):
+        unit, step = np.datetime_data(value.dtype)
+        per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}.get(unit)
+        if per_second is None or np.isnat(value):
+            return str(value)
+        return _duration(int(value.astype(np.int64)) * step, per_second)
+    if isinstance(value, np.datetime64 | decimal.Decimal | uuid.UUID | complex):
+        return str(value)
+    if isinstance(value, np.generic):
+        # The numbers of ml_dtypes have no counterpart in Python but a float.
+        item = value.item()
+        return json_value(float(item) if isinstance(item, np.generic) else item)
+    raise TypeError(f"a value of type {type(value).__name__} has no form in JSON")
+
+
+def _duration(count: int, per_second: int) -> str:
+    """Return `count` parts of a second in ISO 8601, exactly."""
+    sign = "-" if count < 0 else ""
+    seconds, part = divmod(abs(count), per_second)
+    digits = f"{part:0{len(str(per_second)) - 1}d}".rstrip("0") if part else ""
+    return f"{sign}PT{seconds}{'.' if digits else ''}{digits}S"
