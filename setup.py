@@ -150,7 +150,7 @@ def extensions() -> list[Any]:
                 include_dirs=[NATIVE.as_posix()],
                 depends=[
                     path.as_posix()
-                    for form in ("*.h", "*.pxi")
+                    for form in ("*.h", "*.pxd")
                     for path in sorted(NATIVE.glob(form))
                 ],
                 extra_compile_args=[] if sys.platform == "win32" else ["-O3", "-std=c11"],

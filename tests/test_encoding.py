@@ -9,9 +9,9 @@ from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import SchemaConflict, UsageError
 from beam_tfrecord.features.schema import Feature, Schema
-from beam_tfrecord.native import reference
 from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.encoding import Encoder, encode_examples
+from tests.native import reference
 
 
 @pytest.fixture(params=["native", "reference"])

@@ -15,7 +15,6 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.features.schema import Feature, Schema
-from beam_tfrecord.native.reference.examples import parse_example
 from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.encoding import Encoder
 from beam_tfrecord.records.tfrecord import read_records
@@ -23,6 +22,7 @@ from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.staging.job import extract
 from beam_tfrecord.transforms.coders import BatchCoder
 from beam_tfrecord.transforms.gather_rows import batch_of_rows
+from tests.native.reference.examples import parse_example
 from tests.number_texts import random_texts, to_float32
 from tests.number_ways import WAYS, check_bytes, check_text, check_way, encoded, write_csv
 

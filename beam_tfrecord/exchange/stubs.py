@@ -18,18 +18,11 @@ import numpy.typing as npt
 
 from beam_tfrecord.batch import FileColumn
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.native import _files as kernel
 from beam_tfrecord.records.blocks import FRAME_BYTES
-
-try:
-    from beam_tfrecord.native import _files as kernel
-except ImportError:
-    kernel = None
 
 Bytes = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
-
-CAN_MAKE_STUBS = hasattr(kernel, "make_stubs")
-"""False where the kernel was not built: runs hold whole records then."""
 
 # Less than this is as quickly copied as opened.
 LEAST_FILE_BYTES = 4096

@@ -18,12 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.features.lowering_text import to_text
-from beam_tfrecord.native.csv_reference import AS_DOUBLE, Target
-
-try:
-    from beam_tfrecord.native._csv import Filler
-except ImportError:
-    from beam_tfrecord.native.csv_reference import Filler
+from beam_tfrecord.native._csv import Filler
+from beam_tfrecord.native.values import AS_DOUBLE, Target
 
 Float64Array = npt.NDArray[np.float64]
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from beam_tfrecord.exchange.stubs import CAN_MAKE_STUBS
 from beam_tfrecord.runners import runs_here
 from beam_tfrecord.storage import exists, put
 
@@ -68,7 +67,7 @@ def can_keep(settings: Settings) -> bool:
     # Under a key many records may have one place, and are sorted by their bytes.
     is_by_origin = layout.shuffle and not layout.key
     is_as_read = settings.map is None and settings.transform is None and settings.limit is None
-    if not (CAN_MAKE_STUBS and runs_here(settings.runner) and is_as_read and is_by_origin):
+    if not (runs_here(settings.runner) and is_as_read and is_by_origin):
         return False
     return settings.source.holds_files
 

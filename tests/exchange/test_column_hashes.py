@@ -17,11 +17,11 @@ from beam_tfrecord.exchange import column_hashes
 from beam_tfrecord.exchange.column_hashes import ColumnHashes
 from beam_tfrecord.features.schema import Feature, Schema
 from beam_tfrecord.features.tensors import TensorType, tensor_column
-from beam_tfrecord.native import reference
 from beam_tfrecord.records import encoding
 from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.encoding import Encoder
 from tests.datasets import ids
+from tests.native import reference
 
 # NaNs of either sign, quiet and signalling, with payloads.
 _NANS = {

@@ -26,8 +26,6 @@ from tests.cli_stand_ins import run
 from tests.datasets import shard_hashes
 from tests.sources.made_images import jpeg, write_tree
 
-pytestmark = pytest.mark.skipif(not stubs.CAN_MAKE_STUBS, reason="the kernel is not built")
-
 SPLITS = "a=0.6,b=0.4"
 # Below this a file is not left out.
 LARGE = stubs.LEAST_FILE_BYTES
@@ -200,23 +198,13 @@ def test_an_attempt_goes_on_as_the_one_before_it_began(
     assert bool(made_whole) == was_kept
 
 
-@pytest.mark.parametrize("changed", ["runner", "kernel"])
 def test_an_attempt_that_cannot_go_on_so_begins_anew(
-    changed: str,
-    photos: Path,
-    tmp_path: Path,
-    made_whole: list[int],
-    monkeypatch: pytest.MonkeyPatch,
+    photos: Path, tmp_path: Path, made_whole: list[int]
 ) -> None:
     expected = write(photos, tmp_path / "expected")
     made_whole.clear()
     stop_at_the_merge(photos, tmp_path / "out")
-    options = {}
-    if changed == "runner":
-        options = {"runner": "BundleBasedDirectRunner"}
-    else:
-        monkeypatch.setattr(keeping, "CAN_MAKE_STUBS", False)
-    assert write(photos, tmp_path / "out", **options) == expected
+    assert write(photos, tmp_path / "out", runner="BundleBasedDirectRunner") == expected
     assert not made_whole
 
 

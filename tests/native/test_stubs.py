@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord import native
+from beam_tfrecord.native import _files as files
 from tests.native.strategies import RELAXED
-
-files = pytest.importorskip("beam_tfrecord.native._files")
 
 # Anything that is there is a file worth leaving out.
 ALL = 1

@@ -13,12 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord.images import Header
-
-try:
-    from beam_tfrecord.native._files import describe_jpegs, hash_files, read_files
-except ImportError:
-    # A loop in Python is no slower than the disk.
-    describe_jpegs = hash_files = read_files = None
+from beam_tfrecord.native._files import describe_jpegs, hash_files, read_files
 
 _DIGEST_CHARACTERS = 64
 
@@ -66,14 +61,12 @@ class Files:
             One of each file; None where it is no such JPEG.
         """
         starts, sizes = self._ends[:-1], np.diff(self._ends)
-        if describe_jpegs is None:
-            return [None] * len(sizes)
         told = describe_jpegs(self._data, starts, sizes, max_pixels).tolist()
         return [Header("jpeg", *numbers) if numbers[0] else None for numbers in told]
 
     def sha256(self, kept: Sequence[int]) -> list[str]:
         """Return the hexadecimal hash of files that could be read."""
-        function = 0 if hash_files is None else _sha256_address()
+        function = _sha256_address()
         digests = None
         if function and kept and self._apart.keys().isdisjoint(kept):
             starts, sizes = self._ends[:-1][kept], np.diff(self._ends)[kept]
@@ -131,8 +124,6 @@ def read_local(paths: Sequence[str], sizes: Sequence[int], *, most: int) -> File
         most: Bytes after which a file that turns out to be longer, or endless, is left.
     """
     read = functools.partial(read_whole, most=most)
-    if read_files is None:
-        return read_each(paths, read)
     data = np.empty(sum(sizes) + 1, np.uint8)
     names = [os.fsencode(path) for path in paths]
     status = read_files(names, np.array(sizes, np.int64), data).tolist()

@@ -1,8 +1,7 @@
 """SQLite's rows straight into Arrow, by the library that Python's own `sqlite3` has loaded.
 
 It has to be that very library: closing a file in one copy of SQLite drops the locks that another
-copy in the same process holds on it. Where its functions cannot be found, or the kernel is not
-built, rows come as Python values.
+copy in the same process holds on it. If its functions cannot be found, rows come as Python values.
 """
 
 from __future__ import annotations
@@ -59,8 +58,6 @@ def _address(function: Any) -> int | None:
 def _beside_python() -> Any:
     try:
         import _sqlite3
-
-        import beam_tfrecord.native._sqlite  # noqa: F401 - is it built?
 
         found = ctypes.CDLL(_sqlite3.__file__)
         found.sqlite3_libversion.restype = ctypes.c_char_p

@@ -1,4 +1,7 @@
 # The C functions and structs that the binding uses.
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+
 cdef extern from "utf8.h" nogil:
     bint bt_is_ascii(const uint8_t *at, size_t size)
 
