@@ -6,7 +6,7 @@ cdef extern from "utf8.h" nogil:
     bint bt_is_ascii(const uint8_t *at, size_t size)
 
 
-cdef extern from "csv_columns.h" nogil:
+cdef extern from "csv.h" nogil:
     ctypedef struct CsvDialect:
         uint8_t delimiter, quote, escape
         bint quotes, escapes, doubles
