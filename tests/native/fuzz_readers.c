@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "crc32c.h"
+#include "csv.h"
 #include "decode.h"
 #include "fit.h"
 #include "frames.h"
@@ -225,10 +226,47 @@ static void read_jpeg(const uint8_t *data, size_t bytes) {
     pictures++;
 }
 
+/* The input as CSV text: rows and lines are the same in number however they are found. */
+static void read_csv(const uint8_t *data, size_t bytes) {
+    static const uint8_t LETTERS[] = {',', ';', '"', '\'', '\\', '\n', '\n', '\r', 'x', 'y'};
+    static const CsvDialect DIALECTS[] = {{',', '"', 0, true, false, true},
+                                          {';', '\'', '\\', true, true, false},
+                                          {',', 0, 0, false, false, false}};
+    uint32_t counts[MOST_INPUT], starts[MOST_INPUT];
+    uint8_t *text = copy_of(data, bytes);
+    int64_t lines = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        text[i] = LETTERS[data[i] % sizeof LETTERS];
+        lines += text[i] == '\r' || (text[i] == '\n' && !(i && text[i - 1] == '\r'));
+    }
+    must(csv_count_lines(text, bytes) == lines, "CSV has another number of lines");
+    for (size_t d = 0; d < sizeof DIALECTS / sizeof DIALECTS[0]; d++) {
+        CsvPassage passages[CSV_STATES];
+        CsvRows rows = {NULL, counts, starts, 0, MOST_INPUT, 0, false};
+        csv_scan(&DIALECTS[d], text, bytes, passages);
+        const CsvPassage *all = &passages[CSV_ROW_START];
+        bool is_open = all->exit != CSV_ROW_START && all->exit != CSV_CR;
+        must(csv_rows(&DIALECTS[d], text, bytes, 0, true, &rows) == bytes, "CSV is left over");
+        must(rows.rows == all->rows + is_open, "CSV has another number of rows");
+    }
+    free(text);
+}
+
+/* Both ways of a checksum, at the edges of the lanes that only the processor's has. */
+static void check_checksums(void) {
+    static uint8_t bytes[7000];
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)(i * i >> 3);
+    for (size_t size = 0; size < sizeof bytes; size += size < 70 ? 1 : 19)
+        must(bt_crc32c(bytes, size) == bt_crc32c_portable(bytes, size), "another checksum");
+    must(bt_crc32c((const uint8_t *)"123456789", 9) == 0xe3069283, "a wrong checksum");
+}
+
 /* Once: the tables take longer to make than an input to read. */
 static void begin(void) {
     static bool begun;
-    if (!begun) bt_crc32c_init();
+    if (begun) return;
+    bt_crc32c_init();
+    check_checksums();
     begun = true;
 }
 
@@ -240,6 +278,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     uint8_t *exact = copy_of(data, bytes);
     read_stream(exact, bytes);
     read_jpeg(exact, bytes);
+    read_csv(exact, bytes);
     check_payload(exact, bytes);
     free(exact);
     return 0;
