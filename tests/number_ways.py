@@ -19,14 +19,16 @@ import pyarrow.parquet as pq
 
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.features.feature import ColumnStats, Feature
-from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.native.reference.examples import parse_example
+from beam_tfrecord.features.schema import (
+    Schema,
+)
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.rows import call_on_rows, mapped_batch
 from beam_tfrecord.sources.csv.source import Csv, with_texts
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.sql.source import Sql
 from beam_tfrecord.transforms.map_rows import map_batch
+from tests.native.reference.examples import parse_example
 from tests.number_texts import check_column, check_losses, kept_as_float64
 
 Columns = Mapping[str, list[str]]

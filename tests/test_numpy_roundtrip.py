@@ -21,10 +21,10 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType, tensor_column
-from beam_tfrecord.native import reference
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.sources.numpy.arrays import Numpy
+from tests.native import reference
 
 FOREIGN = [
     np.dtype(name) for name in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)

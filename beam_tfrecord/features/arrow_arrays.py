@@ -21,12 +21,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.native.csv_reference import AS_DOUBLE, Target
+from beam_tfrecord.native.values import AS_DOUBLE, Target
 
 try:
     from beam_tfrecord.native._csv import Filler
 except ImportError:
-    from beam_tfrecord.native.csv_reference import Filler
+    from beam_tfrecord.native._csv import Filler
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]

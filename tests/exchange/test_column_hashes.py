@@ -18,10 +18,10 @@ from beam_tfrecord.exchange.block import ColumnHashes
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType, tensor_column
-from beam_tfrecord.native import reference
 from beam_tfrecord.records import encoding
 from beam_tfrecord.records.encoding import Arena, Encoder
 from tests.datasets import ids
+from tests.native import reference
 
 # NaNs of either sign, quiet and signalling, with payloads.
 _NANS = {

@@ -13,9 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from beam_tfrecord.native import _files as files
 from beam_tfrecord.sources.images.read import read_local
-
-files = pytest.importorskip("beam_tfrecord.native._files")
 
 
 def read(paths: list[Path], sizes: list[int], room: int) -> tuple[list[int], bytes]:

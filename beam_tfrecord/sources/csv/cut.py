@@ -12,12 +12,12 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from beam_tfrecord.native import csv_reference
+from beam_tfrecord.native._csv import count_lines, scan
+from beam_tfrecord.native.values import CR, ROW_START, Passage
 from beam_tfrecord.sources.csv.dialect import Dialect
 from beam_tfrecord.sources.csv.header import Header
-from beam_tfrecord.sources.csv.kernel import count_lines, scan
 
-_ROW_STARTS = (csv_reference.ROW_START, csv_reference.CR)
+_ROW_STARTS = (ROW_START, CR)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ChunkScan:
 
     start: int
     stop: int
-    passages: tuple[csv_reference.Passage, ...]
+    passages: tuple[Passage, ...]
     lines_before: tuple[int, ...]
     lines: int
     begins_lf: bool
@@ -117,7 +117,7 @@ def cut(chunks: Sequence[ChunkScan], header: Header) -> list[Piece]:
 
 def _cuts(chunks: Sequence[ChunkScan], keep_blank: bool) -> Iterator[_Cut]:
     """Yield a row start of every chunk that has one, and the end of the file."""
-    state, rows, lines, ends_cr = csv_reference.ROW_START, 0, 0, False
+    state, rows, lines, ends_cr = ROW_START, 0, 0, False
     for chunk in chunks:
         twice = int(ends_cr and chunk.begins_lf)
         exit_state, rows_ended, line_ends, first = chunk.passages[state]

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.native import csv_reference
+from beam_tfrecord.native import values
 
 # Null where a number, a truth value, a date or a time is expected; text in columns of text.
 NULL_WORDS = (
@@ -49,7 +49,7 @@ class Dialect:
             used[character] = name
 
     @property
-    def settings(self) -> csv_reference.Dialect:
+    def settings(self) -> values.Dialect:
         """The dialect as the kernel takes it."""
         quote = None if self.quote is None else ord(self.quote)
         escape = None if self.escape is None else ord(self.escape)

@@ -7,7 +7,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.native import csv_reference
+from beam_tfrecord.native._csv import count_lines, first_row
+from beam_tfrecord.native.values import Row
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.csv.dialect import Dialect, to_utf8
 from beam_tfrecord.sources.csv.text import Text
@@ -63,16 +64,15 @@ def read_header(
         raise DataError(
             f"{file.name}:1 holds NUL bytes: it is no text; for UTF-16 pass --encoding utf-16"
         )
-    if names is not None and len(names) != len(row.fields):
+    if names is not None and len(names) != len(row.values):
         raise DataError(
-            f"{file.name} has {len(row.fields)} columns but {len(names)} names are given: "
+            f"{file.name} has {len(row.values)} columns but {len(names)} names are given: "
             "pass one name for each column"
         )
     if not has_header:
-        return Header(tuple(names or (f"f{i}" for i in range(len(row.fields)))), mark)
-    count = csv_reference.count_lines
-    lines = count(beginning, 0, mark + row.stop)
-    row_ends = count(beginning, 0, mark + row.start) + 1
+        return Header(tuple(names or (f"f{i}" for i in range(len(row.values)))), mark)
+    lines = count_lines(beginning, 0, mark + row.stop)
+    row_ends = count_lines(beginning, 0, mark + row.start) + 1
     found = names if names is not None else _names_of(row, file, encoding)
     return Header(tuple(found), mark + row.stop, lines, row_ends)
 
@@ -81,9 +81,7 @@ def _mark_bytes(beginning: bytes) -> int:
     return len(codecs.BOM_UTF8) if beginning.startswith(codecs.BOM_UTF8) else 0
 
 
-def _first_row(
-    text: Text, file: InputFile, dialect: Dialect
-) -> tuple[bytes, csv_reference.Row | None]:
+def _first_row(text: Text, file: InputFile, dialect: Dialect) -> tuple[bytes, Row | None]:
     beginning, wanted = b"", 2**16
     while True:
         piece = text.read(wanted)
@@ -91,10 +89,12 @@ def _first_row(
         if beginning.startswith(_WIDE_MARKS):
             raise DataError(f"{file.name} looks like UTF-16: pass --encoding utf-16")
         body = beginning[_mark_bytes(beginning) :]
-        rows = csv_reference.rows_of(body, 0, dialect.settings, final=not piece, keep_blank=False)
-        row = next(rows, None)
-        if row is not None and not row.closed:
-            raise DataError(f"{file.name}:1 has a quote that never closes: pass --quote, or fix it")
+        try:
+            row = first_row(body, dialect.settings, final=not piece)
+        except ValueError as error:
+            raise DataError(
+                f"{file.name}:1 has a quote that never closes: pass --quote, or fix it"
+            ) from error
         if row is not None or not piece:
             return beginning, row
         if len(beginning) > MAX_HEADER_BYTES:
@@ -105,9 +105,9 @@ def _first_row(
         wanted = len(beginning)
 
 
-def _names_of(row: csv_reference.Row, file: InputFile, encoding: str) -> list[str]:
+def _names_of(row: Row, file: InputFile, encoding: str) -> list[str]:
     try:
-        names = [to_utf8(value, encoding).decode() for value, _ in row.fields]
+        names = [to_utf8(value, encoding).decode() for value in row.values]
     except UnicodeDecodeError as error:
         raise DataError(f"the header of {file.name} is not {encoding}: pass --encoding") from error
     for place, name in enumerate(names, start=1):

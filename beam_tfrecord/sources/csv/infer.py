@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from beam_tfrecord.errors import SchemaConflict, UsageError
-from beam_tfrecord.native.csv_reference import (
+from beam_tfrecord.native.values import (
     BIG_INT,
     BOOL,
     DATE,

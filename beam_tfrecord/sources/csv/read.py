@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import Batch, Origin, Reject
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.native.csv_reference import Fault
+from beam_tfrecord.native._csv import Filler, Typer, count_lines
+from beam_tfrecord.native.values import Fault, Target
 from beam_tfrecord.sources.base import Unit
 from beam_tfrecord.sources.csv.dialect import Dialect, is_cuttable, to_utf8
 from beam_tfrecord.sources.csv.infer import CsvInference, Found
-from beam_tfrecord.sources.csv.kernel import Filler, Target, Typer, count_lines
 from beam_tfrecord.sources.csv.text import open_text
 from beam_tfrecord.sources.csv.types import (
     array_of,

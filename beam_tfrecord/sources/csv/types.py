@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import field_options
-from beam_tfrecord.native import csv_reference as kinds
-from beam_tfrecord.native.csv_reference import Target
+from beam_tfrecord.native import values as kinds
+from beam_tfrecord.native.values import Target
 
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _CLOCK = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9})0*)?)?", re.ASCII)

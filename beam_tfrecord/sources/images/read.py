@@ -29,12 +29,7 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.images import Fault, Header, refused_in
 from beam_tfrecord.images.decode import Transform, check_decode, transformed
 from beam_tfrecord.images.formats import describe
-
-try:
-    from beam_tfrecord.native._files import describe_jpegs, hash_files, read_files
-except ImportError:
-    # A loop in Python is no slower than the disk.
-    describe_jpegs = hash_files = read_files = None
+from beam_tfrecord.native._files import describe_jpegs, hash_files, read_files
 
 CHECKS = ("header", "decode", "none")
 _FIELDS = {
@@ -109,14 +104,12 @@ class Files:
             The header that `describe` returns; None if only `describe` can decide.
         """
         starts, sizes = self._ends[:-1], np.diff(self._ends)
-        if describe_jpegs is None:
-            return [None] * len(sizes)
         rows = describe_jpegs(self._data, starts, sizes, max_pixels).tolist()
         return [Header("jpeg", *numbers) if numbers[0] else None for numbers in rows]
 
     def sha256(self, indices: Sequence[int]) -> list[str]:
         """Return the hexadecimal hashes of some files that could be read."""
-        function = 0 if hash_files is None else _sha256_address()
+        function = _sha256_address()
         digests = None
         if function and indices and self._apart.keys().isdisjoint(indices):
             starts, sizes = self._ends[:-1][indices], np.diff(self._ends)[indices]
@@ -172,8 +165,6 @@ def read_local(paths: Sequence[str], sizes: Sequence[int], *, most: int) -> File
         most: Largest size; of a longer or endless file one byte more is read.
     """
     read = functools.partial(_read_one, most=most)
-    if read_files is None:
-        return _read_apart(paths, read)
     data = np.empty(sum(sizes) + 1, np.uint8)
     names = [os.fsencode(path) for path in paths]
     status = read_files(names, np.array(sizes, np.int64), data).tolist()

@@ -1,18 +1,26 @@
-"""Where CSV rows and fields end, in plain Python: what `csv_reference` rests on."""
+"""Where CSV rows and fields end, byte by byte."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-Dialect = tuple[int, int | None, int | None, bool]
-# exit state, rows that end (blank lines aside), row ends, start of the first row or -1
-Passage = tuple[int, int, int, int]
+from beam_tfrecord.native.values import (
+    CR,
+    ESCAPE,
+    ESCAPE_QUOTED,
+    FIELD_START,
+    QUOTE_SEEN,
+    QUOTED,
+    ROW_START,
+    UNQUOTED,
+    Dialect,
+    Passage,
+    Row,
+)
 
-ROW_START, FIELD_START, UNQUOTED, QUOTED, QUOTE_SEEN, CR, ESCAPE, ESCAPE_QUOTED = range(8)
 
-
-class Row(NamedTuple):
+class FieldRow(NamedTuple):
     """A row as (value, was quoted) pairs; `closed` is false where a quote never closes."""
 
     start: int
@@ -72,7 +80,7 @@ def count_lines(data: Any, start: int = 0, stop: int = -1) -> int:
 
 def rows_of(
     text: bytes, at: int, dialect: Dialect, *, final: bool, keep_blank: bool
-) -> Iterator[Row]:
+) -> Iterator[FieldRow]:
     """Yield the whole rows from `at` on; blank lines only where `keep_blank`."""
     quote, escape = dialect[1:3]
     while at < len(text):
@@ -103,4 +111,14 @@ def rows_of(
                 return
             at += text[at : at + 1] == b"\n"
         if keep_blank or text[start] not in b"\r\n":
-            yield Row(start, at, fields, state not in (QUOTED, ESCAPE_QUOTED))
+            yield FieldRow(start, at, fields, state not in (QUOTED, ESCAPE_QUOTED))
+
+
+def first_row(data: Any, dialect: Dialect, final: bool) -> Row | None:
+    """Return the first row that is not a blank line, or None if there is no complete one."""
+    row = next(rows_of(bytes(data), 0, dialect, final=final, keep_blank=False), None)
+    if row is None:
+        return None
+    if not row.closed:
+        raise ValueError("a quote never closes")
+    return Row(row.start, row.stop, [value for value, _ in row.fields])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from beam_tfrecord.native.reference.hashes import masked_crc32c
+from tests.native.reference.hashes import masked_crc32c
 
 HEAD_BYTES = 12
 FRAME_BYTES = 16

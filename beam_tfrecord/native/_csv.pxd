@@ -1,9 +1,12 @@
 # The C functions and structs that the binding uses.
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+
 cdef extern from "utf8.h" nogil:
     bint bt_is_ascii(const uint8_t *at, size_t size)
 
 
-cdef extern from "csv_columns.h" nogil:
+cdef extern from "csv.h" nogil:
     ctypedef struct CsvDialect:
         uint8_t delimiter, quote, escape
         bint quotes, escapes, doubles

@@ -1,14 +1,13 @@
-"""CSV rows into kinds and columns, in plain Python: what `csv_reference` offers of both."""
+"""The CSV kernel in Python, row by row: the reference that tests compare it with."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from beam_tfrecord.native.csv_reference_scan import Dialect, Row, rows_of
-from beam_tfrecord.native.csv_reference_values import (
+from beam_tfrecord.native.values import (
     AS_BOOL,
     AS_BYTES,
     AS_DATE,
@@ -17,58 +16,23 @@ from beam_tfrecord.native.csv_reference_values import (
     AS_INT,
     AS_TEXT,
     AS_WORDS,
+    COLUMN_TEXT_BYTES,
     EMPTY,
+    STRAYS,
     TEXT,
+    Dialect,
+    Fault,
+    Sighting,
     Target,
-    check_text,
-    floats_of,
-    kind_of,
-    parse,
+    WordsSeen,
 )
+from tests.native.reference.csv_rows import FieldRow, count_lines, first_row, rows_of, scan
+from tests.native.reference.csv_values import check_text, floats_of, kind_of, parse
 
-# A batch ends early rather than let one column outgrow this.
-COLUMN_TEXT_BYTES = 2**28
+__all__ = ["Filler", "Typer", "count_lines", "first_row", "scan"]
 
-
-# Texts that are counted where most other values of a column are none.
-STRAYS = 3
 _STRAY_BYTES = 64
 _STRAYS_AHEAD = 64
-
-
-class Fault(NamedTuple):
-    """A row that does not fit: `target` is -1 where its `fields` (-1: unclosed quote) do not."""
-
-    row: int
-    target: int
-    fields: int
-    start: int
-    value: bytes
-
-
-class Sighting(NamedTuple):
-    """The first value of a kind in a column: its row, and where in the text that row starts."""
-
-    column: int
-    kind: int
-    row: int
-    start: int
-    value: bytes
-
-
-class WordsSeen(NamedTuple):
-    """The words in a column, and how many of its values are none.
-
-    Attributes:
-        values: Kinds of the values that are no text, and the number of each.
-        strays: The texts, of a few bytes, and how often each was seen; None where there are too
-            many, and so nothing is counted any more.
-        nulls: The words for null that were seen, and how often.
-    """
-
-    values: dict[int, int]
-    strays: dict[bytes, int] | None
-    nulls: dict[bytes, int]
 
 
 class _Seen:
@@ -102,7 +66,7 @@ class _Table:
         self.dialect, self.columns, self.keep_blank = dialect, columns, keep_blank
         self.nulls, self.always = frozenset(nulls), frozenset(always)
 
-    def _rows(self, data: Any, at: int, final: bool) -> Iterator[Row]:
+    def _rows(self, data: Any, at: int, final: bool) -> Iterator[FieldRow]:
         return rows_of(bytes(data), at, self.dialect, final=final, keep_blank=self.keep_blank)
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.native.reference import wire
-from beam_tfrecord.native.reference.hashes import as_bytes, masked_crc32c, xxh64
 from beam_tfrecord.native.values import FAULT_REASONS, Frames, Run
+from tests.native.reference import wire
+from tests.native.reference.hashes import as_bytes, masked_crc32c, xxh64
 
 _PLACE_BYTES = 8
 _MAX_LENGTH = 2**63 - 1 - wire.FRAME_BYTES

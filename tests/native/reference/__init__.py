@@ -1,4 +1,4 @@
-"""The kernel in plain Python: what the C one is tested against, and what runs in its absence.
+"""The kernel in plain Python: the reference that tests compare the C kernel with.
 
 `data` is any object with a buffer; `starts` is the int64 position in it of each framed record: le64
 payload length, le32 masked CRC-32C of that length, payload, le32 masked CRC-32C of the payload.
@@ -6,16 +6,16 @@ payload length, le32 masked CRC-32C of that length, payload, le32 masked CRC-32C
 
 from __future__ import annotations
 
-from beam_tfrecord.native.reference.encode import encode, encode_bound
-from beam_tfrecord.native.reference.examples import (
+from tests.native.reference.encode import encode, encode_bound
+from tests.native.reference.examples import (
     canonical_hashes,
     canonicalize,
     decode,
     discover,
 )
-from beam_tfrecord.native.reference.fit import fitting_records
-from beam_tfrecord.native.reference.hashes import XXH64, crc32c, masked_crc32c, xxh64
-from beam_tfrecord.native.reference.records import (
+from tests.native.reference.fit import fitting_records
+from tests.native.reference.hashes import masked_crc32c, xxh64
+from tests.native.reference.records import (
     find_frame,
     frame,
     frame_bound,
@@ -29,10 +29,8 @@ from beam_tfrecord.native.reference.records import (
 )
 
 __all__ = [
-    "XXH64",
     "canonical_hashes",
     "canonicalize",
-    "crc32c",
     "decode",
     "discover",
     "encode",

@@ -9,9 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_tfrecord.native.reference import wire
-from beam_tfrecord.native.reference.hashes import as_bytes, xxh64
-from beam_tfrecord.native.reference.records import Int64s, UInt64s, payload_of
 from beam_tfrecord.native.values import (
     BYTES_KIND,
     FLOAT_KIND,
@@ -20,6 +17,9 @@ from beam_tfrecord.native.values import (
     Column,
     Found,
 )
+from tests.native.reference import wire
+from tests.native.reference.hashes import as_bytes, xxh64
+from tests.native.reference.records import Int64s, UInt64s, payload_of
 
 _VARINT, _FIXED_64, _SPAN, _GROUP, _GROUP_END, _FIXED_32 = range(6)
 _MAX_DEPTH = 100

@@ -10,16 +10,15 @@ cdef extern from "vec.h" nogil:
     ctypedef struct Vec:
         uint8_t *data
         size_t size
-    int BT_OK, BT_NO_MEMORY, BT_NO_ROOM, BT_MALFORMED, BT_WRONG_KIND, BT_BYTES, BT_INTS
+    int BT_OK, BT_NO_MEMORY, BT_NO_ROOM, BT_MALFORMED, BT_WRONG_KIND, BT_BYTES
     int BT_FRAME_BYTES
-    bint frame_payload(const uint8_t *data, size_t data_bytes, int64_t start, Span *payload)
     void vec_free(Vec *vec)
 
 cdef extern from "crc32c.h" nogil:
     void bt_crc32c_init()
     uint32_t bt_crc32c(const uint8_t *data, size_t data_bytes)
     uint32_t bt_crc32c_portable(const uint8_t *data, size_t data_bytes)
-    uint32_t bt_masked_crc32c(const uint8_t *data, size_t data_bytes)
+    uint32_t bt_mask_crc(uint32_t crc)
 
 cdef extern from "xxh64.h" nogil:
     ctypedef struct Xxh64:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from beam_tfrecord.native.reference.examples import (
+from beam_tfrecord.native.values import BYTES_KIND, INT64_KIND, FitRule
+from tests.native.reference.examples import (
     canonicalize,
     parse_example,
     take_varint,
 )
-from beam_tfrecord.native.reference.hashes import as_bytes
-from beam_tfrecord.native.reference.records import Int64s, payload_of
-from beam_tfrecord.native.values import BYTES_KIND, INT64_KIND, FitRule
+from tests.native.reference.hashes import as_bytes
+from tests.native.reference.records import Int64s, payload_of
 
 
 def fitting_records(data: Any, starts: Int64s, rules: Sequence[FitRule]) -> int:

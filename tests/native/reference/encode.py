@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.native.reference import wire
 from beam_tfrecord.native.values import (
     BYTES_KIND,
     FLOAT_KIND,
@@ -22,6 +21,7 @@ from beam_tfrecord.native.values import (
     WHOLE_ROW,
     Encoded,
 )
+from tests.native.reference import wire
 
 _MAX_PAYLOAD_BYTES = 2**31 - 1
 _MAX_INT64 = 2**63 - 1

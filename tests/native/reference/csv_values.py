@@ -1,4 +1,4 @@
-"""What CSV fields mean, in plain Python: the part of `csv_reference` that looks at values."""
+"""What the text of CSV fields means."""
 
 from __future__ import annotations
 
@@ -6,14 +6,27 @@ import datetime
 import decimal
 import math
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-BOOL, INT, BIG_INT, FLOAT, DATE, TIME, ZONED_TIME, TEXT, EMPTY = (1 << bit for bit in range(9))
-(AS_NULL, AS_BOOL, AS_INT, AS_FLOAT, AS_DOUBLE, AS_DATE, AS_TIME, AS_TEXT, AS_BYTES, AS_WORDS) = (
-    range(10)
+from beam_tfrecord.native.values import (
+    AS_BOOL,
+    AS_DATE,
+    AS_DOUBLE,
+    AS_FLOAT,
+    AS_INT,
+    AS_TIME,
+    BIG_INT,
+    BOOL,
+    DATE,
+    FLOAT,
+    INT,
+    TEXT,
+    TIME,
+    ZONED_TIME,
+    Target,
 )
 
 _STORED = {AS_FLOAT: np.float32, AS_DOUBLE: np.float64}
@@ -28,48 +41,6 @@ _TIME = re.compile(
     rb"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?"
     rb"(Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
 )
-
-
-class Target(NamedTuple):
-    """What a column of the file is read as: one of the ``AS_`` kinds and its limits.
-
-    Attributes:
-        column: Number of the column in the file.
-        kind: ``AS_BOOL`` (one byte a value), ``AS_INT``, ``AS_DATE`` (int32 days), ``AS_TIME``
-            (int64 ticks), ``AS_TEXT`` (UTF-8 without NUL), ``AS_BYTES``, ``AS_WORDS`` (text in
-            which blanks around a value and words for null are taken away) …
-        width: Bytes a value.
-        low: Least integer.
-        high: Greatest integer.
-        ticks: Ticks a second.
-        zoned: Times carry a zone; without it, they must not.
-    """
-
-    column: int
-    kind: int
-    width: int = 0
-    low: int = 0
-    high: int = 0
-    ticks: int = 1
-    zoned: bool = False
-
-
-def powers_of_five() -> npt.NDArray[np.uint64]:
-    """Return the 128 leading bits of 5^q, q from -342 to 308, as high and low words.
-
-    Positive powers are cut off; negative ones are rounded up, as Eisel-Lemire wants them.
-    """
-    words = []
-    for power in range(-342, 309):
-        if power >= 0:
-            exact = 5**power
-            shift = exact.bit_length() - 128
-            bits = exact >> shift if shift > 0 else exact << -shift
-        else:
-            divisor = 5**-power
-            bits = (1 << (divisor.bit_length() + 127)) // divisor + 1
-        words += [bits >> 64, bits & (2**64 - 1)]
-    return np.array(words, np.uint64)
 
 
 def nearest_double(text: bytes) -> tuple[float, int]:
