@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord.errors import DataError, UsageError
@@ -22,6 +22,13 @@ from beam_tfrecord.type_checks import check_fields, has_type
 
 FORMAT = "beam_tfrecord/1"
 MANIFEST_NAME = "manifest.json"
+# Directories of a fitted preprocessing function in a dataset: those of tensorflow-transform.
+TRANSFORM_FN, TRANSFORMED_METADATA, RAW_METADATA = (
+    "transform_fn",
+    "transformed_metadata",
+    "metadata",
+)
+FITTED = (TRANSFORM_FN, TRANSFORMED_METADATA, RAW_METADATA)
 
 # The values of `Manifest.split_by`.
 BY_BYTES, BY_GROUP, BY_COLUMN, ASSIGNED = "bytes", "group", "column", "assigned"
@@ -351,3 +358,12 @@ def _from_json(value: dict[str, Any]) -> Manifest:
             for name, split in value["splits"].items()
         },
     )
+
+
+def fitted_files(directory: str) -> Iterator[str]:
+    """Yield the files of a fitted function in order, as posix paths relative to its directory."""
+    for top in FITTED:
+        for base, directories, files in os.walk(os.path.join(directory, top)):
+            directories.sort()
+            for name in sorted(files):
+                yield os.path.relpath(os.path.join(base, name), directory).replace(os.sep, "/")

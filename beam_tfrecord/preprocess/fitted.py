@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.manifest import RAW_METADATA, TRANSFORM_FN, TRANSFORMED_METADATA
 from beam_tfrecord.preprocess.steps import EMPTY, TEXT, kind_of
 from beam_tfrecord.preprocess.tensor_columns import (
     STRING,
@@ -30,10 +31,6 @@ from beam_tfrecord.preprocess.tensor_columns import (
     tensors,
 )
 
-TRANSFORM_FN = "transform_fn"
-TRANSFORMED_METADATA = "transformed_metadata"
-RAW_METADATA = "metadata"
-FITTED = (TRANSFORM_FN, TRANSFORMED_METADATA, RAW_METADATA)
 RAW_SUFFIX = "_raw"
 _DESCRIPTION = os.path.join(TRANSFORM_FN, "assets.extra", "beam_tfrecord.json")
 

@@ -9,14 +9,15 @@ import os
 import re
 import tempfile
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
-from beam_tfrecord.preprocess.fitted import FITTED, Description, check_fitted, load_description
+from beam_tfrecord.manifest import fitted_files
+from beam_tfrecord.preprocess.fitted import Description, check_fitted, load_description
 from beam_tfrecord.preprocess.steps import (
     Step,
     by_column,
@@ -137,20 +138,6 @@ def _tree_sha256(directory: str) -> str:
         with open(os.path.join(directory, path), "rb") as file:
             hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
-
-
-def fitted_files(directory: str) -> Iterator[str]:
-    """Yield the files of a fitted function in order, as posix paths relative to its directory."""
-    for top in FITTED:
-        for base, directories, files in os.walk(os.path.join(directory, top)):
-            directories.sort()
-            for name in sorted(files):
-                yield os.path.relpath(os.path.join(base, name), directory).replace(os.sep, "/")
-
-
-def fitted_of(rows: Any) -> str | None:
-    """Return the directory of the fitted function that made a PCollection's rows, if any."""
-    return getattr(rows, "beam_tfrecord_fitted", None)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,8 @@ from beam_tfrecord.batch import Batch
 from beam_tfrecord.beam_steps import in_one_window
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.preprocess.fitted import FITTED, Fitted, save_fitted
+from beam_tfrecord.manifest import FITTED
+from beam_tfrecord.preprocess.fitted import Fitted, save_fitted
 from beam_tfrecord.preprocess.request import (
     TRAIN,
     Plan,
@@ -107,7 +108,7 @@ class Preprocess(beam.PTransform):
 
     def display_data(self) -> dict[str, Any]:
         """Return what a runner's page shows."""
-        return display.of_request(self._request)
+        return _request_data(self._request)
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Build both passes."""
@@ -299,3 +300,14 @@ class _Transform(beam.DoFn):
         rows = without_missing(batch, self._description.drop)
         data = fitted.apply(rows.data)
         yield rows.replace(data=data, numbers=rows.numbers_in(data))
+
+
+def _request_data(request: Request) -> dict[str, Any]:
+    """Return what a preprocessing is asked to do."""
+    return display.shown(
+        steps=[step.to_json() for step in request.steps],
+        function=request.function and display.function_name(request.function),
+        transform_fn=request.fitted and display.place(request.fitted),
+        fit=request.fit,
+        raw_too=request.raw_too,
+    )

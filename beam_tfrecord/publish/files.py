@@ -33,8 +33,7 @@ from typing import Any
 from beam_tfrecord.errors import DataError, StorageError
 from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.hashes import data_hash, file_hash
-from beam_tfrecord.manifest import Manifest
-from beam_tfrecord.preprocess.fitted import FITTED
+from beam_tfrecord.manifest import FITTED, Manifest
 from beam_tfrecord.rejects import REJECTS_FILE, SAVED_FILE, SavedRejects
 from beam_tfrecord.stage_manifest import stage_names
 from beam_tfrecord.storage import (

@@ -30,8 +30,8 @@ from beam_tfrecord.manifest import (
     Manifest,
     Shard,
     Split,
+    fitted_files,
 )
-from beam_tfrecord.preprocess.request import fitted_files
 from beam_tfrecord.publish.files import Publication, put_in_place
 from beam_tfrecord.rejects import SAVED_FILE, join_rejects
 from beam_tfrecord.stage_manifest import StageFile, StageManifest

@@ -14,7 +14,7 @@ from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.sql.secrets import without_password
 
 if TYPE_CHECKING:
-    from beam_tfrecord.preprocess.request import Request
+    pass
 
 _CHARACTERS = 300
 # Other options of a database may hold what is not for everyone: statements, users, properties.
@@ -50,17 +50,6 @@ def of_layout(layout: Layout) -> dict[str, Any]:
         shards=shards.total or dict(shards.per_split),
         shard_bytes=shards.shard_bytes,
         compression=layout.compression,
-    )
-
-
-def of_request(request: Request) -> dict[str, Any]:
-    """Return what a preprocessing is asked to do."""
-    return shown(
-        steps=[step.to_json() for step in request.steps],
-        function=request.function and function_name(request.function),
-        transform_fn=request.fitted and place(request.fitted),
-        fit=request.fit,
-        raw_too=request.raw_too,
     )
 
 

@@ -240,3 +240,8 @@ def assigned_splits(rows: beam.PCollection, *, is_plain: bool = False) -> Assign
         are_everywhere &= bool(inputs)
         pending += [(before, is_plain, is_ours) for before in inputs]
     return Assigned(tuple(splits), tuple(kept), are_everywhere, are_missing, are_lost)
+
+
+def fitted_of(rows: Any) -> str | None:
+    """Return the directory of the fitted function that made a PCollection's rows, if any."""
+    return getattr(rows, "beam_tfrecord_fitted", None)

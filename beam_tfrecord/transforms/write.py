@@ -29,12 +29,11 @@ from beam_tfrecord.layout import (
     shard_suffix,
 )
 from beam_tfrecord.places import Inputs
-from beam_tfrecord.preprocess.request import fitted_of
 from beam_tfrecord.publish.last_step import publish_once
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.runner_traits import check_lossless, traits_of
 from beam_tfrecord.transforms import display
-from beam_tfrecord.transforms.graph import Assigned, Sink, assigned_splits, ways_to
+from beam_tfrecord.transforms.graph import Assigned, Sink, assigned_splits, fitted_of, ways_to
 from beam_tfrecord.transforms.rows import batches_of
 from beam_tfrecord.workdir.job import Job
 from beam_tfrecord.workdir.target import Target, check_free, sink_target
