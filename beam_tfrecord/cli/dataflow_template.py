@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
-from beam_tfrecord.errors import BeamTFRecordError, UsageError
+from beam_tfrecord.errors import BeamTFRecordError, UsageError, options_named_by
 from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS, Option
 
 # A parameter is one text: this separates the values of a flag that may be repeated.
@@ -174,12 +174,13 @@ def launch(words: Sequence[str]) -> None:
 
 def main() -> NoReturn:
     """Run the program; a failure is one line on stderr and an exit code."""
-    try:
-        launch(sys.argv[1:])
-    except BeamTFRecordError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(error.exit_code)
-    except click.ClickException as error:
-        click.echo(f"error: {error.format_message()}", err=True)
-        sys.exit(error.exit_code)
+    with options_named_by("flag"):
+        try:
+            launch(sys.argv[1:])
+        except BeamTFRecordError as error:
+            click.echo(f"error: {error}", err=True)
+            sys.exit(error.exit_code)
+        except click.ClickException as error:
+            click.echo(f"error: {error.format_message()}", err=True)
+            sys.exit(error.exit_code)
     sys.exit(0)

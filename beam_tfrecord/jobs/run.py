@@ -24,6 +24,7 @@ from beam_tfrecord.errors import (
     StorageError,
     TargetExists,
     UsageError,
+    for_caller,
 )
 from beam_tfrecord.images import refused_warning
 from beam_tfrecord.jobs.identity import (
@@ -253,7 +254,7 @@ def _warn(target: Target, notes: Sequence[str]) -> None:
     if refused := job.get("refused_pictures"):
         lines.append(refused_warning(refused))
     for line in (*lines, *notes):
-        _LOGGER.warning("%s", line)
+        _LOGGER.warning("%s", for_caller(line))
 
 
 def _as_one_line(job: _Running, error: BaseException) -> BaseException:
@@ -266,7 +267,7 @@ def _as_one_line(job: _Running, error: BaseException) -> BaseException:
     machine = machine_error(error, output)
     if machine is None or isinstance(machine, DataError | UsageError | LeaseLost):
         return machine or error
-    return type(machine)(f"{machine}; {_state(job)}")
+    return type(machine)(f"{machine.message}; {_state(job)}")
 
 
 def _changed(files: Sequence[InputFile]) -> InputChanged | None:

@@ -97,7 +97,7 @@ def record_fault(directory: str, error: BeamTFRecordError) -> None:
     """Write an error to a directory, so that all steps of the job end early."""
     make_directory(directory)
     path = os.path.join(directory, f"fault-{uuid.uuid4().hex}.json")
-    put(path, json.dumps({"type": type(error).__name__, "message": str(error)}).encode())
+    put(path, json.dumps({"type": type(error).__name__, "message": error.message}).encode())
     put(os.path.join(directory, _STOPPED), b"")
 
 
