@@ -11,6 +11,7 @@ it is a NumPy array.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator
 from typing import Protocol
@@ -170,6 +171,11 @@ def tensor_type(arrow: pa.DataType, column: str) -> TensorType:
     item = arrow.value_type
     if not (pa.types.is_integer(item) or pa.types.is_floating(item) or pa.types.is_boolean(item)):
         raise UsageError(f"column {column!r} holds tensors of {item}: cast them to numbers first")
+    return _numpy_tensor_type(item, shape)
+
+
+@functools.lru_cache(maxsize=256)
+def _numpy_tensor_type(item: pa.DataType, shape: tuple[int, ...]) -> TensorType:
     return TensorType(item.to_pandas_dtype(), shape)
 
 

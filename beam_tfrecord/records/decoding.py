@@ -49,7 +49,6 @@ from beam_tfrecord.features.type_contract import (
     FLOAT,
     SHAPE,
     TFColumn,
-    tensor_type,
     tf_columns,
     value_count,
 )
@@ -264,7 +263,7 @@ class _Builder:
     def _tensor(self, arrow: pa.DataType, name: str) -> pa.Array:
         """Return a column of Arrow's fixed-shape tensors."""
         column, found = self._columns[name], self._decoded[name]
-        count = value_count(tensor_type(arrow, self._feature.name).fixed_shape or ())
+        count = value_count(tuple(arrow.shape))
         if self._feature.store == "values":
             self._check_counts(name, count)
             values = _values_from_tf(found, arrow.value_type, column)
