@@ -200,6 +200,22 @@ def parse_character(text: str) -> str:
     return character
 
 
+def parse_prices(pairs: Sequence[str]) -> dict[str, float] | None:
+    """Return the prices of several ``name=amount`` by name; None if there are none.
+
+    Raises:
+        click.BadParameter: An amount is not a number.
+    """
+    prices = {}
+    for pair in pairs:
+        name, _, amount = pair.partition("=")
+        try:
+            prices[name] = float(amount)
+        except ValueError:
+            raise click.BadParameter(f"{pair!r} has no amount: write {name}=0.4") from None
+    return prices or None
+
+
 def parse_count(text: str | int) -> int | str:
     """Return a whole number, or text for the function to read (``train=64,test=8``, ``1%``)."""
     return int(text) if str(text).isdecimal() else str(text)

@@ -23,6 +23,7 @@ from beam_tfrecord.cli.base import (
     counted,
     debug_option,
     job_arguments,
+    parse_prices,
     print_message,
     print_result,
     signal_handler,
@@ -85,9 +86,15 @@ def write(
 @click.command(cls=BeamCommand)
 @click.argument("paths", nargs=-1, required=True, metavar="INPUT... OUTPUT")
 @with_options((*WRITE_OPTIONS, *SOURCE_OPTIONS, *RUNNER_OPTIONS))
-@click.option("--workers", type=click.IntRange(1), metavar="N", help="Reckon for N machines.")
-@click.option("--machine", default="n2-standard-4", metavar="TYPE", help="Type of each of them.")
-@click.option("--usd-hour", type=float, metavar="USD", help="Price of an hour of one of them.")
+@click.option(
+    "--price",
+    "prices",
+    multiple=True,
+    callback=lambda ctx, param, pairs: parse_prices(pairs),
+    metavar="NAME=AMOUNT",
+    help="Your price of a million read_requests or write_requests, or of a GB of shuffle_bytes; "
+    "may be repeated.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @debug_option
 @click.pass_context
@@ -95,20 +102,17 @@ def plan(
     ctx: click.Context,
     /,
     paths: tuple[str, ...],
-    workers: int | None,
-    machine: str,
-    usd_hour: float | None,
+    prices: dict[str, float] | None,
     as_json: bool,
     **given: Any,
 ) -> None:
     """Say what "write" would do with the same arguments, and do nothing."""
     inputs, output = split_output(paths)
     arguments = job_arguments(given) | _beam_arguments(ctx, given)
-    arguments |= {"workers": workers, "machine": machine, "usd_hour": usd_hour}
     from beam_tfrecord.jobs import api
 
     with LogWarnings():
-        planned = api.plan(inputs, output, **arguments)
+        planned = api.plan(inputs, output, prices=prices, **arguments)
         text = json.dumps(planned, indent=2, ensure_ascii=False)
         print_result(text if as_json else "\n".join(render(planned)))
 
