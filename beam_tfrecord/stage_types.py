@@ -1,4 +1,4 @@
-"""Arrow types in a stage: what is kept of them, and what Parquet holds in their place.
+"""Arrow types in a stage, and the Parquet types that hold them.
 
 Parquet has fewer types than Arrow. A stage keeps those of the source: its files hold the next
 type that Parquet has, and say in their metadata which one it stands for.
@@ -46,26 +46,26 @@ def schema_to_json(schema: pa.Schema) -> list[dict[str, Any]]:
     """Return the fields of `schema`, of types such as `staged_schema` gives, as JSON values."""
     fields: list[dict[str, Any]] = []
     for field in schema:
-        told: dict[str, Any] = {"name": field.name, "type": type_to_json(_decoded(field.type))}
+        described: dict[str, Any] = {"name": field.name, "type": type_to_json(_decoded(field.type))}
         if not field.nullable:
-            told["nullable"] = False
+            described["nullable"] = False
         if notes := _texts(field.metadata or {}):
-            told["metadata"] = notes
-        fields.append(told)
+            described["metadata"] = notes
+        fields.append(described)
     return fields
 
 
 def schema_from_json(fields: list[dict[str, Any]]) -> pa.Schema:
-    """Return the schema that `schema_to_json` told."""
+    """Return the schema that `schema_to_json` described."""
     return pa.schema(
         [
             pa.field(
-                told["name"],
-                type_from_json(told["type"]),
-                told.get("nullable", True),
-                metadata=told.get("metadata"),
+                field["name"],
+                type_from_json(field["type"]),
+                field.get("nullable", True),
+                metadata=field.get("metadata"),
             )
-            for told in fields
+            for field in fields
         ]
     )
 
@@ -77,17 +77,17 @@ def file_schema(staged: pa.Schema) -> pa.Schema:
         DataError: Parquet cannot hold a column.
     """
     fields = [field.with_type(_parquet_type(field.type)) for field in staged]
-    told = json.dumps(schema_to_json(staged), ensure_ascii=False)
-    return pa.schema(fields, metadata={SCHEMA_KEY: told.encode()})
+    text = json.dumps(schema_to_json(staged), ensure_ascii=False)
+    return pa.schema(fields, metadata={SCHEMA_KEY: text.encode()})
 
 
 def staged_schema_of(inside: pa.Schema) -> pa.Schema | None:
     """Return the schema that a file of a stage stands for; None for any other Parquet file."""
-    told = (inside.metadata or {}).get(SCHEMA_KEY)
-    if told is None:
+    text = (inside.metadata or {}).get(SCHEMA_KEY)
+    if text is None:
         return None
     try:
-        schema = schema_from_json(json.loads(told))
+        schema = schema_from_json(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"the schema in its metadata cannot be read: {error!r}") from error
     return schema if schema.names == inside.names else None
@@ -102,8 +102,8 @@ def to_file(data: pa.RecordBatch, staged: pa.Schema, inside: pa.Schema) -> pa.Re
         inside: Schema of its files.
     """
     columns = [
-        _cast(column, kept.type, field.type)
-        for column, kept, field in zip(data.columns, staged, inside, strict=True)
+        _cast(column, target.type, field.type)
+        for column, target, field in zip(data.columns, staged, inside, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=inside)
 

@@ -36,7 +36,7 @@ PIECE_BYTES = 16 * 2**20
 
 
 class Block:
-    """Accumulates encoded batches; the buffers are kept from one filling to the next.
+    """Accumulates encoded batches; the buffers are used again.
 
     Args:
         layout: Where records go.
@@ -129,7 +129,7 @@ class Block:
         counts = as_job_batch(batch)
         rejects, rows = list(batch.rejects), counts.rows_counted
         if not batch.data.num_columns:
-            # Only rejects are left of such a batch: it tells no schema.
+            # Only rejects are left of such a batch: it shows no schema.
             self.rejects += rejects
             counted = Tally(
                 rows=rows,

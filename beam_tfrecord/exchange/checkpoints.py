@@ -1,7 +1,7 @@
-"""Done marks: what a group of units, or a shard, has become, kept for the job's next attempt.
+"""Checkpoints: results of a group of units, or of a shard, for the next attempt at a job.
 
-A mark is written after the files it names, and is object_file; so it never tells of files that were
-not written to their end. It is found by a key that covers all that decides those files.
+A checkpoint is written after the files that it names, and is sealed with a hash; so it never names
+a file that is not complete. Its key covers all that decides those files.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Done:
 
 @functools.cache
 def boot_id() -> str:
-    """Return what tells one start of this machine from another; empty where nothing does."""
+    """Return an id of this start of the machine; empty if the system has none."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -65,16 +65,16 @@ def boot_id() -> str:
 def mark_group(directory: str, key: str, done: Sequence[Done]) -> None:
     """Keep what the parts of a group became."""
     runs = tuple(run for part in done for run in part.runs)
-    whole = Done(
+    merged = Done(
         functools.reduce(Tally.merge, (part.tally for part in done), Tally()),
         tuple(map(_named, runs)),
         tuple(_named(piece) for part in done for piece in part.pieces),
         tuple(file_size(run.path) for run in runs),
         boot_id(),
     )
-    files = tuple(map(os.path.basename, whole.tally.reject_files))
-    tally = dataclasses.replace(whole.tally, reject_files=files)
-    object_file.save(_group_path(directory, key), dataclasses.replace(whole, tally=tally))
+    files = tuple(map(os.path.basename, merged.tally.reject_files))
+    tally = dataclasses.replace(merged.tally, reject_files=files)
+    object_file.save(_group_path(directory, key), dataclasses.replace(merged, tally=tally))
 
 
 class GroupMarks:
@@ -101,7 +101,7 @@ class GroupMarks:
 
     def add(self, done: Done) -> None:
         """Take note of what the parts so far became, since the last call."""
-        # What is never to be marked is not kept: a bundle may have any number of runs.
+        # Results that get no checkpoint are dropped: a bundle may have any number of runs.
         if self._key:
             self._done.append(done)
 
@@ -113,7 +113,7 @@ class GroupMarks:
 
 
 def find_group(directory: str, key: str) -> Done | None:
-    """Return what a group became in an earlier attempt; None where its files are not all whole."""
+    """Return the results of a group in an earlier attempt; None if a file is not complete."""
     done: Done | None = _load(_group_path(directory, key), Done)
     if done is None:
         return None
@@ -134,7 +134,7 @@ def find_group(directory: str, key: str) -> Done | None:
 
 
 def shard_key(windows: Iterable[Window], runs: Sequence[str]) -> str:
-    """Return what tells a shard: where its records are, and from which runs."""
+    """Return the key of a shard: places of its records, and runs that hold them."""
     names = [os.path.basename(path) for path in runs]
     return hashlib.sha256(repr((tuple(windows), names)).encode()).hexdigest()[:32]
 

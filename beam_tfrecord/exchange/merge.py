@@ -66,13 +66,13 @@ class Lot:
     @property
     def sizes(self) -> npt.NDArray[np.int64]:
         """Bytes of each framed record, in order, shape `[n]`."""
-        # Entries lie end to end, so the next one tells the size of each.
+        # Entries lie end to end, so the next start gives the size of each.
         ends = np.append(self.starts, len(self.data) + PLACE_BYTES)
         return np.diff(ends)[self.order] - PLACE_BYTES
 
 
 class Merger:
-    """Merges windows into shards; its buffers are kept from one window to the next.
+    """Merges windows into shards; its buffers are used again for each window.
 
     Args:
         layout: Where records go.
@@ -171,17 +171,17 @@ class Merger:
             for group, small in zip(groups, are_small, strict=True):
                 found = 0
                 for data in itertools.islice(read, 1) if small else self._streamed(group):
-                    lot = self._lot(group.whole, data)
+                    lot = self._lot(group.span, data)
                     found += len(lot.starts)
                     yield group, lot
-                if group.whole.records is not None and found != group.whole.records:
+                if group.span.records is not None and found != group.span.records:
                     raise DataError(
-                        f"runs of split {group.whole.split!r} hold {found} records where "
-                        f"{group.whole.records} were written"
+                        f"runs of split {group.span.split!r} hold {found} records where "
+                        f"{group.span.records} were written"
                     )
 
     def _is_small(self, group: WindowGroup) -> bool:
-        return group.bytes <= 2 * self.window_bytes or group.whole.records == 1
+        return group.bytes <= 2 * self.window_bytes or group.span.records == 1
 
     def _streamed(self, group: WindowGroup) -> Iterator[npt.NDArray[np.uint8]]:
         most_bytes = 2 * self.window_bytes
@@ -213,12 +213,12 @@ class WindowGroup:
 
     Attributes:
         windows: In order.
-        whole: All of them as one window.
+        span: All of them as one window.
         slices: What each run holds of them.
     """
 
     windows: Sequence[Window]
-    whole: Window
+    span: Window
     slices: Sequence[Slice]
 
     @property
@@ -290,7 +290,7 @@ class _Begun:
 
 
 class SliceReader:
-    """Reads slices of runs; its two buffers are kept from one time to the next."""
+    """Reads slices of runs; its two buffers are used again for each group."""
 
     def __init__(self) -> None:
         self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]

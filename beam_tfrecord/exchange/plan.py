@@ -62,7 +62,7 @@ class Window:
 
 @dataclasses.dataclass(frozen=True)
 class MergePlan:
-    """All merging there is to do; every task writes whole shards.
+    """All merging there is to do; every task writes complete shards.
 
     Attributes:
         tasks: The windows of each task, in order.
@@ -288,7 +288,7 @@ def names_in_order(names: Sequence[RunName]) -> tuple[RunName, ...]:
 def after_round(names: Sequence[RunName], merged: Sequence[RunName]) -> tuple[RunName, ...]:
     """Return the runs of the last round, sorted, given what became of those before it."""
     left = [name for name in names if name.reach is not None] if merged else names
-    # A task that was tried twice has told the same name twice.
+    # A task that was tried twice has returned the same name twice.
     return tuple(sorted({*left, *merged}, key=lambda name: name.path))
 
 
@@ -305,10 +305,10 @@ def _ranges(counts: Mapping[str, BinCounts], batches: int) -> Iterator[tuple[str
 
 
 def round_key(task: RunTask, paths: Sequence[str]) -> str:
-    """Return what tells a task from any other of the same job, whenever it is planned."""
+    """Return the key of a task within its job, the same whenever it is planned."""
     names = [os.path.basename(path) for path in paths]
-    told = repr((task.split, task.first_place, task.last_place, names))
-    return hashlib.sha256(told.encode()).hexdigest()[:32]
+    decisive = repr((task.split, task.first_place, task.last_place, names))
+    return hashlib.sha256(decisive.encode()).hexdigest()[:32]
 
 
 def request_bytes(directory: str) -> int:

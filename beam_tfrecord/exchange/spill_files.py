@@ -182,24 +182,24 @@ def read_index(path: str, *, is_checked: bool = False) -> RunIndex:
         is_checked: The hash of this footer was found right before.
 
     Raises:
-        DataError: The file is no whole run.
+        DataError: The file is not a complete run.
     """
     size = file_size(path)
     if size < _TRAILER.size:
-        raise DataError(f"{path!r} is not a whole run: it has {size} bytes")
+        raise DataError(f"{path!r} is not a complete run: it has {size} bytes")
     tail = _Tail(path, size)
     end = size - _TRAILER.size
     seal, text_bytes, magic = _TRAILER.unpack(tail.read(end, _TRAILER.size))
     if magic != MAGIC or text_bytes > end:
-        raise DataError(f"{path!r} is not a whole run: its end is damaged")
+        raise DataError(f"{path!r} is not a complete run: its end is damaged")
     described = _json(path, tail.read(end - text_bytes, text_bytes))
     # Nothing in it is to be trusted before its hash is known to be right.
     arrays_bytes = described.get("arrays") if isinstance(described, dict) else None
     if not isinstance(arrays_bytes, int) or not 0 <= arrays_bytes <= end - text_bytes:
-        raise DataError(f"{path!r} is not a whole run: its footer is damaged")
+        raise DataError(f"{path!r} is not a complete run: its footer is damaged")
     footer = tail.array(end - text_bytes - arrays_bytes, arrays_bytes + text_bytes)
     if not is_checked and native.xxh64(footer, 0) != seal:
-        raise DataError(f"{path!r} is not a whole run: its footer is damaged")
+        raise DataError(f"{path!r} is not a complete run: its footer is damaged")
     return _index(described, footer)
 
 
@@ -220,7 +220,7 @@ def _json(path: str, text: bytes) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise DataError(f"{path!r} is not a whole run: its footer is damaged") from error
+        raise DataError(f"{path!r} is not a complete run: its footer is damaged") from error
 
 
 class _Tail:

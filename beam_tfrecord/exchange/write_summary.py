@@ -63,7 +63,7 @@ class Tally:
         splits_assigned: Whether rows came with their split; None where there were none.
         left_out: Columns without any value, which have no type and so no feature.
         opaque: True where some elements were bytes of no known format.
-        copies: Rows of equal content, where a column tells it; None where none does.
+        copies: Number of duplicate rows, by a column that identifies them; None if there is none.
         refused: Pictures that TensorFlow refuses; None where there are none.
         staged: Arrow schema of rows that were staged, as an IPC message; else empty.
         input_hash: Hash of the bytes that were read; None where none was made.

@@ -161,7 +161,7 @@ def published_names(target: Target, publication: str | None) -> list[str] | None
     Its ``job.json`` is written before its manifest, and while that of another one is there none is.
 
     Returns:
-        None where it is not there, or not whole.
+        None if it is not there, or not complete.
     """
     if publication is None or not exists(target.manifest):
         return None
@@ -275,7 +275,7 @@ class Note:
 
     @classmethod
     def load(cls, directory: str) -> Note | None:
-        """Read the note in a temporary directory; None where none is there, or no whole one."""
+        """Read the note in a temporary directory; None if there is none, or a damaged one."""
         try:
             noted = json.loads(read_small(os.path.join(directory, _NOTE_NAME)))
             shards = tuple((temporary, name, nbytes) for temporary, name, nbytes in noted["shards"])
@@ -359,7 +359,7 @@ def names_at(manifest_file: str) -> set[str] | None:
     """Return the names of the files that a manifest speaks of; none where there is no manifest.
 
     Returns:
-        None where what is there is no whole manifest: any file may be one that it spoke of.
+        None if the manifest is damaged: any file may be one that it named.
 
     Raises:
         StorageError: It cannot be read now.

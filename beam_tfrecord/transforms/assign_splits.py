@@ -80,7 +80,7 @@ class AssignSplits(beam.PTransform):
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Divide every batch."""
-        if assigned_splits(batches).kept:
+        if assigned_splits(batches).certain:
             raise UsageError(SPLIT_TWICE)
         step = step_label(batches.pipeline)
         split = Noting(

@@ -187,7 +187,7 @@ class Assigned:
 
     Attributes:
         splits: Of the `AssignSplits` steps that the rows pass.
-        kept: Those behind which only steps of this package follow: their rows have a split for
+        certain: Those behind which only steps of this package follow: their rows have a split for
             certain. What code of one's own makes of it shows in the rows alone.
         are_everywhere: There is one on every way.
         are_missing: Some rows have no split for certain: only steps of this package lead from
@@ -196,7 +196,7 @@ class Assigned:
     """
 
     splits: tuple[Splits, ...]
-    kept: tuple[Splits, ...]
+    certain: tuple[Splits, ...]
     are_everywhere: bool
     are_missing: bool
     are_lost: bool
@@ -215,7 +215,7 @@ def assigned_splits(rows: beam.PCollection, *, is_plain: bool = False) -> Assign
         is_plain: They are given in a form that carries no split.
     """
     splits: list[Splits] = []
-    kept: list[Splits] = []
+    certain: list[Splits] = []
     are_everywhere, are_missing, are_lost = True, False, False
     # What is on the way from each: rows in a form that carries no split, and only our own steps.
     pending = [(rows, is_plain, True)]
@@ -231,7 +231,7 @@ def assigned_splits(rows: beam.PCollection, *, is_plain: bool = False) -> Assign
             are_lost |= is_plain
             if not is_plain:
                 splits.append(given)
-                kept += [given] if is_ours else []
+                certain += [given] if is_ours else []
             continue
         is_ours &= is_step(one)
         if is_ours and getattr(one, "beam_tfrecord_is_read", False):
@@ -239,7 +239,7 @@ def assigned_splits(rows: beam.PCollection, *, is_plain: bool = False) -> Assign
         inputs = inputs_of(one)
         are_everywhere &= bool(inputs)
         pending += [(before, is_plain, is_ours) for before in inputs]
-    return Assigned(tuple(splits), tuple(kept), are_everywhere, are_missing, are_lost)
+    return Assigned(tuple(splits), tuple(certain), are_everywhere, are_missing, are_lost)
 
 
 def fitted_of(rows: Any) -> str | None:

@@ -198,14 +198,14 @@ def _check_splits(job: Job, found: Assigned) -> None:
     # Rows that came out of their batches may name their split in a column.
     if found.are_lost and splits.column is None:
         raise UsageError(LOST_SPLITS)
-    if splits.are_given and (found.kept or (found.splits and splits.column is None)):
+    if splits.are_given and (found.certain or (found.splits and splits.column is None)):
         raise UsageError(SPLIT_TWICE)
-    if found.kept and found.are_missing:
+    if found.certain and found.are_missing:
         raise UsageError(SPLIT_IN_PART)
-    if found.kept and job.target.prefix is not None:
+    if found.certain and job.target.prefix is not None:
         raise _needs_directory(job.target)
     # Where code of one's own comes between, the rows may have any split.
-    known = found.kept or ((splits,) if found.are_missing else ())
+    known = found.certain or ((splits,) if found.are_missing else ())
     job.layout.shards.check(name for one in known for name in one.filled_names)
 
 

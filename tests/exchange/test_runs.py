@@ -75,7 +75,7 @@ def test_every_damaged_byte_of_the_footer_is_noticed(tmp_path: Path) -> None:
             bad = bytearray(good)
             bad[position] ^= change
             path.write_bytes(bad)
-            with pytest.raises(DataError, match="is not a whole run"):
+            with pytest.raises(DataError, match="is not a complete run"):
                 read_index(str(path))
 
 
@@ -84,7 +84,7 @@ def test_a_number_in_the_footer_may_become_anything(tmp_path: Path) -> None:
     good = path.read_bytes()
     for number in (b"-2", b"99", b"2.", b"1e", b'""', b"[]", b"{}"):
         path.write_bytes(good.replace(b'"arrays": 72', b'"arrays": ' + number))
-        with pytest.raises(DataError, match="is not a whole run"):
+        with pytest.raises(DataError, match="is not a complete run"):
             read_index(str(path))
 
 
@@ -93,7 +93,7 @@ def test_every_cut_is_noticed(tmp_path: Path) -> None:
     good = path.read_bytes()
     for size in range(len(good)):
         path.write_bytes(good[:size])
-        with pytest.raises(DataError, match="is not a whole run"):
+        with pytest.raises(DataError, match="is not a complete run"):
             read_index(str(path))
 
 
