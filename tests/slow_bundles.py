@@ -189,7 +189,7 @@ def _eager_threads() -> Iterator[None]:
 def _small_runs() -> Iterator[None]:
     """Let the sink emit runs and blocks all the time, not at the end of a bundle alone."""
     with (
-        mock.patch.object(exchange_pipeline, "run_bytes_for", return_value=_RUN_BYTES),
+        mock.patch.object(exchange_pipeline, "run_bytes_of", return_value=_RUN_BYTES),
         mock.patch.object(spill, "RUN_BYTES", _RUN_BYTES),
     ):
         yield

@@ -270,5 +270,5 @@ def test_a_dry_run_touches_nothing(cloud: Cloud) -> None:
         "most allowed: 3",
     } <= set(lines)
     assert re.search(r"^estimated shuffle bytes: \d+\.\d kB$", ran.stdout, re.M)
-    assert re.search(r"^  Read: ListFiles, .*, ReadGroup$", ran.stdout, re.M)
+    assert re.search(r"^  Read: BeginListFiles, ListFiles, .*, ReadGroup$", ran.stdout, re.M)
     assert re.search(r"^    packages: beam_tfrecord-\S+\.whl$|packages: beam_tfrecord", ran.stdout)
