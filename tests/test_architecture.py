@@ -80,7 +80,7 @@ def test_the_modules_that_the_page_names_exist() -> None:
 def test_the_source_of_the_page_runs_as_a_package_of_its_own(tmp_path: Path) -> None:
     package = tmp_path / "text_lines"
     package.mkdir()
-    shutil.copy(ROOT / "pipelines" / "own_source.py", package / "__init__.py")
+    shutil.copy(ROOT / "docs" / "own_source.py", package / "__init__.py")
     (tmp_path / "a.txt").write_text("one\nthree\n")
     (tmp_path / "b.txt").write_text("\n")
     (tmp_path / "main.py").write_text(

@@ -4,12 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.batch import (
-    Batch,
-    Origin,
-    Reject,
-    batch_of_examples,
-)
+from beam_tfrecord.batch import Batch, Origin, Reject, batch_of_examples
 from beam_tfrecord.job_batch import JobBatch, as_job_batch
 
 REJECT = Reject("u", 9, "x", "bad-value", "no number")

@@ -12,9 +12,7 @@ from beam_tfrecord.cli.base import (
 )
 from beam_tfrecord.errors import RejectedRows, UsageError
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.features.schema import (
-    Schema,
-)
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.options import WRITE_OPTIONS
 from tests.cli_stand_ins import FakeJob, run
 

@@ -6,9 +6,7 @@ import pytest
 
 from beam_tfrecord.cli.write import render, summary, warnings_of
 from beam_tfrecord.features.feature import ColumnStats, Feature
-from beam_tfrecord.features.schema import (
-    Schema,
-)
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs import api
 from tests.cli_stand_ins import FakeJob, manifest_of, run
 

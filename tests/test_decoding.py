@@ -10,9 +10,7 @@ from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.features.schema import (
-    Schema,
-)
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import Arena, Encoder
 from tests.native import reference

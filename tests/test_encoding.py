@@ -9,9 +9,7 @@ from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import SchemaConflict
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.features.schema import (
-    Schema,
-)
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.rows import canonical_example
 from tests.native import reference

@@ -204,9 +204,8 @@ class TestDatasets:
 class TestInMemory:
     def test_the_pipeline_does_not_hold_the_bytes(self, tmp_path: Path) -> None:
         read = bt.ReadFromNumpy({"data": np.zeros((1000, 1000))}, temp_dir=str(tmp_path))
-        assert list(tmp_path.iterdir()) == []
-        assert sum(batch.num_rows for batch in read.batches()) == 1000
         (directory,) = tmp_path.iterdir()
+        assert sum(batch.num_rows for batch in read.batches()) == 1000
         assert [file.name for file in directory.iterdir()] == ["arrays.npz"]
         assert len(pickle.dumps(read.source)) < 2000
 

@@ -18,10 +18,7 @@ from beam_tfrecord.exchange.write_summary import Tally
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.layout import Layout, ShardNames, Splits
 from beam_tfrecord.manifest import Manifest, Shard, Split
-from beam_tfrecord.publish.outputs import (
-    named_shards,
-    publish_dataset,
-)
+from beam_tfrecord.publish.outputs import named_shards, publish_dataset
 from beam_tfrecord.rejects import REJECTS_FILE, write_rejects
 from beam_tfrecord.storage import lease
 from beam_tfrecord.workdir.job import Identity, Job

@@ -12,11 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.records.tfrecord import (
-    GzipCompressor,
-    ShardStream,
-    read_blocks,
-)
+from beam_tfrecord.records.tfrecord import GzipCompressor, ShardStream, read_blocks
 from tests.made_datasets import framed, read_records, write_records
 
 # A record of b"abc", as printed from a file that tf.io.TFRecordWriter of TensorFlow 2.21 wrote.

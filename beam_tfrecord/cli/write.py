@@ -41,9 +41,7 @@ from beam_tfrecord.options.runners import (
 
 if TYPE_CHECKING:
     from beam_tfrecord.manifest import Manifest
-    from beam_tfrecord.stage_manifest import (
-        StageManifest,
-    )
+    from beam_tfrecord.stage_manifest import StageManifest
 
 Result = TypeVar("Result")
 
@@ -180,9 +178,7 @@ def _beam_arguments(ctx: click.Context, given: Mapping[str, Any]) -> dict[str, A
 def _dry_run(inputs: list[str], output: str, **arguments: Any) -> None:
     """Print what a job would do and how."""
     from beam_tfrecord.jobs.settings import make_settings
-    from beam_tfrecord.jobs.submit import (
-        describe,
-    )
+    from beam_tfrecord.jobs.submit import describe
 
     with LogWarnings():
         print_result("\n".join(render(describe(make_settings(inputs, output, **arguments)))))
@@ -198,10 +194,7 @@ def _start_only(inputs: list[str], output: str, template: str | None, **argument
         **arguments: Further arguments of `write`.
     """
     from beam_tfrecord.jobs.settings import make_settings
-    from beam_tfrecord.jobs.submit import (
-        make_template,
-        submit,
-    )
+    from beam_tfrecord.jobs.submit import make_template, submit
 
     with LogWarnings():
         settings = make_settings(inputs, output, **arguments)
@@ -222,9 +215,7 @@ def _run(
     Returns:
         What the function returned, whether the output changed, and the seconds it took.
     """
-    from beam_tfrecord.progress import (
-        Progress,
-    )
+    from beam_tfrecord.progress import Progress
 
     before = _manifest_version(output)
     began_s = time.monotonic()
@@ -248,12 +239,8 @@ def _job_ends_at_interrupt() -> Iterator[None]:
 
     The files of a job can be resumed from at any moment, and its threads may be busy for long.
     """
-    from beam_tfrecord.jobs.run import (
-        what_is_kept,
-    )
-    from beam_tfrecord.runners.launch import (
-        cancel_all,
-    )
+    from beam_tfrecord.jobs.run import what_is_kept
+    from beam_tfrecord.runners.launch import cancel_all
 
     handler_outside: Any = signal.getsignal(signal.SIGINT)
 
@@ -276,9 +263,7 @@ def _job_ends_at_interrupt() -> Iterator[None]:
 
 def summary(manifest: Manifest, output: str, *, seconds: float) -> str:
     """Return one line such as ``wrote 1,000 rows in 2 splits, 3 shards (98.1 MB) to out/ …``."""
-    from beam_tfrecord.progress import (
-        format_seconds,
-    )
+    from beam_tfrecord.progress import format_seconds
 
     splits = f" in {len(manifest.splits)} splits" if len(manifest.splits) > 1 else ""
     return (
@@ -354,9 +339,7 @@ def _stage_values(manifest: StageManifest, *, is_new: bool, seconds: float) -> d
 
 
 def _stage_summary(manifest: StageManifest, output: str, *, seconds: float) -> str:
-    from beam_tfrecord.progress import (
-        format_seconds,
-    )
+    from beam_tfrecord.progress import format_seconds
     from beam_tfrecord.sizes import format_size
 
     return (

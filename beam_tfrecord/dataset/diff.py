@@ -13,9 +13,7 @@ import numpy.typing as npt
 from beam_tfrecord import native
 from beam_tfrecord.dataset.load import load
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.features.schema import (
-    Schema,
-)
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import Manifest, Split
 from beam_tfrecord.places import purpose_seed
 

@@ -21,20 +21,13 @@ from beam_tfrecord.dataset.values import arrays_of, check_defaults, memory_mappe
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.layout import (
-    ONLY_SPLIT,
-)
+from beam_tfrecord.layout import ONLY_SPLIT
 from beam_tfrecord.manifest import Manifest, Shard, Split, directory_of, manifest_path
-from beam_tfrecord.records.encoding import (
-    Arena,
-    Encoder,
-)
+from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock
 from beam_tfrecord.stage_manifest import is_stage
 from beam_tfrecord.storage import absolute_path, exists, is_remote
-from beam_tfrecord.workdir.target import (
-    Target,
-)
+from beam_tfrecord.workdir.target import Target
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -26,11 +26,7 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.manifest import Manifest, Shard
 from beam_tfrecord.records.decoding import Decoder
-from beam_tfrecord.records.tfrecord import (
-    BLOCK_BYTES,
-    RecordBlock,
-    read_blocks,
-)
+from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock, read_blocks
 from beam_tfrecord.storage import Entry, file_size, is_remote, read_small, status
 
 if TYPE_CHECKING:

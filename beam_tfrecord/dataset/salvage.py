@@ -33,10 +33,7 @@ from isal import isal_zlib
 
 from beam_tfrecord import native
 from beam_tfrecord.manifest import Shard
-from beam_tfrecord.records.tfrecord import (
-    FRAME_BYTES,
-    is_header,
-)
+from beam_tfrecord.records.tfrecord import FRAME_BYTES, is_header
 
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]

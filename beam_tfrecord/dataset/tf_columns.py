@@ -15,10 +15,7 @@ import pyarrow as pa
 
 from beam_tfrecord.dataset.rows import Rows
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.arrow_types import (
-    is_numpy_tensor,
-    is_tensor,
-)
+from beam_tfrecord.features.arrow_types import is_numpy_tensor, is_tensor
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.feature_spec import FIXED, readings
 from beam_tfrecord.features.schema import Schema

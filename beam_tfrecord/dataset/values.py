@@ -20,9 +20,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.arrow_to_tf import typed_scalar
 from beam_tfrecord.features.arrow_types import is_numpy_tensor
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.features.schema import (
-    Schema,
-)
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import column_arrays, dtype_of
 
 # Arrow makes Python objects of these by itself, several times as fast.

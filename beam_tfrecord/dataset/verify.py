@@ -29,17 +29,9 @@ from beam_tfrecord.manifest import (
     manifest_path,
 )
 from beam_tfrecord.places import purpose_seed
-from beam_tfrecord.records.tfrecord import (
-    RecordBlock,
-    RecordFault,
-    read_blocks,
-)
+from beam_tfrecord.records.tfrecord import RecordBlock, RecordFault, read_blocks
 from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash
-from beam_tfrecord.stage_manifest import (
-    StageFile,
-    StageManifest,
-    is_stage,
-)
+from beam_tfrecord.stage_manifest import StageFile, StageManifest, is_stage
 from beam_tfrecord.storage import (
     absolute_path,
     exists,
@@ -49,11 +41,7 @@ from beam_tfrecord.storage import (
     read_bytes,
     read_small,
 )
-from beam_tfrecord.workdir.job_file import (
-    JOB_NAME,
-    STORED_HASHES,
-    load_job,
-)
+from beam_tfrecord.workdir.job_file import JOB_NAME, STORED_HASHES, load_job
 
 __all__ = ["Fault", "Verification", "verify"]
 

@@ -26,15 +26,8 @@ import pyarrow.compute as pc
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import BeamTFRecordError, DataError
-from beam_tfrecord.exchange.block import (
-    ColumnHashes,
-)
-from beam_tfrecord.features.arrow_types import (
-    is_binary,
-    is_temporal,
-    is_tensor,
-    is_text,
-)
+from beam_tfrecord.exchange.block import ColumnHashes
+from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_tensor, is_text
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.type_contract import (
     BYTES,
@@ -49,9 +42,7 @@ from beam_tfrecord.manifest import BY_BYTES, BY_COLUMN, BY_GROUP, Manifest, Shar
 from beam_tfrecord.native.values import KIND_NAMES, FitRule
 from beam_tfrecord.places import purpose_seed
 from beam_tfrecord.records.decoding import Decoder
-from beam_tfrecord.records.tfrecord import (
-    RecordBlock,
-)
+from beam_tfrecord.records.tfrecord import RecordBlock
 
 UInt64Array = npt.NDArray[np.uint64]
 Hasher = Callable[[RecordBlock], UInt64Array]

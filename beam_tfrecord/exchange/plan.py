@@ -12,10 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from beam_tfrecord.exchange.spill import RUN_BYTES
-from beam_tfrecord.exchange.spill_files import (
-    BinCounts,
-    Run,
-)
+from beam_tfrecord.exchange.spill_files import BinCounts, Run
 from beam_tfrecord.layout import Layout, cut_bins
 from beam_tfrecord.places import bin_shift
 from beam_tfrecord.storage import is_remote

@@ -15,12 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images import UPRIGHT, Fault, Header, Refusal
-from beam_tfrecord.images.formats import (
-    check_pixels,
-    describe,
-    has_sound_pixels,
-    refusal_of_scans,
-)
+from beam_tfrecord.images.formats import check_pixels, describe, has_sound_pixels, refusal_of_scans
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -16,9 +16,7 @@ from beam_tfrecord.exchange.plan import run_bytes_of
 from beam_tfrecord.exchange.stage_writer import FILE_BYTES
 from beam_tfrecord.jobs.settings import ExtractSettings, JobSettings, Settings
 from beam_tfrecord.places import Inputs
-from beam_tfrecord.preprocess.transform import (
-    Preprocess,
-)
+from beam_tfrecord.preprocess.transform import Preprocess
 from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.runner_traits import traits_of
 from beam_tfrecord.runners import pipeline

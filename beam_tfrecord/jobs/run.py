@@ -12,9 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from beam_tfrecord import rules
-from beam_tfrecord.duplicate_count import (
-    duplicate_lines,
-)
+from beam_tfrecord.duplicate_count import duplicate_lines
 from beam_tfrecord.errors import (
     BeamTFRecordError,
     DataError,
@@ -39,16 +37,9 @@ from beam_tfrecord.jobs.identity import (
 from beam_tfrecord.jobs.remote import modules_of, preflight
 from beam_tfrecord.jobs.settings import JobSettings, M
 from beam_tfrecord.progress import Progress, watch
-from beam_tfrecord.publish.files import (
-    clear_leftovers,
-    give_up,
-    remove_leftovers,
-)
+from beam_tfrecord.publish.files import clear_leftovers, give_up, remove_leftovers
 from beam_tfrecord.rejects import SAVED_FILE
-from beam_tfrecord.runners.launch import (
-    Launch,
-    launching,
-)
+from beam_tfrecord.runners.launch import Launch, launching
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.sources.listing import Listing, list_input
 from beam_tfrecord.storage import Lease, exists, lease, list_names, make_directory, read_small

@@ -20,11 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.arrow_types import (
-    is_binary,
-    is_temporal,
-    is_text,
-)
+from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_text
 
 # What a column holds before, between and after its steps.
 INTEGER, FLOAT, TEXT, INDEX = "integer", "float", "text", "index"

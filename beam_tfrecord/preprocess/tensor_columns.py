@@ -17,9 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.features.arrow_types import (
-    is_text,
-)
+from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.preprocess.steps import EMPTY, FLOAT, INTEGER, OTHER, TEXT, kind_of
 

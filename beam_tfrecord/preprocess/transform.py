@@ -29,24 +29,12 @@ from beam_tfrecord.preprocess.request import (
     make_plan,
     make_request,
 )
-from beam_tfrecord.preprocess.tensor_columns import (
-    adapter_config,
-    analysis_batch,
-    without_missing,
-)
-from beam_tfrecord.records.infer_row_types import (
-    returned_schema,
-)
+from beam_tfrecord.preprocess.tensor_columns import adapter_config, analysis_batch, without_missing
+from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.transforms import display
-from beam_tfrecord.transforms.assign_splits import (
-    AssignSplits,
-)
+from beam_tfrecord.transforms.assign_splits import AssignSplits
 from beam_tfrecord.transforms.graph import Noting, mark_step, step_label
-from beam_tfrecord.transforms.map_rows import (
-    Chain,
-    MapRows,
-    remember_reader,
-)
+from beam_tfrecord.transforms.map_rows import Chain, MapRows, remember_reader
 from beam_tfrecord.transforms.reading import ReadBatches, Together, reader_of
 from beam_tfrecord.transforms.rows import as_arrow_schema
 from beam_tfrecord.workdir.faults import Guarded

@@ -9,9 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.duplicate_count import (
-    duplicates_to_json,
-)
+from beam_tfrecord.duplicate_count import duplicates_to_json
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.plan import split_order
 from beam_tfrecord.exchange.shard_writers import MASK64, Piece

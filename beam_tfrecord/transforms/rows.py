@@ -16,16 +16,8 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.encoding import Arena, Encoder
-from beam_tfrecord.records.infer_row_types import (
-    RowTypes,
-    infer_row_types,
-)
-from beam_tfrecord.records.rows import (
-    Mapped,
-    canonical_example,
-    mapped_batch,
-    to_rows,
-)
+from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types
+from beam_tfrecord.records.rows import Mapped, canonical_example, mapped_batch, to_rows
 from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import element_kind

@@ -17,15 +17,7 @@ from beam_tfrecord.sources.sql.source import Sql
 from tests.databases.jdbc_drivers import SQLITE, driver_jars
 from tests.databases.partitions import KeyedDatabase
 from tests.number_texts import kept_as_decimal, kept_as_float32, kept_as_float64
-from tests.number_ways import (
-    Columns,
-    Way,
-    Written,
-    as_floats,
-    encoded,
-    schema_of,
-    write_sqlite,
-)
+from tests.number_ways import Columns, Way, Written, as_floats, encoded, schema_of, write_sqlite
 
 
 def _quoted(text: str) -> str:

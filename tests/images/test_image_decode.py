@@ -16,15 +16,7 @@ from beam_tfrecord.images import Fault, Header
 from beam_tfrecord.images.decode import Transform, check_decode, make_transform, transformed
 from beam_tfrecord.images.formats import describe
 from beam_tfrecord.sources.images.source import Images
-from tests.sources.made_images import (
-    HEIGHT,
-    SAMPLES,
-    WIDTH,
-    encoded,
-    exif,
-    oriented_tiff,
-    picture,
-)
+from tests.sources.made_images import HEIGHT, SAMPLES, WIDTH, encoded, exif, oriented_tiff, picture
 
 PIXELS = 2**28
 DAMAGES = 200

@@ -10,10 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from beam_tfrecord.images import (
-    Fault,
-    Header,
-)
+from beam_tfrecord.images import Fault, Header
 from beam_tfrecord.images.formats import describe
 from beam_tfrecord.native import _files as files
 from beam_tfrecord.sources.images.read import Files

@@ -12,9 +12,7 @@ import pytest
 
 from beam_tfrecord import storage
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.feature import (
-    labels_of,
-)
+from beam_tfrecord.features.feature import labels_of
 from beam_tfrecord.sources.images import listing as images_pack
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.storage import Entry

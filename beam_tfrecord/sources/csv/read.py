@@ -17,13 +17,7 @@ from beam_tfrecord.sources.base import Unit
 from beam_tfrecord.sources.csv.dialect import Dialect, is_cuttable, to_utf8
 from beam_tfrecord.sources.csv.infer import CsvInference, Found
 from beam_tfrecord.sources.csv.text import open_text
-from beam_tfrecord.sources.csv.types import (
-    array_of,
-    converter_of,
-    keeps_text,
-    target_of,
-    text_of,
-)
+from beam_tfrecord.sources.csv.types import array_of, converter_of, keeps_text, target_of, text_of
 from beam_tfrecord.sources.hive import partition_texts, with_partitions
 
 BLOCK_BYTES = 2**20

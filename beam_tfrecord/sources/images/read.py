@@ -21,10 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord import storage
-from beam_tfrecord.batch import (
-    Batch,
-    Reject,
-)
+from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.images import Fault, Header, refused_in
 from beam_tfrecord.images.decode import Transform, check_decode, transformed

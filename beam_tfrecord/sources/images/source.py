@@ -29,11 +29,7 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
 from beam_tfrecord.duplicate_count import mark_content
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.extras import require
-from beam_tfrecord.features.feature import (
-    LABELS_FILE,
-    labels_of,
-    with_labels,
-)
+from beam_tfrecord.features.feature import LABELS_FILE, labels_of, with_labels
 from beam_tfrecord.images import Fault
 from beam_tfrecord.images.decode import make_transform
 from beam_tfrecord.images.formats import MAX_PIXELS

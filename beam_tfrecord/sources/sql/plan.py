@@ -16,14 +16,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.sources.sql.database import (
-    Connection,
-    Key,
-    Relation,
-    SqlColumn,
-    Table,
-    trimmed,
-)
+from beam_tfrecord.sources.sql.database import Connection, Key, Relation, SqlColumn, Table, trimmed
 
 MAX_PARTITIONS = 1000
 # A partition is the unit of parallel reading, and is read again after a dropped connection.

@@ -23,9 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.features.arrow_arrays import (
-    from_text,
-)
+from beam_tfrecord.features.arrow_arrays import from_text
 from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.sources.sql.database import Connection, Misfit, Relation, SqlColumn, SqlRows
 

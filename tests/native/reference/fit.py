@@ -6,11 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from beam_tfrecord.native.values import BYTES_KIND, INT64_KIND, FitRule
-from tests.native.reference.examples import (
-    canonicalize,
-    parse_example,
-    take_varint,
-)
+from tests.native.reference.examples import canonicalize, parse_example, take_varint
 from tests.native.reference.hashes import as_bytes
 from tests.native.reference.records import Int64s, payload_of
 
