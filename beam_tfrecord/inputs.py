@@ -143,7 +143,7 @@ def _kind_of(path: str) -> str:
     if kind := _KINDS_BY_SUFFIX.get(_suffix(path)):
         return kind
     if colon and scheme != "file":
-        from beam_tfrecord.sources.remote_files import remote_entries
+        from beam_tfrecord.sources.files import remote_entries
 
         return _kind_of_files(path, (entry.path for entry in remote_entries(path)))
     if os.path.exists(path) or colon:

@@ -19,7 +19,7 @@ from beam_tfrecord.runners.launch import (
     RemoteJob,
     launching,
 )
-from beam_tfrecord.sources.listing import Listing, list_input
+from beam_tfrecord.sources.files import Listing, list_input
 from beam_tfrecord.storage import lease, make_directory
 from beam_tfrecord.workdir.job import Identity
 from beam_tfrecord.workdir.target import check_free

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from beam_tfrecord.native._csv import count_lines, scan
 from beam_tfrecord.native.values import CR, ROW_START, Passage
-from beam_tfrecord.sources.csv.dialect import Dialect
-from beam_tfrecord.sources.csv.header import Header
+from beam_tfrecord.sources.csv.text import Dialect, Header
 
 _ROW_STARTS = (ROW_START, CR)
 

@@ -14,10 +14,10 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.native._csv import Filler, Typer, count_lines
 from beam_tfrecord.native.values import Fault, Target
 from beam_tfrecord.sources.base import Unit
-from beam_tfrecord.sources.csv.dialect import Dialect, is_cuttable, to_utf8
-from beam_tfrecord.sources.csv.infer import CsvInference, Found
-from beam_tfrecord.sources.csv.text import open_text
+from beam_tfrecord.sources.csv.text import Dialect, is_cuttable, open_text, to_utf8
 from beam_tfrecord.sources.csv.types import (
+    CsvInference,
+    Found,
     array_of,
     converter_of,
     keeps_text,

@@ -41,12 +41,19 @@ from beam_tfrecord.sources.base import (
     wanted_columns,
 )
 from beam_tfrecord.sources.csv.cut import ChunkScan, cut, join_scans, scan_chunk
-from beam_tfrecord.sources.csv.dialect import NULL_WORDS, Dialect, codec_name, is_cuttable
-from beam_tfrecord.sources.csv.header import Header, read_header
-from beam_tfrecord.sources.csv.infer import CsvInference, infer_schema, remarks_of
 from beam_tfrecord.sources.csv.read import CsvUnit, Reading, infer_unit, read_unit
-from beam_tfrecord.sources.csv.text import compression_of, is_stream, open_text
-from beam_tfrecord.sources.csv.types import keeps_text
+from beam_tfrecord.sources.csv.text import (
+    NULL_WORDS,
+    Dialect,
+    Header,
+    codec_name,
+    compression_of,
+    is_cuttable,
+    is_stream,
+    open_text,
+    read_header,
+)
+from beam_tfrecord.sources.csv.types import CsvInference, infer_schema, keeps_text, remarks_of
 from beam_tfrecord.sources.files import as_paths, list_files
 
 SUFFIXES = (".csv", ".tsv")

@@ -5,16 +5,20 @@ from __future__ import annotations
 import bz2
 import codecs
 import contextlib
+import dataclasses
+import functools
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from beam_tfrecord.errors import DataError
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.native import values
+from beam_tfrecord.native._csv import count_lines, first_row
+from beam_tfrecord.native.values import Row
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.csv.dialect import is_cuttable
 from beam_tfrecord.storage import is_remote, open_read
 
 _PIECE_BYTES = 2**16
@@ -203,3 +207,208 @@ class _Decoded:
                 break
         taken, self._kept = self._kept[:size], self._kept[size:]
         return taken
+
+
+# Null where a number, a truth value, a date or a time is expected; text in columns of text.
+NULL_WORDS = (
+    *("NA", "N/A", "n/a", "#N/A", "#NA", "<NA>"),
+    *("NULL", "Null", "null", "None", "none", "NaT"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Dialect:
+    r"""The characters that give CSV text its structure; each is one ASCII character.
+
+    Attributes:
+        delimiter: Between two fields.
+        quote: Around a field, where it is the first character of the field; None for no quotes.
+        escape: Takes the meaning from the character behind it, in quotes and outside.
+        double_quote: Two quotes inside quotes mean one.
+    """
+
+    delimiter: str = ","
+    quote: str | None = '"'
+    escape: str | None = None
+    double_quote: bool = True
+
+    def __post_init__(self) -> None:
+        given = {"delimiter": self.delimiter, "quote": self.quote, "escape": self.escape}
+        used: dict[str, str] = {}
+        for name, character in given.items():
+            if character is None:
+                continue
+            if len(character) != 1 or not 0 < ord(character) < 128 or character in "\r\n":
+                raise UsageError(
+                    f"{name} {character!r} is not one ASCII character: pass a single one"
+                )
+            if character in used:
+                raise UsageError(
+                    f"{name} and {used[character]} are both {character!r}: pass two different ones"
+                )
+            used[character] = name
+
+    @property
+    def settings(self) -> values.Dialect:
+        """The dialect as the kernel takes it."""
+        quote = None if self.quote is None else ord(self.quote)
+        escape = None if self.escape is None else ord(self.escape)
+        return ord(self.delimiter), quote, escape, self.double_quote
+
+
+def is_utf8(encoding: str) -> bool:
+    """Tell whether text in `encoding` can be taken as UTF-8 as it stands."""
+    return codec_name(encoding) in ("utf-8", "utf-8-sig")
+
+
+def codec_name(encoding: str) -> str:
+    """Return Python's own name of `encoding`.
+
+    Raises:
+        UsageError: There is none.
+    """
+    try:
+        name = codecs.lookup(encoding).name
+        # Python has codecs of other things too, and one that refuses all text.
+        if "A".encode(name).decode(name, "replace") != "A":
+            raise LookupError(f"{encoding!r} is not for text")
+        return name
+    except (LookupError, ValueError) as error:
+        raise UsageError(
+            f"encoding {encoding!r} is not known: pass a name such as utf-8, latin-1 or utf-16"
+        ) from error
+
+
+@functools.lru_cache
+def is_cuttable(encoding: str) -> bool:
+    """Tell whether a byte below 128 is always that ASCII character, so that bytes can be cut.
+
+    So it is in UTF-8 and where every byte is one character. In other encodings of several bytes
+    the second byte of a character may look like a quote or a delimiter.
+    """
+    if is_utf8(encoding):
+        return True
+    alone = (bytes([byte]).decode(encoding, "replace") for byte in range(128))
+    if any(character != chr(byte) for byte, character in enumerate(alone)):
+        return False
+    pairs = (bytes([byte, ord("A")]).decode(encoding, "replace") for byte in range(128, 256))
+    return all(len(pair) == 2 and pair[1] == "A" for pair in pairs)
+
+
+def to_utf8(text: bytes, encoding: str) -> bytes:
+    """Return `text`, in a cuttable encoding, as UTF-8.
+
+    What has no meaning in the encoding becomes invalid UTF-8, to be found where it matters.
+    """
+    if is_utf8(encoding):
+        return text
+    return text.decode(encoding, "surrogateescape").encode("utf-8", "surrogatepass")
+
+
+MAX_HEADER_BYTES = 2**24
+_WIDE_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """The head of a file.
+
+    Attributes:
+        names: Names of the columns; none where the file has no row at all.
+        stop: Where the rows begin, in bytes from the start of the text.
+        lines: Line ends before that.
+        row_ends: Ends of rows and of blank lines before that.
+    """
+
+    names: tuple[str, ...]
+    stop: int
+    lines: int = 0
+    row_ends: int = 0
+
+
+def read_header(
+    text: Text,
+    file: InputFile,
+    dialect: Dialect,
+    *,
+    encoding: str,
+    has_header: bool,
+    names: Sequence[str] | None,
+) -> Header:
+    """Read the first row of `text`, which stands at the beginning of `file`.
+
+    Args:
+        text: The beginning of the file.
+        file: The file, for messages.
+        dialect: How it is written.
+        encoding: A cuttable encoding: that of `text`.
+        has_header: The first row holds names; blank lines before it are skipped.
+        names: Names to use instead, or for a file without header; else those are f0, f1 …
+
+    Raises:
+        DataError: The first row is damaged, or a name is empty or there twice.
+    """
+    beginning, row = _first_row(text, file, dialect)
+    mark = _mark_bytes(beginning)
+    if row is None:
+        return Header((), len(beginning))
+    if b"\0" in beginning[: row.stop + mark]:
+        raise DataError(
+            f"{file.name}:1 holds NUL bytes: it is no text; for UTF-16 pass --encoding utf-16"
+        )
+    if names is not None and len(names) != len(row.values):
+        raise DataError(
+            f"{file.name} has {len(row.values)} columns but {len(names)} names are given: "
+            "pass one name for each column"
+        )
+    if not has_header:
+        return Header(tuple(names or (f"f{i}" for i in range(len(row.values)))), mark)
+    lines = count_lines(beginning, 0, mark + row.stop)
+    row_ends = count_lines(beginning, 0, mark + row.start) + 1
+    found = names if names is not None else _names_of(row, file, encoding)
+    return Header(tuple(found), mark + row.stop, lines, row_ends)
+
+
+def _mark_bytes(beginning: bytes) -> int:
+    return len(codecs.BOM_UTF8) if beginning.startswith(codecs.BOM_UTF8) else 0
+
+
+def _first_row(text: Text, file: InputFile, dialect: Dialect) -> tuple[bytes, Row | None]:
+    beginning, wanted = b"", 2**16
+    while True:
+        piece = text.read(wanted)
+        beginning += piece
+        if beginning.startswith(_WIDE_MARKS):
+            raise DataError(f"{file.name} looks like UTF-16: pass --encoding utf-16")
+        body = beginning[_mark_bytes(beginning) :]
+        try:
+            row = first_row(body, dialect.settings, final=not piece)
+        except ValueError as error:
+            raise DataError(
+                f"{file.name}:1 has a quote that never closes: pass --quote, or fix it"
+            ) from error
+        if row is not None or not piece:
+            return beginning, row
+        if len(beginning) > MAX_HEADER_BYTES:
+            raise DataError(
+                f"the first row of {file.name} is longer than {MAX_HEADER_BYTES} bytes: "
+                "check that it is CSV, and --delimiter and --quote"
+            )
+        wanted = len(beginning)
+
+
+def _names_of(row: Row, file: InputFile, encoding: str) -> list[str]:
+    try:
+        names = [to_utf8(value, encoding).decode() for value in row.values]
+    except UnicodeDecodeError as error:
+        raise DataError(f"the header of {file.name} is not {encoding}: pass --encoding") from error
+    for place, name in enumerate(names, start=1):
+        if not name:
+            raise DataError(
+                f"column {place} has no name in the header of {file.name}: pass --names"
+            )
+        if names.index(name) != place - 1:
+            raise DataError(
+                f"column {name!r} is there twice in the header of {file.name}: pass --names"
+            )
+    return names

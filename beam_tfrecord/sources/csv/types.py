@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
 import decimal
 import re
-from collections.abc import Callable
-from typing import Any
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import SchemaConflict, UsageError
 from beam_tfrecord.features.feature import field_options
 from beam_tfrecord.native import values as kinds
-from beam_tfrecord.native.values import Target
+from beam_tfrecord.native.values import (
+    BIG_INT,
+    BOOL,
+    DATE,
+    EMPTY,
+    FLOAT,
+    INT,
+    STRAYS,
+    TEXT,
+    TIME,
+    ZONED_TIME,
+    Target,
+    WordsSeen,
+)
+from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.hive import add_partition_fields, partition_fields
 
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _CLOCK = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9})0*)?)?", re.ASCII)
@@ -159,3 +177,339 @@ def _exact_clock(text: str, arrow: pa.DataType) -> pa.Scalar:
     whole = ((hour * 60 + minute) * 60 + second) * _TICKS[arrow.unit] + ticks
     integer = pa.int32() if arrow.bit_width == 32 else pa.int64()
     return pa.scalar(whole, integer).cast(arrow)
+
+
+# Any other mixture is text.
+_TYPES: dict[int, pa.DataType] = {
+    0: pa.null(),
+    BOOL: pa.bool_(),
+    INT: pa.int64(),
+    BIG_INT: pa.int64(),
+    INT | BIG_INT: pa.int64(),
+    FLOAT: pa.float64(),
+    # A double holds these integers exactly, and no BIG_INT for sure.
+    INT | FLOAT: pa.float64(),
+    DATE: pa.date32(),
+    TIME: pa.timestamp("us"),
+    DATE | TIME: pa.timestamp("us"),
+    ZONED_TIME: pa.timestamp("us", "UTC"),
+}
+_WORDS = {pa.string(): "text", pa.float64(): "float", pa.int64(): "int", pa.date32(): "date"}
+
+
+class Found(NamedTuple):
+    """The first value of a kind in a column: on which line, and what it is, without its end."""
+
+    kind: int
+    line: int
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class CsvInference:
+    """The types found in one unit.
+
+    Attributes:
+        file: Its file.
+        names: Names of the file's columns.
+        kinds: For each column, the first value of each kind.
+        words: For each column, the words in it.
+    """
+
+    file: InputFile
+    names: tuple[str, ...]
+    kinds: tuple[tuple[Found, ...], ...]
+    words: tuple[WordsSeen, ...]
+
+
+def type_of(kinds: Iterable[int]) -> pa.DataType:
+    """Return the type of a column that holds values of these kinds."""
+    joined = 0
+    for kind in kinds:
+        joined |= kind
+    # A quoted empty field is null in any other column than one of text.
+    joined = joined if joined == EMPTY else joined & ~EMPTY
+    return _TYPES.get(joined, pa.string())
+
+
+@dataclasses.dataclass
+class _File:
+    file: InputFile
+    names: tuple[str, ...]
+    kinds: dict[str, dict[int, Found]]  # column -> kind -> first value
+    words: dict[str, list[WordsSeen]]  # column -> those of each unit
+
+    def add(self, found: CsvInference) -> None:
+        for name, values, words in zip(found.names, found.kinds, found.words, strict=True):
+            first = self.kinds.setdefault(name, {})
+            for value in values:
+                first[value.kind] = min(value, first.get(value.kind, value))
+            self.words.setdefault(name, []).append(words)
+
+
+def join_files(inferences: Iterable[CsvInference]) -> list[_File]:
+    """Join the digests of units to those of files, in order of their names."""
+    files: dict[str, _File] = {}
+    for found in inferences:
+        name = found.file.name
+        if name not in files:
+            files[name] = _File(found.file, found.names, {}, {})
+        files[name].add(found)
+    return [files[name] for name in sorted(files)]
+
+
+def infer_schema(
+    inferences: Iterable[CsvInference],
+    *,
+    types: Mapping[str, pa.DataType],
+    columns: Sequence[str] | None,
+    union: bool,
+    has_header: bool,
+) -> pa.Schema:
+    """Return the schema of all files, with the columns of their paths, from digests in any order.
+
+    The arguments and errors are those of `merge_types`; besides, every one of `columns` must be
+    there.
+    """
+    files = join_files(inferences)
+    paths = [found.file for found in files]
+    partitions = [field.name for field in partition_fields(paths, union=union)]
+    inside = {name: arrow for name, arrow in types.items() if name not in partitions}
+    schema = merge_types(files, types=inside, columns=columns, union=union, has_header=has_header)
+    schema = add_partition_fields(schema, paths, columns=columns, union=union)
+    for name in set(types) & set(partitions) & set(schema.names):
+        index = schema.get_field_index(name)
+        schema = schema.set(index, schema.field(index).with_type(types[name]))
+    if columns is None:
+        return schema
+    if missing := [name for name in columns if name not in schema.names]:
+        raise UsageError(
+            f"column {missing[0]!r} is not in the input: correct --columns to some of "
+            f"{', '.join(sorted({name for found in files for name in found.names}))}"
+        )
+    return pa.schema([schema.field(name) for name in columns])
+
+
+def merge_types(
+    files: Sequence[_File],
+    *,
+    types: Mapping[str, pa.DataType],
+    columns: Sequence[str] | None,
+    union: bool,
+    has_header: bool,
+) -> pa.Schema:
+    """Return the schema of the columns inside `files`.
+
+    Args:
+        files: The digests.
+        types: Types that are given, and not to be inferred.
+        columns: Names of the columns that are wanted; None means all. Others do not count.
+        union: Let a file lack a column.
+        has_header: The files have headers, for messages.
+
+    Raises:
+        SchemaConflict: Files have different columns, or a column is of different types in them.
+        UsageError: A type is given for a column that is not there.
+    """
+    names = list(dict.fromkeys(name for file in files for name in file.names))
+    if unknown := [name for name in types if name not in names]:
+        raise UsageError(
+            f"a type is given for column {unknown[0]!r} but the files have "
+            f"{', '.join(map(repr, names))}: correct --types"
+        )
+    wanted = [name for name in names if columns is None or name in columns]
+    if not union:
+        _check_same_columns(files, wanted, has_header)
+    return pa.schema([(name, types.get(name) or _merged(name, files)) for name in wanted])
+
+
+def _check_same_columns(files: Sequence[_File], wanted: Sequence[str], has_header: bool) -> None:
+    for file in files:
+        first = files[0]
+        if not has_header and len(file.names) != len(first.names):
+            raise SchemaConflict(
+                f"{file.file.name} has {len(file.names)} columns but {first.file.name} has "
+                f"{len(first.names)}: files without header need the same number, or pass --union"
+            )
+        for name in wanted:
+            if name not in file.names:
+                other = next(other for other in files if name in other.names)
+                raise SchemaConflict(
+                    f"column {name!r} is in {other.file.name} but not in {file.file.name}: "
+                    "pass --union to fill it with nulls"
+                )
+
+
+def _merged(name: str, files: Sequence[_File]) -> pa.DataType:
+    """Return the type of a column over all files.
+
+    Values of different kinds in one file make text. But that a column which is a number in one
+    file turns to text because of another file is more likely a mistake than meant.
+    """
+    every = type_of(kind for file in files for kind in file.kinds.get(name, ()))
+    having = [file for file in files if set(file.kinds.get(name, ())) - {EMPTY}]
+    own = [type_of(file.kinds[name]) for file in having]
+    if every != pa.string() or all(each == every for each in own):
+        return every
+    before = having[0]
+    for file, each in zip(having[1:], own[1:], strict=True):
+        pair = [*before.kinds[name], *file.kinds[name]]
+        if each != own[0] and type_of(pair) == pa.string():
+            break
+    else:
+        # No file disagrees with the first one alone: show the two that make it text together.
+        before, file, each = _quarrel(name, having)
+    texts = [file for file in having if TEXT in file.kinds[name]]
+    words = _missing(_words_of(name, having))
+    is_cured = words and all(_missing(_words_of(name, [text])) for text in texts)
+    raise SchemaConflict(
+        f"column {name!r} is {_told(file, name)} but {_told(before, name)}: "
+        f"pass {_as_null(words) if is_cured else '--schema'}, or {_as_text(name)}"
+    )
+
+
+def _quarrel(name: str, having: Sequence[_File]) -> tuple[_File, _File, pa.DataType]:
+    for later, file in enumerate(having):
+        for before in having[:later]:
+            if type_of([*before.kinds[name], *file.kinds[name]]) == pa.string():
+                return before, file, type_of(file.kinds[name])
+    return having[0], having[-1], type_of(having[-1].kinds[name])
+
+
+def _told(file: _File, name: str) -> str:
+    """Return such as ``text in a.csv:7``: the line that makes it so."""
+    first = file.kinds[name]
+    arrow, most = type_of(first), _most_kinds(_words_of(name, [file]))
+    others = [kind for kind in first if kind & ~(most | EMPTY)]
+    line = first[max(others or {*first} - {EMPTY})].line
+    return f"{_WORDS.get(arrow, str(arrow))} in {file.file.name}:{line}"
+
+
+_REMARKS = 5
+# What a word for a missing value is no longer than, and what it does not hold.
+_WORD_BYTES = 16
+_DIGIT = re.compile(rb"[0-9]")
+_PLURALS = {
+    pa.bool_(): "true or false",
+    pa.int64(): "numbers",
+    pa.float64(): "numbers",
+    pa.date32(): "dates",
+    pa.timestamp("us"): "times",
+    pa.timestamp("us", "UTC"): "times",
+}
+
+
+def remarks_of(inferences: Iterable[CsvInference], schema: pa.Schema) -> list[str]:
+    """Return a line for each column of text that few values made so, or that holds words for null.
+
+    Args:
+        inferences: The digests, in any order.
+        schema: What they were merged to.
+    """
+    files = join_files(inferences)
+    texts = [field.name for field in schema if pa.types.is_string(field.type)]
+    lines = [line for name in texts if (line := _remark(name, files))]
+    if (more := len(lines) - _REMARKS) > 1:
+        return [*lines[:_REMARKS], f"{more} more columns of text hold such values"]
+    return lines
+
+
+def _words_of(name: str, files: Sequence[_File]) -> WordsSeen:
+    """Return the words in a column of `files`, all of which have it."""
+    values: Counter[int] = Counter()
+    nulls: Counter[bytes] = Counter()
+    strays: Counter[bytes] | None = Counter()
+    for words in (words for file in files for words in file.words[name]):
+        values.update(words.values)
+        nulls.update(words.nulls)
+        if strays is not None and words.strays is not None:
+            strays.update(words.strays)
+            strays = strays if len(strays) <= STRAYS else None
+        else:
+            strays = None
+    return WordsSeen(values, strays, nulls)
+
+
+def _most_kinds(words: WordsSeen) -> int:
+    """Return the kinds of the type that most values are of; 0 where they are ordinary text."""
+    if words.strays is None or sum(words.values.values()) <= sum(words.strays.values()):
+        return 0
+    return max(_TYPES, key=lambda kinds: _number_of(words, kinds))
+
+
+def _number_of(words: WordsSeen, kinds: int) -> int:
+    return sum(count for kind, count in words.values.items() if kind & kinds)
+
+
+def _missing(words: WordsSeen) -> dict[bytes, int]:
+    """Return the words that alone make a column text, where each may say that a value is missing.
+
+    A word of digits, such as 007 or 1,5, says more than that.
+    """
+    kinds = _most_kinds(words)
+    if not kinds or _number_of(words, kinds) < sum(words.values.values()):
+        return {}
+    strays = words.strays or {}
+    return strays if all(map(_is_word, strays)) else {}
+
+
+def _is_word(word: bytes) -> bool:
+    """Tell whether a text may say that a value is missing, and can be given as an argument."""
+    is_argument = b"\0" not in word and word.decode("utf-8", "ignore").encode() == word
+    return is_argument and len(word) <= _WORD_BYTES and not _DIGIT.search(word)
+
+
+def _remark(name: str, files: Sequence[_File]) -> str:
+    """Return one line, or nothing where the column is one of ordinary text."""
+    having = [file for file in files if name in file.words]
+    words = _words_of(name, having)
+    if kinds := _most_kinds(words):
+        most, total = _number_of(words, kinds), sum(words.values.values())
+        total += sum((words.strays or {}).values())
+        told = f"{name}: {most:,} of {total:,} values are {_PLURALS[_TYPES[kinds]]}"
+        if missing := _missing(words):
+            return f"{told}, {_times(missing)}: {_as_null(missing)}"
+        for file in having:
+            others = [found for kind, found in file.kinds[name].items() if kind & ~(kinds | EMPTY)]
+            if others:
+                other = min(others, key=lambda found: found.line)
+                return (
+                    f"{told}, but {other.text!r} in {file.file.name}:{other.line} does not fit: "
+                    f"correct it, or pass {_as_text(name)}"
+                )
+    if words.nulls:
+        is_are = "is" if sum(words.nulls.values()) == 1 else "are"
+        return f"{name}: {_times(words.nulls)} {is_are} text, not null: {_as_null(words.nulls)}"
+    return ""
+
+
+def _by_count(words: Mapping[bytes, int]) -> list[tuple[str, int]]:
+    pairs = sorted(words.items(), key=lambda pair: (-pair[1], pair[0]))
+    return [(word.decode("utf-8", "backslashreplace"), count) for word, count in pairs]
+
+
+def _times(words: Mapping[bytes, int]) -> str:
+    times = {1: "once", 2: "twice"}
+    pairs = _by_count(words)
+    return ", ".join(f"{word!r} {times.get(count, f'{count:,} times')}" for word, count in pairs)
+
+
+def _as_null(words: Mapping[bytes, int]) -> str:
+    return " ".join(f"--null {_quoted(word)}" for word, _ in _by_count(words))
+
+
+def _quoted(word: str) -> str:
+    """Quote a word for a shell; one that a terminal would not show whole is escaped."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'" + "".join(map(_escaped, word)) + "'"
+
+
+def _escaped(char: str) -> str:
+    if char.isprintable() and char not in "\\'":
+        return char
+    return "".join(f"\\{byte:03o}" for byte in char.encode())
+
+
+def _as_text(name: str) -> str:
+    return f"--types {shlex.quote(f'{name}=string')}"
