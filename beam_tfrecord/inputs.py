@@ -1,25 +1,36 @@
-"""Inputs: which kind of source a path is, and the source that reads it.
+"""Selection of the source that reads some inputs, by the kind of their paths.
 
-The kind is seen from the name (suffix, scheme of a URL) or from what a directory holds; file
-contents are never opened for it.
+The kind follows from the name (suffix, scheme of a URL) or from the names of the files in a
+directory; no file is opened to find it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import glob
 import itertools
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.options import flag_of
+from beam_tfrecord.sources.base import Source
+from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.files import COMPRESSION_SUFFIXES, remote_entries
+from beam_tfrecord.sources.images.source import Images
+from beam_tfrecord.sources.numpy.arrays import Numpy
+from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.sql.secrets import without_password
+from beam_tfrecord.sources.sql.source import Sql
+from beam_tfrecord.stage_manifest import is_stage
 from beam_tfrecord.storage import is_hidden
 
-if TYPE_CHECKING:
-    from beam_tfrecord.sources.base import Source
+SOURCES: dict[str, type[Source]] = {
+    source.kind: source for source in (Csv, Parquet, Sql, Numpy, Images)
+}
 
 Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -31,7 +42,6 @@ _KINDS_BY_SUFFIX: dict[str, str] = {
     **dict.fromkeys((".npy", ".npz"), "numpy"),
     **dict.fromkeys((".db", ".sqlite", ".sqlite3"), "sql"),
 }
-_COMPRESSION_SUFFIXES = (".gz", ".bz2", ".zst", ".xz", ".lz4")
 _FILE_SCHEMES = ("file", "gs", "s3", "az", "hdfs", "azfs", "http", "https")
 
 # One look at a directory of ten million images must not list all of them.
@@ -39,7 +49,7 @@ _FILES_LOOKED_AT = 1000
 
 
 def detect_kind(inputs: Inputs, *, from_: str | None = None) -> str:
-    """Return the kind of source of some inputs, a key of `beam_tfrecord.sources.SOURCES`.
+    """Return the kind of source of some inputs, a key of `SOURCES`.
 
     Args:
         inputs: Paths, globs, directories or URLs.
@@ -57,8 +67,6 @@ def detect_kind(inputs: Inputs, *, from_: str | None = None) -> str:
     first_path, first = kinds[0]
     for path, kind in kinds[1:]:
         if kind != first:
-            from beam_tfrecord.sources.sql.secrets import without_password
-
             raise UsageError(
                 f"{without_password(first_path)!r} is {first} but {without_password(path)!r} is "
                 f"{kind}: "
@@ -85,10 +93,6 @@ def make_source(
     Raises:
         UsageError: The kind is not known, or it has no such option.
     """
-    import dataclasses
-
-    from beam_tfrecord.sources import SOURCES
-
     paths = _as_paths(inputs)
     kind = detect_kind(paths, from_=from_)
     # Every source is a dataclass whose first field is `paths`; their base class is not.
@@ -113,8 +117,6 @@ def _as_paths(inputs: Inputs) -> tuple[str, ...]:
 
 
 def _check_kind(kind: str) -> str:
-    from beam_tfrecord.sources import SOURCES
-
     if kind not in SOURCES:
         near = difflib.get_close_matches(kind, SOURCES, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"the kinds are {', '.join(SOURCES)}"
@@ -135,16 +137,12 @@ def _kind_of(path: str) -> str:
         return "sql"
     path = path.removeprefix("file://")
     if os.path.isdir(path):
-        from beam_tfrecord.stage_manifest import is_stage
-
         if is_stage(path):
             return "parquet"
         return _kind_of_files(path, _visible_files(path))
     if kind := _KINDS_BY_SUFFIX.get(_suffix(path)):
         return kind
     if colon and scheme != "file":
-        from beam_tfrecord.sources.files import remote_entries
-
         return _kind_of_files(path, (entry.path for entry in remote_entries(path)))
     if os.path.exists(path) or colon:
         raise UsageError(
@@ -192,4 +190,4 @@ def _is_visible(name: str) -> bool:
 
 def _suffix(path: str) -> str:
     stem, last = os.path.splitext(path.lower())
-    return os.path.splitext(stem)[1] if last in _COMPRESSION_SUFFIXES else last
+    return os.path.splitext(stem)[1] if last in COMPRESSION_SUFFIXES else last
