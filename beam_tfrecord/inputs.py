@@ -19,7 +19,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.options import flag_of
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv
-from beam_tfrecord.sources.files import COMPRESSION_SUFFIXES, remote_entries
+from beam_tfrecord.sources.files import COMPRESSION_SUFFIXES, as_paths, remote_entries
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.sources.numpy.arrays import Numpy
 from beam_tfrecord.sources.parquet.source import Parquet
@@ -44,7 +44,7 @@ _KINDS_BY_SUFFIX: dict[str, str] = {
 }
 _FILE_SCHEMES = ("file", "gs", "s3", "az", "hdfs", "azfs", "http", "https")
 
-# One look at a directory of ten million images must not list all of them.
+# A directory may hold ten million images: the first files decide its kind.
 _FILES_LOOKED_AT = 1000
 
 
@@ -53,12 +53,12 @@ def detect_kind(inputs: Inputs, *, from_: str | None = None) -> str:
 
     Args:
         inputs: Paths, globs, directories or URLs.
-        from_: The kind, where the user states it.
+        from_: The kind, if the user states it; None to find it from the names.
 
     Raises:
         UsageError: There is no input, it is of no kind or of several, or `from_` is not a kind.
     """
-    paths = _as_paths(inputs)
+    paths = as_paths(inputs)
     if not paths:
         raise UsageError("no input: give a file, a directory or a pattern")
     if from_ is not None:
@@ -69,8 +69,7 @@ def detect_kind(inputs: Inputs, *, from_: str | None = None) -> str:
         if kind != first:
             raise UsageError(
                 f"{without_password(first_path)!r} is {first} but {without_password(path)!r} is "
-                f"{kind}: "
-                "give inputs of one kind, or pass --from"
+                f"{kind}: give inputs of one kind, or pass --from"
             )
     return _check_kind(first)
 
@@ -86,34 +85,28 @@ def make_source(
 
     Args:
         inputs: Paths, globs, directories or URLs.
-        from_: Kind of the source; None: seen from the inputs.
+        from_: Kind of the source; None to find it from the inputs.
         columns: Columns to read; None means all.
         options: The source's own options, by keyword.
 
     Raises:
         UsageError: The kind is not known, or it has no such option.
     """
-    paths = _as_paths(inputs)
+    paths = as_paths(inputs)
     kind = detect_kind(paths, from_=from_)
     # Every source is a dataclass whose first field is `paths`; their base class is not.
     source: Any = SOURCES[kind]
-    given = _defaults_by_suffix(kind, paths) | dict(options or {})
+    keywords = _defaults_by_suffix(kind, paths) | dict(options or {})
     if columns is not None:
-        given["columns"] = tuple(columns)
+        keywords["columns"] = tuple(columns)
     known = {field.name for field in dataclasses.fields(source) if field.init} - {"paths"}
-    for keyword in given:
+    for keyword in keywords:
         if keyword not in known:
             near = difflib.get_close_matches(keyword, known, n=1)
             hint = f"did you mean {flag_of(near[0])}?" if near else "leave it out, or check --from"
             raise UsageError(f"{flag_of(keyword)} is not an option of {kind} input: {hint}")
-    made: Source = source(paths=paths, **given)
+    made: Source = source(paths=paths, **keywords)
     return made
-
-
-def _as_paths(inputs: Inputs) -> tuple[str, ...]:
-    if isinstance(inputs, str | os.PathLike):
-        return (os.fspath(inputs),)
-    return tuple(os.fspath(path) for path in inputs)
 
 
 def _check_kind(kind: str) -> str:
@@ -125,7 +118,7 @@ def _check_kind(kind: str) -> str:
 
 
 def _defaults_by_suffix(kind: str, paths: Sequence[str]) -> dict[str, Any]:
-    """Return the options that the names of the inputs imply: tabs in ``.tsv``."""
+    """Return the options that follow from the names of the inputs: tabs for ``.tsv``."""
     if kind == "csv" and all(_suffix(path) == ".tsv" for path in paths):
         return {"delimiter": "\t"}
     return {}
@@ -157,10 +150,10 @@ def _files_at(path: str) -> Iterator[str]:
 
 
 def _kind_of_files(where: str, files: Iterable[str]) -> str:
-    """Return the one kind among the first files of a directory or glob; other files do not count.
+    """Return the kind of the first files of a directory or glob; files of no kind do not count.
 
     Raises:
-        UsageError: There is none, or there are several.
+        UsageError: There is no file of any kind, or there are several kinds.
     """
     looked_at = list(itertools.islice(files, _FILES_LOOKED_AT))
     if not looked_at:

@@ -1,4 +1,4 @@
-"""Listing of input files: paths, globs and directories to `InputFile`s in one fixed order."""
+"""Listing of input files, local and remote: paths, globs and directories, in one fixed order."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def list_files(
 ) -> Iterator[InputFile]:
     """Yield the files that `paths` name, sorted by name, each once.
 
-    A directory is searched through and through for `suffixes` (a further compression suffix is
-    allowed); a file or the match of a glob is taken whatever its name. Names that begin with
+    A directory is searched at every depth for `suffixes` (a further compression suffix is
+    allowed); a file or a match of a glob is listed whatever its name. Names that begin with
     ``.`` or ``_`` below a directory or glob are left out: they are other tools' temporary files.
 
     Args:
@@ -79,14 +79,14 @@ def _list_remote(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[Inpu
     found: dict[str, Entry] = {}
     for path in paths:
         literal = absolute_path(path)
-        taken = {
+        matching = {
             entry.path: entry
             for entry in remote_entries(path)
             if entry.path == literal or glob.has_magic(path) or has_suffix(entry.path, suffixes)
         }
-        if not taken:
+        if not matching:
             raise UsageError(f"cannot read {path!r}: no such file: check the path, or pass --from")
-        found |= taken
+        found |= matching
     scheme = paths[0].partition("://")[0]
     root = _common_directory([path.removeprefix(f"{scheme}://") for path in found])
     for path in sorted(found):
@@ -135,7 +135,7 @@ COMPRESSION_SUFFIXES = (".gz", ".bz2", ".zst", ".xz", ".lz4")
 
 
 def has_suffix(name: str, suffixes: Sequence[str]) -> bool:
-    """Tell whether `name` ends in one of `suffixes`, a compression suffix aside."""
+    """Return whether `name` ends in one of `suffixes`, not counting a compression suffix."""
     stem, last = posixpath.splitext(name.lower())
     return (stem if last in COMPRESSION_SUFFIXES else name.lower()).endswith(tuple(suffixes))
 
@@ -143,7 +143,7 @@ def has_suffix(name: str, suffixes: Sequence[str]) -> bool:
 def _common_directory(paths: Sequence[str]) -> str:
     """Return the deepest directory above all `paths` that is not a partition itself.
 
-    So one partition read alone gives the same names and columns as among its neighbours.
+    So one partition read alone has the same names and columns as among its neighbours.
     """
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
     while partition_of(os.path.basename(root)):
@@ -252,12 +252,12 @@ MOST_SENT_BYTES = 2**20
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """What a source consists of.
+    """The files of a source, as listed once at the start of a job.
 
     Attributes:
         outlines: Its files, without what only reading needs.
         bytes: Size of all.
-        sent: The same files in full; None where workers had better list millions on their own.
+        sent: The same files in full; None if they are too many to send, so that workers list them.
         first: The first file in full.
     """
 
@@ -285,7 +285,7 @@ def list_input(source: Source) -> Listing:
             left_bytes -= len(pickle.dumps(sent[-1]))
         else:
             sent.clear()
-    # What is no file is looked at where it is read: a path would not do to find it.
+    # Unstable input, such as a database, is not found by path: workers list it themselves.
     is_sent = left_bytes >= 0 and source.is_stable
     size = sum(file.bytes for file in outlines)
     return Listing(tuple(outlines), size, tuple(sent) if is_sent else None, first)

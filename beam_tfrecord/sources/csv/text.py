@@ -1,4 +1,8 @@
-"""Bytes of a CSV file: ranges of plain files, or whole files decompressed and decoded."""
+"""Text of CSV files: opening and decoding them, the dialect, and the header.
+
+Plain files are read by ranges of bytes; compressed files, and those in encodings such as UTF-16,
+only from the beginning.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".
 
 
 class Text(Protocol):
-    """What a CSV file is read through."""
+    """An open CSV file that can be read, as bytes in an ASCII superset."""
 
     def read(self, size: int, /) -> bytes:
         """Return about `size` bytes; none only at the end."""
@@ -40,7 +44,7 @@ def compression_of(file: InputFile) -> str | None:
 
 
 def is_stream(file: InputFile, encoding: str) -> bool:
-    """Tell whether `file` can be read from its beginning only."""
+    """Return whether `file` can only be read from its beginning."""
     return compression_of(file) is not None or not is_cuttable(encoding)
 
 
@@ -55,7 +59,7 @@ def open_text(file: InputFile, encoding: str, start: int, stop: int) -> Iterator
         DataError: The file cannot be read, decompressed or decoded.
     """
     with contextlib.ExitStack() as stack:
-        with _told(file, encoding):
+        with _as_data_errors(file, encoding):
             streams = is_stream(file, encoding)
             raw = stack.enter_context(_opened(file))
             text: Text = raw
@@ -64,23 +68,15 @@ def open_text(file: InputFile, encoding: str, start: int, stop: int) -> Iterator
                 text = _Range(raw, stop - start)
             elif not is_cuttable(encoding):
                 text = _Decoded(raw, encoding)
-        guarded = _Guarded(text, file, encoding)
-        if streams:
-            skip_bytes(guarded, start)
-        yield guarded
-
-
-def skip_bytes(text: Text, count: int) -> None:
-    """Read `count` bytes and forget them."""
-    while count > 0:
-        taken = text.read(min(count, 2**20))
-        if not taken:
-            return
-        count -= len(taken)
+        checked = _Checked(text, file, encoding)
+        while streams and start > 0 and (skipped := checked.read(min(start, 2**20))):
+            start -= len(skipped)
+        yield checked
 
 
 @contextlib.contextmanager
-def _told(file: InputFile, encoding: str) -> Iterator[None]:
+def _as_data_errors(file: InputFile, encoding: str) -> Iterator[None]:
+    """Raise what goes wrong in reading a file as a `DataError` that names it."""
     try:
         yield
     except UnicodeError as error:
@@ -108,12 +104,12 @@ def _remote(file: InputFile) -> Any:
 
 
 class _Streams:
-    """The streams of a .bz2 or .xz file, one behind the other.
+    """Decompressor of all streams of a .bz2 or .xz file.
 
-    `bz2.open` and `lzma.open` take whatever follows a stream and is none for the end of the file,
-    and so lose all behind one damaged byte; Arrow fails at a stream of bzip2 that holds nothing,
-    unless it is the last. Only further streams follow one of bzip2; in the format of xz (1.2, 2.2)
-    multiples of four zeros may, too.
+    `bz2.open` and `lzma.open` end silently at any bytes after a stream that begin no other one, so
+    one damaged byte would lose all that follows. Arrow fails at an empty stream of bzip2, unless it
+    is the last. A stream of bzip2 is followed by streams only, one of xz (format 1.2, 2.2) also by
+    multiples of four zeros.
     """
 
     def __init__(self, raw: Any, kind: str) -> None:
@@ -142,7 +138,7 @@ class _Streams:
         return b""
 
     def _begin_stream(self) -> bool:
-        """Tell whether another stream follows."""
+        """Prepare for the next stream; return False if there is none."""
         if self._kind == "xz":
             self._pass_over_zeros()
             self._decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ) if self._left else None
@@ -172,41 +168,47 @@ class _Streams:
 
 
 class _Range:
+    """A range of the bytes of a file, from its current position."""
+
     def __init__(self, file: Any, left: int) -> None:
         self._file, self._left = file, left
 
     def read(self, size: int, /) -> bytes:
-        taken: bytes = self._file.read(min(size, self._left))
-        if not taken and self._left > 0:
+        data: bytes = self._file.read(min(size, self._left))
+        if not data and self._left > 0:
             raise EOFError("the file has become shorter since it was listed")
-        self._left -= len(taken)
-        return taken
+        self._left -= len(data)
+        return data
 
 
-class _Guarded:
+class _Checked:
+    """Text of which every read raises a `DataError` if it fails."""
+
     def __init__(self, text: Text, file: InputFile, encoding: str) -> None:
         self._text, self._file, self._encoding = text, file, encoding
 
     def read(self, size: int, /) -> bytes:
-        with _told(self._file, self._encoding):
+        with _as_data_errors(self._file, self._encoding):
             return bytes(self._text.read(size))
 
 
 class _Decoded:
+    """Text of a file in any encoding, as UTF-8."""
+
     def __init__(self, raw: Any, encoding: str) -> None:
         self._raw = raw
         self._decoder = codecs.getincrementaldecoder(encoding)()
-        self._kept = b""
+        self._pending = b""
 
     def read(self, size: int, /) -> bytes:
         """Return at most `size` bytes, so that a range can be skipped exactly."""
-        while not self._kept:
+        while not self._pending:
             piece = bytes(self._raw.read(size))
-            self._kept = self._decoder.decode(piece, final=not piece).encode()
+            self._pending = self._decoder.decode(piece, final=not piece).encode()
             if not piece:
                 break
-        taken, self._kept = self._kept[:size], self._kept[size:]
-        return taken
+        data, self._pending = self._pending[:size], self._pending[size:]
+        return data
 
 
 # Null where a number, a truth value, a date or a time is expected; text in columns of text.
@@ -222,8 +224,8 @@ class Dialect:
 
     Attributes:
         delimiter: Between two fields.
-        quote: Around a field, where it is the first character of the field; None for no quotes.
-        escape: Takes the meaning from the character behind it, in quotes and outside.
+        quote: Around a field, if it is the first character of the field; None for no quotes.
+        escape: Makes the character after it ordinary text, in quotes and outside.
         double_quote: Two quotes inside quotes mean one.
     """
 
@@ -233,9 +235,9 @@ class Dialect:
     double_quote: bool = True
 
     def __post_init__(self) -> None:
-        given = {"delimiter": self.delimiter, "quote": self.quote, "escape": self.escape}
+        characters = {"delimiter": self.delimiter, "quote": self.quote, "escape": self.escape}
         used: dict[str, str] = {}
-        for name, character in given.items():
+        for name, character in characters.items():
             if character is None:
                 continue
             if len(character) != 1 or not 0 < ord(character) < 128 or character in "\r\n":
@@ -257,7 +259,7 @@ class Dialect:
 
 
 def is_utf8(encoding: str) -> bool:
-    """Tell whether text in `encoding` can be taken as UTF-8 as it stands."""
+    """Return whether text in `encoding` is UTF-8 already."""
     return codec_name(encoding) in ("utf-8", "utf-8-sig")
 
 
@@ -265,7 +267,7 @@ def codec_name(encoding: str) -> str:
     """Return Python's own name of `encoding`.
 
     Raises:
-        UsageError: There is none.
+        UsageError: Python has no such text encoding.
     """
     try:
         name = codecs.lookup(encoding).name
@@ -281,10 +283,10 @@ def codec_name(encoding: str) -> str:
 
 @functools.lru_cache
 def is_cuttable(encoding: str) -> bool:
-    """Tell whether a byte below 128 is always that ASCII character, so that bytes can be cut.
+    """Return whether a byte below 128 is always that ASCII character, so that bytes can be cut.
 
-    So it is in UTF-8 and where every byte is one character. In other encodings of several bytes
-    the second byte of a character may look like a quote or a delimiter.
+    That is true of UTF-8 and of encodings of one byte a character. In other encodings, the second
+    byte of a character may look like a quote or a delimiter.
     """
     if is_utf8(encoding):
         return True
@@ -298,7 +300,7 @@ def is_cuttable(encoding: str) -> bool:
 def to_utf8(text: bytes, encoding: str) -> bytes:
     """Return `text`, in a cuttable encoding, as UTF-8.
 
-    What has no meaning in the encoding becomes invalid UTF-8, to be found where it matters.
+    Bytes that are invalid in the encoding become invalid UTF-8, which the kernel reports by row.
     """
     if is_utf8(encoding):
         return text
@@ -311,10 +313,10 @@ _WIDE_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """The head of a file.
+    """The names of a file's columns, and the position of its first row.
 
     Attributes:
-        names: Names of the columns; none where the file has no row at all.
+        names: Names of the columns; empty if the file has no row at all.
         stop: Where the rows begin, in bytes from the start of the text.
         lines: Line ends before that.
         row_ends: Ends of rows and of blank lines before that.

@@ -1,9 +1,15 @@
-"""What a CSV column is read as: Arrow types to kernel targets, and kernel buffers to arrays."""
+"""Types of CSV columns: inferred from all rows, and how text is read as them.
+
+Each unit has the kinds of values in each column, and the line of the first value of each kind.
+Combining them is a union of sets: neither their order nor the limits of units change the schema.
+Columns are read by the kernel: a type becomes its target, and its buffers become Arrow arrays.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import decimal
+import itertools
 import re
 import shlex
 from collections import Counter
@@ -40,7 +46,7 @@ _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?", re.A
 
 
 def keeps_text(field: pa.Field) -> bool:
-    """Tell whether a column of floats is stored as text: its text in the file goes with it."""
+    """Return whether a column of floats is stored as text, so that its text must be read too."""
     is_float = pa.types.is_float32(field.type) or pa.types.is_float64(field.type)
     return is_float and field_options(field)["store"] == "text"
 
@@ -85,11 +91,6 @@ def target_of(field: pa.Field, column: int) -> Target:
     )
 
 
-def text_of(column: int) -> Target:
-    """Return how the kernel reads column number `column` as the text of its numbers."""
-    return Target(column, kinds.AS_WORDS)
-
-
 def _is_text(arrow: pa.DataType) -> bool:
     return arrow in (pa.string(), pa.large_string(), pa.string_view())
 
@@ -109,6 +110,8 @@ def array_of(
     """
     values, valid, offsets, _ = buffers
     rows = len(valid)
+    is_dictionary = pa.types.is_dictionary(arrow)
+    value_type = arrow.value_type if is_dictionary else arrow
     if target.kind == kinds.AS_NULL:
         return pa.nulls(rows, arrow)
     absent = rows - int(np.count_nonzero(valid))
@@ -121,17 +124,13 @@ def array_of(
         packed = pa.py_buffer(np.packbits(values, bitorder="little"))
         array = pa.Array.from_buffers(pa.bool_(), rows, [bits, packed], absent)
     else:
-        plain = pa.date32() if target.kind == kinds.AS_DATE else _value_type(arrow)
+        plain = pa.date32() if target.kind == kinds.AS_DATE else value_type
         array = pa.Array.from_buffers(plain, rows, [bits, pa.py_buffer(values)], absent)
     if target.kind == kinds.AS_WORDS or array.type == arrow:
         return array
-    if pa.types.is_dictionary(arrow):
-        return array.cast(arrow.value_type).dictionary_encode().cast(arrow)
+    if is_dictionary:
+        return array.cast(value_type).dictionary_encode().cast(arrow)
     return array.cast(arrow)
-
-
-def _value_type(arrow: pa.DataType) -> pa.DataType:
-    return arrow.value_type if pa.types.is_dictionary(arrow) else arrow
 
 
 Converter = Callable[[str], Any]
@@ -174,9 +173,9 @@ def _exact_clock(text: str, arrow: pa.DataType) -> pa.Scalar:
     ticks, rest = divmod(nanos * _TICKS[arrow.unit], 10**9)
     if rest:
         raise ValueError(f"{text!r} is finer than {arrow}")
-    whole = ((hour * 60 + minute) * 60 + second) * _TICKS[arrow.unit] + ticks
+    total = ((hour * 60 + minute) * 60 + second) * _TICKS[arrow.unit] + ticks
     integer = pa.int32() if arrow.bit_width == 32 else pa.int64()
-    return pa.scalar(whole, integer).cast(arrow)
+    return pa.scalar(total, integer).cast(arrow)
 
 
 # Any other mixture is text.
@@ -198,7 +197,7 @@ _WORDS = {pa.string(): "text", pa.float64(): "float", pa.int64(): "int", pa.date
 
 
 class Found(NamedTuple):
-    """The first value of a kind in a column: on which line, and what it is, without its end."""
+    """The first value of a kind in a column, with its line; the text may be shortened."""
 
     kind: int
     line: int
@@ -248,7 +247,7 @@ class _File:
 
 
 def join_files(inferences: Iterable[CsvInference]) -> list[_File]:
-    """Join the digests of units to those of files, in order of their names."""
+    """Combine the types found in units to those of files, in order of the files' names."""
     files: dict[str, _File] = {}
     for found in inferences:
         name = found.file.name
@@ -266,53 +265,24 @@ def infer_schema(
     union: bool,
     has_header: bool,
 ) -> pa.Schema:
-    """Return the schema of all files, with the columns of their paths, from digests in any order.
-
-    The arguments and errors are those of `merge_types`; besides, every one of `columns` must be
-    there.
-    """
-    files = join_files(inferences)
-    paths = [found.file for found in files]
-    partitions = [field.name for field in partition_fields(paths, union=union)]
-    inside = {name: arrow for name, arrow in types.items() if name not in partitions}
-    schema = merge_types(files, types=inside, columns=columns, union=union, has_header=has_header)
-    schema = add_partition_fields(schema, paths, columns=columns, union=union)
-    for name in set(types) & set(partitions) & set(schema.names):
-        index = schema.get_field_index(name)
-        schema = schema.set(index, schema.field(index).with_type(types[name]))
-    if columns is None:
-        return schema
-    if missing := [name for name in columns if name not in schema.names]:
-        raise UsageError(
-            f"column {missing[0]!r} is not in the input: correct --columns to some of "
-            f"{', '.join(sorted({name for found in files for name in found.names}))}"
-        )
-    return pa.schema([schema.field(name) for name in columns])
-
-
-def merge_types(
-    files: Sequence[_File],
-    *,
-    types: Mapping[str, pa.DataType],
-    columns: Sequence[str] | None,
-    union: bool,
-    has_header: bool,
-) -> pa.Schema:
-    """Return the schema of the columns inside `files`.
+    """Return the schema of all files; the columns of their paths come last.
 
     Args:
-        files: The digests.
-        types: Types that are given, and not to be inferred.
-        columns: Names of the columns that are wanted; None means all. Others do not count.
-        union: Let a file lack a column.
-        has_header: The files have headers, for messages.
+        inferences: The types found in each unit, in any order.
+        types: Types of columns that the user states, which are not inferred.
+        columns: Names of the columns to read, in that order; None means all. Others do not count.
+        union: Allow files that lack a column.
+        has_header: The files have headers; this only changes messages.
 
     Raises:
         SchemaConflict: Files have different columns, or a column is of different types in them.
-        UsageError: A type is given for a column that is not there.
+        UsageError: `types` or `columns` names a column that no file has.
     """
+    files = join_files(inferences)
+    paths = [found.file for found in files]
     names = list(dict.fromkeys(name for file in files for name in file.names))
-    if unknown := [name for name in types if name not in names]:
+    partitions = [field.name for field in partition_fields(paths, union=union)]
+    if unknown := [name for name in types if name not in names and name not in partitions]:
         raise UsageError(
             f"a type is given for column {unknown[0]!r} but the files have "
             f"{', '.join(map(repr, names))}: correct --types"
@@ -320,7 +290,17 @@ def merge_types(
     wanted = [name for name in names if columns is None or name in columns]
     if not union:
         _check_same_columns(files, wanted, has_header)
-    return pa.schema([(name, types.get(name) or _merged(name, files)) for name in wanted])
+    inside = pa.schema([(name, types.get(name) or _merged(name, files)) for name in wanted])
+    schema = add_partition_fields(inside, paths, columns=columns, union=union)
+    fields = {field.name: field.with_type(types.get(field.name, field.type)) for field in schema}
+    if columns is None:
+        return pa.schema(list(fields.values()))
+    if missing := [name for name in columns if name not in fields]:
+        raise UsageError(
+            f"column {missing[0]!r} is not in the input: correct --columns to some of "
+            f"{', '.join(sorted(names))}"
+        )
+    return pa.schema([fields[name] for name in columns])
 
 
 def _check_same_columns(files: Sequence[_File], wanted: Sequence[str], has_header: bool) -> None:
@@ -340,44 +320,42 @@ def _check_same_columns(files: Sequence[_File], wanted: Sequence[str], has_heade
                 )
 
 
+def _type_in(name: str, files: Iterable[_File]) -> pa.DataType:
+    """Return the type of a column that holds all values of `files`."""
+    return type_of(kind for file in files for kind in file.kinds.get(name, ()))
+
+
+def _disagree(name: str, one: _File, other: _File) -> bool:
+    """Return whether a column is of different types in two files and text in both together."""
+    if _type_in(name, [one, other]) != pa.string():
+        return False
+    return bool(_type_in(name, [one]) != _type_in(name, [other]))
+
+
 def _merged(name: str, files: Sequence[_File]) -> pa.DataType:
     """Return the type of a column over all files.
 
-    Values of different kinds in one file make text. But that a column which is a number in one
-    file turns to text because of another file is more likely a mistake than meant.
+    Values of different kinds in one file make text. A column of numbers in one file that turns to
+    text because of another file is probably a mistake, so it is an error.
     """
-    every = type_of(kind for file in files for kind in file.kinds.get(name, ()))
+    every = _type_in(name, files)
     having = [file for file in files if set(file.kinds.get(name, ())) - {EMPTY}]
-    own = [type_of(file.kinds[name]) for file in having]
-    if every != pa.string() or all(each == every for each in own):
+    if every != pa.string() or all(_type_in(name, [file]) == every for file in having):
         return every
-    before = having[0]
-    for file, each in zip(having[1:], own[1:], strict=True):
-        pair = [*before.kinds[name], *file.kinds[name]]
-        if each != own[0] and type_of(pair) == pa.string():
-            break
-    else:
-        # No file disagrees with the first one alone: show the two that make it text together.
-        before, file, each = _quarrel(name, having)
+    # The first two files that disagree; or, if only more than two do, the first and the last.
+    pairs = itertools.combinations(having, 2)
+    before, file = next((pair for pair in pairs if _disagree(name, *pair)), (having[0], having[-1]))
     texts = [file for file in having if TEXT in file.kinds[name]]
     words = _missing(_words_of(name, having))
     is_cured = words and all(_missing(_words_of(name, [text])) for text in texts)
     raise SchemaConflict(
-        f"column {name!r} is {_told(file, name)} but {_told(before, name)}: "
+        f"column {name!r} is {_type_and_line(file, name)} but {_type_and_line(before, name)}: "
         f"pass {_as_null(words) if is_cured else '--schema'}, or {_as_text(name)}"
     )
 
 
-def _quarrel(name: str, having: Sequence[_File]) -> tuple[_File, _File, pa.DataType]:
-    for later, file in enumerate(having):
-        for before in having[:later]:
-            if type_of([*before.kinds[name], *file.kinds[name]]) == pa.string():
-                return before, file, type_of(file.kinds[name])
-    return having[0], having[-1], type_of(having[-1].kinds[name])
-
-
-def _told(file: _File, name: str) -> str:
-    """Return such as ``text in a.csv:7``: the line that makes it so."""
+def _type_and_line(file: _File, name: str) -> str:
+    """Return the type of a column and the line that decides it, such as ``text in a.csv:7``."""
     first = file.kinds[name]
     arrow, most = type_of(first), _most_kinds(_words_of(name, [file]))
     others = [kind for kind in first if kind & ~(most | EMPTY)]
@@ -386,7 +364,7 @@ def _told(file: _File, name: str) -> str:
 
 
 _REMARKS = 5
-# What a word for a missing value is no longer than, and what it does not hold.
+# The length of a word for a missing value, at most; nor does it hold a digit.
 _WORD_BYTES = 16
 _DIGIT = re.compile(rb"[0-9]")
 _PLURALS = {
@@ -400,11 +378,11 @@ _PLURALS = {
 
 
 def remarks_of(inferences: Iterable[CsvInference], schema: pa.Schema) -> list[str]:
-    """Return a line for each column of text that few values made so, or that holds words for null.
+    """Return a line for each column that is text because of few values, or has words for null.
 
     Args:
-        inferences: The digests, in any order.
-        schema: What they were merged to.
+        inferences: The types found in each unit, in any order.
+        schema: The schema that `infer_schema` made of them.
     """
     files = join_files(inferences)
     texts = [field.name for field in schema if pa.types.is_string(field.type)]
@@ -431,7 +409,7 @@ def _words_of(name: str, files: Sequence[_File]) -> WordsSeen:
 
 
 def _most_kinds(words: WordsSeen) -> int:
-    """Return the kinds of the type that most values are of; 0 where they are ordinary text."""
+    """Return the kinds of the type of most values, or 0 if most are ordinary text."""
     if words.strays is None or sum(words.values.values()) <= sum(words.strays.values()):
         return 0
     return max(_TYPES, key=lambda kinds: _number_of(words, kinds))
@@ -442,9 +420,9 @@ def _number_of(words: WordsSeen, kinds: int) -> int:
 
 
 def _missing(words: WordsSeen) -> dict[bytes, int]:
-    """Return the words that alone make a column text, where each may say that a value is missing.
+    """Return the words that alone make a column text, if each may stand for a missing value.
 
-    A word of digits, such as 007 or 1,5, says more than that.
+    Words with digits, such as 007 or 1,5, do not.
     """
     kinds = _most_kinds(words)
     if not kinds or _number_of(words, kinds) < sum(words.values.values()):
@@ -454,27 +432,27 @@ def _missing(words: WordsSeen) -> dict[bytes, int]:
 
 
 def _is_word(word: bytes) -> bool:
-    """Tell whether a text may say that a value is missing, and can be given as an argument."""
+    """Return whether a text may stand for a missing value and can be a command-line argument."""
     is_argument = b"\0" not in word and word.decode("utf-8", "ignore").encode() == word
     return is_argument and len(word) <= _WORD_BYTES and not _DIGIT.search(word)
 
 
 def _remark(name: str, files: Sequence[_File]) -> str:
-    """Return one line, or nothing where the column is one of ordinary text."""
+    """Return the remark on a column, or an empty text for a column of ordinary text."""
     having = [file for file in files if name in file.words]
     words = _words_of(name, having)
     if kinds := _most_kinds(words):
         most, total = _number_of(words, kinds), sum(words.values.values())
         total += sum((words.strays or {}).values())
-        told = f"{name}: {most:,} of {total:,} values are {_PLURALS[_TYPES[kinds]]}"
+        counts = f"{name}: {most:,} of {total:,} values are {_PLURALS[_TYPES[kinds]]}"
         if missing := _missing(words):
-            return f"{told}, {_times(missing)}: {_as_null(missing)}"
+            return f"{counts}, {_times(missing)}: {_as_null(missing)}"
         for file in having:
             others = [found for kind, found in file.kinds[name].items() if kind & ~(kinds | EMPTY)]
             if others:
                 other = min(others, key=lambda found: found.line)
                 return (
-                    f"{told}, but {other.text!r} in {file.file.name}:{other.line} does not fit: "
+                    f"{counts}, but {other.text!r} in {file.file.name}:{other.line} does not fit: "
                     f"correct it, or pass {_as_text(name)}"
                 )
     if words.nulls:
@@ -499,7 +477,7 @@ def _as_null(words: Mapping[bytes, int]) -> str:
 
 
 def _quoted(word: str) -> str:
-    """Quote a word for a shell; one that a terminal would not show whole is escaped."""
+    """Quote a word for a shell, and escape characters that a terminal would not show."""
     if word.isprintable():
         return shlex.quote(word)
     return "$'" + "".join(map(_escaped, word)) + "'"
