@@ -8,6 +8,7 @@ import click
 import pytest
 
 from beam_tfrecord.cli.main import cli
+from beam_tfrecord.inputs import SOURCES
 from beam_tfrecord.jobs import api, settings
 from beam_tfrecord.options import (
     EXTRACT_OPTIONS,
@@ -17,7 +18,6 @@ from beam_tfrecord.options import (
     Option,
     flag_of,
 )
-from beam_tfrecord.sources import SOURCES
 
 # What a function has and a command line says otherwise: its arguments, what follows `--`, and
 # what only a program can hand over.

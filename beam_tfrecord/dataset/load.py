@@ -1,7 +1,7 @@
 """`load`: opens a written dataset, or Parquet files, and converts their rows.
 
 Readers follow the manifest, never the names of files. Importing this module loads neither Beam nor
-TensorFlow nor PyTorch: what needs them, and the sources that read Parquet, is imported on use.
+TensorFlow nor PyTorch: what needs them is imported on use.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from beam_tfrecord.layout import ONLY_SPLIT
 from beam_tfrecord.manifest import Manifest, Shard, Split, directory_of, manifest_path
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock
+from beam_tfrecord.sources.base import InputFile, Unit
+from beam_tfrecord.sources.files import list_files
+from beam_tfrecord.sources.parquet.source import SUFFIXES, Parquet
 from beam_tfrecord.stage_manifest import is_stage
 from beam_tfrecord.storage import absolute_path, exists, is_remote
 from beam_tfrecord.workdir.target import Target
@@ -33,8 +36,6 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from beam_tfrecord.dataset.torch import TorchDataset
-    from beam_tfrecord.sources.base import InputFile, Unit
-    from beam_tfrecord.sources.parquet.source import Parquet
 
 # Rows that are decoded at a time while columns are written to memory-mapped files.
 _MEMMAP_BATCH_ROWS = 65_536
@@ -178,8 +179,6 @@ def _open(path: str | os.PathLike[str]) -> Dataset:
 
 def _is_parquet(path: str | os.PathLike[str]) -> bool:
     """Return True if a path names Parquet files: one, a pattern, or a directory with some."""
-    from beam_tfrecord.sources.parquet.source import SUFFIXES
-
     text = os.fspath(path)
     if os.path.isdir(text):
         found = glob.iglob(os.path.join(glob.escape(text), "**", "*"), recursive=True)
@@ -198,8 +197,6 @@ def _open_parquet(path: str | os.PathLike[str], opened: OpenedManifest) -> Datas
         UsageError: There are none.
         DataError: One is damaged, or two disagree, or a stage was replaced meanwhile.
     """
-    from beam_tfrecord.sources.parquet.source import Parquet
-
     source = Parquet(path)
     with explained_by(opened.check):
         scans = source.all_scans()
@@ -324,9 +321,6 @@ def _check_unchanged(file: InputFile) -> None:
     Raises:
         DataError: It was changed or removed.
     """
-    from beam_tfrecord.sources.files import list_files
-    from beam_tfrecord.sources.parquet.source import SUFFIXES
-
     try:
         (now,) = list_files([file.path], SUFFIXES, remote=True)
     except UsageError:

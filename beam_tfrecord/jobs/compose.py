@@ -20,10 +20,9 @@ from beam_tfrecord.preprocess.transform import Preprocess
 from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.runner_traits import traits_of
 from beam_tfrecord.runners import pipeline
-from beam_tfrecord.sources.base import Source
+from beam_tfrecord.sources.base import GROUP_BYTES, Source
 from beam_tfrecord.sources.csv.source import Csv, with_texts
-from beam_tfrecord.sources.groups import GROUP_BYTES
-from beam_tfrecord.sources.listing import Listing
+from beam_tfrecord.sources.files import Listing
 from beam_tfrecord.sources.parquet.source import settled_by
 from beam_tfrecord.storage import Lease, exists, is_remote, put, read_bytes
 from beam_tfrecord.transforms.assign_splits import AssignSplits

@@ -30,8 +30,7 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.checkpoints import marked_files
 from beam_tfrecord.hashes import sum_hashes, xxh64_text
 from beam_tfrecord.manifest import FORMAT
-from beam_tfrecord.sources.base import InputFile, Source
-from beam_tfrecord.sources.groups import Group
+from beam_tfrecord.sources.base import Group, InputFile, Source
 from beam_tfrecord.storage import list_names, make_directory, put, read_bytes, remove, remove_tree
 from beam_tfrecord.type_checks import has_type
 from beam_tfrecord.workdir import object_file

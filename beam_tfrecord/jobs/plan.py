@@ -25,8 +25,7 @@ from beam_tfrecord.exchange.plan import (
 from beam_tfrecord.layout import DEFAULT_SHARD_BYTES
 from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.runner_traits import traits_of
-from beam_tfrecord.sources.base import Unit
-from beam_tfrecord.sources.groups import GROUP_BYTES, group_units, grown_bytes, one_group
+from beam_tfrecord.sources.base import GROUP_BYTES, Unit, group_units, grown_bytes, one_group
 
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.settings import Settings

@@ -41,7 +41,7 @@ from beam_tfrecord.publish.files import clear_leftovers, give_up, remove_leftove
 from beam_tfrecord.rejects import SAVED_FILE
 from beam_tfrecord.runners.launch import Launch, launching
 from beam_tfrecord.sources.base import InputFile, Source
-from beam_tfrecord.sources.listing import Listing, list_input
+from beam_tfrecord.sources.files import Listing, list_input
 from beam_tfrecord.storage import Lease, exists, lease, list_names, make_directory, read_small
 from beam_tfrecord.workdir.faults import forget_faults, machine_error, recorded_fault
 from beam_tfrecord.workdir.job import Identity

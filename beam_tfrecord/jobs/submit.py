@@ -15,7 +15,7 @@ from beam_tfrecord.jobs.settings import Settings
 from beam_tfrecord.publish.files import clear_leftovers
 from beam_tfrecord.runner_traits import traits_of
 from beam_tfrecord.runners.launch import Launch, RemoteJob, launching
-from beam_tfrecord.sources.listing import Listing, list_input
+from beam_tfrecord.sources.files import Listing, list_input
 from beam_tfrecord.storage import lease, make_directory
 from beam_tfrecord.workdir.job import Identity
 from beam_tfrecord.workdir.target import check_free

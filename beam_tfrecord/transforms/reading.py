@@ -18,8 +18,16 @@ from beam_tfrecord.exchange.checkpoints import Done, find_group
 from beam_tfrecord.hashes import sum_hashes
 from beam_tfrecord.job_batch import JobBatch, Part, Way, as_job_batch
 from beam_tfrecord.runner_traits import check_lossless
-from beam_tfrecord.sources.base import InputFile, Scan, Source
-from beam_tfrecord.sources.groups import GROUP_BYTES, Group, group_units, grown, one_group
+from beam_tfrecord.sources.base import (
+    GROUP_BYTES,
+    Group,
+    InputFile,
+    Scan,
+    Source,
+    group_units,
+    grown,
+    one_group,
+)
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import inputs_of, mark_step, step_label
 from beam_tfrecord.workdir.faults import Guarded

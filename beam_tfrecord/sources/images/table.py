@@ -19,8 +19,8 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images import Fault
 from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.csv import source as csv
-from beam_tfrecord.sources.csv.infer import CsvInference
 from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.csv.types import CsvInference
 from beam_tfrecord.sources.files import has_suffix, list_files
 from beam_tfrecord.sources.images.labels import (
     Inferred,
