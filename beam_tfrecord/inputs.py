@@ -135,7 +135,7 @@ def _kind_of(path: str) -> str:
         return "sql"
     path = path.removeprefix("file://")
     if os.path.isdir(path):
-        from beam_tfrecord.stage_manifest import is_stage
+        from beam_tfrecord.stage import is_stage
 
         if is_stage(path):
             return "parquet"

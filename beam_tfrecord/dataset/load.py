@@ -30,7 +30,7 @@ from beam_tfrecord.records.encoding import (
     Encoder,
 )
 from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock
-from beam_tfrecord.stage_manifest import is_stage
+from beam_tfrecord.stage import is_stage
 from beam_tfrecord.storage import absolute_path, exists, is_remote
 from beam_tfrecord.workdir.target import (
     Target,
