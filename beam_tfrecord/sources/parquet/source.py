@@ -26,7 +26,6 @@ from beam_tfrecord.sources.parquet.footer import (
     footer_of,
     int96_in,
     joined_ranges,
-    never_null,
     opened,
     record_batches,
     row_groups_of,
@@ -99,9 +98,10 @@ class Parquet(Source):
         if stands_for_none(chunk.file):
             return Scan(chunk, footer_of_none(chunk.file, self.columns))
         with opened(chunk.file, NS) as (parquet,):
-            if doubled := _doubled(parquet.schema_arrow.names):
+            names = parquet.schema_arrow.names
+            if doubled := [name for name, count in Counter(names).items() if count > 1]:
                 raise DataError(
-                    f"{chunk.file.name} has two columns named {doubled!r}: rename one of them"
+                    f"{chunk.file.name} has two columns named {doubled[0]!r}: rename one of them"
                 )
             footer = footer_of(parquet, self.columns)
             int96 = int96_in(parquet, footer)
@@ -258,10 +258,6 @@ def _no_rows(unit: Unit, schema: pa.Schema) -> Batch:
     return Batch(empty, Origin(unit.name, unit.index, 0))
 
 
-def _doubled(names: Sequence[str]) -> str | None:
-    return next((name for name, count in Counter(names).items() if count > 1), None)
-
-
 def _wanted(unit: Unit, inside: pa.Schema, schema: pa.Schema, union: bool) -> pa.Schema:
     """Return those fields of `schema` that are inside the file, under the types of `schema`."""
     partitions = dict(unit.file.partitions)
@@ -345,9 +341,7 @@ def _merged_field(
                 f"{before[0].name}: pass --schema"
             )
         joined = wider
-    is_nullable = len(having) < len(found) or not all(
-        never_null(footer, name) for _, footer in found
-    )
+    is_nullable = len(having) < len(found) or any(field.nullable for _, field in having)
     # What is said of a column besides its type counts where all files say the same.
     metadata = having[0][1].metadata
     if any(field.metadata != metadata for _, field in having):
