@@ -1,7 +1,10 @@
-"""Arrow types in a stage, and the Parquet types that hold them.
+"""Stages: their manifest, and the Parquet types that hold their Arrow types.
 
-Parquet has fewer types than Arrow. A stage keeps those of the source: its files hold the next
-type that Parquet has, and say in their metadata which one it stands for.
+A stage is a directory of Parquet files that holds the rows of a source. Its ``manifest.json`` is
+written last, is the same in every run, and ends with the hash of its own text. A stage and a
+dataset share that name, so that neither overwrites the other. Readers follow the manifest and
+ignore other files. Parquet has fewer types than Arrow: each file holds the nearest Parquet type,
+and its metadata states the Arrow type.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Columns of stored arrays: their names, their Arrow types, and their values.
+"""Columns of stored arrays: names, Arrow types, values, and the merge over several files.
 
-A row that is one value of a type that Arrow and an Example have is that value; any other is a
-tensor. What the Arrow type does not say, so that arrays come back as they were, stands in the
-metadata of its field: the dtype, and how it is stored.
+A row that is one value of a type that both Arrow and an Example have becomes that value. Any other
+row becomes a tensor. The metadata of the Arrow field holds the dtype and the storage of the values
+if the Arrow type alone does not state them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What is in .npy and .npz files, from their headers alone, and where it lies.
+"""The .npy and .npz formats: parsing the headers, and reading ranges of rows.
 
-The formats are those of `numpy.lib.format`: a magic text, a version, and a Python literal that says
-dtype, order and shape, before the bytes; an .npz file is a zip archive of .npy members. Nothing is
-ever unpickled.
+The formats are those of `numpy.lib.format`: magic bytes, a version, and a Python literal with the
+dtype, order and shape, followed by the values. An .npz file is a zip archive of .npy members.
+This module never unpickles anything.
 """
 
 from __future__ import annotations
