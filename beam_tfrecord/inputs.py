@@ -21,11 +21,12 @@ from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import COMPRESSION_SUFFIXES, as_paths, remote_entries
 from beam_tfrecord.sources.images.source import Images
-from beam_tfrecord.sources.numpy.arrays import Numpy
+from beam_tfrecord.sources.numpy.source import (
+    Numpy,
+)
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.sql.secrets import without_password
 from beam_tfrecord.sources.sql.source import Sql
-from beam_tfrecord.stage_manifest import is_stage
 from beam_tfrecord.storage import is_hidden
 
 SOURCES: dict[str, type[Source]] = {
@@ -130,6 +131,8 @@ def _kind_of(path: str) -> str:
         return "sql"
     path = path.removeprefix("file://")
     if os.path.isdir(path):
+        from beam_tfrecord.stage import is_stage
+
         if is_stage(path):
             return "parquet"
         return _kind_of_files(path, _visible_files(path))

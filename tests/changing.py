@@ -27,7 +27,7 @@ from beam_tfrecord.publish import last_step
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.images import listing
 from beam_tfrecord.sources.images.source import Images
-from beam_tfrecord.sources.numpy.arrays import Numpy
+from beam_tfrecord.sources.numpy.source import Numpy
 from beam_tfrecord.sources.parquet.source import Parquet
 
 FILES = 2

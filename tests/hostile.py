@@ -23,7 +23,7 @@ import pyarrow as pa
 from click.testing import CliRunner, Result
 
 from beam_tfrecord import manifest as manifests
-from beam_tfrecord import stage_manifest as stages
+from beam_tfrecord import stage as stages
 from beam_tfrecord.cli.main import cli
 from tests.made_datasets import make_dataset
 

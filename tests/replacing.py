@@ -34,8 +34,8 @@ from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.publish.files import Publication, put_in_place
 from beam_tfrecord.records import tfrecord
 from beam_tfrecord.rejects import SavedRejects
-from beam_tfrecord.sources.parquet import open as parquet_open
-from beam_tfrecord.stage_manifest import StageFile, StageManifest
+from beam_tfrecord.sources.parquet import footer as parquet_open
+from beam_tfrecord.stage import StageFile, StageManifest
 from beam_tfrecord.workdir.job import Job
 from beam_tfrecord.workdir.target import directory_target
 from tests.made_datasets import make_dataset

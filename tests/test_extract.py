@@ -24,7 +24,7 @@ from beam_tfrecord.exchange import stage_writer
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.job_batch import JobBatch
 from beam_tfrecord.jobs import compose
-from beam_tfrecord.stage_manifest import StageManifest, is_stage, stage_files
+from beam_tfrecord.stage import StageManifest, is_stage, stage_files
 from beam_tfrecord.workdir.job import Job
 from beam_tfrecord.workdir.target import Target
 from tests.cli_stand_ins import run

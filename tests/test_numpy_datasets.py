@@ -15,7 +15,7 @@ from beam_tfrecord.dataset.code import reading_code
 from beam_tfrecord.dataset.show import count_values, json_lines, render_rows
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.sources.numpy import arrays as numpy_arrays
+from beam_tfrecord.sources.numpy import source as numpy_arrays
 from tests.datasets import shard_hashes
 
 

@@ -23,7 +23,7 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType, tensor_column
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import Arena, Encoder
-from beam_tfrecord.sources.numpy.arrays import Numpy
+from beam_tfrecord.sources.numpy.source import Numpy
 from tests.native import reference
 
 FOREIGN = [

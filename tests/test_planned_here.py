@@ -13,7 +13,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.images.source import Images
-from beam_tfrecord.sources.numpy.arrays import Numpy
+from beam_tfrecord.sources.numpy.source import Numpy
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.workdir import object_file
 from tests.datasets import sample_table, shard_hashes, write_parquet

@@ -41,7 +41,7 @@ from beam_tfrecord.options.runners import (
 
 if TYPE_CHECKING:
     from beam_tfrecord.manifest import Manifest
-    from beam_tfrecord.stage_manifest import StageManifest
+    from beam_tfrecord.stage import StageManifest
 
 Result = TypeVar("Result")
 

@@ -28,7 +28,7 @@ from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock
 from beam_tfrecord.sources.base import InputFile, Unit
 from beam_tfrecord.sources.files import list_files
 from beam_tfrecord.sources.parquet.source import SUFFIXES, Parquet
-from beam_tfrecord.stage_manifest import is_stage
+from beam_tfrecord.stage import is_stage
 from beam_tfrecord.storage import absolute_path, exists, is_remote
 from beam_tfrecord.workdir.target import Target
 

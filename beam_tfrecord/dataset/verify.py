@@ -31,7 +31,7 @@ from beam_tfrecord.manifest import (
 from beam_tfrecord.places import purpose_seed
 from beam_tfrecord.records.tfrecord import RecordBlock, RecordFault, read_blocks
 from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash
-from beam_tfrecord.stage_manifest import StageFile, StageManifest, is_stage
+from beam_tfrecord.stage import StageFile, StageManifest, is_stage
 from beam_tfrecord.storage import (
     absolute_path,
     exists,

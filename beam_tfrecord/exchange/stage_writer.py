@@ -22,7 +22,7 @@ from beam_tfrecord.features.feature import ColumnStats
 from beam_tfrecord.job_batch import JobBatch, as_job_batch
 from beam_tfrecord.layout import ONLY_SPLIT
 from beam_tfrecord.rejects import HashedSink
-from beam_tfrecord.stage_types import file_schema, not_held, staged_schema, to_file
+from beam_tfrecord.stage import file_schema, not_held, staged_schema, to_file
 from beam_tfrecord.storage import WholeFile, file_size
 from beam_tfrecord.workdir.job import Job
 

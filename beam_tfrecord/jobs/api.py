@@ -14,7 +14,7 @@ from beam_tfrecord.jobs.settings import ExtractSettings, Inputs, make_settings
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.preprocess.request import Transform
 from beam_tfrecord.rejects import parse_budget
-from beam_tfrecord.stage_manifest import StageManifest
+from beam_tfrecord.stage import StageManifest
 from beam_tfrecord.workdir.target import directory_target
 
 if TYPE_CHECKING:

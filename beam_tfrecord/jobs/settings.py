@@ -26,7 +26,7 @@ from beam_tfrecord.manifest import FORMAT, Manifest
 from beam_tfrecord.preprocess.request import Request, Transform, make_request
 from beam_tfrecord.rejects import RejectBudget, parse_budget
 from beam_tfrecord.sources.base import InputFile, Source
-from beam_tfrecord.stage_manifest import STAGE_FORMAT, StageManifest
+from beam_tfrecord.stage import STAGE_FORMAT, StageManifest
 from beam_tfrecord.storage import is_remote, read_bytes
 from beam_tfrecord.user_function import MapFunction, load_map
 from beam_tfrecord.workdir.job import Identity

@@ -35,7 +35,7 @@ from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.hashes import data_hash, file_hash
 from beam_tfrecord.manifest import FITTED, Manifest
 from beam_tfrecord.rejects import REJECTS_FILE, SAVED_FILE, SavedRejects
-from beam_tfrecord.stage_manifest import stage_names
+from beam_tfrecord.stage import stage_names
 from beam_tfrecord.storage import (
     Lease,
     WholeFile,

@@ -32,7 +32,7 @@ from beam_tfrecord.manifest import (
 )
 from beam_tfrecord.publish.files import Publication, put_in_place
 from beam_tfrecord.rejects import SAVED_FILE, join_rejects
-from beam_tfrecord.stage_manifest import StageFile, StageManifest
+from beam_tfrecord.stage import StageFile, StageManifest
 from beam_tfrecord.storage import Lease, read_bytes
 from beam_tfrecord.workdir.job import Job
 from beam_tfrecord.workdir.stored_plan import load_remarks

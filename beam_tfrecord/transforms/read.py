@@ -16,8 +16,8 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.images.source import Images
-from beam_tfrecord.sources.numpy.arrays import Numpy
 from beam_tfrecord.sources.numpy.memory import named_arrays, spill_arrays
+from beam_tfrecord.sources.numpy.source import Numpy
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.sql.source import Sql
 from beam_tfrecord.transforms import display

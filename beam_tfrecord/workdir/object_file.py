@@ -58,7 +58,7 @@ _MODULES = {
     "sources.base": ("Group", "InputFile", "Unit"),
     "sources.csv.read": ("CsvUnit",),
     "sources.images.listing": ("Pack",),
-    "sources.numpy.arrays": ("_Contents",),
+    "sources.numpy.source": ("_Contents",),
     "sources.parquet.source": ("ParquetUnit",),
     "sources.numpy.columns": ("Column",),
     "sources.numpy.files": ("StoredArray",),

@@ -20,24 +20,20 @@ from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
 from beam_tfrecord.sources.numpy.columns import (
     Column,
     arrow_array,
-    columns_of,
-    field_of,
-    names_of,
-    plain_arrays,
-    plain_fields,
-    types_of,
-)
-from beam_tfrecord.sources.numpy.files import StoredArray, stored_arrays
-from beam_tfrecord.sources.numpy.memory import as_told
-from beam_tfrecord.sources.numpy.merge import (
     check_names,
+    columns_of,
     common_rows,
+    field_of,
     holds,
     joined_column,
+    names_of,
     note_big_endian,
+    plain_arrays,
+    plain_fields,
     too_large,
+    types_of,
 )
-from beam_tfrecord.sources.numpy.read import ArrayReader
+from beam_tfrecord.sources.numpy.files import ArrayReader, StoredArray, shown_file, stored_arrays
 
 SUFFIXES = (".npy", ".npz")
 
@@ -138,7 +134,7 @@ class Numpy(Source):
         """
         file = chunk.file
         arrays = stored_arrays(file)
-        types, told = types_of(self.types), as_told(file)
+        types, told = types_of(self.types), shown_file(file)
         columns = columns_of(arrays, told, types=types, as_row=self._as_row, wanted=self.columns)
         names = names_of(arrays)
         used = {column.array for column in columns}
@@ -325,7 +321,7 @@ class Numpy(Source):
                     arrays[name] = arrow_array(values, schema.field(name))
             except ValueError as error:
                 raise DataError(
-                    f"array {name!r} of {as_told(unit.file).name} holds {error}: correct it"
+                    f"array {name!r} of {shown_file(unit.file).name} holds {error}: correct it"
                 ) from error
         if arrays:
             data = pa.RecordBatch.from_pydict(arrays)
