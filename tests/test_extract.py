@@ -225,7 +225,7 @@ def test_killed_while_it_was_published_nothing_is_lost(
 
     stage = tmp_path / "stage"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_tfrecord.jobs.running.remove_leavings", stop)
+        patch.setattr("beam_tfrecord.jobs.running.remove_leftovers", stop)
         with pytest.raises(Exception, match="Stop"):
             bt.extract(parquet, stage)
     # The manifest is there: what is left is only to be cleared away.

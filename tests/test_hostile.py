@@ -263,7 +263,7 @@ def test_shards_of_two_splits_that_were_exchanged_are_found(
 
 
 def test_a_note_of_publishing_moves_nothing_outside(tmp_path: Path) -> None:
-    from beam_tfrecord.jobs.leavings import Note
+    from beam_tfrecord.jobs.cleanup import Note
 
     for names in (
         {"shards": [["shard", "../outside", 3]], "sidecars": [], "old": []},

@@ -17,7 +17,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import LeaseLost, StorageError, TargetExists
 from beam_tfrecord.jobs import finishing, publishing
-from beam_tfrecord.jobs.leavings import Note
+from beam_tfrecord.jobs.cleanup import Note
 from beam_tfrecord.storage import lease
 from tests.last_steps import Killed, Step, files, killed_before, step_of
 

@@ -20,10 +20,10 @@ from beam_tfrecord._version import __version__
 from beam_tfrecord.errors import DataError, StorageError, TargetExists
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.jobs.cleanup import clear_published
 from beam_tfrecord.jobs.faults import recorded, recorded_fault
 from beam_tfrecord.jobs.fingerprint import xxh64_text
 from beam_tfrecord.jobs.job_file import INPUT_XXH64, PUBLICATION
-from beam_tfrecord.jobs.leavings import clear_published
 from beam_tfrecord.jobs.publishing import finish_publishing, published_names
 from beam_tfrecord.jobs.target import Target, check_free
 from beam_tfrecord.ptransforms.step import flat_map

@@ -16,6 +16,7 @@ from typing import Any
 from beam_tfrecord.errors import DataError, StorageError
 from beam_tfrecord.exchange.merge import Piece
 from beam_tfrecord.hashes import data_hash, file_hash
+from beam_tfrecord.jobs.cleanup import Note, has_size, names_at, remove_replaced
 from beam_tfrecord.jobs.job_file import (
     JOB_NAME,
     PUBLICATION,
@@ -24,7 +25,6 @@ from beam_tfrecord.jobs.job_file import (
     dump_job,
     load_job,
 )
-from beam_tfrecord.jobs.leavings import Note, has_size, names_at, remove_replaced
 from beam_tfrecord.jobs.target import Target
 from beam_tfrecord.rejects import REJECTS_FILE, SAVED_FILE, SavedRejects
 from beam_tfrecord.storage import (

@@ -22,6 +22,7 @@ from beam_tfrecord.errors import (
     UsageError,
 )
 from beam_tfrecord.jobs import fingerprint
+from beam_tfrecord.jobs.cleanup import clear_leftovers, give_up, remove_leftovers
 from beam_tfrecord.jobs.faults import forget_faults, machine_error, machine_fault, recorded_fault
 from beam_tfrecord.jobs.job_file import (
     INPUT,
@@ -32,7 +33,6 @@ from beam_tfrecord.jobs.job_file import (
     load_job,
 )
 from beam_tfrecord.jobs.job_kind import Kind, M, S
-from beam_tfrecord.jobs.leavings import clear_leavings, give_up, remove_leavings
 from beam_tfrecord.jobs.listing import Listing, list_input
 from beam_tfrecord.jobs.resume import begin, progress_of, remove_all_but, remove_unmarked
 from beam_tfrecord.jobs.target import check_free
@@ -142,12 +142,12 @@ def run_job(kind: Kind[S, M], settings: S, progress: Progress | None) -> M:
         token = identity.fingerprint or os.urandom(8).hex()
         job = Running(kind, settings, identity, target.temporary(token[:12]))
         is_going_on = present is None and job.is_resumable
-        clear_leavings(target, keep=job.directory if is_going_on else None)
+        clear_leftovers(target, keep=job.directory if is_going_on else None)
         if present is not None:
             return present
         with _noticed(job):
             manifest = _attempt(job, listing, held, progress)
-        remove_leavings(target)
+        remove_leftovers(target)
         return manifest
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.jobs import fingerprint
+from beam_tfrecord.jobs.cleanup import clear_leftovers
 from beam_tfrecord.jobs.job_file import INPUT, INPUT_STATE
-from beam_tfrecord.jobs.leavings import clear_leavings
 from beam_tfrecord.jobs.listing import Listing, list_input
 from beam_tfrecord.jobs.publish import Identity
 from beam_tfrecord.jobs.target import check_free
@@ -44,7 +44,7 @@ def submit(settings: Settings) -> RemoteJob | None:
     check_free(target, overwrite=settings.overwrite)
     make_directory(target.directory)
     with lease(target.directory):
-        clear_leavings(target)
+        clear_leftovers(target)
     told = {
         "attempts": 1,
         INPUT: fingerprint.input_sha256(listing.outlines),

@@ -9,9 +9,9 @@ import pytest
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import LeaseLost, StorageError
-from beam_tfrecord.jobs.leavings import (
+from beam_tfrecord.jobs.cleanup import (
     Note,
-    clear_leavings,
+    clear_leftovers,
     clear_published,
     names_at,
     remove_replaced,
@@ -40,13 +40,13 @@ def killed(tmp_path: Path) -> Path:
 
 
 def test_another_job_removes_all_of_it(killed: Path) -> None:
-    clear_leavings(Target(str(killed)))
+    clear_leftovers(Target(str(killed)))
     assert os.listdir(killed) == ["notes.txt"]
 
 
 def test_the_same_job_takes_its_shards_back(killed: Path) -> None:
     directory = killed / ".tmp-0a"
-    clear_leavings(Target(str(killed)), keep=str(directory))
+    clear_leftovers(Target(str(killed)), keep=str(directory))
     assert visible_names(killed) == ["notes.txt"]
     assert (directory / "shard-0").read_text() == "shard 0"
     assert (directory / "shard-1").read_text() == "shard 1"
@@ -54,13 +54,13 @@ def test_the_same_job_takes_its_shards_back(killed: Path) -> None:
 
 def test_a_file_that_only_has_the_name_of_a_shard_to_come_stays(killed: Path) -> None:
     (killed / NEW[1]).write_text("shard x")
-    clear_leavings(Target(str(killed)))
+    clear_leftovers(Target(str(killed)))
     assert (killed / NEW[1]).read_text() == "shard x"
 
 
 def test_a_file_of_another_size_than_the_shard_stays(killed: Path) -> None:
     (killed / NEW[0]).write_text("put there since")
-    clear_leavings(Target(str(killed)))
+    clear_leftovers(Target(str(killed)))
     assert (killed / NEW[0]).read_text() == "put there since"
 
 
@@ -69,7 +69,7 @@ def test_nothing_outside_is_touched(killed: Path, tmp_path_factory: pytest.TempP
     precious.write_text("mine")
     replaced = frozenset([OLD, "../precious", str(precious)])
     Note((), (), replaced).save(str(killed / ".tmp-0a"))
-    clear_leavings(Target(str(killed)))
+    clear_leftovers(Target(str(killed)))
     assert precious.read_text() == "mine"
     # Nothing that such a note says is believed.
     assert (killed / OLD).read_text() == "old"
@@ -77,20 +77,20 @@ def test_nothing_outside_is_touched(killed: Path, tmp_path_factory: pytest.TempP
 
 def test_a_note_that_is_not_whole_is_no_obstacle(killed: Path) -> None:
     (killed / ".tmp-0a" / "publishing").write_text('{"shards": [')
-    clear_leavings(Target(str(killed)))
+    clear_leftovers(Target(str(killed)))
     assert visible_names(killed) == [OLD, NEW[0], "notes.txt"]
     assert not (killed / ".tmp-0a").exists()
 
 
 def test_what_was_written_beside_the_shards_goes_too(killed: Path) -> None:
     (killed / "labels.txt").write_text("cat")
-    clear_leavings(Target(str(killed)))
+    clear_leftovers(Target(str(killed)))
     assert os.listdir(killed) == ["notes.txt"]
 
 
 def test_a_file_of_that_name_that_says_something_else_stays(killed: Path) -> None:
     (killed / "labels.txt").write_text("dog")
-    clear_leavings(Target(str(killed)))
+    clear_leftovers(Target(str(killed)))
     assert visible_names(killed) == ["labels.txt", "notes.txt"]
 
 
@@ -100,7 +100,7 @@ def test_shards_of_every_try_go(killed: Path) -> None:
     for temporary, _, nbytes in again:
         (directory / temporary).write_text("s" * nbytes)
     Note(again, (), frozenset()).after(Note.load(str(directory))).save(str(directory))
-    clear_leavings(Target(str(killed)), keep=str(directory))
+    clear_leftovers(Target(str(killed)), keep=str(directory))
     assert visible_names(killed) == ["notes.txt"]
     assert (directory / "shard-0").read_text() == "shard 0"
     assert (directory / "again-0").read_text() == "sssssss"
@@ -150,7 +150,7 @@ def test_whoever_has_lost_the_lease_removes_nothing(killed: Path) -> None:
 
 def test_nothing_goes_where_a_manifest_cannot_be_read(killed: Path) -> None:
     (killed / "manifest.json").write_text("edited")
-    clear_leavings(Target(str(killed)))
+    clear_leftovers(Target(str(killed)))
     assert visible_names(killed) == [OLD, NEW[0], "manifest.json", "notes.txt"]
     assert names_at(str(killed / "manifest.json")) is None
     assert names_at(str(killed / "none.json")) == set()
@@ -165,5 +165,5 @@ def test_a_manifest_that_cannot_be_read_now_is_not_taken_for_none(
     (killed / "manifest.json").touch()
     monkeypatch.setattr("beam_tfrecord.manifest.read_small", fail)
     with pytest.raises(StorageError, match="try again later"):
-        clear_leavings(Target(str(killed)))
+        clear_leftovers(Target(str(killed)))
     assert visible_names(killed) == [OLD, NEW[0], "manifest.json", "notes.txt"]

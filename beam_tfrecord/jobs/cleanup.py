@@ -87,13 +87,13 @@ class Note:
         return Note(tuple(shards), tuple(sidecars), self.old | before.old)
 
 
-def remove_leavings(target: Target) -> None:
+def remove_leftovers(target: Target) -> None:
     """Remove what jobs have left at a target where the last of them has published."""
     for directory in target.leftovers():
         remove_tree(directory)
 
 
-def clear_leavings(target: Target, *, keep: str | None = None) -> None:
+def clear_leftovers(target: Target, *, keep: str | None = None) -> None:
     """Remove what jobs that ended early have left at a target; the caller holds its lease.
 
     Args:
