@@ -1,4 +1,4 @@
-"""What holds for every test: a quiet TensorFlow, and the flag that forbids skipping."""
+"""What holds for every test: a quiet TensorFlow, messages with flags, and no skipping by a flag."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 
+from beam_tfrecord.errors import options_named_by
+
 REQUIRE_ALL = os.environ.get("BEAM_TFRECORD_REQUIRE_ALL", "") not in ("", "0")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _options_named_by_flag() -> Generator[None]:
+    """Name options in messages by flag, as the code does; test_option_names.py checks both."""
+    with options_named_by("flag"):
+        yield
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,6 +1,6 @@
-"""beam_tfrecord: tables into sharded, shuffled, split TFRecord datasets through Apache Beam.
+"""Writes tables as sharded, shuffled, split TFRecord datasets with Apache Beam.
 
-Every name is imported when it is first used, so that importing the package costs next to nothing.
+A public name is imported at its first use, so that importing the package costs next to nothing.
 """
 
 from __future__ import annotations
@@ -12,34 +12,30 @@ from beam_tfrecord._version import __version__
 
 if TYPE_CHECKING:
     from beam_tfrecord.batch import Batch
-    from beam_tfrecord.contract.schema import Feature, Schema
+    from beam_tfrecord.dataset.diff import diff
+    from beam_tfrecord.dataset.load import load
+    from beam_tfrecord.dataset.repair import repair
+    from beam_tfrecord.dataset.verify import verify
     from beam_tfrecord.errors import BeamTFRecordError
-    from beam_tfrecord.jobs.job import plan, schema, write
-    from beam_tfrecord.loading.dataset import load
+    from beam_tfrecord.features.feature import Feature
+    from beam_tfrecord.features.schema import Schema
+    from beam_tfrecord.jobs.api import extract, plan, schema, write
     from beam_tfrecord.manifest import Manifest
-    from beam_tfrecord.preprocess.stage import Preprocess
-    from beam_tfrecord.ptransforms.databases import ReadFromJdbc
-    from beam_tfrecord.ptransforms.transforms import (
-        AssignSplits,
-        BatchRows,
-        EncodeExamples,
-        MapBatches,
-        MapRows,
+    from beam_tfrecord.preprocess.transform import Preprocess
+    from beam_tfrecord.runners import pipeline
+    from beam_tfrecord.transforms.assign_splits import AssignSplits
+    from beam_tfrecord.transforms.extract import ExtractToParquet
+    from beam_tfrecord.transforms.map_rows import MapBatches, MapRows
+    from beam_tfrecord.transforms.read import (
         ReadFromCsv,
         ReadFromImages,
+        ReadFromJdbc,
         ReadFromNumpy,
         ReadFromParquet,
         ReadFromSql,
-        ToExample,
-        ToRows,
     )
-    from beam_tfrecord.ptransforms.writing import WriteToTFRecord
-    from beam_tfrecord.runners import pipeline
-    from beam_tfrecord.staging.job import extract
-    from beam_tfrecord.staging.transform import ExtractToParquet
-    from beam_tfrecord.upkeep.diff import diff
-    from beam_tfrecord.upkeep.repair import repair
-    from beam_tfrecord.upkeep.verify import verify
+    from beam_tfrecord.transforms.rows import BatchRows, EncodeExamples, ToExample, ToRows
+    from beam_tfrecord.transforms.write import WriteToTFRecord
 
 __all__ = [
     "AssignSplits",
@@ -77,25 +73,26 @@ __all__ = [
 
 _MODULE_OF = {
     "batch": ("Batch",),
-    "ptransforms.databases": ("ReadFromJdbc",),
-    "upkeep.diff": ("diff",),
+    "dataset.diff": ("diff",),
     "errors": ("BeamTFRecordError",),
-    "jobs.job": ("plan", "schema", "write"),
+    "jobs.api": ("extract", "plan", "schema", "write"),
     "manifest": ("Manifest",),
-    "preprocess.stage": ("Preprocess",),
-    "loading.dataset": ("load",),
-    "upkeep.repair": ("repair",),
+    "preprocess.transform": ("Preprocess",),
+    "dataset.load": ("load",),
+    "dataset.repair": ("repair",),
     "runners": ("pipeline",),
-    "contract.schema": ("Feature", "Schema"),
-    "staging.job": ("extract",),
-    "staging.transform": ("ExtractToParquet",),
-    "ptransforms.transforms": (
-        *("AssignSplits", "BatchRows", "EncodeExamples", "MapBatches", "MapRows"),
-        *("ReadFromCsv", "ReadFromImages", "ReadFromNumpy", "ReadFromParquet", "ReadFromSql"),
-        *("ToExample", "ToRows"),
+    "features.feature": ("Feature",),
+    "features.schema": ("Schema",),
+    "transforms.extract": ("ExtractToParquet",),
+    "transforms.assign_splits": ("AssignSplits",),
+    "transforms.map_rows": ("MapBatches", "MapRows"),
+    "transforms.read": (
+        *("ReadFromCsv", "ReadFromImages", "ReadFromJdbc", "ReadFromNumpy", "ReadFromParquet"),
+        "ReadFromSql",
     ),
-    "upkeep.verify": ("verify",),
-    "ptransforms.writing": ("WriteToTFRecord",),
+    "transforms.rows": ("BatchRows", "EncodeExamples", "ToExample", "ToRows"),
+    "dataset.verify": ("verify",),
+    "transforms.write": ("WriteToTFRecord",),
 }
 _HOME = {name: module for module, names in _MODULE_OF.items() for name in names}
 

@@ -1,4 +1,4 @@
-"""Packages that some features need and the package itself does not: what installs them."""
+"""The optional packages that some features need, and the commands that install them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.util
 
 from beam_tfrecord.errors import UsageError
 
-# What is looked for, as people call it and as pip installs it.
+# Modules to look for, the name for messages, and what pip installs.
 _EXTRAS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "tensorflow": (("tensorflow",), "TensorFlow", "beam-tfrecord[tensorflow]"),
     "transform": (
@@ -15,12 +15,17 @@ _EXTRAS: dict[str, tuple[tuple[str, ...], str, str]] = {
         "beam-tfrecord[transform]",
     ),
     "torch": (("torch",), "PyTorch", "torch"),
+    "images": (("PIL.Image",), "Pillow", "beam-tfrecord[images]"),
     "gcp": (
         ("google.cloud.storage", "google.api_core", "google.auth"),
         "google-cloud-storage",
         "beam-tfrecord[gcp]",
     ),
-    "azure": (("azure.storage.blob", "azure.identity"), "Beam's Azure extra", "apache-beam[azure]"),
+    "azure": (
+        ("azure.storage.blob", "azure.identity"),
+        "azure-storage-blob",
+        "beam-tfrecord[azure]",
+    ),
     "hadoop": (("hdfs",), "Beam's Hadoop extra", "apache-beam[hadoop]"),
 }
 
@@ -30,10 +35,10 @@ def require(extra: str, feature: str) -> None:
 
     Args:
         extra: A key of the table above.
-        feature: What needs them, for the message.
+        feature: The feature that needs them, for the message.
 
     Raises:
-        UsageError: They are not.
+        UsageError: One of them is not installed.
     """
     modules, name, package = _EXTRAS[extra]
     if not all(map(_is_installed, modules)):
@@ -44,8 +49,8 @@ def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except ImportError:
-        # Of a package around it.
+        # A package around the module is missing.
         return False
     except ValueError:
-        # It is loaded, and by something that left no note of where from.
+        # The module is loaded, but without a spec.
         return True

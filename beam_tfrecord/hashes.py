@@ -1,4 +1,7 @@
-"""XXH64: of buffers and files as manifests tell it, 16 hex digits, and of the bytes of an input."""
+"""XXH64 hashes of buffers, files and byte ranges of an input.
+
+Manifests hold a hash as 16 hex digits.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ def file_hash(path: str) -> str:
     """Return the XXH64 of a file's bytes as 16 hex digits.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
     digest = native.XXH64(0)
     buffer = bytearray(_READ_BYTES)
@@ -35,16 +38,16 @@ STEP_BYTES = 2**18
 
 
 def hash_ranges(path: str, ranges: Iterable[tuple[int, int]], *, name: str) -> int:
-    """Return the hash of byte ranges of a local file, the sum of those of each.
+    """Return the hash of byte ranges of a local file: the sum of their hashes.
 
     Args:
         path: The file.
-        ranges: Start and end of each.
-        name: What the hash is to be told apart by.
+        ranges: Start and end of each range.
+        name: Name of the input, which the hash depends on.
 
     Raises:
-        EOFError: The file ends before.
-        OSError: It cannot be read.
+        EOFError: The file ends before a range ends.
+        OSError: The file cannot be read.
     """
     buffer = memoryview(bytearray(STEP_BYTES))
     hashes = [name_hash(name)]
@@ -63,15 +66,20 @@ def hash_ranges(path: str, ranges: Iterable[tuple[int, int]], *, name: str) -> i
 
 
 def range_digest(name: str, start: int, stop: int) -> native.XXH64:
-    """Return the XXH64 that takes the bytes of one range, in order."""
+    """Return an XXH64 to be updated with the bytes of one range, in order."""
     return native.XXH64(name_hash(f"{start}-{stop} {name}"))
 
 
 def name_hash(name: str) -> int:
-    """Return the hash of a name, which may hold what is not UTF-8."""
+    """Return the hash of a name; a file name may not be valid UTF-8."""
     return native.xxh64(name.encode("utf-8", "surrogatepass"), 0)
 
 
 def sum_hashes(hashes: Iterable[int]) -> int:
-    """Return the hash of many parts from theirs, whatever their order."""
+    """Return the hash of several parts by their hashes, which does not depend on their order."""
     return sum(hashes) % 2**64
+
+
+def xxh64_text(value: int) -> str:
+    """Return a hash of 64 bits as 16 hex digits."""
+    return f"{value:016x}"

@@ -1,25 +1,37 @@
-"""Inputs: which kind of source a path is, and the source that reads it.
+"""Selection of the source that reads some inputs, by the kind of their paths.
 
-The kind is seen from the name (suffix, scheme of a URL) or from what a directory holds; file
-contents are never opened for it.
+The kind follows from the name (suffix, scheme of a URL) or from the names of the files in a
+directory; no file is opened to find it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import glob
 import itertools
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.options.table import flag_of
+from beam_tfrecord.options import flag_of
+from beam_tfrecord.sources.base import Source
+from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.files import COMPRESSION_SUFFIXES, as_paths, remote_entries
+from beam_tfrecord.sources.images.source import Images
+from beam_tfrecord.sources.numpy.source import (
+    Numpy,
+)
+from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.sources.sql.secrets import without_password
+from beam_tfrecord.sources.sql.source import Sql
 from beam_tfrecord.storage import is_hidden
 
-if TYPE_CHECKING:
-    from beam_tfrecord.sources.base import Source
+SOURCES: dict[str, type[Source]] = {
+    source.kind: source for source in (Csv, Parquet, Sql, Numpy, Images)
+}
 
 Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -31,24 +43,23 @@ _KINDS_BY_SUFFIX: dict[str, str] = {
     **dict.fromkeys((".npy", ".npz"), "numpy"),
     **dict.fromkeys((".db", ".sqlite", ".sqlite3"), "sql"),
 }
-_COMPRESSION_SUFFIXES = (".gz", ".bz2", ".zst", ".xz", ".lz4")
-_FILE_SCHEMES = ("file", "gs", "s3", "hdfs", "azfs", "http", "https")
+_FILE_SCHEMES = ("file", "gs", "s3", "az", "hdfs", "azfs", "http", "https")
 
-# One look at a directory of ten million images must not list all of them.
+# A directory may hold ten million images: the first files decide its kind.
 _FILES_LOOKED_AT = 1000
 
 
 def detect_kind(inputs: Inputs, *, from_: str | None = None) -> str:
-    """Return the kind of source of some inputs, a key of `beam_tfrecord.sources.SOURCES`.
+    """Return the kind of source of some inputs, a key of `SOURCES`.
 
     Args:
         inputs: Paths, globs, directories or URLs.
-        from_: The kind, where the user states it.
+        from_: The kind, if the user states it; None to find it from the names.
 
     Raises:
         UsageError: There is no input, it is of no kind or of several, or `from_` is not a kind.
     """
-    paths = _as_paths(inputs)
+    paths = as_paths(inputs)
     if not paths:
         raise UsageError("no input: give a file, a directory or a pattern")
     if from_ is not None:
@@ -57,12 +68,9 @@ def detect_kind(inputs: Inputs, *, from_: str | None = None) -> str:
     first_path, first = kinds[0]
     for path, kind in kinds[1:]:
         if kind != first:
-            from beam_tfrecord.sources.sql.secrets import without_password
-
             raise UsageError(
                 f"{without_password(first_path)!r} is {first} but {without_password(path)!r} is "
-                f"{kind}: "
-                "give inputs of one kind, or pass --from"
+                f"{kind}: give inputs of one kind, or pass --from"
             )
     return _check_kind(first)
 
@@ -78,43 +86,31 @@ def make_source(
 
     Args:
         inputs: Paths, globs, directories or URLs.
-        from_: Kind of the source; None: seen from the inputs.
+        from_: Kind of the source; None to find it from the inputs.
         columns: Columns to read; None means all.
         options: The source's own options, by keyword.
 
     Raises:
         UsageError: The kind is not known, or it has no such option.
     """
-    import dataclasses
-
-    from beam_tfrecord.sources import SOURCES
-
-    paths = _as_paths(inputs)
+    paths = as_paths(inputs)
     kind = detect_kind(paths, from_=from_)
     # Every source is a dataclass whose first field is `paths`; their base class is not.
     source: Any = SOURCES[kind]
-    given = _defaults_by_suffix(kind, paths) | dict(options or {})
+    keywords = _defaults_by_suffix(kind, paths) | dict(options or {})
     if columns is not None:
-        given["columns"] = tuple(columns)
+        keywords["columns"] = tuple(columns)
     known = {field.name for field in dataclasses.fields(source) if field.init} - {"paths"}
-    for keyword in given:
+    for keyword in keywords:
         if keyword not in known:
             near = difflib.get_close_matches(keyword, known, n=1)
             hint = f"did you mean {flag_of(near[0])}?" if near else "leave it out, or check --from"
             raise UsageError(f"{flag_of(keyword)} is not an option of {kind} input: {hint}")
-    made: Source = source(paths=paths, **given)
+    made: Source = source(paths=paths, **keywords)
     return made
 
 
-def _as_paths(inputs: Inputs) -> tuple[str, ...]:
-    if isinstance(inputs, str | os.PathLike):
-        return (os.fspath(inputs),)
-    return tuple(os.fspath(path) for path in inputs)
-
-
 def _check_kind(kind: str) -> str:
-    from beam_tfrecord.sources import SOURCES
-
     if kind not in SOURCES:
         near = difflib.get_close_matches(kind, SOURCES, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"the kinds are {', '.join(SOURCES)}"
@@ -123,7 +119,7 @@ def _check_kind(kind: str) -> str:
 
 
 def _defaults_by_suffix(kind: str, paths: Sequence[str]) -> dict[str, Any]:
-    """Return the options that the names of the inputs imply: tabs in ``.tsv``."""
+    """Return the options that follow from the names of the inputs: tabs for ``.tsv``."""
     if kind == "csv" and all(_suffix(path) == ".tsv" for path in paths):
         return {"delimiter": "\t"}
     return {}
@@ -135,7 +131,7 @@ def _kind_of(path: str) -> str:
         return "sql"
     path = path.removeprefix("file://")
     if os.path.isdir(path):
-        from beam_tfrecord.staging.manifest import is_stage
+        from beam_tfrecord.stage import is_stage
 
         if is_stage(path):
             return "parquet"
@@ -143,8 +139,6 @@ def _kind_of(path: str) -> str:
     if kind := _KINDS_BY_SUFFIX.get(_suffix(path)):
         return kind
     if colon and scheme != "file":
-        from beam_tfrecord.sources.remote_files import remote_entries
-
         return _kind_of_files(path, (entry.path for entry in remote_entries(path)))
     if os.path.exists(path) or colon:
         raise UsageError(
@@ -159,10 +153,10 @@ def _files_at(path: str) -> Iterator[str]:
 
 
 def _kind_of_files(where: str, files: Iterable[str]) -> str:
-    """Return the one kind among the first files of a directory or glob; other files do not count.
+    """Return the kind of the first files of a directory or glob; files of no kind do not count.
 
     Raises:
-        UsageError: There is none, or there are several.
+        UsageError: There is no file of any kind, or there are several kinds.
     """
     looked_at = list(itertools.islice(files, _FILES_LOOKED_AT))
     if not looked_at:
@@ -192,4 +186,4 @@ def _is_visible(name: str) -> bool:
 
 def _suffix(path: str) -> str:
     stem, last = os.path.splitext(path.lower())
-    return os.path.splitext(stem)[1] if last in _COMPRESSION_SUFFIXES else last
+    return os.path.splitext(stem)[1] if last in COMPRESSION_SUFFIXES else last

@@ -1,14 +1,356 @@
-"""`Layout`: every setting that decides the bytes of a dataset, as one value."""
+"""`Layout`: all settings that decide the bytes of a dataset: splits, shards, order, compression."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.shards import ShardNames, ShardSpec
-from beam_tfrecord.splits import Splits
+from beam_tfrecord.sizes import parse_size
+
+UInt64Array = npt.NDArray[np.uint64]
+Int64Array = npt.NDArray[np.int64]
 
 COMPRESSIONS = {"none": "", "": "", "uncompressed": "", "gzip": "GZIP"}
+DEFAULT_SHARD_BYTES = 128 * 10**6
+ONLY_SPLIT = "data"
+
+LOST_SPLITS = (
+    "rows lost the split that AssignSplits gave them when they came out of their batches: use "
+    "MapRows in place of ToRows, leave EncodeExamples out, or name the split in a column of the "
+    "rows and pass split_column"
+)
+SPLIT_TWICE = (
+    "rows come with the split that AssignSplits gave them: leave out splits, split_column and "
+    "group here, or leave AssignSplits out"
+)
+SPLIT_IN_PART = (
+    "some rows come with the split that AssignSplits gave them and some with none: apply "
+    "AssignSplits to all of them, such as behind the Flatten"
+)
+
+_SPLIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+
+
+def is_split_name(name: str) -> bool:
+    """Return whether the file name of a shard can begin with `name`."""
+    return bool(_SPLIT_NAME.fullmatch(name)) and len(name) <= 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Splits:
+    """How rows are divided into splits.
+
+    Attributes:
+        fractions: Name and share of each split; shares sum to 1. Empty with `column`.
+        column: The column that names the split of each row.
+        group: Columns whose equal values share a split; empty: equal examples share a split.
+
+    Raises:
+        UsageError: A name or a share is not valid, or the shares do not sum to 1.
+    """
+
+    fractions: tuple[tuple[str, float], ...] = ((ONLY_SPLIT, 1.0),)
+    column: str | None = None
+    group: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.column is not None:
+            return
+        for name, share in self.fractions:
+            if not is_split_name(name):
+                raise UsageError(f"split name {name!r} cannot be part of a file name: rename it")
+            if not 0 <= share <= 1:
+                raise UsageError(f"split {name!r} has share {share}: give a fraction from 0 to 1")
+        total = math.fsum(share for _, share in self.fractions)
+        if abs(total - 1) > 1e-9:
+            shares = ", ".join(f"{name}={share:g}" for name, share in self.fractions)
+            raise UsageError(f"splits sum to {total:g}, not to 1: {shares}")
+
+    @property
+    def are_given(self) -> bool:
+        """Whether any setting says which split rows belong to."""
+        return self != Splits()
+
+    @property
+    def is_single(self) -> bool:
+        """Whether all rows are in the same split."""
+        return self.column is None and len(self.fractions) == 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the splits, in order; empty if a column names them."""
+        return () if self.column is not None else tuple(name for name, _ in self.fractions)
+
+    @property
+    def filled_names(self) -> tuple[str, ...]:
+        """Names of the splits with a share above 0; empty if a column names them."""
+        return tuple(name for name, share in self.fractions if share > 0)
+
+    def buckets(self) -> UInt64Array:
+        """Return the upper bound of each split but the last, as hashes, shape `[splits - 1]`.
+
+        Bounds depend on the cumulated shares alone, so a row moves only if they change.
+        """
+        shares = [share for _, share in self.fractions]
+        sums = [math.fsum(shares[: i + 1]) for i in range(len(shares) - 1)]
+        return np.array([min(int(total * 2**64), 2**64 - 1) for total in sums], dtype=np.uint64)
+
+    def assign(self, hashes: UInt64Array) -> npt.NDArray[np.uint16]:
+        """Return the number of the split of each hash, shape `[n]`."""
+        return np.searchsorted(self.buckets(), hashes, side="right").astype(np.uint16)
+
+
+def make_splits(
+    splits: Mapping[str, float] | str | None,
+    *,
+    column: str | None = None,
+    group: Sequence[str] | str | None = (),
+) -> Splits:
+    """Return the `Splits` for the arguments of a user.
+
+    Args:
+        splits: ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.
+        column: Name of the column that names the split of each row.
+        group: Columns whose equal values share a split, or the name of one.
+
+    Raises:
+        UsageError: The shares do not sum to 1, a name cannot be a file name, or `column` is given
+            with another argument.
+    """
+    if column is not None:
+        if splits or group:
+            raise UsageError(
+                "a split column already says where rows go: drop the other split flags"
+            )
+        return Splits(fractions=(), column=column)
+    if not splits:
+        return Splits(group=as_columns(group))
+    if isinstance(splits, str):
+        splits = parse_shares(splits)
+    shares = tuple((name, float(share)) for name, share in splits.items())
+    return Splits(shares, None, as_columns(group))
+
+
+def as_columns(columns: Sequence[str] | str | None) -> tuple[str, ...]:
+    """Return names of columns as a tuple; a single text is one name."""
+    return (columns,) if isinstance(columns, str) else tuple(columns or ())
+
+
+def parse_shares(text: str) -> dict[str, float]:
+    """Parse ``train=0.9,test=0.1``.
+
+    Raises:
+        UsageError: The text has another form.
+    """
+    shares: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, share = part.partition("=")
+        try:
+            if not equals or name.strip() in shares:
+                raise ValueError
+            shares[name.strip()] = float(share)
+        except ValueError:
+            raise UsageError(f"cannot read splits {text!r}: write train=0.9,test=0.1") from None
+    return shares
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardSpec:
+    """How many shards to write.
+
+    Attributes:
+        shard_bytes: Target size of a shard, if no number is given.
+        total: Number of shards of all splits together.
+        per_split: Name of each split and its number of shards.
+    """
+
+    shard_bytes: int | None = DEFAULT_SHARD_BYTES
+    total: int | None = None
+    per_split: tuple[tuple[str, int], ...] = ()
+
+    def check(self, splits: Iterable[str]) -> None:
+        """Check that each split can have a shard, before the sizes are known.
+
+        Raises:
+            UsageError: As `counts`.
+        """
+        self.counts(dict.fromkeys(splits, 1))
+
+    def counts(self, split_bytes: Mapping[str, int]) -> dict[str, int]:
+        """Return the number of shards of each split that has bytes.
+
+        Raises:
+            UsageError: `per_split` lacks a split, or `total` is less than the number of splits.
+        """
+        filled = {name: nbytes for name, nbytes in split_bytes.items() if nbytes > 0}
+        if self.per_split:
+            given = dict(self.per_split)
+            if missing := [name for name in filled if name not in given]:
+                raise UsageError(
+                    f"split {missing[0]!r} has no number of shards: add it to --shards"
+                )
+            return {name: given[name] for name in filled}
+        if self.total is not None:
+            return apportion(self.total, filled)
+        size = self.shard_bytes or DEFAULT_SHARD_BYTES
+        return {name: max(1, round(nbytes / size)) for name, nbytes in filled.items()}
+
+
+def make_shard_spec(
+    shards: int | str | Mapping[str, int] | None, shard_size: int | str | None
+) -> ShardSpec:
+    """Return the `ShardSpec` for the arguments of a user.
+
+    Args:
+        shards: A total, ``{"train": 64, "test": 8}``, or the same as text (``"train=64,test=8"``).
+        shard_size: Bytes, or text such as ``"128MB"``.
+
+    Raises:
+        UsageError: Both are given, or one cannot be parsed.
+    """
+    if shards is None:
+        return ShardSpec(parse_size(shard_size) if shard_size else DEFAULT_SHARD_BYTES)
+    if shard_size is not None:
+        raise UsageError("a number of shards and a shard size exclude each other: give one")
+    if isinstance(shards, str):
+        shards = _parse_shards(shards)
+    if isinstance(shards, Mapping):
+        counts = tuple((name, _positive(count)) for name, count in shards.items())
+        return ShardSpec(None, None, counts)
+    return ShardSpec(None, _positive(shards))
+
+
+def _parse_shards(text: str) -> int | dict[str, int]:
+    try:
+        if "=" not in text:
+            return int(text)
+        pairs = (part.split("=") for part in text.split(","))
+        return {name.strip(): int(count) for name, count in pairs}
+    except ValueError:
+        raise UsageError(f"cannot read shards {text!r}: write 64 or train=64,test=8") from None
+
+
+def _positive(count: int) -> int:
+    if count < 1:
+        raise UsageError(f"the number of shards must be at least 1, not {count}")
+    return count
+
+
+def apportion(total: int, split_bytes: Mapping[str, int]) -> dict[str, int]:
+    """Divide `total` shards over splits by their bytes: largest remainder, at least one each.
+
+    Splits too small for a shard of their own get one first, and the others share the rest.
+
+    Raises:
+        UsageError: There are more splits than shards.
+    """
+    if total < len(split_bytes):
+        raise UsageError(
+            f"{total} {'shard is' if total == 1 else 'shards are'} too few for "
+            f"{len(split_bytes)} splits: give at least one each"
+        )
+    large, shards = dict(split_bytes), total
+    while small := [name for name, n in large.items() if n * shards < sum(large.values())]:
+        for name in small:
+            del large[name]
+        shards -= len(small)
+    total_bytes = sum(large.values())
+    counts = {
+        name: shards * large[name] // total_bytes if name in large else 1 for name in split_bytes
+    }
+    # The sort is stable: of equal remainders, the earlier split comes first.
+    by_rest = sorted(large, key=lambda name: -(shards * large[name] % total_bytes))
+    for name in by_rest[: total - sum(counts.values())]:
+        counts[name] += 1
+    return counts
+
+
+@dataclasses.dataclass(frozen=True)
+class Cut:
+    """A contiguous range of bins for one shard or merge window.
+
+    Attributes:
+        first: The first bin.
+        last: The last bin, inclusive.
+        rows: Number of rows in the bins.
+        bytes: Size of their records.
+    """
+
+    first: int
+    last: int
+    rows: int
+    bytes: int
+
+
+def cut_bins(bins: UInt64Array, rows: Int64Array, nbytes: Int64Array, count: int) -> list[Cut]:
+    """Divide bins, in order, into at most `count` contiguous ranges of nearly equal bytes.
+
+    Each range but the last ends with the bin that brings it nearest to its share. Empty ranges are
+    dropped, so few bins give fewer ranges than `count`.
+
+    Args:
+        bins: Numbers of the bins that have rows, ascending, shape `[n]`.
+        rows: Number of rows of each bin, shape `[n]`.
+        nbytes: Number of bytes of each bin, shape `[n]`.
+        count: Largest number of ranges.
+    """
+    if len(bins) == 0:
+        return []
+    ends = np.cumsum(nbytes)
+    targets = np.arange(1, count, dtype=np.float64) * (float(ends[-1]) / count)
+    after = np.searchsorted(ends, targets, side="left")
+    # Whichever is nearer to the target: with the bin that crosses it, or without.
+    before = np.where(after > 0, ends[np.maximum(after - 1, 0)], 0)
+    nearer_before = targets - before < ends[after] - targets
+    stops = np.unique(np.concatenate([after + 1 - nearer_before, [len(bins)]]))
+    stops = stops[stops > 0]
+    starts = np.concatenate([[0], stops[:-1]])
+    return [
+        Cut(
+            first=int(bins[start]),
+            last=int(bins[stop - 1]),
+            rows=int(rows[start:stop].sum()),
+            bytes=int(nbytes[start:stop].sum()),
+        )
+        for start, stop in zip(starts, stops, strict=True)
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardNames:
+    """The file names of shards.
+
+    Attributes:
+        suffix: Follows the number.
+        prefix: Stands in place of the name of the split, for a file prefix as Beam has it.
+        template: Beam's shard name template; runs of ``S`` and ``N`` stand for number and count.
+    """
+
+    suffix: str = ".tfrecord"
+    prefix: str | None = None
+    template: str = "-SSSSS-of-NNNNN"
+
+    def __call__(self, split: str, number: int, count: int) -> str:
+        """Return the name of shard `number`, from 0, of `count`."""
+        stem = split if self.prefix is None else self.prefix
+        return stem + fill_template(self.template, number, count) + self.suffix
+
+
+def fill_template(template: str, number: int, count: int) -> str:
+    """Replace each run of ``S`` by the number of a shard and of ``N`` by the count, zero-padded."""
+    values = {"S": number, "N": count}
+    return re.sub("S+|N+", lambda run: f"{values[run[0][0]]:0{len(run[0])}d}", template)
+
+
+def shard_suffix(compression: str) -> str:
+    """Return the suffix of a shard under a compression (``""`` or ``"GZIP"``)."""
+    return ".tfrecord.gz" if compression else ".tfrecord"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,10 +361,13 @@ class Layout:
         splits: Which split a row belongs to.
         shards: How many shards a split has.
         shuffle: False keeps the order of the source.
-        key: Columns whose values decide the place of a row; empty: where it was read.
-        seed: Of every hash.
+        key: Columns whose values decide the place of a row; empty: the place where it was read.
+        seed: Seed of all hashes.
         compression: ``""`` or ``GZIP``.
-        names: Of the shards.
+        names: File names of the shards.
+
+    Raises:
+        UsageError: There is a key without shuffling, or the seed is out of range.
     """
 
     splits: Splits = Splits()
@@ -46,13 +391,13 @@ class Layout:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column a setting names."""
+        """All columns that a setting names."""
         named = (self.splits.column,) if self.splits.column else ()
         return tuple(dict.fromkeys((*self.key, *self.splits.group, *named)))
 
 
 def parse_compression(compression: str | None) -> str:
-    """Return ``""`` or ``GZIP``.
+    """Return the compression that a user named: ``""`` or ``GZIP``.
 
     Raises:
         UsageError: It is neither ``none`` nor ``gzip``.

@@ -1,31 +1,36 @@
-"""The manifest: what a dataset consists of, and the mark that it is whole.
+"""`Manifest`: the description of a dataset, in the file that marks it as complete.
 
-``manifest.json`` is written last and at once; a directory without it holds no dataset. It holds
-nothing that differs from run to run or machine to machine, so equal input and settings give equal
-bytes. Its last field is the XXH64 of the file's own text with that field empty.
+``manifest.json`` is written last and atomically; a directory without it holds no dataset. Nothing
+in it differs from run to run or machine to machine, so equal input and settings give equal bytes.
+Its last field is the XXH64 of the text of the file with that field empty.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import os
-import typing
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from beam_tfrecord.conforming import conforms
-from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.hashes import data_hash
-from beam_tfrecord.splits import is_split_name
+from beam_tfrecord.layout import is_split_name
 from beam_tfrecord.storage import absolute_path, exists, is_directory, is_plain_name, read_small
+from beam_tfrecord.type_checks import check_fields, has_type
 
 FORMAT = "beam_tfrecord/1"
 MANIFEST_NAME = "manifest.json"
+# Directories of a fitted preprocessing function in a dataset: those of tensorflow-transform.
+TRANSFORM_FN, TRANSFORMED_METADATA, RAW_METADATA = (
+    "transform_fn",
+    "transformed_metadata",
+    "metadata",
+)
+FITTED = (TRANSFORM_FN, TRANSFORMED_METADATA, RAW_METADATA)
 
-# What decides the split of a row.
+# The values of `Manifest.split_by`.
 BY_BYTES, BY_GROUP, BY_COLUMN, ASSIGNED = "bytes", "group", "column", "assigned"
 
 
@@ -34,9 +39,9 @@ class Shard:
     """One file of records.
 
     Attributes:
-        path: Relative to the manifest.
+        path: Path relative to the manifest.
         examples: Number of records.
-        bytes: Size of the record stream: before compression.
+        bytes: Size of the record stream, before compression.
         xxh64: Hash of the record stream, 16 hex digits.
     """
 
@@ -65,23 +70,24 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """A dataset's description.
+    """The description of a dataset.
 
     Attributes:
-        fingerprint: Of the input and the settings that shape the output; empty where unknown.
-        content: Hash of all examples regardless of order, splits and shards, 16 hex digits.
+        fingerprint: Hash of the input and of the settings that shape the output; empty if unknown.
+        content: Hash of all examples in any order, splits and shards, 16 hex digits.
         order: ``shuffled`` or ``source``.
-        seed: The user's seed.
+        seed: The seed of the user.
         compression: ``""`` or ``GZIP``.
-        key: Columns that decide the order; None: where a row was read.
-        group: Columns that decide the split; None: the example's bytes.
-        place: What a place follows from: ``origin``, ``key`` or ``bytes``.
-        split_by: What a split follows from: the example's ``bytes``, the columns of its ``group``,
-            a ``column`` with its name, or ``assigned`` by an earlier step; None: there is one.
-        schema: The features, with what was observed of them.
-        source: Kind and files of the input; None where it came through Beam code.
+        key: Columns that decide the order; None if the place where a row was read decides it.
+        group: Columns that decide the split; None if the bytes of the example decide it.
+        place: What decides the place of a row: ``origin``, ``key`` or ``bytes``.
+        split_by: What decides the split of a row: ``bytes`` of the example, the columns of its
+            ``group``, a ``column`` with its name, or ``assigned`` by an earlier step; None if there
+            is only one split.
+        schema: The features, with their statistics.
+        source: Kind and files of the input; None if Beam code made the input.
         rejects: Rows that could not be written: ``{"rows": …, "xxh64": …}``.
-        sidecars: Hash of every other file of the dataset, by name.
+        sidecars: Hash of each other file of the dataset, by name.
         splits: The splits by name, in order.
     """
 
@@ -116,7 +122,7 @@ class Manifest:
         return tuple(shard for split in self.splits.values() for shard in split.shards)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object, without the hash of itself."""
+        """Return the JSON object, without its own hash."""
         return {
             "format": FORMAT,
             "fingerprint": self.fingerprint,
@@ -151,7 +157,7 @@ class Manifest:
         """Parse the text of a manifest; `where` names it in errors.
 
         Raises:
-            DataError: It is not a manifest, or was changed after it was written.
+            DataError: The text is not a manifest, or was changed after it was written.
         """
         try:
             value = json.loads(text)
@@ -165,7 +171,9 @@ class Manifest:
             seal = value.pop("xxh64")
             if sealed(value) != text:
                 raise DataError(f"{where} was changed after it was written (hash {seal})")
-            return _checked(_from_json(value), value)
+            made = _from_json(value)
+            _check(made, value)
+            return made
         except NOT_READ as error:
             raise DataError(f"{where} is not a manifest: {reason_of(error)}") from error
 
@@ -208,20 +216,24 @@ def directory_of(manifest_file: str) -> str:
 
 
 def sealed(value: Mapping[str, Any]) -> str:
-    """Return JSON text, a top-level key a line, with the hash of itself as last field."""
+    """Return JSON text, one top-level key a line, with its own hash as last field."""
     lines = [f'  "{key}": {_compact(item)}' for key, item in value.items() if key != "splits"]
     lines.append('  "splits": {' + ",".join(_split_lines(value["splits"])) + "\n  }")
     return sealed_lines(lines)
 
 
 def sealed_lines(lines: Sequence[str]) -> str:
-    """Return the fields of a JSON object, a text each, with the hash of all as last field."""
+    """Return the text of a JSON object, with its own hash as last field.
+
+    Args:
+        lines: The text of each other field.
+    """
     body = "{\n" + ",\n".join(lines) + ',\n  "xxh64": "'
     tail = '"\n}\n'
     return f"{body}{data_hash((body + tail).encode())}{tail}"
 
 
-# What reading any JSON as one of ours can raise.
+# Errors that arbitrary JSON can cause when it is read as a manifest.
 NOT_READ = (
     *(KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError),
     UsageError,
@@ -230,32 +242,16 @@ _SHOWN_CHARACTERS = 200
 
 
 def reason_of(error: BaseException) -> str:
-    """Return in one short line why something is not what it should be."""
+    """Return an error as one short line."""
     text = str(error) if isinstance(error, UsageError) else repr(error)
     return text.splitlines()[0][:_SHOWN_CHARACTERS] if text else type(error).__name__
 
 
-def check_fields(made: Any) -> None:
-    """Check that every field of a dataclass that was made from a file has its type.
-
-    Raises:
-        ValueError: One has not.
-    """
-    for name, hint in _hints_of(typing.cast(Hashable, type(made))).items():
-        if not conforms(getattr(made, name), hint):
-            raise ValueError(f"{name} cannot be {getattr(made, name)!r:.40}")
-
-
-@functools.cache
-def _hints_of(kind: Hashable) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
-
-
 def check_names(names: Iterable[object]) -> None:
-    """Check names of files of a dataset: plain ones, relative to its manifest, each there once.
+    """Check that the names of the files of a dataset are plain and different.
 
     Raises:
-        ValueError: One would lead to another directory, or is there twice.
+        ValueError: A name leads to another directory, or is there twice.
     """
     seen = set()
     for name in names:
@@ -267,18 +263,22 @@ def check_names(names: Iterable[object]) -> None:
 
 
 def check_counts(made: Any, *names: str) -> None:
-    """Check that fields are numbers that can count records or bytes of files.
+    """Check that fields can be numbers of records or bytes of a file.
 
     Raises:
-        ValueError: One is negative, or more than any file has.
+        ValueError: A number is negative, or larger than any file.
     """
     for name in names:
         if not 0 <= getattr(made, name) < _MOST:
             raise ValueError(f"{name} cannot be {getattr(made, name)!r:.40}")
 
 
-def _checked(made: Manifest, value: Mapping[str, Any]) -> Manifest:
-    """Return a manifest whose hash anyone may have made, if it can be that of a dataset.
+def _check(made: Manifest, value: Mapping[str, Any]) -> None:
+    """Check that a manifest can be that of a dataset: anyone may have made its hash.
+
+    Args:
+        made: The manifest.
+        value: Its JSON.
 
     Raises:
         ValueError: It cannot.
@@ -293,21 +293,24 @@ def _checked(made: Manifest, value: Mapping[str, Any]) -> Manifest:
             raise ValueError(f"{name} cannot be {getattr(made, name)!r:.40}")
     if not 0 <= made.seed < _SEEDS:
         raise ValueError(f"seed cannot be {made.seed!r:.40}")
-    if not conforms(made.rejects.get("rows", 0), int) or made.rejects.get("rows", 0) < 0:
+    rejected = made.rejects.get("rows", 0)
+    if not has_type(rejected, int) or rejected < 0:
         raise ValueError(f"rejects cannot be {made.rejects!r:.40}")
-    files = [] if made.source is None else made.source.get("files", [])
-    if not conforms(files, list[dict[str, Any]]):
+    if made.source is not None and not has_type(made.source.get("files", []), list[dict[str, Any]]):
         raise ValueError("source has no list of files")
     for name, split in made.splits.items():
-        if not is_split_name(name):
-            raise ValueError(f"{name!r:.80} cannot be the name of a split")
-        for what in ("examples", "bytes"):
-            if value["splits"][name][what] != getattr(split, what):
-                raise ValueError(
-                    f"split {name!r} has {getattr(split, what):,} {what} in its shards, not "
-                    f"{value['splits'][name][what]!r:.40}"
-                )
-    return made
+        _check_split(name, split, value["splits"][name])
+
+
+def _check_split(name: str, split: Split, value: Mapping[str, Any]) -> None:
+    if not is_split_name(name):
+        raise ValueError(f"{name!r:.80} cannot be the name of a split")
+    for what in ("examples", "bytes"):
+        if value[what] != getattr(split, what):
+            raise ValueError(
+                f"split {name!r} has {getattr(split, what):,} {what} in its shards, not "
+                f"{value[what]!r:.40}"
+            )
 
 
 _MOST, _SEEDS = 2**63, 2**64
@@ -355,3 +358,12 @@ def _from_json(value: dict[str, Any]) -> Manifest:
             for name, split in value["splits"].items()
         },
     )
+
+
+def fitted_files(directory: str) -> Iterator[str]:
+    """Yield the files of a fitted function in order, as posix paths relative to its directory."""
+    for top in FITTED:
+        for base, directories, files in os.walk(os.path.join(directory, top)):
+            directories.sort()
+            for name in sorted(files):
+                yield os.path.relpath(os.path.join(base, name), directory).replace(os.sep, "/")

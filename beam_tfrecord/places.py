@@ -1,9 +1,9 @@
-"""Places: the 64-bit position of every record in the shuffled order.
+"""Computes places: the 64-bit position of each record in the order of a dataset.
 
-A place is a hash of what a row *is* (where it was read, its key, or its bytes), never of when or
-by whom it was handled; so every worker, attempt and runner gives a row the same place. Places,
-splits and content hashes use XXH64 with seeds of their own: were they shared, the rows of a split
-would crowd into a part of the places.
+In shuffled order a place is a hash of what a row *is*: where it was read, its key, or its bytes. It
+does not depend on workers or attempts, so every runner computes the same place. Places, splits and
+content hashes use XXH64 with different seeds. With the same seed, the rows of a split would fill
+only a part of the places.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord import native
-from beam_tfrecord.batch import Origin, Way
+from beam_tfrecord.batch import Origin
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.job_batch import Way
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
 
-# Shuffled places are hashes, so any of their leading bits cut them evenly: 2^16 bins.
+# Hashes are evenly distributed over their 16 leading bits: 2^16 bins.
 SHUFFLED_BIN_SHIFT = 48
 
-# In source order a place is (unit number, row number): 24 and 40 bits. How many rows a bin has
-# follows from the number of records, so that few can be cut anywhere and many need no long list.
-# Where rows come from several inputs, the leading bits of the unit number are that of the input.
+# In source order a place is (unit number, row number): 24 and 40 bits. The number of rows of a bin
+# depends on the number of records: a few records can be cut anywhere, many need no long list.
+# If rows come from several inputs, the leading bits of the unit number are the number of the input.
 SOURCE_ROW_BITS = 40
 SOURCE_BINS = 1024
 MAX_SOURCE_BIN_SHIFT = 10
@@ -34,9 +35,14 @@ UNIT_BITS = 64 - SOURCE_ROW_BITS
 
 
 def bin_shift(shuffled: bool, records: int) -> int:
-    """Return the number of low bits of a place that its bin leaves out, among `records`.
+    """Return the number of low bits of a place that are not part of the number of its bin.
 
-    It never falls as `records` grows: a run's bins are never coarser than those of the whole.
+    It never falls as `records` grows, so the bins of a run are at least as fine as those of all
+    records together.
+
+    Args:
+        shuffled: Places are hashes.
+        records: Number of records.
     """
     if shuffled:
         return SHUFFLED_BIN_SHIFT
@@ -44,7 +50,7 @@ def bin_shift(shuffled: bool, records: int) -> int:
 
 
 def purpose_seed(seed: int, purpose: str) -> int:
-    """Derive the XXH64 seed for one purpose (``place``, ``split``, ``content``) from the user's."""
+    """Return the XXH64 seed for ``place``, ``split`` or ``content``, from the seed of the user."""
     return native.xxh64(purpose.encode(), seed)
 
 
@@ -53,8 +59,9 @@ class Inputs:
     """The inputs that the rows of one dataset come from, in order.
 
     Attributes:
-        ways: How the rows of each come; rows that came in no such way are of one more input.
-        have_splits: Every row comes with the split that an earlier step gave it.
+        ways: The pipeline steps that the rows of each input pass. Rows that passed other steps
+            belong to one more input.
+        have_splits: Each row has a split from an earlier step.
     """
 
     ways: tuple[Way, ...] = ()
@@ -62,16 +69,16 @@ class Inputs:
 
     @property
     def count(self) -> int:
-        """Number of inputs that there may be."""
+        """Largest number of inputs."""
         return len(self.ways) + 1 if len(self.ways) > 1 else 1
 
     @property
     def bits(self) -> int:
-        """Bits that tell an input from the others."""
+        """Number of bits for the number of an input."""
         return (self.count - 1).bit_length()
 
     def number(self, way: Way) -> int:
-        """Return the position of the input of rows that came in a way; 0 where there is one."""
+        """Return the number of the input of rows that passed the steps `way`."""
         if self.count == 1:
             return 0
         return self.ways.index(way) if way in self.ways else len(self.ways)
@@ -88,9 +95,9 @@ def places_by_origin(
     Args:
         origin: Origin of the batch.
         rows: Indices of the rows within the batch, shape `[n]`.
-        num_rows: Rows of the batch.
-        seed: The seed of the purpose ``place``.
-        number: Of the input.
+        num_rows: Number of rows of the batch.
+        seed: The seed for the purpose ``place``.
+        number: Number of the input.
     """
     name = f"{number}\0{origin.unit}" if number else origin.unit
     unit = native.xxh64(name.encode(), seed)
@@ -111,12 +118,12 @@ def places_in_source_order(
     Args:
         origin: Origin of the batch.
         rows: Indices of the rows within the batch, shape `[n]`.
-        num_rows: Rows of the batch.
-        number: Of the input.
-        input_bits: Leading bits of a place that are that number.
+        num_rows: Number of rows of the batch.
+        number: Number of the input.
+        input_bits: Number of leading bits of a place that are the number of the input.
 
     Raises:
-        DataError: The input has more units, or a unit more rows, than a place can hold.
+        DataError: The input has more units, or a unit has more rows, than a place can hold.
     """
     numbers = origin.row_numbers(num_rows)[rows]
     if origin.index >> (UNIT_BITS - input_bits) or (
@@ -131,7 +138,10 @@ def places_in_source_order(
 
 
 def places_behind(places: UInt64Array, number: int, input_bits: int) -> UInt64Array:
-    """Return hashed places as those of rows of one input in source order, where it has none."""
+    """Return hashed places with the number of the input in their leading bits.
+
+    In source order, rows without row numbers have these places.
+    """
     if not input_bits:
         return places
     return np.uint64(number << 64 - input_bits) | places >> np.uint64(input_bits)

@@ -1,4 +1,4 @@
-"""Directories for one user alone: others must not be able to put code there."""
+"""Makes directories that only this user can write to, so that nobody else can put code there."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import stat
 
 
 def private_directory(path: str) -> str:
-    """Make a directory that only this user writes to, or make sure that it is one.
+    """Make a directory that only this user can write to, or check an existing one.
 
-    The user's own link to such a directory is followed.
+    A symbolic link of the user to such a directory is followed.
 
     Returns:
         The path.
 
     Raises:
-        OSError: It cannot be made, belongs to someone else, or others may write to it.
+        OSError: It cannot be made, belongs to another user, or others may write to it.
     """
     os.makedirs(path, mode=0o700, exist_ok=True)
     link, found = os.lstat(path), os.stat(path)

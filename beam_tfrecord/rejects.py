@@ -1,9 +1,10 @@
-"""Rejects on disk: every row that could not be written, with its reason."""
+"""Stores rejects, the rows that could not be written, and checks them against a budget."""
 
 from __future__ import annotations
 
 import dataclasses
 import heapq
+import io
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,10 +21,10 @@ from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.storage import WholeFile, open_read, put
 
 REJECTS_FILE = "rejects/rejects-00000.parquet"
-# In the temporary directory; what it lists may be more than the job allows.
+# In the temporary directory. It may list more rejects than the job allows.
 SAVED_FILE = "rejects.parquet"
 
-# Rows held of each file that is merged, and files open at once.
+# Rows in memory of each file in a merge, and largest number of open files.
 MERGED_ROWS = 256
 MERGED_FILES = 200
 PARQUET_ROWS = 16_384
@@ -42,10 +43,10 @@ REJECTS_SCHEMA = pa.schema(
 
 @dataclasses.dataclass(frozen=True)
 class RejectBudget:
-    """How many rows may be rejected before nothing is published.
+    """How many rows a job may reject and still publish its dataset.
 
     Attributes:
-        rows: Largest number of rows; None: any.
+        rows: Largest number of rows; None for any number.
         percent: Largest share of the rows read, in percent, in place of a number.
     """
 
@@ -53,7 +54,7 @@ class RejectBudget:
     percent: float | None = None
 
     def allows(self, rejects: int, rows: int) -> bool:
-        """Tell whether `rejects` of `rows` rows read are within the budget."""
+        """Return whether `rejects` of `rows` rows read are within the budget."""
         if self.percent is not None:
             return rejects * 100 <= self.percent * rows
         return self.rows is None or rejects <= self.rows
@@ -68,7 +69,7 @@ def parse_budget(budget: int | str) -> RejectBudget:
     """Parse ``3``, ``0.5%`` or ``any``.
 
     Raises:
-        UsageError: It is of another form.
+        UsageError: The budget has another form.
     """
     text = str(budget).strip()
     try:
@@ -95,10 +96,10 @@ def write_rejects(path: str, rejects: Sequence[Reject]) -> None:
 def merge_rejects(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield the rejects of temporary files in order of origin (unit, row, column), one by one.
 
-    Memory is bounded: of each file only a few rows are held, and of more files than may be open
-    at once some are merged first.
+    Memory is bounded: it holds a few rows of each file, and if there are more files than may be
+    open at once, some are merged to a temporary file first.
     """
-    # Files have random names, so the order of equal rows must not show: there is none.
+    # Files have random names, but rows sort by all their values: equal rows have no order.
     merged = list(paths)
     made = 0
     while len(merged) > MERGED_FILES:
@@ -135,37 +136,34 @@ def _batches(rows: Iterable[dict[str, Any]], size: int) -> Iterator[pa.RecordBat
         yield pa.RecordBatch.from_pylist(piece, REJECTS_SCHEMA)
 
 
-class HashedSink:
-    """A file as Arrow wants it, which hashes what it writes."""
+class HashedSink(io.RawIOBase):
+    """Writes a file for Arrow, and hashes its bytes. It does not close the file."""
 
     def __init__(self, file: WholeFile) -> None:
+        super().__init__()
         self._file = file
-        self.closed = False
         self.hash = native.XXH64(0)
 
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
     def write(self, data: Any) -> int:
-        """Write all bytes of a buffer; return their number."""
+        """Write all bytes of a buffer and return their number."""
         view = memoryview(data).cast("B")
         self._file.write(view)
         self.hash.update(view)
         return len(view)
 
-    def flush(self) -> None:
-        """Nothing waits here."""
-
-    def close(self) -> None:
-        """Take no more; the file itself is closed by who has opened it."""
-        self.closed = True
-
 
 @dataclasses.dataclass(frozen=True)
 class SavedRejects:
-    """The rejects of a dataset in their file.
+    """The file of the rejects of a dataset.
 
     Attributes:
-        rows: Their number.
-        xxh64: Hash of what they say, whatever wrote the file, 16 hex digits.
-        stored_xxh64: Hash of the file, likewise.
+        rows: Number of rejects.
+        xxh64: Hash of the rejects, which does not depend on the writer of the file, 16 hex digits.
+        stored_xxh64: Hash of the file, 16 hex digits.
     """
 
     rows: int
@@ -174,27 +172,27 @@ class SavedRejects:
 
 
 def join_rejects(paths: Sequence[str], path: str) -> SavedRejects:
-    """Join temporary files of rejects to one Parquet file, whole or not at all.
+    """Join temporary files of rejects to one Parquet file, which is written atomically.
 
     Args:
         paths: The temporary files.
-        path: Where to write; where there are no rejects, nothing is written.
+        path: Path of the Parquet file; without temporary files it is not written.
     """
-    said = RejectsHash()
+    digest = RejectsHash()
     if not paths:
-        return SavedRejects(0, said.hexdigest(), "")
+        return SavedRejects(0, digest.hexdigest(), "")
     with (
         WholeFile(path) as file,
         pa.PythonFile(sink := HashedSink(file), "w") as output,
         pq.ParquetWriter(output, REJECTS_SCHEMA, compression="zstd") as writer,
     ):
-        for batch in _batches(said.through(merge_rejects(paths)), PARQUET_ROWS):
+        for batch in _batches(digest.through(merge_rejects(paths)), PARQUET_ROWS):
             writer.write_batch(batch)
-    return SavedRejects(said.rows, said.hexdigest(), f"{sink.hash.intdigest():016x}")
+    return SavedRejects(digest.rows, digest.hexdigest(), f"{sink.hash.intdigest():016x}")
 
 
 def save_rejects(table: pa.Table, path: str) -> str:
-    """Write known rejects as Parquet, whole or not at all; return the file's XXH64."""
+    """Write a table of rejects as Parquet, atomically, and return the XXH64 of the file."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     data = sink.getvalue()
@@ -203,14 +201,14 @@ def save_rejects(table: pa.Table, path: str) -> str:
 
 
 class RejectsHash:
-    """The XXH64 of what rejects say: of their JSON, one list of objects."""
+    """Computes the XXH64 of rejects as JSON, one list of objects."""
 
     def __init__(self) -> None:
         self._hash = native.XXH64(0)
         self.rows = 0
 
     def through(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Yield rows, and count and hash them on the way."""
+        """Yield rows, after counting and hashing them."""
         for row in rows:
             text = json.dumps(row, ensure_ascii=False, sort_keys=True)
             self._hash.update(f"{', ' if self.rows else '['}{text}".encode())
@@ -218,36 +216,35 @@ class RejectsHash:
             yield row
 
     def hexdigest(self) -> str:
-        """Return the hash of all rows so far; to be called once."""
+        """Return the hash of all rows; call it once, at the end."""
         self._hash.update(b"]" if self.rows else b"[]")
         return f"{self._hash.intdigest():016x}"
 
 
 def rejects_hash(table: pa.Table) -> str:
-    """Return the XXH64 of what rejects say, whatever wrote their file, as 16 hex digits."""
-    said = RejectsHash()
+    """Return the XXH64 of rejects, which does not depend on their file, as 16 hex digits."""
+    digest = RejectsHash()
     for batch in table.to_batches():
-        for _ in said.through(batch.to_pylist()):
+        for _ in digest.through(batch.to_pylist()):
             pass
-    return said.hexdigest()
+    return digest.hexdigest()
 
 
 def rejected(
     budget: RejectBudget, rejects: int, rows: int, sample: Sequence[Reject], listed: str
 ) -> RejectedRows:
-    """Return the error for a job over its budget.
+    """Return the error for a job that exceeds its budget.
 
     Args:
         budget: The budget.
         rejects: Number of rejected rows.
-        rows: Rows read.
+        rows: Number of rows read.
         sample: The first rejects.
-        listed: File that lists all of them.
+        listed: File that lists all rejects.
     """
     shown = "; ".join(dict.fromkeys(reject.message for reject in sample[:3]))
     more = f" and {rejects - 3:,} more" if rejects > 3 else ""
     return RejectedRows(
         f"{rejects:,} of {rows:,} rows cannot be written (allowed: {budget}): {shown}{more}: "
-        "mend the data, or allow them with --max-rejects (max_rejects=); "
-        f"all are listed in {listed}"
+        f"mend the data, or allow them with --max-rejects; all are listed in {listed}"
     )

@@ -1,15 +1,14 @@
-"""The writing rules: what a change of the code has altered in the bytes of datasets.
+"""The list of code changes that altered the bytes of datasets.
 
-The number of the rules in force is part of the fingerprint of a job. A dataset written by older
-rules is therefore never mistaken for the result of the same job today.
+The number of entries is part of the fingerprint of a job. So a dataset from before such a change
+is never mistaken for the result of the same job with the present code.
 """
 
 from __future__ import annotations
 
-# The number of the rules in force is how many entries there are.
 RULES: tuple[str, ...] = (
-    # Oldest first, one line each: the input that is affected, and what is written for it now.
-    # Only append.
+    # Oldest first, one line each: the affected input, and the bytes that are written for it now.
+    # Append only.
     "INT96 timestamps of Parquet outside the years 1677 to 2262 are exact, in microseconds",
     "every stream of an .xz file is read, also behind padding, and a damaged one is refused",
     "compressed files of 0 bytes are refused",

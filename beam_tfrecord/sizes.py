@@ -1,4 +1,4 @@
-"""Byte sizes as people write them: MB is 10^6 bytes, MiB is 2^20."""
+"""Parses and formats byte sizes: MB is 10^6 bytes, MiB is 2^20."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def parse_size(size: str | int) -> int:
     """Return bytes from ``128MB``, ``1.5GiB`` or a plain number.
 
     Raises:
-        UsageError: It is of another form, or not positive.
+        UsageError: The size has another form, or is not positive.
     """
     match = _SIZE.fullmatch(str(size).strip())
     units = {name.lower(): factor for name, factor in _UNITS.items()}
     if not match or match[2].lower() not in units:
         raise UsageError(f"cannot read size {size!r}: write 128MB or 64MiB")
-    # Exact however many digits there are: a float holds 53 bits.
+    # A fraction is exact for any number of digits; a float has 53 bits.
     nbytes = int(fractions.Fraction(match[1]) * units[match[2].lower()])
     if nbytes <= 0:
         raise UsageError(f"size {size!r} is not positive")
@@ -33,7 +33,7 @@ def parse_size(size: str | int) -> int:
 
 
 def format_size(nbytes: float) -> str:
-    """Return bytes for a human, in decimal units."""
+    """Return a number of bytes as text for people, in decimal units."""
     for unit in ("B", "kB", "MB", "GB"):
         if abs(nbytes) < 1000:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"

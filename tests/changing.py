@@ -22,11 +22,12 @@ from PIL import Image
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError
-from beam_tfrecord.jobs import finishing, running
+from beam_tfrecord.jobs import run
+from beam_tfrecord.publish import last_step
 from beam_tfrecord.sources.csv.source import Csv
-from beam_tfrecord.sources.images import pack
+from beam_tfrecord.sources.images import listing
 from beam_tfrecord.sources.images.source import Images
-from beam_tfrecord.sources.numpy.arrays import Numpy
+from beam_tfrecord.sources.numpy.source import Numpy
 from beam_tfrecord.sources.parquet.source import Parquet
 
 FILES = 2
@@ -150,7 +151,7 @@ def small_units(kind: str) -> Iterator[None]:
     """Let the files of an input be cut where they are to be, and each picture be a unit."""
     of = INPUTS[kind]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pack, "PACK_FILES", 1)
+        patch.setattr(listing, "PACK_FILES", 1)
         if of.unit_bytes is not None:
             patch.setattr(of.source, "unit_bytes", of.unit_bytes)
         yield
@@ -175,7 +176,7 @@ def at_moment(kind: str, moment: str, act: Callable[[], None]) -> Iterator[None]
             reach("inside a unit")
         reach("after a unit")
 
-    listing, publication = running.list_input, finishing._publication
+    listing, publication = run.list_input, last_step._publication_id
 
     def listed(*arguments: Any) -> Any:
         found = listing(*arguments)
@@ -188,8 +189,8 @@ def at_moment(kind: str, moment: str, act: Callable[[], None]) -> Iterator[None]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(of.source, name, reading)
-        patch.setattr(running, "list_input", listed)
-        patch.setattr(finishing, "_publication", publishing)
+        patch.setattr(run, "list_input", listed)
+        patch.setattr(last_step, "_publication_id", publishing)
         yield
         assert not left, "the moment never came"
 

@@ -5,8 +5,8 @@ import inspect
 from click.testing import CliRunner
 
 from beam_tfrecord.cli.main import cli
-from beam_tfrecord.contract.schema import Schema
-from beam_tfrecord.jobs import job
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.jobs import api
 from beam_tfrecord.manifest import Manifest, Shard, Split
 
 
@@ -42,7 +42,7 @@ class FakeJob:
         self.error = None
         for name in ("write", "plan", "schema"):
             monkeypatch.setattr(
-                job, name, self._stand_in(name, inspect.signature(getattr(job, name)))
+                api, name, self._stand_in(name, inspect.signature(getattr(api, name)))
             )
 
     def _stand_in(self, name, signature):

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from beam_tfrecord.contract.schema import Schema
-from beam_tfrecord.upkeep.repair import repair
+from beam_tfrecord.dataset.repair import repair
+from beam_tfrecord.features.schema import Schema
 from tests.made_datasets import encoded, framed, write_examples
 
 # The bytes of a damaged stream, each as its position in the sound one; None for any other byte.

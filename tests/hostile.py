@@ -23,8 +23,8 @@ import pyarrow as pa
 from click.testing import CliRunner, Result
 
 from beam_tfrecord import manifest as manifests
+from beam_tfrecord import stage as stages
 from beam_tfrecord.cli.main import cli
-from beam_tfrecord.staging import manifest as stages
 from tests.made_datasets import make_dataset
 
 TABLE = pa.table(

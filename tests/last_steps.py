@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from beam_tfrecord.jobs import finishing
+from beam_tfrecord.publish import last_step
 from beam_tfrecord.storage import Lease
 
 # All by which publishing changes what is there.
@@ -100,18 +100,18 @@ class Step:
         job, *others = self.task
         if not clears:
             return list(
-                finishing._published((dataclasses.replace(job, lease=Held("", "")), *others))
+                last_step._published((dataclasses.replace(job, lease=Held("", "")), *others))
             )
         with pytest.MonkeyPatch.context() as patch:
             # That of a dead process is free; here it would be this one's to the end.
-            patch.setattr(finishing, "lease", lambda _: contextlib.nullcontext(Held("", "")))
-            return list(finishing._published(self.task))
+            patch.setattr(last_step, "lease", lambda _: contextlib.nullcontext(Held("", "")))
+            return list(last_step._published(self.task))
 
 
 def step_of(make: Made, output: Path, monkeypatch: pytest.MonkeyPatch) -> Step:
     """Run a job, and keep its last step."""
     before, steps = output.with_name("before"), []
-    published = finishing._published
+    published = last_step._published
 
     def kept(task: Any) -> Iterator[str]:
         shutil.copytree(output, before, ignore=shutil.ignore_patterns(".lock"))
@@ -121,7 +121,7 @@ def step_of(make: Made, output: Path, monkeypatch: pytest.MonkeyPatch) -> Step:
         return published(task)
 
     with monkeypatch.context() as patch:
-        patch.setattr(finishing, "_published", kept)
+        patch.setattr(last_step, "_published", kept)
         make(output)
     (step,) = steps
     return step

@@ -7,8 +7,10 @@ it, so that what is read was not written by the reader's own helpers.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -16,13 +18,28 @@ import pyarrow as pa
 import xxhash
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.schema import Feature, Observed, Schema
+from beam_tfrecord.features.feature import ColumnStats, Feature
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import Manifest, Shard, Split
-from beam_tfrecord.records.arena import Arena
-from beam_tfrecord.records.encoding import Encoder
+from beam_tfrecord.records.encoding import Arena, Encoder
+from beam_tfrecord.records.tfrecord import ShardStream, read_blocks
 
 # XXH64 of b"content" with seed 0: the seed of the hash over all examples.
 CONTENT_SEED = xxhash.xxh64_intdigest(b"content", 0)
+
+
+def read_records(path: str | os.PathLike[str], **options: Any) -> list[bytes]:
+    """Return the payloads of a file; `options` are those of `read_blocks`."""
+    blocks = read_blocks(path, **options)
+    return [payload for block in blocks for payload in block.payloads()]
+
+
+def write_records(path: Path, records: Iterable[bytes], *, compression: str = "") -> None:
+    """Write a file of records as datasets have them."""
+    with ShardStream(str(path), compression) as shard:
+        for record in records:
+            shard.write(framed(record))
+        shard.close()
 
 
 def framed(payload: bytes) -> bytes:
@@ -58,7 +75,7 @@ def observed(table: pa.Table, schema: Schema) -> Schema:
         if pa.types.is_integer(feature.type) or pa.types.is_floating(feature.type):
             values = [value for value in column.to_pylist() if value is not None]
             low, high = min(values, default=None), max(values, default=None)
-        seen[feature.name] = Observed(column.null_count, low, high)
+        seen[feature.name] = ColumnStats(column.null_count, low, high)
     return schema.with_observed(seen)
 
 

@@ -18,15 +18,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.schema import Feature, Observed, Schema
-from beam_tfrecord.native.reference.examples import parse_example
-from beam_tfrecord.ptransforms.map_rows import map_batch
-from beam_tfrecord.records.arena import Arena
-from beam_tfrecord.records.encoding import Encoder
+from beam_tfrecord.features.feature import ColumnStats, Feature
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.rows import call_on_rows, mapped_batch
 from beam_tfrecord.sources.csv.source import Csv, with_texts
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.sql.source import Sql
+from beam_tfrecord.transforms.map_rows import map_batch
+from tests.native.reference.examples import parse_example
 from tests.number_texts import check_column, check_losses, kept_as_float64
 
 Columns = Mapping[str, list[str]]
@@ -42,7 +42,7 @@ class Written(NamedTuple):
 def encoded(batches: Iterable[Batch], schema: Schema | None = None) -> dict[str, Written]:
     """Return what encoding stores and reports, in the order of the rows."""
     values: dict[str, list[bytes | float]] = {}
-    observed: dict[str, Observed] = {}
+    observed: dict[str, ColumnStats] = {}
     for batch in batches:
         arena = Arena()
         encoder = Encoder(schema or Schema.from_arrow(batch.data.schema))
@@ -50,7 +50,7 @@ def encoded(batches: Iterable[Batch], schema: Schema | None = None) -> dict[str,
         assert not batch.rejects
         assert not result.rejects
         for name, found in result.observed.items():
-            observed[name] = observed.get(name, Observed()).merge(found)
+            observed[name] = observed.get(name, ColumnStats()).merge(found)
         frames, starts = arena.used_data().tobytes(), arena.used_starts().tolist()
         for start, stop in zip(starts, [*starts[1:], len(frames)], strict=True):
             for name, (kind, stored) in parse_example(frames[start + 12 : stop - 4]).items():

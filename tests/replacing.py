@@ -26,16 +26,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import beam_tfrecord as bt
-from beam_tfrecord.exchange.merge import Piece
+from beam_tfrecord.dataset.rows import OpenedManifest
+from beam_tfrecord.dataset.values import dict_batches
+from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.hashes import file_hash
-from beam_tfrecord.jobs.publishing import put_in_place
-from beam_tfrecord.jobs.target import directory_target
-from beam_tfrecord.loading import blocks
-from beam_tfrecord.loading.torch_batches import dict_batches
 from beam_tfrecord.manifest import Manifest
+from beam_tfrecord.publish.files import Publication, put_in_place
+from beam_tfrecord.records import tfrecord
 from beam_tfrecord.rejects import SavedRejects
-from beam_tfrecord.sources.parquet import open as parquet_open
-from beam_tfrecord.staging.manifest import StageFile, StageManifest
+from beam_tfrecord.sources.parquet import footer as parquet_open
+from beam_tfrecord.stage import StageFile, StageManifest
+from beam_tfrecord.workdir.job import Job
+from beam_tfrecord.workdir.target import directory_target
 from tests.made_datasets import make_dataset
 
 OLD_ROWS, OLD_SHARDS = 120, 4
@@ -90,7 +92,8 @@ def _memmap(out: Path) -> Iterator[Rows]:
 
 
 def _torch(out: Path) -> Iterator[Rows]:
-    for batch in dict_batches(bt.load(out), 7, {}):
+    dataset = bt.load(out)
+    for batch in dict_batches(dataset.batches(), dataset.schema, 7, {}):
         yield batch["of"].tolist()
 
 
@@ -208,16 +211,9 @@ class Writer:
         pieces = [(name, _piece(new / name, directory, number)) for number, name in _files(new)]
         text = (new / "manifest.json").read_text()
         sidecars = {p.name: p.read_bytes() for p in new.glob("schema.*")}
-        put_in_place(
-            directory_target(out),
-            pieces,
-            text,
-            sidecars=sidecars,
-            rejects=SavedRejects(0, "", ""),
-            directory=str(directory),
-            job={},
-            lease=self,  # type: ignore[arg-type]
-        )
+        job = Job(directory_target(out), str(directory))
+        publication = Publication(job, pieces, text, sidecars, SavedRejects(0, "", ""), {})
+        put_in_place(publication, self)  # type: ignore[arg-type]
 
     def _copy(self, new: Path, out: Path) -> None:
         names = [name for _, name in _files(new)]
@@ -339,11 +335,8 @@ def _events(event: Callable[[], None]) -> Iterator[None]:
         # What outlasts a power cut is not the question here, and takes most of the time.
         for name in ("fsync", "fdatasync"):
             stack.enter_context(mock.patch.object(os, name))
-        spots: list[tuple[Any, str]] = [(blocks, "open_read"), (parquet_open, "_raw")]
-        with contextlib.suppress(ImportError):
-            from beam_tfrecord.loading.opened import OpenedManifest
-
-            spots.append((OpenedManifest, "check"))
+        spots: list[tuple[Any, str]] = [(tfrecord, "open_read"), (parquet_open, "_raw")]
+        spots.append((OpenedManifest, "check"))
         for owner, name in spots:
             stack.enter_context(mock.patch.object(owner, name, around(getattr(owner, name))))
         yield

@@ -23,7 +23,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import BundleManage
 
 import beam_tfrecord as bt
 from beam_tfrecord.exchange import pipeline as exchange_pipeline
-from beam_tfrecord.exchange import range_blocks
+from beam_tfrecord.exchange import spill
 
 PARTS = 2
 # Runner and Beam's options of each way to run a pipeline on one machine.
@@ -189,8 +189,8 @@ def _eager_threads() -> Iterator[None]:
 def _small_runs() -> Iterator[None]:
     """Let the sink emit runs and blocks all the time, not at the end of a bundle alone."""
     with (
-        mock.patch.object(exchange_pipeline, "run_bytes_for", return_value=_RUN_BYTES),
-        mock.patch.object(range_blocks, "RUN_BYTES", _RUN_BYTES),
+        mock.patch.object(exchange_pipeline, "run_bytes_of", return_value=_RUN_BYTES),
+        mock.patch.object(spill, "RUN_BYTES", _RUN_BYTES),
     ):
         yield
 

@@ -1,8 +1,8 @@
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.contract.arrow_types import type_from_json, type_to_json
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.arrow_types import type_from_json, type_to_json
 
 TYPES = [
     (pa.int64(), "int64"),

@@ -4,21 +4,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.batch import (
-    Batch,
-    Origin,
-    Reject,
-    batch_from_rows,
-    batch_of_examples,
-    table_of,
-)
+from beam_tfrecord.batch import Batch, Origin, Reject, batch_of_examples
+from beam_tfrecord.job_batch import JobBatch, as_job_batch
 
 REJECT = Reject("u", 9, "x", "bad-value", "no number")
 
 
-def batch(origin: Origin | None = None) -> Batch:
+def batch(origin: Origin | None = None) -> JobBatch:
     data = pa.record_batch({"x": [0, 10, 20, 30], "y": ["a", None, "c", "d"]})
-    return Batch(data, origin or Origin("u", 2, 100), group=4, split="train", rejects=(REJECT,))
+    return JobBatch(data, origin or Origin("u", 2, 100), group=4, split="train", rejects=(REJECT,))
 
 
 def numbers(of: Batch) -> tuple[list[int], list[int] | None]:
@@ -52,6 +46,25 @@ def test_rejects_are_in_one_slice_alone() -> None:
     assert rejects == [(REJECT,), ()]
 
 
+def test_rows_read_are_counted_once() -> None:
+    read = batch().replace(rows_read=9)
+    assert [read.slice(start, start + 2).rows_counted for start in (0, 2)] == [9, 0]
+    assert read.take(np.array([1])).rows_counted == 0
+    # One reject beside four rows.
+    assert batch().rows_counted == 5
+
+
+def test_a_plain_batch_gets_default_book_keeping() -> None:
+    plain = Batch(pa.record_batch({"x": [1, 2]}), split="train", rejects=(REJECT,))
+    job_batch = as_job_batch(plain)
+    assert (job_batch.data, job_batch.split, job_batch.rejects) == (plain.data, "train", (REJECT,))
+    assert (job_batch.group, job_batch.part, job_batch.way, job_batch.rows_counted) == (
+        *(None, None, ()),
+        3,
+    )
+    assert as_job_batch(job_batch) is job_batch
+
+
 def test_a_batch_without_origin_stays_without() -> None:
     plain = Batch(pa.record_batch({"x": [1, 2]}))
     assert plain.take(np.array([1])).origin is None
@@ -68,19 +81,6 @@ def test_an_origin_of_other_rows_is_refused(origin: Origin) -> None:
 
 def test_rows_are_dicts() -> None:
     assert list(batch().rows())[:2] == [{"x": 0, "y": "a"}, {"x": 10, "y": None}]
-
-
-def test_batches_are_made_from_rows() -> None:
-    schema = pa.schema([("a", pa.int8()), ("b", pa.string())])
-    made = batch_from_rows([{"b": "x", "a": 1}, {"a": None}], schema, group=3)
-    assert made.data.schema == schema
-    assert list(made.rows()) == [{"a": 1, "b": "x"}, {"a": None, "b": None}]
-    assert made.group == 3
-    with pytest.raises(pa.ArrowInvalid):
-        batch_from_rows([{"a": 300}], schema)
-    joined = table_of([made, made], schema)
-    assert joined.column("a").to_pylist() == [1, None, 1, None]
-    assert table_of([], schema).num_rows == 0
 
 
 def test_batches_of_examples_are_marked() -> None:

@@ -3,11 +3,17 @@
 import click
 import pytest
 
-from beam_tfrecord.cli.beam_help import check_beam_options
-from beam_tfrecord.cli.params import parse_character, parse_count, parse_names, parse_types
-from beam_tfrecord.contract.schema import Feature, Schema
+from beam_tfrecord.cli.base import (
+    check_beam_options,
+    parse_character,
+    parse_count,
+    parse_names,
+    parse_types,
+)
 from beam_tfrecord.errors import RejectedRows, UsageError
-from beam_tfrecord.options.table import WRITE_OPTIONS
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.options import WRITE_OPTIONS
 from tests.cli_stand_ins import FakeJob, run
 
 

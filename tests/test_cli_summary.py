@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from beam_tfrecord.cli.summary import render, summary, warnings_of
-from beam_tfrecord.contract.schema import Feature, Observed, Schema
-from beam_tfrecord.jobs import job
+from beam_tfrecord.cli.write import render, summary, warnings_of
+from beam_tfrecord.features.feature import ColumnStats, Feature
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.jobs import api
 from tests.cli_stand_ins import FakeJob, manifest_of, run
 
 
@@ -39,7 +40,7 @@ def test_a_replaced_dataset_is_not_taken_for_the_old_one(fake_job, tmp_path, mon
         (tmp_path / ".new").rename(tmp_path / "manifest.json")
         return manifest_of()
 
-    monkeypatch.setattr(job, "write", write)
+    monkeypatch.setattr(api, "write", write)
     assert run("write", "a.csv", tmp_path, "--overwrite").stderr.startswith("wrote 1,000 rows")
 
 
@@ -48,11 +49,11 @@ def test_what_the_package_logs_comes_after_the_summary(fake_job, monkeypatch):
 
     def write(inputs, output, **kwargs):
         for _ in range(2):
-            logging.getLogger("beam_tfrecord.jobs.job").warning("column %r is left out", "x")
+            logging.getLogger("beam_tfrecord.jobs.api").warning("column %r is left out", "x")
         logging.getLogger("apache_beam").warning("noise")
         return manifest_of()
 
-    monkeypatch.setattr(job, "write", write)
+    monkeypatch.setattr(api, "write", write)
     lines = run("write", "a.csv", "out").stderr.splitlines()
     assert lines[0].startswith("wrote ")
     assert lines[1:] == ["warning: column 'x' is left out"]
@@ -68,7 +69,7 @@ def test_warnings_of_python_are_lines_too(fake_job, monkeypatch):
             warnings.warn("a library's own worry", DeprecationWarning, stacklevel=1)
         return manifest_of()
 
-    monkeypatch.setattr(job, "write", write)
+    monkeypatch.setattr(api, "write", write)
     lines = run("write", "a.csv", "out").stderr.splitlines()
     assert lines[0] == "warning: the kernel is not built"
     assert lines[1].startswith("wrote ")
@@ -99,13 +100,15 @@ def test_warnings():
         "2 rows rejected: the reasons are in out/rejects",
         "rows have no stable number here: their order follows from their bytes",
     ]
-    lossy = Observed(max_relative_error=5.96e-8)
+    lossy = ColumnStats(max_relative_error=5.96e-8)
     schema = Schema(
         (
             Feature("fare", "float64", observed=lossy),
-            Feature("id", "int64", observed=Observed()),
-            Feature("tip", "float64", observed=Observed(max_relative_error=1e-9)),
-            Feature("sum", "float64", store="bytes", observed=Observed(max_relative_error=1e-16)),
+            Feature("id", "int64", observed=ColumnStats()),
+            Feature("tip", "float64", observed=ColumnStats(max_relative_error=1e-9)),
+            Feature(
+                "sum", "float64", store="bytes", observed=ColumnStats(max_relative_error=1e-16)
+            ),
         )
     )
     assert warnings_of(manifest_of(schema=schema), "out") == [

@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.contract.schema import Feature, Schema
+from beam_tfrecord.dataset.code import feature_lines, reading_code
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import Manifest
-from beam_tfrecord.showing.code import feature_lines, reading_code
 from tests.made_datasets import make_dataset, write_examples
 
 ROWS = 12

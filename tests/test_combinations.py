@@ -25,12 +25,7 @@ from tests.combinations import (
     is_sound_write,
     whole_case,
 )
-from tests.picture_combinations import (
-    PICTURES,
-    REFUSED_PICTURES,
-    check_picture,
-    is_sound_picture,
-)
+from tests.picture_combinations import PICTURES, REFUSED_PICTURES, check_picture, is_sound_picture
 
 CASES, SLOW_CASES = 6, 10
 

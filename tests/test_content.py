@@ -15,7 +15,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import TargetExists
 from beam_tfrecord.hashes import hash_ranges
-from beam_tfrecord.jobs.job_file import INPUT_STATE, INPUT_XXH64, dump_job, load_job
+from beam_tfrecord.workdir.job_file import INPUT_STATE, INPUT_XXH64, dump_job, load_job
 from tests.changing import INPUTS, NEW, small_units, write_files
 from tests.marks import slow_after
 from tests.test_resume import stop_before_publishing

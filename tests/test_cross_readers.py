@@ -20,12 +20,12 @@ import tensorflow as tf
 from apache_beam.testing.util import assert_that, equal_to
 
 import beam_tfrecord as bt
-from beam_tfrecord.contract.schema import Schema
-from beam_tfrecord.loading.blocks import read_blocks
-from beam_tfrecord.loading.dataset import load
+from beam_tfrecord.dataset.load import load
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import Manifest
-from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.decoding import Decoder
+from beam_tfrecord.records.encoding import Arena
+from beam_tfrecord.records.tfrecord import read_blocks
 from tests.made_datasets import framed, make_dataset
 from tests.type_families import Column
 from tests.type_oracle import Features, features_of

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.schema import Feature, Schema
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.native import reference
-from beam_tfrecord.records.arena import Arena
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.decoding import Decoder
-from beam_tfrecord.records.encoding import Encoder
+from beam_tfrecord.records.encoding import Arena, Encoder
+from tests.native import reference
 
 
 def round_trip(array, **options):

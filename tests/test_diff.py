@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_tfrecord.contract.schema import Feature
+from beam_tfrecord.dataset.diff import SplitDifference, diff, multiset_difference
+from beam_tfrecord.dataset.load import load
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.loading.dataset import load
-from beam_tfrecord.upkeep.diff import SplitDifference, diff, multiset_difference
+from beam_tfrecord.features.feature import Feature
 from tests.made_datasets import make_dataset, write_examples
 
 TABLE = pa.table({"id": list(range(10)), "name": [f"n{row}" for row in range(10)]})

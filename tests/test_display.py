@@ -16,7 +16,7 @@ from apache_beam.transforms.display import DisplayData
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import TargetExists
-from beam_tfrecord.runners.local import LocalRunner
+from beam_tfrecord.runners.pipelines import LocalRunner
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 SECRET = "hush-hush"

@@ -19,10 +19,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.contract.tensors import TensorType
 from beam_tfrecord.errors import DataError, RejectedRows, TargetExists, UsageError
-from beam_tfrecord.staging import composing, writer
-from beam_tfrecord.staging.manifest import StageManifest, is_stage, stage_files
+from beam_tfrecord.exchange import stage_writer
+from beam_tfrecord.features.tensors import TensorType
+from beam_tfrecord.job_batch import JobBatch
+from beam_tfrecord.jobs import compose
+from beam_tfrecord.stage import StageManifest, is_stage, stage_files
+from beam_tfrecord.workdir.job import Job
+from beam_tfrecord.workdir.target import Target
 from tests.cli_stand_ins import run
 from tests.datasets import ids, sample_table, shard_hashes, visible_names, write_parquet
 
@@ -51,12 +55,12 @@ def database(tmp_path: Path) -> str:
 @pytest.fixture
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every file of the input a group of its own."""
-    reader = composing.ReadBatches
+    reader = compose.ReadBatches
 
     def small(*arguments: Any, **options: Any) -> Any:
         return reader(*arguments, **options | {"group_bytes": 1, "most_group_bytes": 1})
 
-    monkeypatch.setattr(composing, "ReadBatches", small)
+    monkeypatch.setattr(compose, "ReadBatches", small)
 
 
 def staged(stage: Path) -> pa.Table:
@@ -110,7 +114,7 @@ def test_manifest_tells_files_and_source_and_nothing_else_varies(
 def test_files_do_not_depend_on_workers(
     parquet: str, tmp_path: Path, small_groups: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("beam_tfrecord.jobs.composing.SMALL_BYTES", 0)
+    monkeypatch.setattr("beam_tfrecord.jobs.compose.SMALL_BYTES", 0)
     hashes = []
     for workers in (1, 2):
         stage = tmp_path / str(workers)
@@ -192,6 +196,10 @@ def test_edited_input_is_noticed(parquet: str, tmp_path: Path) -> None:
         bt.extract(parquet, tmp_path / "stage")
 
 
+def stage_job_in(directory: Path) -> Job:
+    return Job(Target(str(directory)), str(directory), output="stage")
+
+
 class Stop(Exception):
     """Ends a job at a moment of the test's choice."""
 
@@ -204,7 +212,7 @@ def test_a_stopped_job_goes_on(
 
     stage = tmp_path / "stage"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_tfrecord.staging.transform.publish_stage", stop)
+        patch.setattr("beam_tfrecord.publish.last_step.publish_stage", stop)
         with pytest.raises(Exception, match="Stop"):
             bt.extract(parquet, stage)
     assert visible_names(stage) == []
@@ -225,7 +233,7 @@ def test_killed_while_it_was_published_nothing_is_lost(
 
     stage = tmp_path / "stage"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_tfrecord.jobs.running.remove_leftovers", stop)
+        patch.setattr("beam_tfrecord.jobs.run.remove_leftovers", stop)
         with pytest.raises(Exception, match="Stop"):
             bt.extract(parquet, stage)
     # The manifest is there: what is left is only to be cleared away.
@@ -250,7 +258,7 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("beam_tfrecord.storage.direct_io.BlockFile.sync", full)
     monkeypatch.setattr("beam_tfrecord.storage.direct_io.BlockFile.write", full)
-    target = writer.StageWriter(str(tmp_path))
+    target = stage_writer.StageWriter(stage_job_in(tmp_path))
     assert list(target.add(bt.Batch(pa.record_batch({"id": [1]})))) == []
     with pytest.raises(OSError, match="No space left"):
         list(target.end_group())
@@ -293,15 +301,15 @@ def test_groups_without_rows_and_one_huge_row(tmp_path: Path, small_groups: None
 
 
 def test_row_groups_and_files_have_their_size(tmp_path: Path) -> None:
-    target = writer.StageWriter(
-        str(tmp_path), file_bytes=20_000, row_group_bytes=8_000, row_group_rows=1000
+    target = stage_writer.StageWriter(
+        stage_job_in(tmp_path), file_bytes=20_000, row_group_bytes=8_000, row_group_rows=1000
     )
     rng = np.random.default_rng(3)
     numbers = rng.integers(0, 2**60, 20_000)
     pieces = []
     for start in range(0, 20_000, 500):
         data = pa.record_batch({"n": numbers[start : start + 500]})
-        pieces += list(target.add(bt.Batch(data, group=0)))
+        pieces += list(target.add(JobBatch(data, group=0)))
     pieces += list(target.end_group())
     files = [pq.ParquetFile(piece.path) for piece in pieces]
     assert [piece.order for piece in pieces] == [(0, number) for number in range(len(pieces))]
@@ -319,7 +327,7 @@ def test_row_groups_and_files_have_their_size(tmp_path: Path) -> None:
 
 
 def test_a_batch_larger_than_a_row_group_is_cut(tmp_path: Path) -> None:
-    target = writer.StageWriter(str(tmp_path), row_group_bytes=8_000)
+    target = stage_writer.StageWriter(stage_job_in(tmp_path), row_group_bytes=8_000)
     data = pa.record_batch({"n": np.arange(10_000)})
     assert list(target.add(bt.Batch(data))) == []
     (piece,) = target.end_group()

@@ -109,8 +109,11 @@ COMMANDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "write in.csv gs://b/out --runner dataflow --project p --region r --temp-location gs://b/t",
         "beam-tfrecord[gcp]",
     ),
-    (AZURE, "write azfs://a/c/in.csv out", "apache-beam[azure]"),
-    (AZURE, "verify azfs://a/c/out", "apache-beam[azure]"),
+    (AZURE, "write az://c/in.csv out", "beam-tfrecord[azure]"),
+    (AZURE, "write in.csv az://c/out", "beam-tfrecord[azure]"),
+    (AZURE, "show az://c/out", "beam-tfrecord[azure]"),
+    (AZURE, "write azfs://a/c/in.csv out", "beam-tfrecord[azure]"),
+    (AZURE, "verify azfs://a/c/out", "beam-tfrecord[azure]"),
     (("hdfs",), "write hdfs://in.csv out", "apache-beam[hadoop]"),
 )
 
@@ -164,7 +167,8 @@ CODE: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ),
     (("boto3", "botocore"), "bt.load('s3://b/out')", "beam-tfrecord[aws]"),
     (GCP, "bt.load('gs://b/out')", "beam-tfrecord[gcp]"),
-    (AZURE, "bt.load('azfs://a/c/out')", "apache-beam[azure]"),
+    (AZURE, "bt.load('az://c/out')", "beam-tfrecord[azure]"),
+    (AZURE, "bt.load('azfs://a/c/out')", "beam-tfrecord[azure]"),
 )
 
 # Each set of packages takes a process of its own.

@@ -11,18 +11,16 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import (
     BeamTFRecordError,
     DataError,
+    LeaseLost,
     RejectedRows,
     SchemaConflict,
     StorageError,
 )
-from beam_tfrecord.jobs import faults
-from beam_tfrecord.jobs.faults import (
+from beam_tfrecord.workdir.faults import (
+    Guarded,
     forget_faults,
-    is_stopped,
     machine_error,
-    machine_fault,
     record_fault,
-    recorded,
     recorded_fault,
 )
 
@@ -39,13 +37,13 @@ def breaks(number: int) -> Iterator[int]:
 
 
 def test_what_a_step_yields_goes_through(tmp_path: Path) -> None:
-    assert list(recorded(halves, str(tmp_path))(8)) == [4, 4]
+    assert list(Guarded(halves, str(tmp_path))(8)) == [4, 4]
     assert recorded_fault(str(tmp_path)) is None
 
 
-def test_an_error_ends_the_step_in_peace_and_is_found_again(tmp_path: Path) -> None:
+def test_an_error_ends_the_step_without_an_error_and_is_found_again(tmp_path: Path) -> None:
     directory = str(tmp_path / "new")
-    assert list(recorded(halves, directory, instead=["nothing"])(7)) == [3, "nothing"]
+    assert list(Guarded(halves, directory, instead=["nothing"])(7)) == [3, "nothing"]
     fault = recorded_fault(directory)
     assert type(fault) is SchemaConflict
     assert str(fault) == "7 is odd"
@@ -53,17 +51,16 @@ def test_an_error_ends_the_step_in_peace_and_is_found_again(tmp_path: Path) -> N
 
 def test_an_error_nobody_meant_is_not_written_down(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
-        list(recorded(breaks, str(tmp_path))(0))
+        list(Guarded(breaks, str(tmp_path))(0))
     assert recorded_fault(str(tmp_path)) is None
 
 
 def test_after_a_fault_no_step_does_any_work(tmp_path: Path) -> None:
     record_fault(str(tmp_path), DataError("x"))
-    assert list(recorded(breaks, str(tmp_path), instead=[5])(0)) == [5]
-    # Another process sees it on the disk.
-    assert is_stopped(f"{tmp_path}/.")
+    assert list(Guarded(breaks, str(tmp_path), instead=[5])(0)) == [5]
+    assert Guarded(halves, str(tmp_path)).is_stopped()
     forget_faults(str(tmp_path))
-    assert list(recorded(halves, str(tmp_path))(8)) == [4, 4]
+    assert list(Guarded(halves, str(tmp_path))(8)) == [4, 4]
     assert recorded_fault(str(tmp_path)) is None
     assert list(tmp_path.iterdir()) == []
 
@@ -79,21 +76,36 @@ def test_after_a_fault_no_step_does_any_work(tmp_path: Path) -> None:
         (MemoryError(), "out of memory while writing '/out': give the job more, or fewer workers"),
     ],
 )
-def test_faults_of_the_machine_are_raised_for_the_runner_and_noted(
+def test_faults_of_the_machine_are_raised_for_the_runner_in_one_line(
     tmp_path: Path, error: Exception, message: str
 ) -> None:
     def fail(_: int) -> Iterator[int]:
         raise error
         yield 0
 
-    with pytest.raises(type(error)):
-        list(recorded(fail, str(tmp_path))(1))
-    assert not is_stopped(str(tmp_path))
-    assert recorded_fault(str(tmp_path)) is None
-    found = machine_fault(str(tmp_path), "/out")
-    assert isinstance(found, StorageError)
-    assert found.exit_code == 1
-    assert str(found).startswith(message)
+    directory = tmp_path / "out" / ".tmp-1"
+    directory.mkdir(parents=True)
+    step = Guarded(fail, str(directory))
+    with pytest.raises(StorageError) as raised:
+        list(step(1))
+    assert not step.is_stopped()
+    assert recorded_fault(str(directory)) is None
+    assert raised.value.exit_code == 1
+    assert str(raised.value).startswith(message.replace("'/out", f"'{tmp_path}/out"))
+
+
+def test_the_launcher_finds_the_line_in_the_traces_of_a_runner() -> None:
+    traces = (
+        "Error received from SDK harness for instruction 5: Traceback (most recent call last):\n"
+        '  File "x.py", line 1, in f\n'
+        "beam_tfrecord.errors.StorageError: no space left in '/a' (disk full): make room there\n"
+        "\nDuring handling of the above exception, another exception occurred:\n\n"
+        "Traceback (most recent call last):\n"
+        "beam_tfrecord.errors.LeaseLost: '/b' is another job's [while running 'Spill0/ParDo']\n"
+    )
+    found = machine_error(RuntimeError(traces), "/out")
+    assert type(found) is LeaseLost
+    assert str(found) == "'/b' is another job's"
 
 
 def test_memory_faults_are_known_in_whatever_beam_makes_of_them() -> None:
@@ -123,12 +135,12 @@ def test_an_error_of_unknown_kind_is_still_ours(tmp_path: Path) -> None:
 
 def test_without_a_directory_nothing_is_written() -> None:
     with pytest.raises(SchemaConflict):
-        list(recorded(halves, None)(7))
+        list(Guarded(halves, None)(7))
     assert recorded_fault("/nowhere/at/all") is None
 
 
 def test_a_wrapped_step_can_be_sent_to_a_worker(tmp_path: Path) -> None:
-    wrapped = pickle.loads(pickle.dumps(recorded(halves, str(tmp_path))))
+    wrapped = pickle.loads(pickle.dumps(Guarded(halves, str(tmp_path))))
     assert list(wrapped(2)) == [1, 1]
 
 
@@ -136,7 +148,7 @@ def test_what_another_process_refused_is_not_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Here every step looks as one in another process that has looked a moment too early.
-    monkeypatch.setattr(faults, "is_stopped", lambda directory: False)
+    monkeypatch.setattr(Guarded, "is_stopped", lambda self: False)
     (tmp_path / "a.csv").write_text("x\n" + "1\n" * 50)
 
     def refuse(row: dict[str, int]) -> dict[str, int]:

@@ -4,11 +4,11 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.schema import Feature, Schema
-from beam_tfrecord.contract.tfmd import schema_pbtxt
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.records.arena import Arena
-from beam_tfrecord.records.encoding import Encoder
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.feature_spec import schema_pbtxt
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.records.encoding import Arena, Encoder
 
 tf = pytest.importorskip("tensorflow")
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.upkeep.verify import verify
+from beam_tfrecord.dataset.verify import verify
 from tests.flipping import classes_of, flipped
 
 CLASSES = {

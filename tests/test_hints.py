@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Optional, TypedDict, Union
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.contract.hints import returned_schema, schema_of_hint
+from beam_tfrecord.records.infer_row_types import returned_schema, schema_of_hint
 
 
 class Row(TypedDict):

@@ -17,11 +17,11 @@ from click.testing import CliRunner
 import beam_tfrecord as bt
 from beam_tfrecord import manifest as manifests
 from beam_tfrecord.cli.main import cli
+from beam_tfrecord.dataset import verify_examples
+from beam_tfrecord.dataset.repair import repair
+from beam_tfrecord.dataset.verify import verify
 from beam_tfrecord.errors import DataError, RejectedRows
 from beam_tfrecord.manifest import Manifest
-from beam_tfrecord.upkeep import verify_splits
-from beam_tfrecord.upkeep.repair import repair
-from beam_tfrecord.upkeep.verify import verify
 from tests.hostile import (
     check_writing,
     commands,
@@ -256,14 +256,14 @@ def test_shards_of_two_splits_that_were_exchanged_are_found(
     exchanged(out, renames=renames)
     assert any("exchanged" in fault for fault in faults(out))
     # Of larger shards a part is looked at.
-    monkeypatch.setattr(verify_splits, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(verify_examples, "_WHOLE_BYTES", 0)
     assert any("exchanged" in fault for fault in faults(out))
     exchanged(out, renames=renames)
     assert faults(out) == []
 
 
 def test_a_note_of_publishing_moves_nothing_outside(tmp_path: Path) -> None:
-    from beam_tfrecord.jobs.cleanup import Note
+    from beam_tfrecord.publish.files import Note
 
     for names in (
         {"shards": [["shard", "../outside", 3]], "sidecars": [], "old": []},

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from beam_tfrecord import sources
+from beam_tfrecord import inputs
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.inputs import detect_kind, make_source
 
@@ -33,7 +33,7 @@ class Other:
 def all_kinds(monkeypatch):
     """Every kind that detection knows, whichever are written; detection is what is tested."""
     kinds = {"csv": Text, "parquet": Table, "images": Other, "numpy": Other, "sql": Other}
-    monkeypatch.setattr(sources, "SOURCES", kinds)
+    monkeypatch.setattr(inputs, "SOURCES", kinds)
 
 
 def touch(directory, *names):
@@ -145,7 +145,7 @@ def test_unknown_kind_names_the_nearest():
 
 
 def test_a_kind_that_is_not_there_is_refused(monkeypatch):
-    monkeypatch.setattr(sources, "SOURCES", {"csv": Text})
+    monkeypatch.setattr(inputs, "SOURCES", {"csv": Text})
     with pytest.raises(UsageError, match="cannot read input of kind 'images'"):
         detect_kind("cat.jpg")
 

@@ -8,7 +8,7 @@ import pytest
 import xxhash
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.jobs.job_file import dump_job, load_job
+from beam_tfrecord.workdir.job_file import dump_job, load_job
 
 JOB = {"runner": "direct", "stored_bytes": {"größe": 7}}
 TEXT = (

@@ -6,8 +6,8 @@ import json
 
 import pyarrow as pa
 
-from beam_tfrecord.contract.labels import labels_of, labels_text, with_labels
-from beam_tfrecord.contract.schema import Feature, Schema
+from beam_tfrecord.features.feature import Feature, labels_of, labels_text, with_labels
+from beam_tfrecord.features.schema import Schema
 
 NAMES = ("cat", "日本", 'say "x"')
 

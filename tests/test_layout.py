@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.layout import Layout, parse_compression
-from beam_tfrecord.splits import Splits
+from beam_tfrecord.layout import Layout, Splits, parse_compression
 
 
 @pytest.mark.parametrize("name", ["none", "", None, "uncompressed", "NONE"])

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.jobs import listing
-from beam_tfrecord.jobs.listing import list_input
+from beam_tfrecord.sources import files
 from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.files import list_input
 
 
 def write_inputs(folder: Path) -> None:
@@ -34,7 +34,7 @@ def test_more_than_a_pipeline_carries_is_left_to_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_inputs(tmp_path)
-    monkeypatch.setattr(listing, "MOST_SENT_BYTES", 10)
+    monkeypatch.setattr(files, "MOST_SENT_BYTES", 10)
     found = list_input(Csv(tmp_path / "*.csv"))
     assert found.sent is None
     assert [file.name for file in found.outlines] == ["a.csv", "b.csv"]

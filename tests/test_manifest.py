@@ -10,8 +10,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import Manifest, Shard, Split, manifest_path
 
 MANIFEST = Manifest(

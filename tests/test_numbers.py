@@ -14,15 +14,15 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.schema import Feature, Schema
-from beam_tfrecord.native.reference.examples import parse_example
-from beam_tfrecord.ptransforms.coders import BatchCoder
-from beam_tfrecord.ptransforms.gather_rows import batch_of_rows
-from beam_tfrecord.records.arena import Arena
-from beam_tfrecord.records.encoding import Encoder
-from beam_tfrecord.records.tfrecord import read_records
+from beam_tfrecord.beam_steps import BatchCoder
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.jobs.api import extract
+from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.sources.csv.source import Csv
-from beam_tfrecord.staging.job import extract
+from beam_tfrecord.transforms.rows import batch_of_rows
+from tests.made_datasets import read_records
+from tests.native.reference.examples import parse_example
 from tests.number_texts import random_texts, to_float32
 from tests.number_ways import WAYS, check_bytes, check_text, check_way, encoded, write_csv
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.contract.schema import Schema
+from beam_tfrecord.dataset.code import reading_code
+from beam_tfrecord.dataset.show import count_values, json_lines, render_rows
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.showing.code import reading_code
-from beam_tfrecord.showing.show import count_values, json_lines, render_rows
-from beam_tfrecord.sources.numpy import arrays as numpy_arrays
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.sources.numpy import source as numpy_arrays
 from tests.datasets import shard_hashes
 
 
@@ -204,9 +204,8 @@ class TestDatasets:
 class TestInMemory:
     def test_the_pipeline_does_not_hold_the_bytes(self, tmp_path: Path) -> None:
         read = bt.ReadFromNumpy({"data": np.zeros((1000, 1000))}, temp_dir=str(tmp_path))
-        assert list(tmp_path.iterdir()) == []
-        assert sum(batch.num_rows for batch in read.batches()) == 1000
         (directory,) = tmp_path.iterdir()
+        assert sum(batch.num_rows for batch in read.batches()) == 1000
         assert [file.name for file in directory.iterdir()] == ["arrays.npz"]
         assert len(pickle.dumps(read.source)) < 2000
 

@@ -16,15 +16,15 @@ from hypothesis.extra import numpy as hnp
 import beam_tfrecord as bt
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.schema import Schema
-from beam_tfrecord.contract.tensors import TensorType
+from beam_tfrecord.dataset.values import arrays_of
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.loading.values import arrays_of
-from beam_tfrecord.native import reference
-from beam_tfrecord.records.arena import Arena
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.tensors import TensorType, tensor_column
 from beam_tfrecord.records.decoding import Decoder
-from beam_tfrecord.records.encoding import Encoder
-from beam_tfrecord.sources.numpy.arrays import Numpy
+from beam_tfrecord.records.encoding import Arena, Encoder
+from beam_tfrecord.sources.numpy.source import Numpy
+from tests.native import reference
 
 FOREIGN = [
     np.dtype(name) for name in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
@@ -193,3 +193,18 @@ class TestDamagedRecords:
     def test_features_that_do_not_fit_together(self, changes: Any, message: str) -> None:
         with pytest.raises(DataError, match=message):
             self.decode(**changes)
+
+
+def test_text_beside_flat_numbers_in_a_struct_keeps_its_dtype() -> None:
+    numbers, texts = TensorType("float32", (2,)), TensorType("<U3", (2,))
+    columns = [
+        tensor_column([np.array([1, 2], "f4"), np.array([0, 4], "f4")], numbers),
+        tensor_column([np.array(["a", "b"]), np.array(["", "xyz"])], texts),
+    ]
+    struct = pa.StructArray.from_arrays(columns, ["numbers", "texts"])
+    schema = Schema((Feature("c", struct.type, store="values"),))
+    arena = Arena()
+    Encoder(schema).encode(Batch(pa.RecordBatch.from_arrays([struct], ["c"])), arena)
+    back = Decoder(schema).decode(arena.used_data(), arena.used_starts()).column("c")
+    assert back.field("texts")[1].as_py().tolist() == ["", "xyz"]
+    assert back.field("numbers")[1].as_py().tolist() == [0, 4]

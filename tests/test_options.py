@@ -2,13 +2,15 @@
 
 import dataclasses
 import inspect
+import re
 
 import click
 import pytest
 
 from beam_tfrecord.cli.main import cli
-from beam_tfrecord.jobs import job, settings
-from beam_tfrecord.options.table import (
+from beam_tfrecord.inputs import SOURCES
+from beam_tfrecord.jobs import api, settings
+from beam_tfrecord.options import (
     EXTRACT_OPTIONS,
     FROM,
     SOURCE_OPTIONS,
@@ -16,8 +18,6 @@ from beam_tfrecord.options.table import (
     Option,
     flag_of,
 )
-from beam_tfrecord.sources import SOURCES
-from beam_tfrecord.staging.job import extract
 
 # What a function has and a command line says otherwise: its arguments, what follows `--`, and
 # what only a program can hand over.
@@ -32,7 +32,7 @@ def keywords_of(function):
     }
 
 
-@pytest.mark.parametrize("function", [job.write, settings.make_settings])
+@pytest.mark.parametrize("function", [api.write, settings.make_settings])
 def test_every_keyword_is_a_flag_with_the_same_default(function):
     keywords = keywords_of(function)
     keywords.pop("source_options", None)
@@ -52,7 +52,7 @@ def test_source_option_is_a_field_with_the_same_default(option: Option, kind: st
 
 
 def test_extract_takes_what_it_can_use_of_write():
-    keywords = keywords_of(extract)
+    keywords = keywords_of(api.extract)
     keywords.pop("source_options")
     assert keywords == {option.keyword: option.default for option in EXTRACT_OPTIONS}
     flags = {flag for p in cli.commands["extract"].params for flag in p.opts}
@@ -60,9 +60,25 @@ def test_extract_takes_what_it_can_use_of_write():
     assert not {"--split", "--shards", "--map", "--compression"} & flags
 
 
+@pytest.mark.parametrize(
+    ("function", "options"), [(api.write, WRITE_OPTIONS), (api.extract, EXTRACT_OPTIONS)]
+)
+def test_every_keyword_is_documented(function, options):
+    arguments = inspect.getdoc(function).partition("Args:\n")[2].partition("\n\n")[0]
+    documented = re.findall(r"^    (\w+): ", arguments, re.MULTILINE)
+    assert {option.keyword for option in options} == {*documented} - {*NOT_FLAGS, "source_options"}
+
+
+def test_every_source_option_says_which_sources_have_it():
+    names = {"csv": "CSV", "parquet": "Parquet", "sql": "SQL", "images": "images", "numpy": "NumPy"}
+    for option in SOURCE_OPTIONS:
+        for kind in option.sources:
+            assert names[kind] in option.help, option.flag
+
+
 def test_write_and_plan_have_the_same_flags():
     def flags(name):
-        own = {"--json", "--dry-run", "--detach", "--workers", "--machine", "--usd-hour"}
+        own = {"--json", "--dry-run", "--detach", "--price"}
         return {flag for p in cli.commands[name].params for flag in p.opts} - own
 
     assert flags("write") == flags("plan")

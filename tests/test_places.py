@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from beam_tfrecord.batch import Origin
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.layout import Splits
 from beam_tfrecord.places import (
     bin_shift,
     places_by_bytes,
@@ -17,8 +18,7 @@ from beam_tfrecord.places import (
     places_in_source_order,
     purpose_seed,
 )
-from beam_tfrecord.records.tfrecord import frame_record
-from beam_tfrecord.splits import Splits
+from tests.made_datasets import framed
 
 ALL = np.arange(3)
 
@@ -62,7 +62,7 @@ def test_a_seed_changes_every_place() -> None:
 
 def test_places_by_bytes_are_hashes_of_the_payload() -> None:
     payloads = [b"abc", b"", b"x" * 1000]
-    frames = [frame_record(payload) for payload in payloads]
+    frames = [framed(payload) for payload in payloads]
     starts = np.array([0, len(frames[0]), len(frames[0]) + len(frames[1])], np.int64)
     places = places_by_bytes(np.frombuffer(b"".join(frames), np.uint8), starts, 3)
     assert places.tolist() == [xxhash.xxh64_intdigest(payload, 3) for payload in payloads]

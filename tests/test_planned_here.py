@@ -11,11 +11,11 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.jobs import sealed
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.images.source import Images
-from beam_tfrecord.sources.numpy.arrays import Numpy
+from beam_tfrecord.sources.numpy.source import Numpy
 from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.workdir import object_file
 from tests.datasets import sample_table, shard_hashes, write_parquet
 from tests.sources.made_images import jpeg, write_tree
 
@@ -77,8 +77,8 @@ def by_workers(kind: type[Source], monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_plan_is_read_back(kind: type[Source], make: Any, tmp_path: Path) -> None:
     source = kind(make(tmp_path / "in"))
     units = source.all_units(source.all_scans())
-    sealed.save(str(tmp_path / "kept"), units)
-    assert sealed.load(str(tmp_path / "kept")) == units
+    object_file.save(str(tmp_path / "kept"), units)
+    assert object_file.load(str(tmp_path / "kept")) == units
 
 
 @KINDS

@@ -11,8 +11,8 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.private import private_directory
-from beam_tfrecord.runners import boot_packages
-from beam_tfrecord.sources.sql.jdbc import jars
+from beam_tfrecord.runners import boot_worker
+from beam_tfrecord.sources.sql import jdbc_java
 
 NOBODY = 65534
 
@@ -57,7 +57,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     blocked = tmp_path / "no-directory"
     blocked.touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
-    monkeypatch.delenv(boot_packages.CACHE, raising=False)
+    monkeypatch.delenv(boot_worker.CACHE, raising=False)
     directory = tmp_path / "tmp"
     directory.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(directory))
@@ -65,10 +65,10 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_own_directory_is_made_for_the_user_alone(temporary: Path) -> None:
-    path = Path(jars._cache("a.jar"))
+    path = Path(jdbc_java._cache("a.jar"))
     assert path == temporary / f"beam_tfrecord-{os.getuid()}" / "a.jar"
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert jars._cache("b.jar") == str(path.parent / "b.jar")
+    assert jdbc_java._cache("b.jar") == str(path.parent / "b.jar")
 
 
 def test_own_link_to_an_own_directory_is_followed(tmp_path: Path) -> None:
@@ -91,14 +91,14 @@ def test_own_link_to_an_own_directory_is_followed(tmp_path: Path) -> None:
 def test_directory_that_others_may_write_to_is_refused(temporary: Path, plant) -> None:
     plant(temporary / f"beam_tfrecord-{os.getuid()}")
     with pytest.raises(bt.BeamTFRecordError, match=r"^cannot keep driver jars in .*: remove it"):
-        jars._cache("driver.jar")
+        jdbc_java._cache("driver.jar")
 
 
 @pytest.mark.parametrize("plant", [owned_by_another, open_to_others, link_of_another])
 def test_packages_are_not_installed_where_others_may_write(temporary: Path, plant) -> None:
     plant(temporary / f"beam-tfrecord-packages-{os.getuid()}")
-    with pytest.raises(boot_packages.PackageFault, match=f"set {boot_packages.CACHE} to another"):
-        boot_packages._own_directory()
+    with pytest.raises(boot_worker.PackageFault, match=f"set {boot_worker.CACHE} to another"):
+        boot_worker._own_directory()
 
 
 def test_cache_that_others_may_write_to_is_not_used(
@@ -106,4 +106,4 @@ def test_cache_that_others_may_write_to_is_not_used(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     open_to_others(tmp_path / "beam_tfrecord")
-    assert jars._cache("a.jar").startswith(str(temporary))
+    assert jdbc_java._cache("a.jar").startswith(str(temporary))

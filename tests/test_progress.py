@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from beam_tfrecord.jobs.progress import Progress, format_seconds, progress_line
+from beam_tfrecord.progress import Progress, format_seconds, progress_line
 
 
 class Clock:

@@ -1,4 +1,4 @@
-"""Rules of the repository itself: sizes, names, versions, and what a build of it gives."""
+"""Rules of the repository itself: sizes, names and versions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -16,29 +15,16 @@ from packaging.version import Version
 
 import beam_tfrecord
 from beam_tfrecord._version import __version__
+from tests.repository import ROOT, tracked_files
 
-ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "beam_tfrecord"
-SOURCE_SUFFIXES = {".py", ".pyx", ".pxd", ".c", ".h", ".java"}
+SOURCE_SUFFIXES = {".py", ".pyi", ".pyx", ".pxd", ".c", ".h", ".java"}
 
 # The brackets keep this file from holding what it forbids.
 FOREIGN = re.compile(
     r"(?<![\w./~-])/(?:work|root|home)/|/opt/whee[l]s|/tmp/brie[f]"
     r"|pypi\.or[g]|pythonhoste[d]|repo1?\.mave[n]|registry\.npmj[s]|deb\.debia[n]"
 )
-
-
-def _tracked_files() -> list[Path]:
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if listed.returncode != 0:
-        pytest.skip("the tree is not a git repository")
-    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 
 def _line_count(path: Path) -> int:
@@ -61,7 +47,7 @@ def test_scripts_are_short_executable_and_say_what_they_are_for():
 
 def test_source_files_are_at_most_500_lines():
     sources = [path for path in PACKAGE.rglob("*") if path.suffix in SOURCE_SUFFIXES]
-    tracked = set(_tracked_files())
+    tracked = set(tracked_files())
     too_long = {
         str(path.relative_to(ROOT)): _line_count(path)
         for path in sources
@@ -77,7 +63,7 @@ def test_pipelines_are_at_most_75_lines():
 
 def test_no_paths_or_hosts_of_one_machine():
     found = {}
-    for path in _tracked_files():
+    for path in tracked_files():
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
@@ -173,64 +159,3 @@ def test_required_tests_may_not_be_skipped(tmp_path, flag, exit_code, closing):
     )
     assert closing in done.stdout
     assert done.returncode == exit_code
-
-
-def _build_wheel(tree: Path, out: Path, **environment: str) -> tuple[Path, str]:
-    """Copy the repository to `tree` and build its wheel there, so that no stale build helps."""
-    for path in _tracked_files():
-        target = tree / path.relative_to(ROOT)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(path, target)
-    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-v"]
-    done = subprocess.run(
-        [*build, "--wheel-dir", str(out), str(tree)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    (wheel,) = out.glob("*.whl")
-    return wheel, done.stdout + done.stderr
-
-
-@pytest.mark.slow
-def test_wheel_holds_the_package_and_its_kernel_and_no_sources_of_c(tmp_path):
-    wheel, _ = _build_wheel(tmp_path / "tree", tmp_path / "wheels")
-    names = zipfile.ZipFile(wheel).namelist()
-    assert f"beam_tfrecord-{__version__}.dist-info/licenses/LICENSE" in names
-    assert "beam_tfrecord/py.typed" in names
-    assert [name for name in names if re.match(r"beam_tfrecord/native/_records\..*(so|pyd)$", name)]
-    assert {Path(name).suffix for name in names} & {".c", ".h", ".pyx"} == set()
-    assert [name for name in names if name.startswith(("tests/", "scripts/", "pipelines/"))] == []
-
-
-@pytest.mark.slow
-def test_without_a_compiler_the_wheel_still_builds_and_warns_once(tmp_path):
-    wheel, said = _build_wheel(tmp_path / "tree", tmp_path / "wheels", CC="false", CXX="false")
-    assert "install a C compiler" in said
-    names = zipfile.ZipFile(wheel).namelist()
-    assert [name for name in names if name.endswith((".so", ".pyd"))] == []
-    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
-    code = (
-        "import warnings\n"
-        "with warnings.catch_warnings(record=True) as caught:\n"
-        "    warnings.simplefilter('always')\n"
-        "    from beam_tfrecord import native\n"
-        "    import beam_tfrecord.records.encoding\n"
-        "told = [str(it.message) for it in caught if 'beam_tfrecord' in str(it.message)]\n"
-        "print(native.__file__, native.IS_NATIVE, native.masked_crc32c(b'123456789'), len(told))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    file, is_native, crc, warned = done.stdout.split()
-    assert file == str(tmp_path / "site" / "beam_tfrecord" / "native" / "__init__.py")
-    # CRC-32C of "123456789" is 0xe3069283; TFRecord masks it by a rotation of 15 and a constant.
-    assert (is_native, int(crc), warned) == ("False", 0xC78AB0E5, "1")

@@ -12,17 +12,17 @@ import pytest
 import xxhash
 
 from beam_tfrecord.batch import Reject
-from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.exchange.merge import Piece
-from beam_tfrecord.exchange.tally import Tally
-from beam_tfrecord.jobs.publish import Identity, named_shards, publish
-from beam_tfrecord.jobs.target import Target
-from beam_tfrecord.layout import Layout
+from beam_tfrecord.exchange.shard_writers import Piece
+from beam_tfrecord.exchange.write_summary import Tally
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.layout import Layout, ShardNames, Splits
 from beam_tfrecord.manifest import Manifest, Shard, Split
+from beam_tfrecord.publish.outputs import named_shards, publish_dataset
 from beam_tfrecord.rejects import REJECTS_FILE, write_rejects
-from beam_tfrecord.shards import ShardNames
-from beam_tfrecord.splits import Splits
+from beam_tfrecord.storage import lease
+from beam_tfrecord.workdir.job import Identity, Job
+from beam_tfrecord.workdir.target import Target
 
 TWO = Layout(splits=Splits((("train", 0.5), ("a", 0.5))), seed=7)
 SCHEMA = Schema.from_arrow(pa.schema([("x", pa.int64())]))
@@ -42,9 +42,10 @@ def put(out: Path, pieces: list[tuple[str, int]], layout: Layout = TWO, **more: 
     tally = Tally(rows=len(made), records=len(made), schema=SCHEMA, **more)
     target = Target(str(out), layout.names.prefix)
     identity = Identity("f00d", source={"kind": "csv", "files": []})
-    manifest = publish(
-        target, layout, identity, tally, made, directory=str(out / ".tmp-0"), job={"runner": "test"}
-    )
+    job = Job(target, str(out / ".tmp-0"), layout=layout, identity=identity)
+    with lease(str(out)) as held:
+        publish_dataset(job, tally, made, lease=held, info={"runner": "test"})
+    manifest = Manifest.load(target.manifest)
     # As a job does once the dataset is there.
     shutil.rmtree(out / ".tmp-0")
     return manifest

@@ -16,8 +16,9 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import LeaseLost, StorageError, TargetExists
-from beam_tfrecord.jobs import finishing, publishing
-from beam_tfrecord.jobs.cleanup import Note
+from beam_tfrecord.publish import files as publishing
+from beam_tfrecord.publish import last_step
+from beam_tfrecord.publish.files import Note
 from beam_tfrecord.storage import lease
 from tests.last_steps import Killed, Step, files, killed_before, step_of
 
@@ -93,7 +94,7 @@ def test_files_of_a_job_that_took_the_output_over_are_not_removed(
 
         once(monkeypatch, publishing, "remove_replaced", take_over)
         with pytest.raises(LeaseLost):
-            list(finishing._published(task))
+            list(last_step._published(task))
     assert bt.verify(output).faults == ()
     assert len(bt.Manifest.load(output).shards) == 9
 
@@ -111,7 +112,7 @@ def test_a_step_whose_files_were_cleared_away_changes_nothing(
     step.begin()
     if noted:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(publishing, "_take_away_old_manifest", _die)
+            patch.setattr(publishing, "_remove_old_manifest", _die)
             with pytest.raises(Killed):
                 step.try_once()
     kept = tmp_path / "kept"
@@ -193,13 +194,13 @@ def test_shards_of_every_try_are_cleared_away(
     with killed_before(step.output / "manifest.json"):
         step.try_once()
     # A runner that begins a job anew makes its shards again, with other temporary names.
-    job, publisher, tally, pieces = step.task
+    job, summary, pieces = step.task
     again = []
     for piece in pieces:
         copy = dataclasses.replace(piece, path=f"{piece.path}-again")
         shutil.copy(step.before / os.path.relpath(piece.path, step.output), copy.path)
         again.append(copy)
-    second = dataclasses.replace(step, task=(job, publisher, tally, again))
+    second = dataclasses.replace(step, task=(job, summary, again))
     with killed_before(step.output / "data-00001-of-00004.tfrecord"):
         second.try_once()
     bt.write(trips, step.output, shards=3, seed=7)
@@ -244,7 +245,7 @@ def test_a_sink_waits_for_another_one_to_end(step: Step) -> None:
     timer = threading.Timer(0.5, held.__exit__, (None, None, None))
     timer.start()
     try:
-        assert len(list(finishing._published(step.task))) == 4
+        assert len(list(last_step._published(step.task))) == 4
     finally:
         timer.join()
     assert bt.verify(step.output).faults == ()
@@ -253,10 +254,10 @@ def test_a_sink_waits_for_another_one_to_end(step: Step) -> None:
 def test_an_output_in_use_for_long_is_no_fault_of_the_data(
     step: Step, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finishing, "LEASE_WAIT_S", 0.0)
+    monkeypatch.setattr(last_step, "LEASE_WAIT_S", 0.0)
     with lease(str(step.output)), pytest.raises(StorageError, match="another job is writing"):
-        list(finishing._publish(b"", *step.task))
-    assert len(list(finishing._publish(b"", *step.task))) == 4
+        list(last_step._publish(b"", *step.task))
+    assert len(list(last_step._publish(b"", *step.task))) == 4
 
 
 def test_a_job_that_fails_while_it_publishes_leaves_no_shards_of_its_own(

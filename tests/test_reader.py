@@ -6,6 +6,7 @@ import datetime
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.contract.schema import Feature, Schema
+from beam_tfrecord.dataset.load import Dataset, load
+from beam_tfrecord.dataset.values import dict_batches, rebatch
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.loading.dataset import Dataset, load, rebatch
-from beam_tfrecord.loading.torch_batches import dict_batches
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
 from tests.made_datasets import make_dataset, write_examples
 
 ROWS = 10
@@ -272,19 +274,26 @@ def own_shard(directory: Path) -> Path:
     return directory / "one"
 
 
+def made_of(
+    dataset: Dataset, batch_size: int | None, defaults: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Yield what the tensors of a dataset are made of."""
+    return dict_batches(dataset.batches(), dataset.schema, batch_size, defaults)
+
+
 def test_what_tensors_are_made_of(path: Path) -> None:
-    first, *_, last = dict_batches(load(path, columns=["id", "name"]), 4, {})
+    first, *_, last = made_of(load(path, columns=["id", "name"]), 4, {})
     assert first["id"].tolist() == [0, 1, 2, 3]
     assert first["id"].flags.writeable
     assert last["name"] == ["n8", "n9"]
-    rows = list(dict_batches(load(path, columns=["x"]), None, {"x": 9}))
+    rows = list(made_of(load(path, columns=["x"]), None, {"x": 9}))
     assert [float(row["x"]) for row in rows[:4]] == [0, 0.25, 0.5, 9]
 
 
 def test_reading_imports_neither_beam_nor_tensorflow(path: Path) -> None:
     code = f"""
 import sys
-from beam_tfrecord.loading.dataset import load
+from beam_tfrecord.dataset.load import load
 dataset = load({str(path)!r})
 list(dataset.rows()), list(dataset.examples()), dataset.numpy(defaults={{"x": 0}})
 print([name for name in ("apache_beam", "tensorflow", "torch") if name in sys.modules])

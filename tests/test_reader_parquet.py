@@ -103,3 +103,7 @@ def test_tf_takes_the_same_arguments(stage: Path) -> None:
     assert len(list(half)) == int(half.cardinality()) == len(dataset.of_shards(1, 2))
     in_order = [int(row["id"]) for row in dataset.tf(columns=["id"])]
     assert in_order == list(range(ROWS))
+    in_turn = [int(row["id"]) for row in dataset.tf(columns=["id"], interleave=2)]
+    second = dataset.shards[0].examples
+    assert in_turn[:4] == [0, second, 1, second + 1]
+    assert sorted(in_turn) == in_order

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from beam_tfrecord.dataset.load import load
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.loading.dataset import load
 from tests.made_datasets import make_dataset
 from tests.marks import slow_after
 from tests.replacing import NEW, READERS, TF_READERS, WAYS, Datasets, Writer, try_reader

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from beam_tfrecord.dataset.load import Dataset, load
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.loading.dataset import Dataset, load
 from tests.made_datasets import make_dataset
 
 ROWS = 40
@@ -57,9 +57,9 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         ("torch.utils.data", stand_in.utils.data),
     ):
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.delitem(sys.modules, "beam_tfrecord.loading.torch", raising=False)
+    monkeypatch.delitem(sys.modules, "beam_tfrecord.dataset.torch", raising=False)
     yield stand_in
-    sys.modules.pop("beam_tfrecord.loading.torch", None)
+    sys.modules.pop("beam_tfrecord.dataset.torch", None)
 
 
 def made(directory: Path, table: pa.Table, shards: int = 4) -> Dataset:

@@ -317,7 +317,7 @@ def test_names_and_files_of_the_package_exist() -> None:
     assert {"write", "load", "pipeline"} <= names
     assert names - set(bt.__all__) == set()
     modules = re.findall(r"`((?:\w+/)?\w+\.py|\w+/)`", "".join(LINES[-4:]))
-    assert {"ptransforms/writing.py", "loading/"} <= set(modules)
+    assert {"transforms/write.py", "dataset/"} <= set(modules)
     scripts = re.findall(r"\bscripts/\w+(?:/run)?", README)
     paths = [*(f"beam_tfrecord/{module}" for module in modules), *scripts]
     assert [path for path in paths if not (ROOT / path).exists()] == []

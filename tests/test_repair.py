@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 import beam_tfrecord as bt
 from beam_tfrecord.cli.main import cli
+from beam_tfrecord.dataset.load import load
+from beam_tfrecord.dataset.repair import Lost, repair
+from beam_tfrecord.dataset.verify import verify
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
-from beam_tfrecord.loading.dataset import load
-from beam_tfrecord.upkeep.repair import Lost, repair
-from beam_tfrecord.upkeep.verify import verify
 from tests.made_datasets import framed, make_dataset
 
 TABLE = pa.table({"id": list(range(12)), "name": [f"n{row:02d}" for row in range(12)]})
@@ -241,7 +241,7 @@ def test_whole_records_that_are_gone_are_listed(dataset: Path, tmp_path: Path) -
     data = shard.read_bytes()
     shard.write_bytes(data[:size] + data[2 * size :])
     done = repair(dataset, tmp_path / "out")
-    assert [str(lost) for lost in done.lost] == [f"{FIRST}: 1 record lost, nothing tells where"]
+    assert [str(lost) for lost in done.lost] == [f"{FIRST}: 1 record lost, at an unknown place"]
     assert done.lost_examples == {FIRST: 1}
 
 
@@ -269,7 +269,7 @@ def test_a_missing_and_an_empty_shard_close_up(dataset: Path, tmp_path: Path) ->
     done = repair(dataset, tmp_path / "out")
     assert done.lost == (
         Lost(FIRST, 0, 0, 4, "the file is missing"),
-        Lost("test-00001-of-00002.tfrecord", 0, 0, 2, "2 records lost, nothing tells where"),
+        Lost("test-00001-of-00002.tfrecord", 0, 0, 2, "2 records lost, at an unknown place"),
     )
     assert done.lost_examples == {FIRST: 4, "test-00001-of-00002.tfrecord": 2}
     assert [shard.path for shard in done.manifest.shards] == [
@@ -285,7 +285,7 @@ def test_a_cut_shard_keeps_what_is_before_the_cut(dataset: Path, tmp_path: Path)
     done = repair(dataset, tmp_path / "out")
     assert done.lost == (
         Lost(FIRST, 2 * size, 3 * size - 1, 1, "damaged"),
-        Lost(FIRST, 0, 0, 1, "1 record lost, nothing tells where"),
+        Lost(FIRST, 0, 0, 1, "1 record lost, at an unknown place"),
     )
     assert done.lost_examples == {FIRST: 2}
 

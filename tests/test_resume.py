@@ -18,8 +18,8 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import LeaseLost, RejectedRows, StorageError, TargetExists
-from beam_tfrecord.exchange import marks
-from beam_tfrecord.jobs import composing
+from beam_tfrecord.exchange import checkpoints
+from beam_tfrecord.jobs import compose
 from beam_tfrecord.sources.parquet.source import Parquet
 from tests.datasets import ids, sample_table, shard_hashes, visible_names, write_parquet
 
@@ -37,14 +37,14 @@ def source(tmp_path: Path) -> str:
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every file a group of its own."""
-    reader = composing._reader
+    reader = compose._reader
 
     def small(*arguments: Any) -> Any:
         made = reader(*arguments)
         made.group_bytes = 1
         return made
 
-    monkeypatch.setattr(composing, "_reader", small)
+    monkeypatch.setattr(compose, "_reader", small)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ class Stop(Exception):
 
 def stop_before_publishing(source: str, out: Path, **options: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_tfrecord.jobs.write_job.publish", _stop)
+        patch.setattr("beam_tfrecord.publish.last_step.publish_dataset", _stop)
         with pytest.raises(Exception, match="Stop"):
             bt.write(source, out, **options)
     assert visible_names(out) == []
@@ -241,7 +241,7 @@ def test_work_survives_a_start_of_the_machine_only_if_every_checksum_is_right(
     data = bytearray(runs[0].read_bytes())
     data[30] ^= 1
     runs[0].write_bytes(data)
-    monkeypatch.setattr(marks, "boot_id", lambda: "another start")
+    monkeypatch.setattr(checkpoints, "boot_id", lambda: "another start")
     reads.clear()
     assert bt.write(source, out).examples == 1000
     assert len(reads) == 1
@@ -339,17 +339,19 @@ def test_the_lease_of_a_job_that_was_taken_over_stops_it(source: str, tmp_path: 
     bt.write(source, out, seed=1)
     before = shard_hashes(out)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_tfrecord.jobs.write_job.publish", _publish_after_another_took_over)
+        patch.setattr(
+            "beam_tfrecord.publish.last_step.publish_dataset", _publish_after_another_took_over
+        )
         with pytest.raises(LeaseLost, match="another job has taken the output over"):
             bt.write(source, out, overwrite=True)
     assert {name: digest for name, digest in shard_hashes(out).items() if name[0] != "."} == before
 
 
 def _publish_after_another_took_over(*arguments: Any, **options: Any) -> Any:
-    from beam_tfrecord.jobs.publish import publish
+    from beam_tfrecord.publish.outputs import publish_dataset
 
     Path(options["lease"].path).write_text("another token")
-    return publish(*arguments, **options)
+    return publish_dataset(*arguments, **options)
 
 
 def test_two_jobs_at_one_target(source: str, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord.batch import EXAMPLES_SCHEMA, Batch, Origin
-from beam_tfrecord.contract.row_types import RowTypes, types_of
 from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types
 from beam_tfrecord.records.rows import call_on_rows, mapped_batch, to_rows
 
 X = pa.schema([("x", pa.int64())])
@@ -146,7 +146,7 @@ def test_unchanged_numbers_stay_a_range() -> None:
 
 
 def types(of: pa.RecordBatch, function: Callable[[dict], Any] = lambda row: row) -> RowTypes:
-    return types_of(call_on_rows(Batch(of), function).rows)
+    return infer_row_types(call_on_rows(Batch(of), function).rows)
 
 
 KEPT = {
@@ -194,7 +194,11 @@ def test_a_column_that_outgrows_its_type_gets_another() -> None:
 
 
 def test_types_of_parts_merge_in_any_order() -> None:
-    parts = [types_of([{"x": 1}]), types_of([{"x": None, "y": "a"}]), types_of([{"x": 70_000}])]
+    parts = [
+        infer_row_types([{"x": 1}]),
+        infer_row_types([{"x": None, "y": "a"}]),
+        infer_row_types([{"x": 70_000}]),
+    ]
     one = parts[0].merge(parts[1]).merge(parts[2])
     other = parts[2].merge(parts[1].merge(parts[0]))
     assert one == other == RowTypes({"x": pa.int32(), "y": pa.string()}, has_rows=True)
@@ -202,16 +206,16 @@ def test_types_of_parts_merge_in_any_order() -> None:
 
 def test_values_of_no_single_type_are_a_conflict() -> None:
     with pytest.raises(SchemaConflict, match="values of no single type for column 'x'"):
-        types_of([{"x": 1}, {"x": "a"}])
+        infer_row_types([{"x": 1}, {"x": "a"}])
     with pytest.raises(SchemaConflict, match="returns int8 and string for column 'x'"):
-        types_of([{"x": 1}]).merge(types_of([{"x": "a"}]))
+        infer_row_types([{"x": 1}]).merge(infer_row_types([{"x": "a"}]))
 
 
 def test_rows_and_examples_do_not_mix() -> None:
-    assert types_of([b"a"]).to_arrow(X) == EXAMPLES_SCHEMA
-    assert types_of([]).to_arrow(X) == X
+    assert infer_row_types([b"a"]).to_arrow(X) == EXAMPLES_SCHEMA
+    assert infer_row_types([]).to_arrow(X) == X
     with pytest.raises(DataError, match="returns rows and examples: return one kind"):
-        types_of([{"x": 1}, b"a"]).to_arrow(X)
+        infer_row_types([{"x": 1}, b"a"]).to_arrow(X)
 
 
 def test_rows_are_python_values() -> None:

@@ -1,8 +1,9 @@
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.contract.schema import Feature, Observed, Schema
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.feature import ColumnStats, Feature
+from beam_tfrecord.features.schema import Schema
 
 SCHEMA = Schema((Feature("a", "int64", nullable=False), Feature("b", "text", default="-")))
 
@@ -18,8 +19,8 @@ def test_json_text_is_one_line_a_feature_and_reads_back():
 
 
 def test_observed_merges_and_survives_json():
-    seen = Observed(1, 3, 5, 0.5).merge(Observed(2, -1, None, 0.25))
-    assert seen == Observed(3, -1, 5, 0.5)
+    seen = ColumnStats(1, 3, 5, 0.5).merge(ColumnStats(2, -1, None, 0.25))
+    assert seen == ColumnStats(3, -1, 5, 0.5)
     written = SCHEMA.with_observed({"a": seen})
     assert written["a"].nullable
     assert not written["b"].nullable

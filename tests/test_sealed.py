@@ -18,32 +18,31 @@ import pytest
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Reject
-from beam_tfrecord.contract.observed import Observed
-from beam_tfrecord.contract.schema import Feature, Schema
-from beam_tfrecord.contract.tensors import TensorType
-from beam_tfrecord.copies import Copies
+from beam_tfrecord.duplicate_count import DuplicateCount
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange import marks
-from beam_tfrecord.exchange.bin_counts import BinCounts
-from beam_tfrecord.exchange.merge import Piece
-from beam_tfrecord.exchange.runs import Run
-from beam_tfrecord.exchange.tally import Discovered, Tally
-from beam_tfrecord.jobs import resume, sealed
-from beam_tfrecord.jobs.listing import list_input
-from beam_tfrecord.ptransforms.grouping import Group
-from beam_tfrecord.sources.base import InputFile, Unit
+from beam_tfrecord.exchange import checkpoints
+from beam_tfrecord.exchange.shard_writers import Piece
+from beam_tfrecord.exchange.spill_files import BinCounts, Run
+from beam_tfrecord.exchange.write_summary import Discovered, Tally
+from beam_tfrecord.features.feature import ColumnStats, Feature
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.tensors import TensorType
+from beam_tfrecord.jobs import identity
+from beam_tfrecord.sources.base import Group, InputFile, Unit
 from beam_tfrecord.sources.csv.read import CsvUnit
 from beam_tfrecord.sources.csv.source import Csv
-from beam_tfrecord.sources.images.pack import Found, pack_files
+from beam_tfrecord.sources.files import list_input
+from beam_tfrecord.sources.images.listing import Found, pack_files
 from beam_tfrecord.sources.numpy.columns import Column
 from beam_tfrecord.sources.numpy.files import StoredArray
+from beam_tfrecord.workdir import object_file, stored_plan
 
 STRUCTURED = np.dtype([("a", "<f4"), ("b", [("c", ">i2", (2, 3)), ("d", "S3")])])
 
 
 def stored(tmp_path: Path, value: Any) -> Any:
-    sealed.save(str(tmp_path / "stored"), value)
-    return sealed.load(str(tmp_path / "stored"))
+    object_file.save(str(tmp_path / "stored"), value)
+    return object_file.load(str(tmp_path / "stored"))
 
 
 def forged(tmp_path: Path, form: Any, parts: bytes = b"") -> Any:
@@ -52,7 +51,7 @@ def forged(tmp_path: Path, form: Any, parts: bytes = b"") -> Any:
     payload = struct.pack("<Q", len(text)) + text + parts
     path = tmp_path / "forged"
     path.write_bytes(b"BTFKEPT\x02" + struct.pack("<Q", native.xxh64(payload, 0)) + payload)
-    return sealed.load(str(path))
+    return object_file.load(str(path))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,9 @@ def forged(tmp_path: Path, form: Any, parts: bytes = b"") -> Any:
         ),
         Schema(
             (
-                Feature("a", pa.timestamp("us", "UTC"), default=3, observed=Observed(1, -2.5, 4)),
+                Feature(
+                    "a", pa.timestamp("us", "UTC"), default=3, observed=ColumnStats(1, -2.5, 4)
+                ),
                 Feature("b", pa.list_(pa.string()), labels=("x", "y"), fill=""),
             ),
             separator=".",
@@ -79,10 +80,10 @@ def forged(tmp_path: Path, form: Any, parts: bytes = b"") -> Any:
         Tally(
             5,
             sample=(Reject("u", 1, "c", "bad", "message"),),
-            observed={"a": Observed(1)},
+            observed={"a": ColumnStats(1)},
             discovered={"b": Discovered(1, 2, 3, 4)},
             left_out=frozenset({"q"}),
-            copies=Copies(2**64, b"12345678", b"87654321"),
+            copies=DuplicateCount(2**64, b"12345678", b"87654321"),
             staged=b"\x01",
         ),
         Column("a", "data", ("x",), np.dtype("<M8[25s]"), (None, 3), True),
@@ -124,7 +125,7 @@ def test_units_share_their_file_as_before(tmp_path: Path) -> None:
 def test_what_cannot_be_stored_is_refused(tmp_path: Path) -> None:
     for value in (object(), np.zeros((2, 2)), np.array([None]), {1j}, os.path.join, Path("a")):
         with pytest.raises(TypeError, match="cannot be stored"):
-            sealed.save(str(tmp_path / "x"), [value])
+            object_file.save(str(tmp_path / "x"), [value])
         assert not (tmp_path / "x").exists()
 
 
@@ -136,13 +137,13 @@ def test_nothing_of_the_former_format_is_read(tmp_path: Path) -> None:
             return os.mkdir, (str(tmp_path / "trapped"),)
 
     overwriting = io.BytesIO()
-    keep = resume.Keep(list, str(tmp_path), "overwritten")
+    keep = stored_plan.Stored(list, str(tmp_path), "overwritten")
     pickle.dump([keep, np.array([keep], object)], overwriting)
     for payload in (pickle.dumps([1]), pickle.dumps([Trap()]), overwriting.getvalue()):
         for magic in (b"BTFKEPT\x01", b"BTFKEPT\x02"):
             head = magic + native.xxh64(payload, 0).to_bytes(8, "little")
             (tmp_path / "old").write_bytes(head + payload)
-            assert sealed.load(str(tmp_path / "old")) is None
+            assert object_file.load(str(tmp_path / "old")) is None
     assert sorted(os.listdir(tmp_path)) == ["old"]
 
 
@@ -150,9 +151,9 @@ def test_nothing_of_the_former_format_is_read(tmp_path: Path) -> None:
     "form",
     [
         # Classes that are not stored: of the package, callable, of others.
-        {"Keep": [[0], [["f"], ["d"], ["n"]]]},
+        {"Stored": [[0], [["f"], ["d"], ["n"]]]},
         {"WriteJob": [[0], []]},
-        {"beam_tfrecord.jobs.resume.Keep": [[0], [["f"], ["d"], ["n"]]]},
+        {"beam_tfrecord.workdir.stored_plan.Stored": [[0], [["f"], ["d"], ["n"]]]},
         {"os": [[0], []]},
         # Fields too few, too many, and of other types.
         {"CsvUnit": [[0], [{"(": [[1], ["a"]]}]]},
@@ -160,11 +161,11 @@ def test_nothing_of_the_former_format_is_read(tmp_path: Path) -> None:
         {"CsvUnit": [[0], [{"(": [[1], [5]]}, [1]]]},
         {"CsvUnit": [[0], ["a", [1]]]},
         {"CsvUnit": [[0], [{"(": [[1], ["a"]]}, [True]]]},
-        {"Skipped": [[0], [["1"], [2]]]},
-        {"Observed": [[0], [[1], ["low"], [2], [0.0]]]},
+        {"Refused": [[0], [["1"], ["a"], ["b"], ["c"]]]},
+        {"ColumnStats": [[0], [[1], ["low"], [2], [0.0]]]},
         # Columns whose parts do not agree, or are not there.
-        {"Skipped": [[1], [[1], [2]]]},
-        {"Skipped": [[0], [[1, 2], [2]]]},
+        {"Refused": [[1], [[1], ["a"], ["b"], ["c"]]]},
+        {"Refused": [[0], [[1, 2], ["a"], ["b"], ["c"]]]},
         {"(": [[1], [1, 2]]},
         {"(": [[-1], []]},
         {"(": [["1"], [1]]},
@@ -197,19 +198,19 @@ def test_anything_else_is_as_good_as_nothing(form: Any, tmp_path: Path) -> None:
 
 def test_a_forged_value_is_read_where_it_is_plain(tmp_path: Path) -> None:
     # Else the cases above would show nothing.
-    assert forged(tmp_path, {"Skipped": [[0], [[1], [2]]]}).other == 2
+    assert forged(tmp_path, {"Refused": [[0], [[2], ["a"], ["b"], ["c"]]]}).rows == 2
     assert forged(tmp_path, {"(": [[2], {"b": [1, [1, 2]]}]}, b"abcd") == (b"b", b"cd")
 
 
 def test_a_damaged_file_is_as_good_as_none(tmp_path: Path) -> None:
     path = tmp_path / "stored"
-    sealed.save(str(path), [1, "two", b"three"])
+    object_file.save(str(path), [1, "two", b"three"])
     data = path.read_bytes()
     for position in range(len(data)):
         path.write_bytes(data[:position] + bytes([data[position] ^ 4]) + data[position + 1 :])
-        assert sealed.load(str(path)) is None
+        assert object_file.load(str(path)) is None
         path.write_bytes(data[:position])
-        assert sealed.load(str(path)) is None
+        assert object_file.load(str(path)) is None
 
 
 def test_names_in_a_pack_are_bounded_and_those_that_were_listed(tmp_path: Path) -> None:
@@ -220,10 +221,10 @@ def test_names_in_a_pack_are_bounded_and_those_that_were_listed(tmp_path: Path) 
             forged_pack.files()
 
 
-def made(**changes: Any) -> marks.Done:
+def made(**changes: Any) -> checkpoints.Done:
     counts = BinCounts(np.array([1], np.uint64), np.array([3]), np.array([60]), 48)
     values: dict[str, Any] = {"tally": Tally(), "runs": (Run("run-1", {"a": counts}),)}
-    return marks.Done(**{**values, "sizes": (0,), **changes})
+    return checkpoints.Done(**{**values, "sizes": (0,), **changes})
 
 
 def zeros(*lengths: int) -> Any:
@@ -244,14 +245,14 @@ def zeros(*lengths: int) -> Any:
         made(pieces=(Piece("a", (0,), "/etc/passwd", 1, 1, "0", 0, 1),)),
     ],
 )
-def test_a_mark_leads_nowhere_else(done: marks.Done, tmp_path: Path) -> None:
-    sealed.save(str(tmp_path / "group-k"), done)
-    assert sealed.load(str(tmp_path / "group-k")) is not None
-    assert marks.find_group(str(tmp_path), "k") is None
-    assert marks.marked_files(str(tmp_path)) == set()
-    sealed.save(str(tmp_path / "done-k"), done)
-    assert marks.find_run(str(tmp_path), "k") is None
-    assert marks.find_shard(str(tmp_path), "k") is None
+def test_a_mark_leads_nowhere_else(done: checkpoints.Done, tmp_path: Path) -> None:
+    object_file.save(str(tmp_path / "group-k"), done)
+    assert object_file.load(str(tmp_path / "group-k")) is not None
+    assert checkpoints.find_group(str(tmp_path), "k") is None
+    assert checkpoints.marked_files(str(tmp_path)) == set()
+    object_file.save(str(tmp_path / "done-k"), done)
+    assert checkpoints.find_run(str(tmp_path), "k") is None
+    assert checkpoints.find_shard(str(tmp_path), "k") is None
 
 
 def test_a_stored_plan_reads_the_listed_files_alone(tmp_path: Path) -> None:
@@ -259,12 +260,12 @@ def test_a_stored_plan_reads_the_listed_files_alone(tmp_path: Path) -> None:
     source = Csv(str(tmp_path / "in.csv"))
     files = list_input(source).outlines
     directory = str(tmp_path / "job")
-    plan = os.path.join(directory, resume.GROUPS)
+    plan = os.path.join(directory, stored_plan.GROUPS)
 
     def begun(groups: list[Any]) -> bool:
-        resume.begin(directory, "f", files, source=source, is_mapped=False)
-        sealed.save(plan, groups)
-        resume.begin(directory, "f", files, source=source, is_mapped=False)
+        identity.begin(directory, "f", files, source=source, is_mapped=False)
+        object_file.save(plan, groups)
+        identity.begin(directory, "f", files, source=source, is_mapped=False)
         return os.path.exists(plan)
 
     unit = source.all_units(source.all_scans())[0]
@@ -281,17 +282,17 @@ def test_a_plan_of_any_content_begins_anew(text: str, tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "plan.json").write_text(text)
     (tmp_path / "job" / "group-old").write_bytes(b"BTFKEPT\x01")
-    assert resume.begin(str(tmp_path / "job"), "f", (), source=source, is_mapped=False) == 1
+    assert identity.begin(str(tmp_path / "job"), "f", (), source=source, is_mapped=False) == 1
     assert sorted(os.listdir(tmp_path / "job")) == ["plan.json"]
 
 
 def test_an_attempt_of_the_former_format_is_removed(tmp_path: Path) -> None:
     source = Csv(str(tmp_path / "in.csv"))
     directory = tmp_path / "job"
-    resume.begin(str(directory), "f", (), source=source, is_mapped=False)
+    identity.begin(str(directory), "f", (), source=source, is_mapped=False)
     plan = json.loads((directory / "plan.json").read_text())
     del plan["stored"]
     (directory / "plan.json").write_text(json.dumps(plan))
     (directory / "group-old").write_bytes(b"BTFKEPT\x01")
-    assert resume.begin(str(directory), "f", (), source=source, is_mapped=False) == 1
+    assert identity.begin(str(directory), "f", (), source=source, is_mapped=False) == 1
     assert not (directory / "group-old").exists()

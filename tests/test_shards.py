@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.shards import (
+from beam_tfrecord.layout import (
     Cut,
     ShardNames,
     ShardSpec,

@@ -14,11 +14,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.contract.schema import Feature, Observed, Schema
+from beam_tfrecord.dataset.load import load
+from beam_tfrecord.dataset.show import (
+    head,
+    json_lines,
+    json_text,
+    json_value,
+    render_rows,
+    render_show,
+    show,
+)
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.loading.dataset import load
-from beam_tfrecord.showing.show import head, json_lines, render_rows, render_show, show
-from beam_tfrecord.showing.show_json import json_text, json_value
+from beam_tfrecord.features.feature import ColumnStats, Feature
+from beam_tfrecord.features.schema import Schema
 from tests.made_datasets import make_dataset, write_examples
 
 TABLE = pa.table(
@@ -100,10 +108,10 @@ Rome           1     1
 
 def test_times_losses_stores_and_defaults_are_shown(tmp_path: Path) -> None:
     features = (
-        Feature("at", "timestamp", default=0, observed=Observed(0, 0, 1_500_000)),
-        Feature("day", "date", observed=Observed(0, -1, 365)),
-        Feature("y", "double", observed=Observed(1, 0.1, 2.0, 2.5e-8)),
-        Feature("z", "double", store="bytes", observed=Observed(0, 0.1, 2.0)),
+        Feature("at", "timestamp", default=0, observed=ColumnStats(0, 0, 1_500_000)),
+        Feature("day", "date", observed=ColumnStats(0, -1, 365)),
+        Feature("y", "double", observed=ColumnStats(1, 0.1, 2.0, 2.5e-8)),
+        Feature("z", "double", store="bytes", observed=ColumnStats(0, 0.1, 2.0)),
         Feature("unseen", "int64"),
     )
     write_examples(tmp_path, {"data": []}, Schema(features))

@@ -13,11 +13,10 @@ import pyarrow as pa
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.exchange import bin_counts
-from beam_tfrecord.exchange.bin_counts import BinCounts
+from beam_tfrecord.exchange import spill_files
 from beam_tfrecord.exchange.plan import plan_merges
-from beam_tfrecord.layout import Layout
-from beam_tfrecord.shards import ShardSpec
+from beam_tfrecord.exchange.spill_files import BinCounts
+from beam_tfrecord.layout import Layout, ShardSpec
 from tests.datasets import ids, sample_table, write_parquet
 
 IN_MEMORY = ("FnApiRunner", [])
@@ -150,7 +149,7 @@ def test_windows_cover_places_of_all_64_bits(shift: int) -> None:
 def test_many_bins_are_joined_whatever_the_order_of_merging(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bin_counts, "MOST_BINS", 100)
+    monkeypatch.setattr(spill_files, "MOST_BINS", 100)
     runs = []
     for seed in range(4):
         bins = places(200, seed)

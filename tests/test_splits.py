@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.splits import Splits, as_columns, is_split_name, make_splits, parse_shares
+from beam_tfrecord.layout import Splits, as_columns, is_split_name, make_splits, parse_shares
 
 THREE = Splits((("train", 0.5), ("val", 0.25), ("test", 0.25)))
 

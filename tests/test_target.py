@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from beam_tfrecord.errors import TargetExists, UsageError
-from beam_tfrecord.jobs.target import Target, check_free, directory_target, sink_target
+from beam_tfrecord.workdir.target import Target, check_free, directory_target, sink_target
 
 
 def test_names_in_a_directory_and_behind_a_prefix() -> None:

@@ -12,14 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.records.tfrecord import (
-    GzipCompressor,
-    ShardStream,
-    read_blocks,
-    read_records,
-    write_records,
-)
-from tests.made_datasets import framed
+from beam_tfrecord.records.tfrecord import GzipCompressor, ShardStream, read_blocks
+from tests.made_datasets import framed, read_records, write_records
 
 # A record of b"abc", as printed from a file that tf.io.TFRecordWriter of TensorFlow 2.21 wrote.
 ABC = bytes.fromhex("0300000000000000b099490e6162636e57f121")

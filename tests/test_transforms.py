@@ -17,7 +17,8 @@ from apache_beam.testing.util import assert_that, equal_to
 import beam_tfrecord as bt
 from beam_tfrecord.batch import Batch, Origin
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
-from beam_tfrecord.ptransforms.elements import element_kind
+from beam_tfrecord.job_batch import JobBatch
+from beam_tfrecord.transforms.graph import element_kind
 from tests.datasets import ids, read_examples, sample_table, shard_hashes, write_parquet
 
 
@@ -399,10 +400,10 @@ def test_encode_examples_and_to_example(parquet: str) -> None:
 
 
 def test_a_batch_crosses_the_wire_whole_and_alone() -> None:
-    from beam_tfrecord.ptransforms.coders import BatchCoder
+    from beam_tfrecord.beam_steps import BatchCoder
 
     data = pa.RecordBatch.from_pydict({"x": list(range(100_000)), "s": ["text"] * 100_000})
-    whole = Batch(data, Origin("u", 3, 7), group=2, split="train")
+    whole = JobBatch(data, Origin("u", 3, 7), group=2, split="train")
     coder = BatchCoder()
     assert beam.coders.registry.get_coder(Batch).__class__ is BatchCoder
     part = whole.slice(10, 20)
@@ -412,7 +413,9 @@ def test_a_batch_crosses_the_wire_whole_and_alone() -> None:
     assert back.data.equals(part.data)
     assert back.origin is not None
     assert (back.origin.unit, back.origin.index, back.origin.rows) == ("u", 3, 17)
+    assert isinstance(back, JobBatch)
     assert (back.group, back.split) == (2, "train")
+    assert type(coder.decode(coder.encode(Batch(data)))) is Batch
     taken = coder.decode(coder.encode(whole.take(np.array([5, 3]))))
     assert list(taken.origin.row_numbers(2)) == [12, 10]
 

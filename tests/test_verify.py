@@ -11,12 +11,14 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from beam_tfrecord.contract.schema import Feature, Schema
-from beam_tfrecord.contract.tensors import TensorType
+from beam_tfrecord.dataset import verify as verify_module
+from beam_tfrecord.dataset import verify_examples
+from beam_tfrecord.dataset.load import load
+from beam_tfrecord.dataset.verify import Fault, verify
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.loading.dataset import load
-from beam_tfrecord.upkeep import verify_duplicates, verify_shards
-from beam_tfrecord.upkeep.verify import Fault, verify
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.tensors import TensorType
 from tests.made_datasets import encoded, framed, make_dataset, write_examples
 
 TABLE = pa.table({"id": list(range(8)), "name": [f"n{row}" for row in range(8)]})
@@ -167,7 +169,7 @@ def test_the_first_record_that_does_not_fit_is_found(tmp_path: Path) -> None:
 def test_many_faults_of_a_shard_are_cut_short(
     dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify_shards, "_FAULTS_A_SHARD", 1)
+    monkeypatch.setattr(verify_module, "_FAULTS_A_SHARD", 1)
     data = bytearray((dataset / SHARD).read_bytes())
     for record in range(4):
         data[record * len(data) // 4 + 20] ^= 1
@@ -208,7 +210,7 @@ def test_examples_of_any_two_splits_are_found_however_shards_come(tmp_path: Path
 def test_above_the_limit_a_part_of_the_hashes_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify_duplicates, "MAX_HASHES", 100)
+    monkeypatch.setattr(verify_examples, "MAX_HASHES", 100)
     table = pa.table({"id": list(range(400)), "name": ["a"] * 400})
     make_dataset(tmp_path, table, splits={"a": range(400), "b": range(400)})
     seed = xxhash.xxh64_intdigest(b"content", 0)

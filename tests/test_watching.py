@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_tfrecord.jobs import keeping, sealed, watching
-from beam_tfrecord.jobs.resume import GROUPS
+from beam_tfrecord import progress
 
 
 class Seen:
@@ -26,17 +25,10 @@ class Seen:
 def told_of(directory: Path, input_bytes: int) -> tuple[str, int, int | None]:
     seen = Seen()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(watching, "INTERVAL_S", 0.001)
-        with watching.watch(str(directory), input_bytes, seen):  # type: ignore[arg-type]
+        patch.setattr(progress, "INTERVAL_S", 0.001)
+        with progress.watch(str(directory), input_bytes, seen):  # type: ignore[arg-type]
             assert seen.is_told.wait(10)
     return seen.told[-1]
-
-
-def keep_files(directory: Path, *, groups: int, done: int) -> None:
-    (directory / keeping.MARK).write_bytes(b"")
-    sealed.save(str(directory / GROUPS), list(range(groups)))
-    for number in range(done):
-        (directory / f"group-{number}").write_bytes(b"")
 
 
 def test_nothing_is_there_yet(tmp_path: Path) -> None:
@@ -52,20 +44,7 @@ def test_runs_and_then_shards_grow(tmp_path: Path) -> None:
     assert told_of(tmp_path, 1000) == ("writing shards", 80, 400)
 
 
-def test_where_files_are_kept_parts_and_the_input_tell(tmp_path: Path) -> None:
-    keep_files(tmp_path, groups=4, done=3)
-    (tmp_path / "run-a").write_bytes(bytes(10))
-    assert told_of(tmp_path, 1000) == ("reading", 750, 1000)
-    (tmp_path / "shard-train-0").write_bytes(bytes(505))
-    assert told_of(tmp_path, 1000) == ("writing shards", 505, 1010)
-
-
-def test_where_files_are_kept_and_nothing_is_planned_nothing_is_read(tmp_path: Path) -> None:
-    (tmp_path / keeping.MARK).write_bytes(b"")
-    assert told_of(tmp_path, 1000) == ("reading", 0, 1000)
-
-
 def test_nobody_looks_where_nothing_is_shown(tmp_path: Path) -> None:
     before = threading.active_count()
-    with watching.watch(str(tmp_path), 10, None):
+    with progress.watch(str(tmp_path), 10, None):
         assert threading.active_count() == before

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.ptransforms.ways import MOST_WAYS, ways_to
+from beam_tfrecord.transforms.graph import MOST_WAYS, ways_to
 from tests.datasets import read_examples, shard_hashes
 from tests.marks import slow_after
 

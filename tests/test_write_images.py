@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
+from beam_tfrecord.dataset.verify import verify
 from beam_tfrecord.errors import RejectedRows, UsageError
 from beam_tfrecord.inputs import detect_kind
 from beam_tfrecord.jobs.settings import make_settings
-from beam_tfrecord.sources.images import pack as images_pack
+from beam_tfrecord.sources.images import listing as images_pack
 from beam_tfrecord.sources.images import read as images_read
 from beam_tfrecord.sources.images.source import Images
-from beam_tfrecord.upkeep.verify import verify
 from tests.cli_stand_ins import run
 from tests.datasets import shard_hashes
 from tests.images.picture_zoo import zoo

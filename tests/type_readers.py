@@ -17,12 +17,12 @@ from tfx_bsl.coders import example_coder
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.schema import Feature, Schema
-from beam_tfrecord.contract.tfmd import schema_pbtxt
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.feature_spec import schema_pbtxt
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records import encoding
-from beam_tfrecord.records.arena import Arena
 from beam_tfrecord.records.decoding import Decoder
-from beam_tfrecord.records.encoding import Encoder
+from beam_tfrecord.records.encoding import Arena, Encoder
 from tests.type_families import Column
 from tests.type_oracle import BYTES, FLOAT, INT, Features, features_of
 

@@ -1,1 +1,1 @@
-"""The command line: `main` is where it starts; one file a family of commands."""
+"""The command line: `main` starts it, `write` and `read` hold its commands."""

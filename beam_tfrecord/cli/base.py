@@ -1,203 +1,57 @@
-"""What all commands share: errors as one line, words on stderr, data on stdout."""
+"""What all commands share: messages and results, flags and their values, and Beam's own options.
+
+Messages go to stderr, results to stdout.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import logging
 import os
+import re
 import signal
 import sys
 import threading
-import traceback
-import types
 import warnings
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import FrameType
+from typing import Any, NoReturn, TypeVar
 
 import click
 
-from beam_tfrecord.errors import BeamTFRecordError
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS, Option
 
-INTERRUPTED = 128 + signal.SIGINT
-INTERRUPTIONS = (INTERRUPTED, 128 + signal.SIGTERM)
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+Command = TypeVar("Command", bound=Callable[..., Any])
 
-_DEBUG = "beam_tfrecord.debug"
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SEPARATOR = "--"
+BEAM_OPTIONS = "beam_tfrecord.beam_options"
+DEBUG = "beam_tfrecord.debug"
 _LOGGER = "beam_tfrecord"
-_MESSAGE_CHARACTERS = 500
 
 
 class Failure(click.ClickException):
-    """An error that ends the program with one line and an exit code."""
+    """An error that ends the program with one line on stderr and an exit code."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code  # type: ignore[misc]
 
     def show(self, file: Any = None) -> None:
-        """Print the line on stderr."""
-        tell(f"error: {self.message}")
+        """Print the line."""
+        print_message(f"error: {self.message}")
 
 
-class Commands(click.Group):
-    """The group of all commands: it turns what they raise into one line and an exit code."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run a command."""
-        with _interrupts() as interrupts:
-            try:
-                return super().invoke(ctx)
-            except (click.ClickException, click.exceptions.Exit, click.Abort):
-                raise
-            except (Exception, KeyboardInterrupt) as error:
-                if ctx.meta.get(_DEBUG):
-                    traceback.print_exc()
-                if interrupts or isinstance(error, KeyboardInterrupt):
-                    writing = ctx.invoked_subcommand in ("write", "extract")
-                    outcome = ": nothing was published" if writing else ""
-                    code = 128 + interrupts[0] if interrupts else INTERRUPTED
-                    raise Failure(f"interrupted{outcome}", code) from None
-                raise _failure(error) from error
-
-
-@contextlib.contextmanager
-def _interrupts() -> Iterator[list[int]]:
-    """Give a list that grows by each interrupt; a runner may wrap the exception beyond knowing.
-
-    A job that writes is ended at once, wherever it is: what it has on the disk is good for the
-    next attempt at any moment, and its threads may be busy for long.
-    """
-    seen: list[int] = []
-
-    def interrupt(number: int, frame: types.FrameType | None) -> None:
-        # Once more, and there is no word and no wait.
-        signal.signal(number, signal.SIG_DFL)
-        seen.append(number)
-        if _what_is_kept() is not None:
-            cancelled = _cancelled()
-            # Only now: a job elsewhere may have published before it heard.
-            told = "; ".join([*cancelled, _what_is_kept() or "nothing was published"])
-            Failure(f"interrupted: {told}", 128 + number).show()
-            sys.stderr.flush()
-            os._exit(128 + number)
-        signal.default_int_handler(number, frame)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield seen
-        return
-    before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
-    try:
-        yield seen
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _cancelled() -> list[str]:
-    """Cancel what runs elsewhere for this process; return a line about each job."""
-    waiting = sys.modules.get("beam_tfrecord.runners.waiting")
-    return [] if waiting is None else waiting.cancel_all()
-
-
-def _what_is_kept() -> str | None:
-    """Return what a job that is under way leaves; None where there is none."""
-    running = sys.modules.get("beam_tfrecord.jobs.running")
-    return None if running is None else running.what_is_kept()
-
-
-def _failure(error: Exception) -> Failure:
-    if isinstance(error, BeamTFRecordError):
-        return Failure(str(error), error.exit_code)
-    if isinstance(error, OSError) and error.filename is not None:
-        reason = (error.strerror or type(error).__name__).lower()
-        return Failure(f"cannot access {error.filename!r}: {reason}", 2)
-    lines = str(error).strip().splitlines()
-    message = f": {lines[0][:_MESSAGE_CHARACTERS]}" if lines else ""
-    name = type(error).__name__
-    return Failure(f"unexpected {name}{message} (run with --debug for the traceback)", 2)
-
-
-def _debug_chosen(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    ctx.meta[_DEBUG] = value
-    ctx.with_resource(_log_levels(value))
-
-
-@contextlib.contextmanager
-def _log_levels(debug: bool) -> Iterator[None]:
-    """Show the log, or hide what a user cannot act on: errors reach them as exceptions."""
-    root, ours = logging.getLogger(), logging.getLogger(_LOGGER)
-    before = root.level, ours.level
-    root.setLevel(logging.INFO if debug else logging.ERROR)
-    ours.setLevel(logging.INFO if debug else logging.WARNING)
-    handler = logging.StreamHandler()
-    shown = warnings.showwarning
-    if debug:
-        root.addHandler(handler)
-    else:
-        warnings.showwarning = _tell_warning
-    try:
-        yield
-    finally:
-        warnings.showwarning = shown
-        root.removeHandler(handler)
-        root.setLevel(before[0])
-        ours.setLevel(before[1])
-
-
-def _tell_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """Print what concerns this run; deprecations inside libraries do not."""
-    if category is RuntimeWarning:
-        tell(f"warning: {message}")
-
-
-debug_option = click.option(
-    "--debug",
-    is_flag=True,
-    expose_value=False,
-    callback=_debug_chosen,
-    help="Show tracebacks and the log.",
-)
-
-
-class Notes(logging.Handler):
-    """Keeps the warnings that the package logs while it works, to be printed at the end."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.lines: list[str] = []
-        self._logger = logging.getLogger(_LOGGER)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep one message, once."""
-        if (line := record.getMessage()) not in self.lines:
-            self.lines.append(line)
-
-    def __enter__(self) -> Notes:
-        self._logger.addHandler(self)
-        # Under --debug the log shows them too, when they happen.
-        self._logger.propagate = self._logger.isEnabledFor(logging.INFO)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._logger.removeHandler(self)
-        self._logger.propagate = True
-        for line in self.lines:
-            tell(f"warning: {line}")
-
-
-def tell(words: str) -> None:
-    """Print words for a human on stderr; where it takes none, the work is as good without."""
+def print_message(text: str) -> None:
+    """Print a line on stderr; a closed or full stderr does not fail the command."""
     with contextlib.suppress(OSError):
-        click.echo(words, err=True)
+        click.echo(text, err=True)
 
 
-def not_printed(error: OSError) -> Failure:
-    """Return the failure for an error of stdout."""
-    return Failure(f"cannot write to standard output: {(error.strerror or str(error)).lower()}", 1)
-
-
-def give(text: str) -> None:
-    """Print data on stdout; a reader that has gone away, such as ``head``, ends us in silence."""
+def print_result(text: str) -> None:
+    """Print a result on stdout; a reader that has closed the pipe ends the program with code 0."""
     try:
         click.echo(text)
         sys.stdout.flush()
@@ -206,4 +60,307 @@ def give(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
     except OSError as error:
-        raise not_printed(error) from None
+        raise stdout_failure(error) from None
+
+
+def stdout_failure(error: OSError) -> Failure:
+    """Return the failure for an error of stdout."""
+    return Failure(f"cannot write to standard output: {(error.strerror or str(error)).lower()}", 1)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as ``1 row`` or ``2,000 rows``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+class LogWarnings(logging.Handler):
+    """Collects the warnings that the package logs in a block, and prints them at its end."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+        self._logger = logging.getLogger(_LOGGER)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Collect one message; equal ones are printed once."""
+        self.add([record.getMessage()])
+
+    def add(self, lines: Iterable[str]) -> None:
+        """Collect lines that are not there yet."""
+        self.lines = list(dict.fromkeys((*self.lines, *lines)))
+
+    def __enter__(self) -> LogWarnings:
+        self._logger.addHandler(self)
+        # Under --debug the log shows the warnings too, when they happen.
+        self._logger.propagate = self._logger.isEnabledFor(logging.INFO)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._logger.removeHandler(self)
+        self._logger.propagate = True
+        for line in self.lines:
+            print_message(f"warning: {line}")
+
+
+@contextlib.contextmanager
+def _log_levels(debug: bool) -> Iterator[None]:
+    """Show the log, or hide what a user cannot act on: errors reach users as exceptions."""
+    root, ours = logging.getLogger(), logging.getLogger(_LOGGER)
+    before = root.level, ours.level, warnings.showwarning
+    root.setLevel(logging.INFO if debug else logging.ERROR)
+    ours.setLevel(logging.INFO if debug else logging.WARNING)
+    handler = logging.StreamHandler()
+    if debug:
+        root.addHandler(handler)
+    else:
+        warnings.showwarning = _print_warning
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(before[0])
+        ours.setLevel(before[1])
+        warnings.showwarning = before[2]
+
+
+def _print_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    # The package warns with this class. Deprecations inside of libraries do not concern users.
+    if category is RuntimeWarning:
+        print_message(f"warning: {message}")
+
+
+def _set_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    ctx.meta[DEBUG] = value
+    ctx.with_resource(_log_levels(value))
+
+
+debug_option = click.option(
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    callback=_set_debug,
+    help="Show tracebacks and the log.",
+)
+
+
+@contextlib.contextmanager
+def signal_handler(handle: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
+    """Call a function at SIGINT and SIGTERM during the block; only the main thread gets signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = [(number, signal.signal(number, handle)) for number in SIGNALS]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+
+
+def parse_names(text: str | Sequence[str]) -> list[str]:
+    """Return the names between commas; double quotes enclose a name with a comma.
+
+    Raises:
+        click.BadParameter: A name is empty.
+    """
+    if not isinstance(text, str):
+        return list(text)
+    names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+    if not names or not all(names):
+        raise click.BadParameter(f"{text!r} has an empty name: write A,B")
+    return names
+
+
+def parse_types(text: str) -> dict[str, str]:
+    """Return the types of ``column=type,…`` by column.
+
+    A comma inside a type, as in ``decimal(10, 2)``, does not divide.
+
+    Raises:
+        click.BadParameter: The text has another form, or names a column twice.
+    """
+    types: dict[str, str] = {}
+    for pair in re.split(r",(?=[^,=]+=)", text):
+        column, _, type_name = (part.strip() for part in pair.partition("="))
+        if not column or not type_name or column in types:
+            raise click.BadParameter(f"{text!r} is not of the form column=type,other=type")
+        types[column] = type_name
+    return types
+
+
+def parse_character(text: str) -> str:
+    r"""Return one character; a backslash and a ``t``, which shells do not convert, are a tab.
+
+    Raises:
+        click.BadParameter: The text has no character or several.
+    """
+    character = "\t" if text == r"\t" else text
+    if len(character) != 1:
+        raise click.BadParameter(f"{text!r} is not one character")
+    return character
+
+
+def parse_prices(pairs: Sequence[str]) -> dict[str, float] | None:
+    """Return the prices of several ``name=amount`` by name; None if there are none.
+
+    Raises:
+        click.BadParameter: An amount is not a number.
+    """
+    prices = {}
+    for pair in pairs:
+        name, _, amount = pair.partition("=")
+        try:
+            prices[name] = float(amount)
+        except ValueError:
+            raise click.BadParameter(f"{pair!r} has no amount: write {name}=0.4") from None
+    return prices or None
+
+
+def parse_count(text: str | int) -> int | str:
+    """Return a whole number, or text for the function to read (``train=64,test=8``, ``1%``)."""
+    return int(text) if str(text).isdecimal() else str(text)
+
+
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    "text": str,
+    "count": parse_count,
+    "names": parse_names,
+    "types": parse_types,
+    "char": parse_character,
+}
+
+
+def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
+    """Return a decorator that adds the flags of `options`, in their order, to a command."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = click.option(option.flag, option.keyword, **_click_settings(option))(command)
+        return command
+
+    return decorate
+
+
+def _click_settings(option: Option) -> dict[str, Any]:
+    """Return the keyword arguments of `click.option` for one option of the table."""
+    settings: dict[str, Any] = {"help": option.help, "default": option.default}
+    if option.form in ("switch", "off"):
+        return settings | {"is_flag": True, "flag_value": option.form == "switch"}
+    settings["metavar"] = option.metavar
+    if option.form == "words":
+        return settings | {"multiple": True, "show_default": False}
+    settings["show_default"] = option.default not in (None, ())
+    if option.form == "number":
+        kind: Any = click.INT if option.least is None else click.IntRange(option.least)
+    elif option.form == "choice":
+        kind = click.Choice(option.choices)
+    else:
+        kind = _PARSERS[option.form]
+    return settings | {"type": kind}
+
+
+def job_arguments(
+    given: Mapping[str, Any], options: Iterable[Option] = WRITE_OPTIONS
+) -> dict[str, Any]:
+    """Return the keyword arguments of `write` and `plan`, or of a function with other options.
+
+    Args:
+        given: Values of all flags by keyword.
+        options: The function's options; its source's own ones become `source_options`.
+    """
+    arguments = {option.keyword: given[option.keyword] for option in options}
+    return arguments | {"source_options": source_options(given)}
+
+
+def source_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sources' own options that differ from their defaults; sources know the others."""
+    return {
+        option.keyword: given[option.keyword]
+        for option in SOURCE_OPTIONS
+        if given[option.keyword] != option.default
+    }
+
+
+def split_output(paths: Sequence[str]) -> tuple[list[str], str]:
+    """Return the inputs and the output of ``INPUT... OUTPUT``.
+
+    Raises:
+        click.UsageError: There is only one path, or the last is a file.
+    """
+    if len(paths) < 2:
+        raise click.UsageError("give at least one INPUT and, last, the OUTPUT directory")
+    *inputs, output = paths
+    if os.path.isfile(output):
+        raise click.UsageError(f"OUTPUT, the last path, is the file {output!r}: give a directory")
+    return inputs, output
+
+
+class BeamCommand(click.Command):
+    """A command whose words after ``--`` are Beam's options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Store Beam's options in the context, and parse the rest as usual."""
+        at = args.index(SEPARATOR) if SEPARATOR in args else len(args)
+        ctx.meta[BEAM_OPTIONS] = args[at + 1 :]
+        try:
+            return super().parse_args(ctx, args[:at])
+        except click.NoSuchOption as error:
+            if error.possibilities:
+                raise
+            hint = f"{error.message} Beam's own options go after {SEPARATOR!r}."
+            raise click.NoSuchOption(error.option_name, hint, ctx=ctx) from None
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Show in the usage where Beam's options go."""
+        return [*super().collect_usage_pieces(ctx), "[-- BEAM_OPTION...]"]
+
+
+def check_beam_options(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the words after ``--`` if each is an option of Beam, or the value of one.
+
+    Beam itself drops an option it does not know with a warning, so a typing error would cost a
+    run. Imports Beam if there are words.
+
+    Raises:
+        UsageError: An option is not Beam's, is ours, or its value is missing or wrong.
+    """
+    if not words:
+        return ()
+    from apache_beam.options.pipeline_options import PipelineOptions, _BeamArgumentParser
+
+    import beam_tfrecord.runners.wheels  # noqa: F401 - it registers options of its own
+
+    class Parser(_BeamArgumentParser):
+        """Beam's parser, which raises `UsageError` instead of ending the process."""
+
+        def error(self, message: str) -> NoReturn:
+            raise UsageError(f"Beam option after '--': {message}")
+
+    parser = Parser(allow_abbrev=False, add_help=False)
+    # A module that is imported twice registers its options twice: the last one counts.
+    for options in {str(cls): cls for cls in PipelineOptions.__subclasses__()}.values():
+        options._add_argparse_args(parser)
+    known = [flag for action in parser._actions for flag in action.option_strings]
+    for word in words:
+        _check_beam_flag(word.partition("=")[0], known)
+    _, unknown = parser.parse_known_args(list(words))
+    if unknown:
+        raise UsageError(f"{unknown[0]!r} after '--' belongs to no Beam option: write --name=value")
+    return tuple(words)
+
+
+def _check_beam_flag(flag: str, known: Sequence[str]) -> None:
+    import difflib
+
+    if flag == "--runner":
+        raise UsageError("--runner goes before '--', as direct, flink, dataflow or another name")
+    if not flag.startswith("--") or flag in known:
+        return
+    ours = {option.flag for option in (*WRITE_OPTIONS, *SOURCE_OPTIONS)}
+    if flag in ours:
+        raise UsageError(f"{flag} is not Beam's: put it before '--'")
+    near = difflib.get_close_matches(flag, [*known, *ours], n=1)
+    if near and near[0] in ours:
+        raise UsageError(f"{flag} is not an option of Beam: write {near[0]} before '--'")
+    hint = f": did you mean {near[0]}?" if near else ""
+    raise UsageError(f"{flag} is not an option of Beam{hint}")

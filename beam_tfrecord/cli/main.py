@@ -1,7 +1,8 @@
-"""The command line: one command for each function, human words on stderr, data on stdout.
+"""The program `beam-tfrecord`: one command for each function; errors become one line.
 
 Exit codes: 0 done, 1 the data is at fault, 2 the command is at fault, 130 interrupted,
-143 terminated. Nothing heavy is imported before a command needs it, so that ``--help`` is quick.
+143 terminated. Commands import Beam, pyarrow and NumPy when they need them, so that ``--help`` is
+quick.
 """
 
 from __future__ import annotations
@@ -10,38 +11,75 @@ import atexit
 import contextlib
 import gc
 import os
+import signal
 import sys
-import time
+import traceback
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
 
 from beam_tfrecord._version import __version__
 from beam_tfrecord.cli.base import (
-    INTERRUPTIONS,
-    Commands,
-    Notes,
-    debug_option,
-    give,
-    not_printed,
-    tell,
+    DEBUG,
+    SIGNALS,
+    Failure,
+    print_message,
+    signal_handler,
+    stdout_failure,
 )
-from beam_tfrecord.cli.extract import extract
-from beam_tfrecord.cli.params import (
-    BEAM_OPTIONS,
-    BeamCommand,
-    job_arguments,
-    manifest_mark,
-    source_options,
-    split_output,
-    with_options,
-)
-from beam_tfrecord.cli.read import READING_COMMANDS
-from beam_tfrecord.cli.runners import beam_words, give_dry_run, start_only
-from beam_tfrecord.options.runners import RUNNER_OPTIONS
-from beam_tfrecord.options.table import FROM, SOURCE_OPTIONS, WRITE_OPTIONS
+from beam_tfrecord.cli.read import READ_COMMANDS
+from beam_tfrecord.cli.write import JOB_COMMANDS
+from beam_tfrecord.errors import BeamTFRecordError, options_named_by
 
 PROGRAM = "beam-tfrecord"
+_MESSAGE_CHARACTERS = 500
+
+# Imports make hundreds of thousands of objects, none of them garbage: searching them took a
+# seventh of the imports' time.
+_OBJECTS_BEFORE_COLLECTION = 50_000
+
+
+class Commands(click.Group):
+    """The group of all commands, which turns their exceptions into one line and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        # Runners may wrap the exception of an interrupt beyond recognition.
+        interrupts: list[int] = []
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            # A second signal ends the process at once.
+            signal.signal(number, signal.SIG_DFL)
+            interrupts.append(number)
+            signal.default_int_handler(number, frame)
+
+        with signal_handler(interrupt), options_named_by("flag"):
+            try:
+                return super().invoke(ctx)
+            except (click.ClickException, click.exceptions.Exit, click.Abort):
+                raise
+            except (Exception, KeyboardInterrupt) as error:
+                if ctx.meta.get(DEBUG):
+                    traceback.print_exc()
+                if interrupts or isinstance(error, KeyboardInterrupt):
+                    writes = ctx.invoked_subcommand in ("write", "extract")
+                    outcome = ": nothing was published" if writes else ""
+                    number = interrupts[0] if interrupts else signal.SIGINT
+                    raise Failure(f"interrupted{outcome}", 128 + number) from None
+                raise _failure(error) from error
+
+
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, BeamTFRecordError):
+        return Failure(str(error), error.exit_code)
+    if isinstance(error, OSError) and error.filename is not None:
+        reason = (error.strerror or type(error).__name__).lower()
+        return Failure(f"cannot access {error.filename!r}: {reason}", 2)
+    lines = str(error).strip().splitlines()
+    message = f": {lines[0][:_MESSAGE_CHARACTERS]}" if lines else ""
+    name = type(error).__name__
+    return Failure(f"unexpected {name}{message} (run with --debug for the traceback)", 2)
 
 
 @click.group(
@@ -53,117 +91,8 @@ def cli() -> None:
     """Turn tables, pictures, arrays and databases into sharded, shuffled, split datasets."""
 
 
-@cli.command(cls=BeamCommand)
-@click.argument("paths", nargs=-1, required=True, metavar="INPUT... OUTPUT")
-@with_options((*WRITE_OPTIONS, *SOURCE_OPTIONS, *RUNNER_OPTIONS))
-@click.option("--dry-run", is_flag=True, help="Only say what would be done, and how.")
-@click.option("--detach", is_flag=True, help="Leave the job to its runner, and do not wait.")
-@debug_option
-@click.pass_context
-def write(
-    ctx: click.Context,
-    /,
-    paths: tuple[str, ...],
-    dry_run: bool,
-    detach: bool,
-    **given: Any,
-) -> None:
-    """Write INPUT (files, directories, patterns) as a dataset into the directory OUTPUT.
-
-    Options of Beam itself go after a lone "--".
-    """
-    from beam_tfrecord.cli.summary import summary, warnings_of
-    from beam_tfrecord.jobs.progress import Progress
-
-    inputs, output = split_output(paths)
-    arguments = job_arguments(given)
-    beam_options = beam_words(given, ctx.meta[BEAM_OPTIONS])
-    if dry_run:
-        give_dry_run(inputs, output, pipeline_options=beam_options, **arguments)
-        return
-    if detach or given["template_location"]:
-        place = given["template_location"]
-        start_only(inputs, output, place, pipeline_options=beam_options, **arguments)
-        return
-    from beam_tfrecord.jobs import job
-
-    before = manifest_mark(output)
-    began_s = time.monotonic()
-    with Notes() as notes:
-        with Progress() as progress:
-            manifest = job.write(
-                inputs, output, pipeline_options=beam_options, progress=progress, **arguments
-            )
-        if before is not None and manifest_mark(output) == before:
-            tell(f"{output} already holds this dataset: nothing to do")
-            return
-        tell(summary(manifest, output, seconds=time.monotonic() - began_s))
-        notes.lines += [line for line in warnings_of(manifest, output) if line not in notes.lines]
-
-
-@cli.command(cls=BeamCommand)
-@click.argument("paths", nargs=-1, required=True, metavar="INPUT... OUTPUT")
-@with_options((*WRITE_OPTIONS, *SOURCE_OPTIONS, *RUNNER_OPTIONS))
-@click.option("--workers", type=click.IntRange(1), metavar="N", help="Reckon for N machines.")
-@click.option("--machine", default="n2-standard-4", metavar="TYPE", help="Type of each of them.")
-@click.option("--usd-hour", type=float, metavar="USD", help="Price of an hour of one of them.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@debug_option
-@click.pass_context
-def plan(
-    ctx: click.Context,
-    /,
-    paths: tuple[str, ...],
-    workers: int | None,
-    machine: str,
-    usd_hour: float | None,
-    as_json: bool,
-    **given: Any,
-) -> None:
-    """Say what "write" would do with the same arguments, and do nothing."""
-    import json
-
-    from beam_tfrecord.cli.summary import render
-
-    inputs, output = split_output(paths)
-    arguments = job_arguments(given)
-    beam_options = beam_words(given, ctx.meta[BEAM_OPTIONS])
-    from beam_tfrecord.jobs import job
-
-    with Notes():
-        planned = job.plan(
-            inputs,
-            output,
-            workers=workers,
-            machine=machine,
-            usd_hour=usd_hour,
-            pipeline_options=beam_options,
-            **arguments,
-        )
-        text = json.dumps(planned, indent=2, ensure_ascii=False)
-        give(text if as_json else "\n".join(render(planned)))
-
-
-@cli.command()
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@with_options((FROM, *SOURCE_OPTIONS))
-@debug_option
-def schema(inputs: tuple[str, ...], from_: str | None, **given: Any) -> None:
-    """Print the schema that INPUT shows, as JSON; edited, it is for "write --schema"."""
-    from beam_tfrecord.jobs import job
-
-    with Notes():
-        found = job.schema(list(inputs), from_=from_, **source_options(given))
-        give(found.dumps().rstrip("\n"))
-
-
-for command in (extract, *READING_COMMANDS):
+for command in (*JOB_COMMANDS, *READ_COMMANDS):
     cli.add_command(command)
-
-
-# Imports make objects by the hundred thousand, none of them garbage: a seventh of their time went
-# into looking for it.
-_OBJECTS_BEFORE_COLLECTION = 50_000
 
 
 def main() -> NoReturn:
@@ -176,19 +105,20 @@ def main() -> NoReturn:
     except SystemExit as error:
         code = error.code
     except OSError as error:
-        # Commands tell their own: this is of a text of help.
-        failure = not_printed(error)
+        # Commands report their own errors; this one comes from printing a help text.
+        failure = stdout_failure(error)
         failure.show()
         code = failure.exit_code
     if isinstance(code, str):
-        tell(code)
+        print_message(code)
     _end(code if isinstance(code, int) else int(code is not None))
 
 
 def _open_closed_streams() -> None:
-    """Put nothing in the place of standard streams that were closed, as by ``>&-``.
+    """Open the null device in place of standard streams that were closed, as by ``>&-``.
 
-    A file that is opened next would take the number of one, and what is printed would go there.
+    A file that is opened next would get the number of a closed stream, and printed text would go
+    there.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -196,14 +126,14 @@ def _open_closed_streams() -> None:
 
 
 def _end(code: int) -> NoReturn:
-    """End the process without taking all modules apart, which takes Beam's 0.4 s.
+    """End the process without unloading all modules, which takes 0.4 s with Beam.
 
-    Threads of an interrupted pipeline that still wait for work are not waited for either.
+    Threads of an interrupted pipeline may still wait for work; the process does not wait for them.
     """
-    if code not in INTERRUPTIONS:
+    if code not in [128 + number for number in SIGNALS]:
         atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        # A reader that has gone away has seen what it wanted.
+        # A reader that has closed the pipe has seen what it wanted.
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""The commands that read a dataset: show, head, verify, diff, repair. None imports Beam."""
+"""The commands that read datasets, none of which imports Beam: show, head, verify, diff, repair."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from typing import Any
 
 import click
 
-from beam_tfrecord.cli.base import debug_option, give, tell
+from beam_tfrecord.cli.base import counted, debug_option, print_message, print_result
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 
 DATA_AT_FAULT = 1
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 @click.command()
@@ -33,15 +29,15 @@ def show(dataset: str, as_json: bool, code: str | None, counts: str | None) -> N
     if code is not None:
         if as_json or counts is not None:
             raise click.UsageError("--code prints code alone: drop --json and --counts")
+        from beam_tfrecord.dataset.code import reading_code
         from beam_tfrecord.manifest import Manifest
-        from beam_tfrecord.showing.code import reading_code
 
-        give(reading_code(Manifest.load(dataset), code, path=dataset).rstrip("\n"))
+        print_result(reading_code(Manifest.load(dataset), code, path=dataset).rstrip("\n"))
         return
-    from beam_tfrecord.showing import show as showing
+    from beam_tfrecord.dataset import show as rendering
 
-    shown = showing.show(dataset, counts=counts)
-    give(_json(shown) if as_json else showing.render_show(shown).rstrip("\n"))
+    shown = rendering.show(dataset, counts=counts)
+    print_result(_json(shown) if as_json else rendering.render_show(shown).rstrip("\n"))
 
 
 @click.command()
@@ -61,13 +57,17 @@ def show(dataset: str, as_json: bool, code: str | None, counts: str | None) -> N
 @debug_option
 def head(dataset: str, count: int, split: str | None, as_json: bool) -> None:
     """Print the first rows of DATASET; with --json as JSON Lines."""
-    from beam_tfrecord.showing import show as showing
+    from beam_tfrecord.dataset import show as rendering
 
-    rows = showing.head(dataset, n=count, split=split)
+    rows = rendering.head(dataset, n=count, split=split)
     if not rows:
-        tell("no rows")
+        print_message("no rows")
         return
-    give("\n".join(showing.json_lines(rows)) if as_json else showing.render_rows(rows).rstrip("\n"))
+    print_result(
+        "\n".join(rendering.json_lines(rows))
+        if as_json
+        else rendering.render_rows(rows).rstrip("\n")
+    )
 
 
 @click.command()
@@ -77,18 +77,20 @@ def head(dataset: str, count: int, split: str | None, as_json: bool) -> None:
 @click.pass_context
 def verify(ctx: click.Context, dataset: str, as_json: bool) -> None:
     """Check every CRC, count, hash and value of DATASET; exit 1 where one is wrong."""
-    from beam_tfrecord.upkeep.verify import verify as verify_dataset
+    from beam_tfrecord.dataset.verify import verify as verify_dataset
 
     found = verify_dataset(dataset)
     if as_json:
-        give(_json(found.to_json()))
+        print_result(_json(found.to_json()))
     else:
         for fault in found.faults:
-            give(str(fault))
+            print_result(str(fault))
     for note in found.notes:
-        tell(f"note: {note}")
-    faults = _count(len(found.faults), "fault") if found.faults else "no faults"
-    tell(f"verified {_count(found.shards, 'shard')}, {_count(found.examples, 'example')}: {faults}")
+        print_message(f"note: {note}")
+    faults = counted(len(found.faults), "fault") if found.faults else "no faults"
+    print_message(
+        f"verified {counted(found.shards, 'shard')}, {counted(found.examples, 'example')}: {faults}"
+    )
     if found.faults:
         ctx.exit(DATA_AT_FAULT)
 
@@ -101,15 +103,15 @@ def verify(ctx: click.Context, dataset: str, as_json: bool) -> None:
 @click.pass_context
 def diff(ctx: click.Context, a: str, b: str, as_json: bool) -> None:
     """Say what differs between the datasets A and B; exit 1 where the data does."""
-    from beam_tfrecord.upkeep.diff import diff as diff_datasets
+    from beam_tfrecord.dataset.diff import diff as diff_datasets
 
     found = diff_datasets(a, b)
     if as_json:
-        give(_json(found.to_json()))
+        print_result(_json(found.to_json()))
     else:
         for line in found.lines():
-            give(line)
-    tell("the data is the same" if found.same_data else "the data differs")
+            print_result(line)
+    print_message("the data is the same" if found.same_data else "the data differs")
     if not found.same_data:
         ctx.exit(DATA_AT_FAULT)
 
@@ -122,30 +124,30 @@ def diff(ctx: click.Context, a: str, b: str, as_json: bool) -> None:
 @click.pass_context
 def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None:
     """Write what is intact of DATASET to OUTPUT, and tell what is lost; exit 1 if anything is."""
-    from beam_tfrecord.upkeep.repair import repair as repair_dataset
+    from beam_tfrecord.dataset.repair import repair as repair_dataset
 
     done = repair_dataset(dataset, output)
     if as_json:
-        give(_json(done.to_json()))
+        print_result(_json(done.to_json()))
     else:
         for lost in done.lost:
-            give(str(lost))
+            print_result(str(lost))
     fewer = sum(done.lost_examples.values())
     if done.has_all_examples:
         lost_text = "no example lost"
     elif fewer:
-        lost_text = f"at least {_count(fewer, 'example')} lost"
+        lost_text = f"at least {counted(fewer, 'example')} lost"
     else:
         lost_text = "more than were written: some may be lost, and others there twice"
-    tell(f"wrote {_count(done.manifest.examples, 'intact example')}, {lost_text}")
+    print_message(f"wrote {counted(done.manifest.examples, 'intact example')}, {lost_text}")
     if not done.is_whole:
         ctx.exit(DATA_AT_FAULT)
 
 
 def _json(value: Any) -> str:
-    from beam_tfrecord.showing.show_json import json_value
+    from beam_tfrecord.dataset.show import json_value
 
     return json.dumps(json_value(value), indent=2, ensure_ascii=False)
 
 
-READING_COMMANDS = (show, head, verify, diff, repair)
+READ_COMMANDS = (show, head, verify, diff, repair)

@@ -1,8 +1,6 @@
-"""The exchange: from encoded records anywhere to sorted shards.
+"""The exchange: from encoded records anywhere to sorted shards, or straight to shards.
 
-``block`` encodes batches and gives every record its split and place; ``runs`` is the format of a
-sorted spill file; ``bins`` sums what all runs hold and plans shards; ``merge`` turns slices of
-runs into shards. ``files`` and ``runner`` are the two ways records travel in between: through
-run files on the output's filesystem, or through the runner's own GroupByKey. Both end in runs and
-share everything after.
+Records are encoded (`block`), sorted into spill files (`spill`, `spill_files`), planned into shards
+(`plan`) and merged (`merge`, `streaming_merge`); `shard_writers` and `stage_writer` write groups of
+units without a shuffle. `pipeline` wires all of it into Beam; the other modules know nothing of it.
 """

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_tfrecord import native
-from beam_tfrecord.batch import Batch, FileColumn, Reject
-from beam_tfrecord.contract.schema import Schema
-from beam_tfrecord.copies import copies_in
-from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange.column_hashes import ColumnHashes, check_columns
-from beam_tfrecord.exchange.split_names import SplitNames
-from beam_tfrecord.exchange.stubs import stubs_of
-from beam_tfrecord.exchange.tally import Discovered, Tally
-from beam_tfrecord.layout import Layout
+from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.duplicate_count import count_duplicates
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.exchange.write_summary import Discovered, Tally
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.job_batch import as_job_batch
+from beam_tfrecord.layout import LOST_SPLITS, SPLIT_TWICE, Layout, Splits, is_split_name
 from beam_tfrecord.places import (
     ONE_INPUT,
     Inputs,
@@ -27,9 +26,7 @@ from beam_tfrecord.places import (
     places_in_source_order,
     purpose_seed,
 )
-from beam_tfrecord.records.arena import RUN_ROOM_BYTES, Arena
-from beam_tfrecord.records.encoding import Encoder
-from beam_tfrecord.splits import LOST_SPLITS, SPLIT_TWICE
+from beam_tfrecord.records.encoding import RUN_ROOM_BYTES, Arena, Encoder
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
@@ -39,7 +36,7 @@ PIECE_BYTES = 16 * 2**20
 
 
 class Block:
-    """Accumulates encoded batches; the buffers are kept from one filling to the next.
+    """Accumulates encoded batches; the buffers are used again.
 
     Args:
         layout: Where records go.
@@ -62,7 +59,6 @@ class Block:
         self._names = SplitNames(layout.splits)
         self._places: list[UInt64Array] = []
         self._splits: list[npt.NDArray[np.uint16]] = []
-        self._whole_sizes: list[Int64Array] = []
         self.arena = Arena(capacity_bytes=RUN_ROOM_BYTES)
         self.tally = Tally()
         self.rejects: list[Reject] = []
@@ -103,30 +99,9 @@ class Block:
         """Return the bytes of each framed record, shape `[records]`."""
         return np.diff(self.starts, append=self.arena.size)
 
-    def whole_sizes(self) -> Int64Array | None:
-        """Return the bytes of the record that each stub stands for, shape `[records]`.
-
-        None where the records were never made stubs.
-        """
-        return np.concatenate(self._whole_sizes) if self._whole_sizes else None
-
-    def make_stubs(self, first: int, files: FileColumn | None) -> None:
-        """Take the files out of the last records.
-
-        Args:
-            first: Number of the first of them.
-            files: Which of their values are files, a row for each of them; None: none.
-        """
-        starts = self.starts[first:]
-        if not len(starts):
-            return
-        self._whole_sizes.append(np.diff(starts, append=self.size))
-        self.arena.replace(first, *stubs_of(self.arena.used_data(), starts, files))
-
     def clear_records(self) -> None:
         """Forget the records; keep the memory."""
         self.arena.reset()
-        self._whole_sizes.clear()
         self._places.clear()
         self._splits.clear()
 
@@ -151,15 +126,16 @@ class Block:
                 have none.
             UsageError: A column that a setting names does not exist.
         """
-        rejects, rows = list(batch.rejects), batch.rows_counted
+        counts = as_job_batch(batch)
+        rejects, rows = list(batch.rejects), counts.rows_counted
         if not batch.data.num_columns:
-            # Only rejects are left of such a batch: it tells no schema.
+            # Only rejects are left of such a batch: it shows no schema.
             self.rejects += rejects
             counted = Tally(
                 rows=rows,
                 rejects=len(rejects),
                 refused=batch.refused,
-                input_hash=batch.input_hash,
+                input_hash=counts.input_hash,
             )
             self.tally = self.tally.merge(counted)
             return np.zeros(0, np.int64)
@@ -189,7 +165,7 @@ class Block:
                 batch.exact_origin is None and not self._layout.key and batch.num_rows > 0
             ),
             splits_assigned=batch.split is not None if batch.num_rows else None,
-            copies=copies_in(batch.data),
+            copies=count_duplicates(batch.data),
             refused=batch.refused,
         )
         self.tally = self.tally.merge(tally).merge(counted)
@@ -252,7 +228,7 @@ class Block:
         layout = self._layout
         if layout.key:
             return self._columns.hashes(batch, layout.key, written, self._place_seed)
-        number, bits = self._inputs.number(batch.way), self._inputs.bits
+        number, bits = self._inputs.number(as_job_batch(batch).way), self._inputs.bits
         if not layout.shuffle and batch.origin is not None:
             return places_in_source_order(batch.origin, written, batch.num_rows, number, bits)
         if (origin := batch.exact_origin) is not None:
@@ -286,3 +262,148 @@ def pieces_of(batch: Batch, piece_bytes: int) -> Iterator[Batch]:
         return
     for start in range(0, rows, step):
         yield batch.slice(start, min(start + step, rows))
+
+
+def check_columns(columns: Sequence[str], names: Sequence[str]) -> None:
+    """Check that columns that settings name are among those there are.
+
+    Raises:
+        UsageError: One does not exist.
+    """
+    for column in columns:
+        if column not in names:
+            raise UsageError(
+                f"column {column!r} does not exist: the columns are {', '.join(names)}"
+            )
+
+
+class ColumnHashes:
+    """Hashes of the canonical feature values of some columns: equal in every kind of source.
+
+    Numbers that are equal have equal hashes, both zeros too, and so has every NaN.
+    """
+
+    def __init__(self, given: Schema | None) -> None:
+        self._given = given
+        self._encoders: dict[tuple[str, ...], tuple[pa.Schema, Encoder]] = {}
+        self._arena = Arena()
+
+    def hashes(
+        self, batch: Batch, columns: tuple[str, ...], rows: Int64Array, seed: int
+    ) -> UInt64Array:
+        """Return a hash of `columns` for each of `rows`, shape `[len(rows)]`."""
+        if batch.encoded:
+            raise UsageError(
+                f"column {columns[0]!r} does not exist: the elements are examples, not rows"
+            )
+        data = batch.data.select(list(columns))
+        known = self._encoders.get(columns)
+        if known is None or known[0] != data.schema:
+            schema = self._schema_of(columns, data.schema)
+            known = (data.schema, Encoder(schema, one_zero=True))
+            self._encoders[columns] = known
+        self._arena.reset()
+        encoded = known[1].encode(Batch(data, numbers=batch.numbers), self._arena)
+        hashes = native.hash_records(self._arena.data, self._arena.starts[: encoded.records], seed)
+        if encoded.records == batch.num_rows:
+            return hashes[rows]
+        # A row is rejected here only where it is rejected as a whole, too.
+        by_row = np.zeros(batch.num_rows, np.uint64)
+        by_row[encoded.rows] = hashes
+        return by_row[rows]
+
+    def _schema_of(self, columns: tuple[str, ...], arrow: pa.Schema) -> Schema:
+        """Hash values as the dataset stores them, so that the kind of source leaves no trace."""
+        if self._given is not None and all(name in self._given for name in columns):
+            return self._given.select(columns)
+        return Schema.from_arrow(arrow)
+
+
+MAX_SPLITS = 1_000
+
+
+class SplitNames:
+    """Numbers names in the order in which they are met, behind those that are known before.
+
+    Args:
+        splits: How rows are split.
+    """
+
+    def __init__(self, splits: Splits) -> None:
+        self._column = splits.column
+        self._numbers = {name: i for i, name in enumerate(splits.names)}
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """The name of every number."""
+        return tuple(self._numbers)
+
+    def known(self, batch: Batch) -> tuple[Batch, npt.NDArray[np.int64], list[Reject]]:
+        """Leave out rows whose split column has no value.
+
+        Returns:
+            The rest, the index of each of its rows within the batch, and the rejects.
+        """
+        everything = np.arange(batch.num_rows)
+        if self._column is None or batch.num_rows == 0 or batch.split is not None:
+            return batch, everything, []
+        missing = self._names_in(batch).is_null().to_numpy(zero_copy_only=False)
+        if not missing.any():
+            return batch, everything, []
+        origin = batch.exact_origin
+        numbers = None if origin is None else origin.row_numbers(batch.num_rows)
+        rejects = [
+            Reject(
+                unit=origin.unit if origin else "",
+                row=-1 if numbers is None else int(numbers[row]),
+                column=self._column,
+                code="no-split",
+                message=f"split column {self._column!r} has no value",
+            )
+            for row in np.flatnonzero(missing)
+        ]
+        kept = np.flatnonzero(~missing)
+        return batch.take(kept), kept, rejects
+
+    def numbers_of(self, batch: Batch) -> npt.NDArray[np.uint16]:
+        """Return the number of each row's split, by the column that names them.
+
+        Raises:
+            DataError: A value cannot be a name, or there are too many.
+            UsageError: The column does not exist.
+        """
+        encoded = pc.dictionary_encode(self._names_in(batch))
+        numbers = [self.number_of(name) for name in encoded.dictionary.to_pylist()]
+        of_rows: npt.NDArray[np.int32] = encoded.indices.to_numpy(zero_copy_only=False)
+        return np.array(numbers, np.uint16).take(of_rows)
+
+    def number_of(self, name: str) -> int:
+        """Return the number of a name, a new one where it was not met before.
+
+        Raises:
+            DataError: It cannot be a name of files, or there are too many.
+        """
+        if name in self._numbers:
+            return self._numbers[name]
+        if not is_split_name(name):
+            raise DataError(f"split {name!r} cannot be part of a file name: rename it in the data")
+        if len(self._numbers) >= MAX_SPLITS:
+            raise DataError(
+                f"column {self._column!r} names more than {MAX_SPLITS} splits: "
+                "choose one with few values"
+            )
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    def _names_in(self, batch: Batch) -> pa.Array:
+        """Return the name of each row's split as text."""
+        name = self._column
+        if batch.encoded:
+            raise UsageError(f"column {name!r} does not exist: the elements are examples, not rows")
+        check_columns((name,) if name else (), batch.data.schema.names)
+        column = batch.data.column(name)
+        try:
+            return column.cast(pa.string())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise DataError(
+                f"column {name!r} is {column.type} and cannot name splits: choose a column of text"
+            ) from error

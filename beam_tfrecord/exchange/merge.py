@@ -2,115 +2,49 @@
 
 from __future__ import annotations
 
+import collections
+import concurrent.futures
 import contextlib
 import dataclasses
 import itertools
+import math
 import os
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange.lots import Slice, lots_of
-from beam_tfrecord.exchange.plan import WINDOW_BYTES, Window
-from beam_tfrecord.exchange.reading import SliceReader, WindowGroup, groups_of
-from beam_tfrecord.exchange.runs import PLACE_BYTES, RunIndex
-from beam_tfrecord.exchange.sizes import windows_held
+from beam_tfrecord.exchange.plan import (
+    MOST_WINDOW_BYTES,
+    WINDOW_BYTES,
+    RunTask,
+    Window,
+    round_key,
+    windows_held,
+)
+from beam_tfrecord.exchange.shard_writers import Piece, PieceWriter
 from beam_tfrecord.exchange.spill import byte_pieces
-from beam_tfrecord.exchange.stubs import by_whole_bytes, make_whole, whole_sizes
-from beam_tfrecord.layout import Layout
-from beam_tfrecord.places import purpose_seed
-from beam_tfrecord.records.tfrecord import ShardStream
-from beam_tfrecord.storage import WRITE_BYTES, file_size
-
-MASK64 = 2**64 - 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Piece:
-    """A shard that was written under a temporary name.
-
-    Attributes:
-        split: Name of the split.
-        order: Position among the shards of the split.
-        path: Of the file.
-        examples: Number of records.
-        bytes: Size of the record stream.
-        xxh64: Hash of the record stream, 16 hex digits.
-        content: Sum of the hashes of all examples modulo 2^64.
-        stored_bytes: Size of the file.
-        stored_xxh64: Hash of the file where it is compressed; else empty.
-    """
-
-    split: str
-    order: tuple[int, ...]
-    path: str
-    examples: int
-    bytes: int
-    xxh64: str
-    content: int
-    stored_bytes: int
-    stored_xxh64: str = ""
+from beam_tfrecord.exchange.spill_files import (
+    PLACE_BYTES,
+    Run,
+    RunIndex,
+    SortedIndex,
+    index_sorted,
+    join_indexes,
+    read_index,
+)
+from beam_tfrecord.exchange.streaming_merge import Slice, lots_of
+from beam_tfrecord.layout import Layout, cut_bins
+from beam_tfrecord.places import SHUFFLED_BIN_SHIFT
+from beam_tfrecord.storage import WRITE_BYTES, WholeFile, read_into
 
 
 def slices_of(path: str, index: RunIndex, windows: Sequence[Window]) -> list[Slice]:
     """Return what a run holds of each window."""
     ranges = [index.slice(w.split, w.first_place, w.last_place) for w in windows]
     return [Slice(path, start, stop) for start, stop in ranges]
-
-
-class PieceWriter:
-    """Writes the records of one shard, and counts and hashes them on the way.
-
-    Args:
-        directory: Where to write.
-        split: Name of the split.
-        order: Position among the shards of the split.
-        compression: ``""`` or ``GZIP``.
-    """
-
-    def __init__(
-        self, directory: str, split: str, order: tuple[int, ...], compression: str
-    ) -> None:
-        name = "-".join(("shard", split, *map(str, order), uuid.uuid4().hex))
-        self._path = os.path.join(directory, name)
-        self._split, self._order = split, order
-        self._stream = ShardStream(self._path, compression)
-        self._seed = purpose_seed(0, "content")
-        self._examples = 0
-        self._content = 0
-
-    def write(
-        self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.uint64]:
-        """Write whole framed records, all of `data`; return their hashes."""
-        hashes = native.hash_records(data, starts, self._seed)
-        self._content = (self._content + int(hashes.sum(dtype=np.uint64))) & MASK64
-        self._examples += len(starts)
-        self._stream.write(data)
-        return hashes
-
-    def close(self) -> Piece:
-        """Finish the file."""
-        nbytes, xxh64 = self._stream.close()
-        return Piece(
-            self._split,
-            self._order,
-            self._path,
-            self._examples,
-            nbytes,
-            xxh64,
-            self._content,
-            file_size(self._path),
-            self._stream.stored_xxh64,
-        )
-
-    def abort(self) -> None:
-        """Take away what was written."""
-        self._stream.abort()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -132,19 +66,18 @@ class Lot:
     @property
     def sizes(self) -> npt.NDArray[np.int64]:
         """Bytes of each framed record, in order, shape `[n]`."""
-        # Entries lie end to end, so the next one tells the size of each.
+        # Entries lie end to end, so the next start gives the size of each.
         ends = np.append(self.starts, len(self.data) + PLACE_BYTES)
         return np.diff(ends)[self.order] - PLACE_BYTES
 
 
 class Merger:
-    """Merges windows into shards; its buffers are kept from one window to the next.
+    """Merges windows into shards; its buffers are used again for each window.
 
     Args:
         layout: Where records go.
         directory: Where shards are written.
         window_bytes: What is merged at once, unless a single bin is more.
-        is_of_stubs: Runs hold stubs, which shards get whole.
     """
 
     def __init__(
@@ -153,9 +86,7 @@ class Merger:
         directory: str,
         *,
         window_bytes: int | None = None,
-        is_of_stubs: bool = False,
     ) -> None:
-        self._is_of_stubs = is_of_stubs
         self._layout = layout
         self._directory = directory
         self.window_bytes = WINDOW_BYTES if window_bytes is None else window_bytes
@@ -200,26 +131,19 @@ class Merger:
     ) -> Iterator[tuple[Window, npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
         groups = list(groups_of(windows, slices, self.window_bytes))
         for group, lot in self._lots(groups):
-            places, sizes = lot.places[lot.order], self._shard_sizes(lot)
+            places, sizes = lot.places[lot.order], lot.sizes
             for window in group.windows:
                 first = int(np.searchsorted(places, np.uint64(window.first_place)))
                 end = int(np.searchsorted(places, np.uint64(window.last_place), side="right"))
                 for data, starts in self._records(lot, sizes, first, end):
                     yield window, data, starts
 
-    def _shard_sizes(self, lot: Lot) -> npt.NDArray[np.int64]:
-        """Return the bytes that each record takes in a shard, in order."""
-        return whole_sizes(lot.data, lot.starts)[lot.order] if self._is_of_stubs else lot.sizes
-
     def _records(
         self, lot: Lot, sizes: npt.NDArray[np.int64], first: int, end: int
     ) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
         for low, high, nbytes in byte_pieces(sizes[first:end], WRITE_BYTES):
             low, high, out = first + low, first + high, self._room(nbytes)
-            if self._is_of_stubs:
-                make_whole(lot.data, lot.starts, lot.order[low:high], out[:nbytes])
-            else:
-                native.gather(lot.data, lot.starts, lot.order[low:high], out, 0)
+            native.gather(lot.data, lot.starts, lot.order[low:high], out, 0)
             ends = np.cumsum(sizes[low:high])
             yield out[:nbytes], ends - sizes[low:high]
 
@@ -247,17 +171,17 @@ class Merger:
             for group, small in zip(groups, are_small, strict=True):
                 found = 0
                 for data in itertools.islice(read, 1) if small else self._streamed(group):
-                    lot = self._lot(group.whole, data)
+                    lot = self._lot(group.span, data)
                     found += len(lot.starts)
                     yield group, lot
-                if group.whole.records is not None and found != group.whole.records:
+                if group.span.records is not None and found != group.span.records:
                     raise DataError(
-                        f"runs of split {group.whole.split!r} hold {found} records where "
-                        f"{group.whole.records} were written"
+                        f"runs of split {group.span.split!r} hold {found} records where "
+                        f"{group.span.records} were written"
                     )
 
     def _is_small(self, group: WindowGroup) -> bool:
-        return group.bytes <= 2 * self.window_bytes or group.whole.records == 1
+        return group.bytes <= 2 * self.window_bytes or group.span.records == 1
 
     def _streamed(self, group: WindowGroup) -> Iterator[npt.NDArray[np.uint8]]:
         most_bytes = 2 * self.window_bytes
@@ -269,11 +193,188 @@ class Merger:
         except ValueError as error:
             raise DataError(f"a run of split {window.split!r} is damaged: {error}") from error
         order = native.sort_records(data, starts, None, places, self._layout.shuffle)
-        if self._is_of_stubs:
-            order = by_whole_bytes(data, starts, places, order)
         return Lot(data, starts, places, order)
 
     def _room(self, nbytes: int) -> npt.NDArray[np.uint8]:
         if nbytes > len(self._out):
             self._out = np.empty(max(nbytes, WRITE_BYTES), np.uint8)
         return self._out
+
+
+Bytes = npt.NDArray[np.uint8]
+
+# A disk gives more when it is asked for several things at once.
+READERS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowGroup:
+    """Neighbouring windows of one split, and what there is of them.
+
+    Attributes:
+        windows: In order.
+        span: All of them as one window.
+        slices: What each run holds of them.
+    """
+
+    windows: Sequence[Window]
+    span: Window
+    slices: Sequence[Slice]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all entries."""
+        return sum(piece.stop - piece.start for piece in self.slices)
+
+
+def groups_of(
+    windows: Sequence[Window], slices: Sequence[Sequence[Slice]], most_bytes: int
+) -> Iterator[WindowGroup]:
+    """Put neighbouring windows of one split together, as far as they are small.
+
+    Args:
+        windows: In order.
+        slices: For each run its slices, one a window.
+        most_bytes: Of a group of more than one window.
+    """
+    for low, high in _read_together(windows, most_bytes):
+        held = [piece for run in slices if (piece := _joined(run[low:high])) is not None]
+        yield WindowGroup(windows[low:high], _spanning(windows[low:high]), held)
+
+
+def _read_together(windows: Sequence[Window], most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of neighbouring windows of one split that are read at once."""
+    low, size = 0, 0
+    for number, window in enumerate(windows):
+        if number > low and (
+            window.split != windows[low].split or size + window.bytes > most_bytes
+        ):
+            yield low, number
+            low, size = number, 0
+        size += window.bytes
+    if windows:
+        yield low, len(windows)
+
+
+def _spanning(windows: Sequence[Window]) -> Window:
+    first, last = windows[0], windows[-1]
+    counts = [window.records for window in windows if window.records is not None]
+    records = sum(counts) if len(counts) == len(windows) else None
+    nbytes = sum(window.bytes for window in windows)
+    return Window(first.split, first.shard, first.first_place, last.last_place, nbytes, records)
+
+
+def _joined(slices: Sequence[Slice]) -> Slice | None:
+    """Return what one run holds of neighbouring windows; None where that is nothing."""
+    held = [piece for piece in slices if piece.stop > piece.start]
+    return Slice(held[0].path, held[0].start, held[-1].stop) if held else None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Begun:
+    """What is being read.
+
+    Attributes:
+        data: What it is read into.
+        reads: Under way.
+    """
+
+    data: Bytes
+    reads: Sequence[concurrent.futures.Future[None]]
+
+    def wait(self) -> Bytes:
+        """Return the bytes when all of them are there."""
+        for read in self.reads:
+            read.result()
+        return self.data
+
+
+class SliceReader:
+    """Reads slices of runs; its two buffers are used again for each group."""
+
+    def __init__(self) -> None:
+        self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
+
+    def read(self, groups: Iterable[Sequence[Slice]], *, held: int) -> Generator[Bytes]:
+        """Yield the bytes of the slices of each group, end to end.
+
+        They are good until the next are asked for.
+
+        Args:
+            groups: Slices, group by group.
+            held: Groups in memory, 1 or 2: with 2 each is read while the one before is worked on.
+
+        Raises:
+            OSError: A run cannot be read.
+            EOFError: A run ends before its slice.
+        """
+        begun: collections.deque[_Begun] = collections.deque()
+        with concurrent.futures.ThreadPoolExecutor(READERS, "read-runs") as pool:
+            for number, slices in enumerate(groups):
+                begun.append(self._begin(pool, slices, number % held))
+                if len(begun) == held:
+                    yield begun.popleft().wait()
+            for rest in begun:
+                yield rest.wait()
+
+    def _begin(
+        self, pool: concurrent.futures.Executor, slices: Sequence[Slice], buffer: int
+    ) -> _Begun:
+        sizes = (piece.stop - piece.start for piece in slices)
+        edges = list(itertools.accumulate(sizes, initial=0))
+        total = edges[-1]
+        if total > len(self._buffers[buffer]):
+            self._buffers[buffer] = np.empty(total + total // 16, np.uint8)
+        data = self._buffers[buffer][:total]
+        reads = [
+            pool.submit(read_into, piece.path, piece.start, data[begin:end].data)
+            for piece, (begin, end) in zip(slices, itertools.pairwise(edges), strict=True)
+        ]
+        return _Begun(data, reads)
+
+
+def merge_runs(task: RunTask, paths: Sequence[str], layout: Layout, directory: str) -> Run | None:
+    """Merge a range of places of some runs into a new one.
+
+    Args:
+        task: What to merge.
+        paths: Of the runs.
+        layout: Where records go.
+        directory: Where to write.
+
+    Returns:
+        The new run, without counts; None where the runs hold nothing of the range.
+    """
+    offsets = np.stack([_offsets(read_index(path), task) for path in paths])
+    sizes = np.diff(offsets, axis=1).sum(axis=0)
+    if not sizes.any():
+        return None
+    merger = Merger(layout, directory, window_bytes=MOST_WINDOW_BYTES)
+    indexes: list[SortedIndex] = []
+    path = os.path.join(directory, f"run-{round_key(task, paths)}")
+    numbers = np.arange(len(sizes), dtype=np.uint64)
+    with WholeFile(path, outlasts=False) as file:
+        pieces = math.ceil(int(sizes.sum()) / MOST_WINDOW_BYTES)
+        for cut in cut_bins(numbers, np.zeros_like(sizes), sizes, pieces):
+            window = Window(task.split, 0, task.first_place, task.last_place, cut.bytes, None)
+            slices = [
+                Slice(path, int(ends[cut.first]), int(ends[cut.last + 1]))
+                for path, ends in zip(paths, offsets, strict=True)
+                if ends[cut.last + 1] > ends[cut.first]
+            ]
+            for entries, places, record_bytes in merger.entries(window, slices):
+                file.write(entries)
+                indexes.append(
+                    index_sorted((task.split,), None, places, record_bytes, SHUFFLED_BIN_SHIFT)
+                )
+        file.write(join_indexes(indexes).footer())
+    return Run(path, {})
+
+
+def _offsets(index: RunIndex, task: RunTask) -> npt.NDArray[np.int64]:
+    """Return where every bin of a task's range begins in a run, and the end of the last."""
+    shift = SHUFFLED_BIN_SHIFT
+    first, last = task.first_place >> shift, task.last_place >> shift
+    bins, offsets = index.splits.get(task.split, (np.zeros(0, "<u8"), np.zeros(1, "<i8")))
+    edges = np.arange(first, last + 2, dtype=np.uint64)
+    return np.asarray(offsets[np.searchsorted(bins, edges)], np.int64)

@@ -1,221 +1,476 @@
-"""The first half of the exchange as a part of a Beam pipeline: batches in, runs out.
+"""The exchange as a part of a Beam pipeline: batches in, unpublished shards out.
 
-Only small things cross the runner's edges: runs and shards by name, counts, tallies. In the
-``files`` way records travel through run files; in the ``runner`` way blocks of them go through
-the runner's GroupByKey once, so that every run covers a narrow range of places.
+Only small values cross the runner's edges: runs and shards by name, counts, sums. In the ``files``
+exchange, records travel through spill files; in the ``runner`` exchange, blocks of them go through
+the runner's GroupByKey once, so that every spill file covers a narrow range of places. Then every
+merge task gets the names of runs and what to merge, and reads the records itself.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+import functools
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.schema import Schema
-from beam_tfrecord.exchange.marks import Done, GroupMarks
-from beam_tfrecord.exchange.range_blocks import BlockCutter, RangeSorter
-from beam_tfrecord.exchange.runs import Run
-from beam_tfrecord.exchange.sizes import (
-    ONE_ROUND_BYTES,
+from beam_tfrecord.beam_steps import count, in_global_window
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.exchange.checkpoints import (
+    Done,
+    GroupMarks,
+    find_run,
+    find_shard,
+    mark_run,
+    mark_shard,
+    shard_key,
+)
+from beam_tfrecord.exchange.merge import Merger, merge_runs, slices_of
+from beam_tfrecord.exchange.plan import (
+    RunName,
+    RunSet,
+    RunTask,
+    Window,
+    after_round,
+    may_need_round,
+    name_of,
+    names_in_order,
+    plan_merges,
+    plan_round,
     range_bits_for,
     request_bytes,
-    run_bytes_for,
+    round_key,
+    run_bytes_of,
+    task_bytes_of,
+    window_bytes_for,
+    window_bytes_of,
 )
-from beam_tfrecord.exchange.spill import Spiller
-from beam_tfrecord.exchange.tally import Tally
-from beam_tfrecord.jobs.faults import is_stopped, noted, recorded
-from beam_tfrecord.layout import Layout
-from beam_tfrecord.places import ONE_INPUT, Inputs
-from beam_tfrecord.ptransforms.metrics import count
-from beam_tfrecord.ptransforms.step import Step
-from beam_tfrecord.ptransforms.windows import in_global_window
+from beam_tfrecord.exchange.shard_writers import DirectWriter, GroupWriter, Piece
+from beam_tfrecord.exchange.spill import BlockCutter, RangeSorter, Spiller
+from beam_tfrecord.exchange.spill_files import Run, RunIndex, read_index
+from beam_tfrecord.exchange.stage_writer import StageWriter
+from beam_tfrecord.exchange.write_summary import Tally, merge_tallies
+from beam_tfrecord.job_batch import as_job_batch
+from beam_tfrecord.rejects import SAVED_FILE, RejectBudget, join_rejects, rejected
 from beam_tfrecord.storage import make_directory
+from beam_tfrecord.workdir.faults import Guarded, machine_faults
+from beam_tfrecord.workdir.job import Job
 
-TALLIES = "tallies"
+SUMMARIES = "summaries"
 EXCHANGES = ("files", "runner")
 
 
 @dataclasses.dataclass(frozen=True)
-class Spilled:
-    """Where a job stands once all rows are encoded.
+class Written:
+    """What some rows became in a pipeline.
 
     Attributes:
-        runs: PCollection of `Run`.
-        tally: PCollection of the one `Tally` of the job.
+        files: PCollection of `Run` before the merge, of `Piece` after it.
+        summary: PCollection of `Tally`; after the merge only one, that of the whole job.
     """
 
-    runs: Any
-    tally: Any
+    files: Any
+    summary: Any
 
 
-@dataclasses.dataclass(frozen=True)
-class Exchange:
-    """What all steps of an exchange share.
+def write_files(
+    batches: Sequence[beam.PCollection[Batch]], job: Job, done: beam.PCollection[Done] | None
+) -> Written:
+    """Write batches to unpublished shards, or to the Parquet files of a stage.
 
-    Attributes:
-        layout: Where records go.
-        directory: The job's temporary directory.
-        schema: Given schema; None: that of the batches.
-        kind: ``files`` or ``runner``.
-        is_resumable: What is done is marked as such for another attempt at the same job.
-        total_bytes: Estimate of all records together; None: not known.
-        keeps_files: Runs hold stubs (see `stubs`).
-        inputs: Where rows come from.
+    Args:
+        batches: The rows.
+        job: How to write them.
+        done: Results of groups that an earlier attempt finished; None if there was no such attempt.
+
+    Returns:
+        PCollections of `Piece` and of the one `Tally` of the job.
     """
-
-    layout: Layout
-    directory: str
-    schema: Schema | None = None
-    kind: str = "files"
-    is_resumable: bool = False
-    total_bytes: int | None = None
-    keeps_files: bool = False
-    inputs: Inputs = ONE_INPUT
-
-    @property
-    def request_bytes(self) -> int:
-        """Least bytes of a read of a run."""
-        return request_bytes(self.directory)
-
-    @property
-    def may_need_rounds(self) -> bool:
-        """Whether there may be more runs than can be merged at once."""
-        if self.kind == "runner" or not self.layout.shuffle:
-            return False
-        return self.total_bytes is None or self.total_bytes >= ONE_ROUND_BYTES
-
-
-def spill(batches: beam.PCollection[Batch], exchange: Exchange, label: str) -> Spilled:
-    """Encode batches and leave their records in runs."""
-    if exchange.kind == "files":
-        written = batches | f"Spill{label}" >> beam.ParDo(_Spill(exchange)).with_outputs(
-            TALLIES, main="runs"
+    write = functools.partial(_spill, job=job)
+    if job.is_one_pass:
+        write = functools.partial(_write_groups, job=job, name="WriteShards")
+    parts = [write(one, label=str(number)) for number, one in enumerate(batches)]
+    if done is not None:
+        files = done | "DoneFiles" >> beam.FlatMap(lambda group: (*group.runs, *group.pieces))
+        parts.append(Written(files, done | "DoneSummaries" >> beam.Map(lambda group: group.tally)))
+    written = parts[0]
+    if len(parts) > 1:
+        written = Written(
+            [part.files for part in parts] | "AllFiles" >> beam.Flatten(),
+            [part.summary for part in parts] | "AllSummaries" >> beam.Flatten(),
         )
-        return Spilled(written.runs, written[TALLIES])
-    cut = batches | f"CutBlocks{label}" >> beam.ParDo(_CutBlocks(exchange)).with_outputs(
-        TALLIES, main="blocks"
+    summary = (
+        written.summary
+        | "MergeSummaries" >> beam.CombineGlobally(MergeSummaries(job.directory))
+        | "CheckRejects" >> beam.FlatMap(CheckRejects(job.budget, job.directory))
+    )
+    if job.is_one_pass:
+        return Written(written.files, summary)
+    return Written(_merge(written.files, summary, job), summary)
+
+
+def _spill(batches: beam.PCollection[Batch], job: Job, label: str) -> Written:
+    """Encode batches and leave their records in runs."""
+    if job.exchange == "files" or not job.layout.shuffle:
+        return _write_groups(batches, job, label, name="Spill")
+    cut = batches | f"CutBlocks{label}" >> beam.ParDo(_CutBlocks(job)).with_outputs(
+        SUMMARIES, main="blocks"
     )
     runs = (
         cut.blocks  # ((split, range of places), run entries)
         | f"Shuffle{label}" >> beam.GroupByKey()
-        | f"SortRange{label}" >> beam.ParDo(_SortRange(exchange))  # Run
+        | f"SortRange{label}" >> beam.ParDo(_SortRange(job))  # Run
     )
-    return Spilled(runs, cut[TALLIES])
+    return Written(runs, cut[SUMMARIES])
 
 
-class _Spill(Step):
-    """Encode batches into sorted runs.
+def _write_groups(batches: beam.PCollection[Batch], job: Job, label: str, name: str) -> Written:
+    """Write each group of units to files of its own: runs, shards, or Parquet files."""
+    outputs = batches | f"{name}{label}" >> beam.ParDo(_WriteGroups(job)).with_outputs(
+        SUMMARIES, main="files"
+    )
+    return Written(outputs.files, outputs[SUMMARIES])
 
-    Where the work may be resumed, each holds records of one group of units.
-    """
 
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
-        self._spiller: Spiller | None = None
-        self._marks = GroupMarks(exchange.directory)
+def _writer_of(job: Job) -> GroupWriter[Run | Piece]:
+    if job.output == "stage":
+        return StageWriter(job)
+    return DirectWriter(job) if job.is_one_pass else Spiller(job, run_bytes=run_bytes_of(job))
+
+
+class _WriteGroups(beam.DoFn):
+    """Write each group of units to files, and a checkpoint of it if the job is resumable."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._writer: GroupWriter[Run | Piece] | None = None
+        self._marks = GroupMarks(job.directory)
+        self._add = Guarded(self._add_batch, job.directory)
 
     def start_bundle(self) -> None:
-        exchange = self._exchange
-        with noted(exchange.directory):
-            make_directory(exchange.directory)
-            self._spiller = Spiller(
-                exchange.layout,
-                exchange.directory,
-                schema=exchange.schema,
-                run_bytes=run_bytes_for(exchange.total_bytes, exchange.request_bytes),
-                keeps_files=exchange.keeps_files,
-                inputs=exchange.inputs,
-            )
-        self._marks = GroupMarks(exchange.directory)
+        with machine_faults(self._job.directory):
+            make_directory(self._job.directory)
+            self._writer = _writer_of(self._job)
+        self._marks = GroupMarks(self._job.directory)
 
     def process(self, batch: Batch) -> Iterator[Any]:
-        yield from recorded(self._add, self._exchange.directory)(batch)
+        yield from self._add(batch)
 
-    def _add(self, batch: Batch) -> Iterator[Any]:
-        assert self._spiller is not None
-        part = batch.part
+    def _add_batch(self, batch: Batch) -> Iterator[Any]:
+        assert self._writer is not None
+        part = as_job_batch(batch).part
         if part is not None and part.number == 0:
-            # What is marked is of this group alone.
-            yield from self._outputs([self._spiller.flush()])
+            # A checkpoint is of one group alone.
+            yield from self._end_group()
         self._marks.follow(part)
-        yield from self._outputs(self._spiller.add(batch))
+        for file in self._writer.add(batch):
+            yield self._noted(file)
         if part is not None and part.is_last:
-            yield from self._outputs([self._spiller.flush()])
+            yield from self._end_group()
             self._marks.end()
 
-    def _outputs(self, written: Iterable[tuple[Run | None, Tally]]) -> Iterator[Any]:
-        for run, tally in written:
-            self._marks.add(Done(tally, () if run is None else (run,)))
-            if run is not None:
-                count(type(self), "write-runs", 1)
-                yield run
-            count(type(self), "reject-rows", tally.rejects)
-            yield beam.pvalue.TaggedOutput(TALLIES, tally)
+    def _end_group(self) -> Iterator[Any]:
+        assert self._writer is not None
+        for file in self._writer.end_group():
+            yield self._noted(file)
+        summary = self._writer.take_summary()
+        self._marks.add(Done(summary))
+        count(type(self), "reject-rows", summary.rejects)
+        yield beam.pvalue.TaggedOutput(SUMMARIES, summary)
+
+    def _noted(self, file: Run | Piece) -> Run | Piece:
+        if isinstance(file, Run):
+            self._marks.add(Done(Tally(), runs=(file,)))
+            count(type(self), "write-runs", 1)
+        else:
+            self._marks.add(Done(Tally(), pieces=(file,)))
+            count(type(self), "write-shards", 1)
+        return file
 
     def finish_bundle(self) -> Iterator[Any]:
-        assert self._spiller is not None
-        spiller, self._spiller = self._spiller, None
-        if is_stopped(self._exchange.directory):
-            return
-        with noted(self._exchange.directory):
-            for output in self._outputs([spiller.flush()]):
-                yield in_global_window(output)
+        assert self._writer is not None
+        if self._add.is_stopped():
+            self._writer.abort()
+        else:
+            with machine_faults(self._job.directory):
+                for output in self._end_group():
+                    yield in_global_window(output)
+        self._writer = None
 
 
-class _CutBlocks(Step):
+class _CutBlocks(beam.DoFn):
     """Encode batches and cut the sorted records into ranges of places."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
+    def __init__(self, job: Job) -> None:
+        self._job = job
         self._cutter: BlockCutter | None = None
+        self._add = Guarded(self._add_batch, job.directory)
 
     def start_bundle(self) -> None:
-        exchange = self._exchange
-        make_directory(exchange.directory)
-        self._cutter = BlockCutter(
-            exchange.layout,
-            exchange.directory,
-            schema=exchange.schema,
-            range_bits=range_bits_for(exchange.total_bytes),
-            inputs=exchange.inputs,
-        )
+        make_directory(self._job.directory)
+        self._cutter = BlockCutter(self._job, range_bits=range_bits_for(self._job.total_bytes))
 
     def process(self, batch: Batch) -> Iterator[Any]:
-        yield from recorded(self._add, self._exchange.directory)(batch)
+        yield from self._add(batch)
 
-    def _add(self, batch: Batch) -> Iterator[Any]:
+    def _add_batch(self, batch: Batch) -> Iterator[Any]:
         assert self._cutter is not None
-        for output in self._cutter.add(batch):
-            yield _tagged_tally(output)
+        yield from map(_tagged_summary, self._cutter.add(batch))
 
     def finish_bundle(self) -> Iterator[Any]:
         assert self._cutter is not None
         cutter, self._cutter = self._cutter, None
-        if is_stopped(self._exchange.directory):
+        if self._add.is_stopped():
             # A fault of the data may have left a batch half done.
             return
-        with noted(self._exchange.directory):
+        with machine_faults(self._job.directory):
             for output in cutter.flush():
-                yield in_global_window(_tagged_tally(output))
+                yield in_global_window(_tagged_summary(output))
 
 
-def _tagged_tally(output: Any) -> Any:
-    return beam.pvalue.TaggedOutput(TALLIES, output) if isinstance(output, Tally) else output
+def _tagged_summary(output: Any) -> Any:
+    return beam.pvalue.TaggedOutput(SUMMARIES, output) if isinstance(output, Tally) else output
 
 
-class _SortRange(Step):
+class _SortRange(beam.DoFn):
     """Sort the blocks of one range of places into runs."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._sort = Guarded(self._runs, job.directory)
 
     def process(self, blocks: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Run]:
-        yield from recorded(self._runs, self._exchange.directory)(blocks)
+        yield from self._sort(blocks)
 
     def _runs(self, blocks: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Run]:
         (split, _), entries = blocks
-        sorter = RangeSorter(self._exchange.layout, self._exchange.directory, split)
+        sorter = RangeSorter(self._job.layout, self._job.directory, split)
         yield from sorter.runs(entries)
+
+
+def _merge(
+    runs: beam.PCollection[Run], summary: beam.PCollection[Tally], job: Job
+) -> beam.PCollection[Piece]:
+    """Merge runs into shards."""
+    gathered = runs | "GatherRuns" >> beam.CombineGlobally(GatherRuns())  # RunSet
+    names = gathered | "RunNames" >> beam.Map(lambda runs: names_in_order(runs.names))
+    # The summary is asked for so that nothing is merged for a job over its budget.
+    checked = beam.pvalue.AsSingleton(summary)
+    if may_need_round(job):
+        merged = (
+            gathered
+            | "PlanRound" >> beam.ParDo(_PlanRound(job), checked)
+            | "SpreadRound" >> beam.Reshuffle()  # RunTask
+            | "MergeRuns" >> beam.ParDo(_MergeRuns(job), beam.pvalue.AsSingleton(names))
+        )  # RunName
+        names = names | "AfterRound" >> beam.Map(after_round, beam.pvalue.AsList(merged))
+    return (
+        gathered
+        | "PlanMerges" >> beam.ParDo(_PlanMerges(job), checked)
+        | "SpreadMerges" >> beam.Reshuffle()  # the windows of a task
+        | "MergeShards" >> beam.ParDo(_Merge(job), beam.pvalue.AsSingleton(names))  # Piece
+    )
+
+
+class _PlanRound(beam.DoFn):
+    """Give the tasks of a round before the last one, if one is needed."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._plan = Guarded(self._tasks, job.directory)
+
+    def process(self, runs: RunSet, _: Tally) -> Iterator[Any]:
+        yield from self._plan(runs)
+
+    def _tasks(self, runs: RunSet) -> Iterator[RunTask]:
+        return plan_round(runs, self._job.layout, request_bytes(self._job.directory))
+
+
+class _PlanMerges(beam.DoFn):
+    """Give the windows of every task."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._plan = Guarded(self._tasks, job.directory)
+
+    def process(self, runs: RunSet, summary: Tally) -> Iterator[Any]:
+        yield from self._plan((runs, summary))
+
+    def _tasks(self, gathered: tuple[RunSet, Tally]) -> Iterator[tuple[Window, ...]]:
+        runs, summary = gathered
+        if runs.records != summary.records:
+            raise DataError(
+                f"runs hold {runs.records:,} records where {summary.records:,} were encoded: "
+                "run the job again"
+            )
+        layout, request = self._job.layout, request_bytes(self._job.directory)
+        planned = plan_merges(
+            runs.counts,
+            layout,
+            window_bytes=window_bytes_of(runs, layout, request),
+            task_bytes=task_bytes_of(runs, layout, request),
+        )
+        yield from planned.tasks
+
+
+class _MergeRuns(beam.DoFn):
+    """Merge what some runs hold of a range of places into a new run."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._merge = Guarded(self._merged, job.directory)
+
+    def process(self, task: RunTask, names: Sequence[RunName]) -> Iterator[RunName]:
+        yield from self._merge((task, names))
+
+    def _merged(self, work: tuple[RunTask, Sequence[RunName]]) -> Iterator[RunName]:
+        task, names = work
+        job = self._job
+        paths = [name.path for name in names[task.first_run : task.end_run]]
+        key = round_key(task, paths)
+        run = find_run(job.directory, key) if job.is_resumable else None
+        if run is None:
+            run = merge_runs(task, paths, job.layout, job.directory)
+            if run is None:
+                return
+            count(type(self), "write-runs", 1)
+            if job.is_resumable:
+                mark_run(job.directory, key, run)
+        yield RunName(run.path, (task.first_place, task.last_place))
+
+
+class _Merge(beam.DoFn):
+    """Merge what all runs hold of the windows of a task into shards."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._merge = Guarded(self._pieces, job.directory)
+        self._merger: Merger | None = None
+        # A footer is checked once, however many tasks look into it. The footers themselves are
+        # dropped: there may be hundreds, and a task needs little of each.
+        self._checked: set[str] = set()
+
+    def process(self, windows: tuple[Window, ...], names: Sequence[RunName]) -> Iterator[Piece]:
+        yield from self._merge((windows, names))
+
+    def _pieces(self, task: tuple[tuple[Window, ...], Sequence[RunName]]) -> Iterator[Piece]:
+        windows, names = task
+        directory = self._job.directory
+        runs = [name.path for name in names if name.may_hold(windows)]
+        to_do: list[Window] = []
+        keys: list[str] = []
+        for _, of_shard in itertools.groupby(windows, key=lambda w: (w.split, w.shard)):
+            shard = tuple(of_shard)
+            key = shard_key(shard, runs) if self._job.is_resumable else ""
+            if key and (piece := find_shard(directory, key)):
+                yield piece
+            else:
+                to_do.extend(shard)
+                keys.append(key)
+        # In source order, ties stay in the order of runs: that in which they were written.
+        slices = [slices_of(path, self._index(path), to_do) for path in sorted(runs)]
+        merger = self._merger_of(len(runs))
+        for key, piece in zip(keys, merger.merge(to_do, slices), strict=True):
+            if key:
+                mark_shard(directory, key, piece)
+            count(type(self), "write-shards", 1)
+            count(type(self), "write-bytes", piece.bytes)
+            yield piece
+
+    def _merger_of(self, runs: int) -> Merger:
+        window_bytes = window_bytes_for(runs, request_bytes(self._job.directory))
+        if self._merger is None or self._merger.window_bytes < window_bytes:
+            self._merger = Merger(self._job.layout, self._job.directory, window_bytes=window_bytes)
+        return self._merger
+
+    def _index(self, path: str) -> RunIndex:
+        index = read_index(path, is_checked=path in self._checked)
+        self._checked.add(path)
+        return index
+
+    def finish_bundle(self) -> None:
+        # Buffers of the size of a shard are released as soon as they are of no use.
+        self._merger = None
+
+
+class MergeSummaries(beam.CombineFn):
+    """Join summaries; those that contradict each other are a fault of the data.
+
+    Args:
+        directory: Temporary directory of the job, where the fault is recorded.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._merge = Guarded(_merged, directory, instead=[Tally()])
+
+    def create_accumulator(self) -> Tally:
+        """Return the summary of nothing."""
+        return Tally()
+
+    def add_input(self, total: Tally, summary: Tally) -> Tally:
+        """Join one summary."""
+        return self.merge_accumulators((total, summary))
+
+    def merge_accumulators(self, summaries: Iterable[Tally]) -> Tally:
+        """Join any number of summaries."""
+        total: Tally = next(self._merge(summaries))
+        return total
+
+    def extract_output(self, total: Tally) -> Tally:
+        """Return the sum."""
+        return total
+
+
+def _merged(summaries: Iterable[Tally]) -> Iterator[Tally]:
+    yield merge_tallies(summaries)
+
+
+class GatherRuns(beam.CombineFn):
+    """Join runs to one set."""
+
+    def create_accumulator(self) -> RunSet:
+        """Return the empty set."""
+        return RunSet()
+
+    def add_input(self, total: RunSet, run: Run) -> RunSet:
+        """Join one run."""
+        return total.merge(RunSet((name_of(run),), run.counts))
+
+    def merge_accumulators(self, totals: Iterable[RunSet]) -> RunSet:
+        """Join any number of sets."""
+        return functools.reduce(RunSet.merge, totals, RunSet())
+
+    def extract_output(self, total: RunSet) -> RunSet:
+        """Return the set."""
+        return total
+
+
+class CheckRejects:
+    """Let a summary pass; more rejects than the budget allows are a fault of the data.
+
+    Args:
+        budget: Rejects that are allowed.
+        directory: Temporary directory of the job, where the fault is recorded and all are listed.
+    """
+
+    def __init__(self, budget: RejectBudget, directory: str) -> None:
+        self._budget = budget
+        self._directory = directory
+        self._guarded = Guarded(self._check, directory)
+
+    def __call__(self, summary: Tally) -> Iterator[Tally]:
+        """Yield the summary."""
+        yield from self._guarded(summary)
+        # Whoever waits for it always gets it: an end without reason is worse than a fault.
+        yield summary
+
+    def _check(self, summary: Tally) -> Iterator[Tally]:
+        if not self._budget.allows(summary.rejects, summary.rows):
+            path = os.path.join(self._directory, SAVED_FILE)
+            join_rejects(summary.reject_files, path)
+            raise rejected(self._budget, summary.rejects, summary.rows, summary.sample, path)
+        yield from ()

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import itertools
 import math
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from beam_tfrecord.exchange.bin_counts import BinCounts
-from beam_tfrecord.exchange.runs import Run
-from beam_tfrecord.layout import Layout
+from beam_tfrecord.exchange.spill import RUN_BYTES
+from beam_tfrecord.exchange.spill_files import BinCounts, Run
+from beam_tfrecord.layout import Layout, cut_bins
 from beam_tfrecord.places import bin_shift
-from beam_tfrecord.shards import cut_bins
+from beam_tfrecord.storage import is_remote
+from beam_tfrecord.workdir.job import Job
 
 # What one worker merges at a time; it reads as much ahead.
 WINDOW_BYTES = 36 * 2**20
 # Small shards share a task, so that a task is worth scheduling.
 TASK_BYTES = 128 * 2**20
+MOST_RUN_BYTES = 512 * 2**20
+MOST_WINDOW_BYTES = 512 * 2**20
+# A read of a store costs a round trip and a fee, one of a disk a seek at most.
+REMOTE_REQUEST_BYTES = 2**20
+LOCAL_REQUEST_BYTES = 2**17
+# An estimate below this, however wrong, does not mean more runs than can be merged at once.
+ONE_ROUND_BYTES = 4 * 10**9
+# Blocks in a runner's own shuffle go by ranges of about this size, of 2^8 to 2^16.
+RANGE_BYTES = 256 * 2**20
+LEAST_RANGE_BITS, MOST_RANGE_BITS = 8, 16
 # Of the 2^64 places.
 _WIDE_PLACES = 2**62
 
@@ -45,7 +59,7 @@ class Window:
 
 @dataclasses.dataclass(frozen=True)
 class MergePlan:
-    """All merging there is to do; every task writes whole shards.
+    """All merging there is to do; every task writes complete shards.
 
     Attributes:
         tasks: The windows of each task, in order.
@@ -200,3 +214,147 @@ def _tasks(windows: list[Window], most_bytes: int) -> Iterable[tuple[Window, ...
         size += window.bytes
     if task:
         yield tuple(task)
+
+
+# What a task writes: enough for its footers to be worth reading, and soon done again.
+PART_BYTES = 4 * 2**30
+# Of the last round: a task looks into the footers of all batches before it reads a record.
+LAST_TASK_BYTES = 4 * MOST_WINDOW_BYTES
+
+
+@dataclasses.dataclass(frozen=True)
+class RunTask:
+    """Merging of a range of places of neighbouring runs.
+
+    Attributes:
+        first_run: Position of the first run among all names, in order.
+        end_run: End of the runs, exclusive.
+        split: Name of the split.
+        first_place: First place.
+        last_place: Last place, inclusive.
+    """
+
+    first_run: int
+    end_run: int
+    split: str
+    first_place: int
+    last_place: int
+
+
+def needs_round(names: Sequence[RunName], layout: Layout, request: int) -> bool:
+    """Tell whether there are too many runs to be merged at once."""
+    return layout.shuffle and _count_wide(names) > most_fan_in(request)
+
+
+def window_bytes_of(runs: RunSet, layout: Layout, request: int) -> int:
+    """Return the size of the windows of the last round."""
+    if needs_round(runs.names, layout, request):
+        return MOST_WINDOW_BYTES
+    return window_bytes_for(_count_wide(runs.names), request)
+
+
+def task_bytes_of(runs: RunSet, layout: Layout, request: int) -> int:
+    """Return the least size of the tasks of the last round."""
+    return LAST_TASK_BYTES if needs_round(runs.names, layout, request) else 0
+
+
+def plan_round(runs: RunSet, layout: Layout, request: int) -> Iterator[RunTask]:
+    """Yield the tasks of a round before the last one; none where the last one is enough.
+
+    Args:
+        runs: All there are.
+        layout: Where records go.
+        request: Least bytes of a read.
+    """
+    if not needs_round(runs.names, layout, request):
+        return
+    wide = _count_wide(runs.names)
+    batches = math.ceil(wide / most_fan_in(request))
+    bounds = [wide * number // batches for number in range(batches + 1)]
+    ranges = list(_ranges(runs.counts, batches))
+    for first, end in itertools.pairwise(bounds):
+        for split, first_place, last_place in ranges:
+            yield RunTask(first, end, split, first_place, last_place)
+
+
+def names_in_order(names: Sequence[RunName]) -> tuple[RunName, ...]:
+    """Return names in the order that tasks count them: those that may hold any place first."""
+    return tuple(sorted(names, key=lambda name: (name.reach is not None, name.path)))
+
+
+def after_round(names: Sequence[RunName], merged: Sequence[RunName]) -> tuple[RunName, ...]:
+    """Return the runs of the last round, sorted, given what became of those before it."""
+    left = [name for name in names if name.reach is not None] if merged else names
+    # A task that was tried twice has returned the same name twice.
+    return tuple(sorted({*left, *merged}, key=lambda name: name.path))
+
+
+def _count_wide(names: Sequence[RunName]) -> int:
+    return sum(name.reach is None for name in names)
+
+
+def _ranges(counts: Mapping[str, BinCounts], batches: int) -> Iterator[tuple[str, int, int]]:
+    for split in sorted(counts):
+        bins = counts[split]
+        parts = math.ceil(int(bins.bytes.sum()) / (PART_BYTES * batches))
+        for cut in cut_bins(bins.bins, bins.rows, bins.bytes, parts):
+            yield split, cut.first << bins.shift, (cut.last + 1 << bins.shift) - 1
+
+
+def round_key(task: RunTask, paths: Sequence[str]) -> str:
+    """Return the key of a task within its job, the same whenever it is planned."""
+    names = [os.path.basename(path) for path in paths]
+    decisive = repr((task.split, task.first_place, task.last_place, names))
+    return hashlib.sha256(decisive.encode()).hexdigest()[:32]
+
+
+def request_bytes(directory: str) -> int:
+    """Return the least that one read of a run in a directory should be of."""
+    return REMOTE_REQUEST_BYTES if is_remote(directory) else LOCAL_REQUEST_BYTES
+
+
+def run_bytes_of(job: Job) -> int:
+    """Return the size of the runs of a job, and so of the groups that are spilled together."""
+    return run_bytes_for(job.total_bytes, request_bytes(job.directory))
+
+
+def may_need_round(job: Job) -> bool:
+    """Return whether there may be more runs than can be merged at once."""
+    if job.exchange == "runner" or not job.layout.shuffle:
+        return False
+    return job.total_bytes is None or job.total_bytes >= ONE_ROUND_BYTES
+
+
+def run_bytes_for(total_bytes: int | None, request: int) -> int:
+    """Return the size of runs, so that runs and windows grow alike.
+
+    Args:
+        total_bytes: Estimate of all records together; None: not known.
+        request: Least bytes of a read.
+    """
+    if total_bytes is None:
+        return RUN_BYTES
+    # A window is at most `w` and there are `total / run` runs: request <= w * run / total, and
+    # windows of twice the size of runs, or two of their size, take about the same memory.
+    return min(max(RUN_BYTES, math.isqrt(total_bytes * request // 2)), MOST_RUN_BYTES)
+
+
+def window_bytes_for(runs: int, request: int) -> int:
+    """Return the size of windows that read from so many runs."""
+    return min(max(WINDOW_BYTES, runs * request), MOST_WINDOW_BYTES)
+
+
+def windows_held(window_bytes: int) -> int:
+    """Return how many windows a merge holds: 2, one of them read ahead, unless they are large."""
+    return 2 if 2 * window_bytes <= MOST_WINDOW_BYTES else 1
+
+
+def most_fan_in(request: int) -> int:
+    """Return how many runs can be merged at once."""
+    return max(2, MOST_WINDOW_BYTES // request)
+
+
+def range_bits_for(total_bytes: int | None) -> int:
+    """Return the leading bits of a place that name its range in a runner's own shuffle."""
+    ranges = (total_bytes or 0) // RANGE_BYTES
+    return min(max(LEAST_RANGE_BITS, ranges.bit_length()), MOST_RANGE_BITS)

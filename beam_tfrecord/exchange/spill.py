@@ -12,14 +12,16 @@ import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch, Reject
-from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.exchange.block import Block
-from beam_tfrecord.exchange.runs import PLACE_BYTES, Run, SortedIndex, index_sorted
-from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.exchange.spill_files import PLACE_BYTES, Run, SortedIndex, index_sorted
+from beam_tfrecord.exchange.write_summary import Tally
+from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.layout import Layout
-from beam_tfrecord.places import ONE_INPUT, Inputs, bin_shift
+from beam_tfrecord.places import SHUFFLED_BIN_SHIFT, bin_shift
+from beam_tfrecord.records.tfrecord import record_sizes
 from beam_tfrecord.rejects import write_rejects
 from beam_tfrecord.storage import WRITE_BYTES, WholeFile
+from beam_tfrecord.workdir.job import Job
 
 RUN_BYTES = 64 * 2**20
 # Rejects are objects of Python, and there may be as many as there are rows.
@@ -51,7 +53,6 @@ class SortedRecords:
             places[order],
             block.sizes()[order],
             bin_shift(self._layout.shuffle, block.records),
-            None if (whole := block.whole_sizes()) is None else whole[order],
         )
         return order, places, index
 
@@ -87,60 +88,48 @@ class Spiller:
     """Encodes batches and writes a sorted run whenever enough records have come together.
 
     Args:
-        layout: Where records go.
-        directory: Where runs and rejects are written.
-        schema: Given schema; None: that of the batches.
+        job: Where records go.
         run_bytes: Encoded bytes of a run.
-        keeps_files: Write stubs: values that are files stay where they are.
-        inputs: Where rows come from.
     """
 
-    def __init__(
-        self,
-        layout: Layout,
-        directory: str,
-        *,
-        schema: Schema | None = None,
-        run_bytes: int = RUN_BYTES,
-        keeps_files: bool = False,
-        inputs: Inputs = ONE_INPUT,
-    ) -> None:
-        self._keeps_files = keeps_files
-        self._directory = directory
+    def __init__(self, job: Job, *, run_bytes: int = RUN_BYTES) -> None:
+        self._directory = job.directory
         self._run_bytes = run_bytes
-        self._block = Block(layout, schema, inputs)
-        self._sorted = SortedRecords(layout)
+        self._block = Block(job.layout, job.schema, job.inputs)
+        self._sorted = SortedRecords(job.layout)
         self._token = uuid.uuid4().hex
         self._group = "rows"
         self._written = 0
 
-    def add(self, batch: Batch) -> Iterator[tuple[Run | None, Tally]]:
-        """Take a batch; yield what a full block became."""
-        self._group = "rows" if batch.part is None else batch.part.key[:12]
+    def add(self, batch: Batch) -> Iterator[Run]:
+        """Take a batch; yield the runs that it filled."""
+        part = as_job_batch(batch).part
+        self._group = "rows" if part is None else part.key[:12]
         for piece in self._block.pieces(batch):
-            first = self._block.records
-            written = self._block.add(piece)
-            if self._keeps_files:
-                files = piece.files
-                if files is not None and len(written) < piece.num_rows:
-                    files = files.take(written)
-                self._block.make_stubs(first, files)
+            self._block.add(piece)
             spill_rejects(self._block, self._directory, least=MAX_REJECTS)
             if self._block.size >= self._run_bytes:
-                yield self.flush()
+                yield from self.end_group()
 
-    def flush(self) -> tuple[Run | None, Tally]:
-        """Write what is there: return the run (None where no row was left) and its tally."""
+    def end_group(self) -> Iterator[Run]:
+        """Write the records that are left; yield their run, if there are any."""
         block = self._block
-        spill_rejects(block, self._directory)
-        tally = block.tally
-        run = None
         if block.records:
             order, places, index = self._sorted.order(block)
             entries = self._sorted.entries(block, order, places)
-            run = write_run(self._directory, entries, index, self._next_name())
-        block.clear()
-        return run, tally
+            yield write_run(self._directory, entries, index, self._next_name())
+        block.clear_records()
+
+    def take_summary(self) -> Tally:
+        """Return the sums since the last call, once all records are written."""
+        spill_rejects(self._block, self._directory)
+        tally = self._block.tally
+        self._block.clear()
+        return tally
+
+    def abort(self) -> None:
+        """Forget the records that are left: runs are complete when they are written."""
+        self._block.clear()
 
     def _next_name(self) -> str:
         """Name runs so that those of one spiller sort in the order they were written.
@@ -185,3 +174,81 @@ def write_run(
             file.write(buffer)
         file.write(index.footer())
     return Run(path, index.counts())
+
+
+# Leading bits of a place that name its range: enough that one is a small part of a large dataset.
+RANGE_BITS = 8
+MAX_BLOCK_BYTES = 16 * 2**20
+
+
+class BlockCutter:
+    """Encodes batches and gives their records as sorted blocks, each of one range of places.
+
+    Args:
+        job: Where records go; they must be shuffled.
+        range_bits: Leading bits of a place that name its range.
+    """
+
+    def __init__(self, job: Job, *, range_bits: int = RANGE_BITS) -> None:
+        self._directory = job.directory
+        self._range_bits = range_bits
+        self._block = Block(job.layout, job.schema, job.inputs)
+        self._sorted = SortedRecords(job.layout)
+
+    def add(self, batch: Batch) -> Iterator[tuple[tuple[str, int], bytes] | Tally]:
+        """Take a batch; yield what a full block became."""
+        for piece in self._block.pieces(batch):
+            self._block.add(piece)
+            spill_rejects(self._block, self._directory, least=MAX_REJECTS)
+            if self._block.size >= RUN_BYTES:
+                yield from self.flush()
+
+    def flush(self) -> Iterator[tuple[tuple[str, int], bytes] | Tally]:
+        """Yield the blocks, keyed by (split, range of places), and the tally of what is there."""
+        block = self._block
+        spill_rejects(block, self._directory)
+        yield block.tally
+        if block.records:
+            order, places, _ = self._sorted.order(block)
+            splits = block.splits
+            of_split = np.zeros(len(order), np.uint16) if splits is None else splits[order]
+            ranges = (places[order] >> np.uint64(64 - self._range_bits)).astype(np.int64)
+            keys = of_split.astype(np.int64) << self._range_bits | ranges
+            edges = np.flatnonzero(np.diff(keys)) + 1
+            for part in np.split(np.arange(len(order)), edges):
+                split, place_range = divmod(int(keys[part[0]]), 1 << self._range_bits)
+                for entries in self._sorted.entries(block, order[part], places, MAX_BLOCK_BYTES):
+                    yield (block.split_names[split], place_range), bytes(entries)
+        block.clear()
+
+
+class RangeSorter:
+    """Sorts the blocks of one split and range into runs of bounded size."""
+
+    def __init__(self, layout: Layout, directory: str, split: str) -> None:
+        self._layout = layout
+        self._directory = directory
+        self._split = split
+
+    def runs(self, blocks: Iterable[bytes]) -> Iterator[Run]:
+        """Yield the runs that hold all records of `blocks`."""
+        pending: list[bytes] = []
+        size = 0
+        for block in blocks:
+            pending.append(block)
+            size += len(block)
+            if size >= RUN_BYTES:
+                yield self._run(b"".join(pending))
+                pending, size = [], 0
+        if pending:
+            yield self._run(b"".join(pending))
+
+    def _run(self, entries: bytes) -> Run:
+        data = np.frombuffer(entries, np.uint8)
+        starts, places = native.scan_run(data)
+        order = native.sort_records(data, starts, None, places, True)
+        sizes = record_sizes(data, starts)[order]
+        index = index_sorted((self._split,), None, places[order], sizes, SHUFFLED_BIN_SHIFT)
+        out = np.empty(len(data), np.uint8)
+        native.gather_run(data, starts, places, order, out, 0)
+        return write_run(self._directory, [out.data], index)

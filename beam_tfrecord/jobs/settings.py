@@ -1,70 +1,140 @@
-"""`Settings`: the arguments of a job that writes, checked and as values."""
+"""`Settings` and `ExtractSettings`: the arguments of a job, checked and as values."""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from beam_tfrecord.contract.schema import Schema
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.inputs import make_source
-from beam_tfrecord.jobs.target import Target, directory_target
-from beam_tfrecord.layout import Layout, parse_compression
+from beam_tfrecord.jobs.identity import identity_of
+from beam_tfrecord.layout import (
+    Layout,
+    ShardNames,
+    as_columns,
+    make_shard_spec,
+    make_splits,
+    parse_compression,
+    shard_suffix,
+)
+from beam_tfrecord.manifest import FORMAT, Manifest
 from beam_tfrecord.preprocess.request import Request, Transform, make_request
-from beam_tfrecord.ptransforms.mapping import MapFunction, load_map
 from beam_tfrecord.rejects import RejectBudget, parse_budget
-from beam_tfrecord.shards import ShardNames, make_shard_spec, shard_suffix
-from beam_tfrecord.sources.base import Source
-from beam_tfrecord.splits import as_columns, make_splits
+from beam_tfrecord.sources.base import InputFile, Source
+from beam_tfrecord.stage import STAGE_FORMAT, StageManifest
 from beam_tfrecord.storage import is_remote, read_bytes
+from beam_tfrecord.user_function import MapFunction, load_map
+from beam_tfrecord.workdir.job import Identity
+from beam_tfrecord.workdir.target import Target, directory_target
 
+M = TypeVar("M", Manifest, StageManifest)
 Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """A job's arguments, checked and as values.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobSettings(abc.ABC, Generic[M]):
+    """The arguments that `write` and `extract` share, checked and as values.
 
     Attributes:
         source: What to read.
         target: Where to write.
-        layout: How.
-        map: Function of a row; None: rows go as they are.
-        schema: Given schema.
-        limit: Rows to read; None: all.
-        budget: Rows that may be rejected.
-        overwrite: Replace another dataset.
+        limit: Number of rows to read; None means all.
+        budget: Number of rows that may be rejected.
+        overwrite: Replace what is at the target.
         runner: Name of the Beam runner.
         pipeline_options: Further Beam options, as on a command line.
-        transform: Preprocessing; None: rows go as they are.
+        map: Function of a row or a batch; None means that rows stay as they are.
     """
 
     source: Source
     target: Target
-    layout: Layout
-    map: MapFunction | None
-    schema: Schema | None
     limit: int | None
     budget: RejectBudget
     overwrite: bool
     runner: str
     pipeline_options: tuple[str, ...]
+    map: MapFunction | None = None
+
+    @abc.abstractmethod
+    def identity(self, files: Sequence[InputFile]) -> Identity:
+        """Return what the output is made from, given the files of the input."""
+
+    @abc.abstractmethod
+    def load_output(self) -> M:
+        """Load the manifest at the target.
+
+        Raises:
+            BeamTFRecordError: There is none, or it is damaged.
+        """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(JobSettings[Manifest]):
+    """The arguments of `write`, checked and as values.
+
+    Attributes:
+        layout: How rows are split, ordered and divided into shards.
+        schema: Schema to enforce; None means that of the data.
+        transform: Preprocessing; None means none.
+    """
+
+    layout: Layout
+    schema: Schema | None
     transform: Request | None = None
 
     @property
-    def is_mapped(self) -> bool:
-        """True where rows go through a user's function."""
-        return self.map is not None
-
-    @property
-    def is_direct(self) -> bool:
-        """True where shards can be written in one pass, in source order."""
+    def is_one_pass(self) -> bool:
+        """Whether shards can be written in one pass, in source order."""
         layout = self.layout
         by_size = layout.shards.total is None and not layout.shards.per_split
         return not layout.shuffle and layout.splits.is_single and by_size
+
+    def identity(self, files: Sequence[InputFile]) -> Identity:
+        """Return what the dataset is made from.
+
+        The fingerprint covers the settings that decide the output, the text of the map function's
+        module, and names and sizes of the input files; not the output path, runner, workers, batch
+        size or reject budget. A function whose text is not known has none, and neither has input
+        that does not show its changes; such a job is never taken for one that was done before.
+        """
+        transform = None if self.transform is None else self.transform.identity()
+        is_known = (self.map is None or self.map.sha256 is not None) and (
+            self.transform is None or transform is not None
+        )
+        function = None
+        if self.map is not None:
+            function = [self.map.function.__qualname__, self.map.sha256]
+        decisive = {
+            "format": FORMAT,
+            "layout": dataclasses.asdict(self.layout),
+            "map": function,
+            "schema": None if self.schema is None else self.schema.to_json(),
+            "limit": self.limit,
+            **({} if transform is None else {"transform": transform}),
+        }
+        return identity_of(self.source, files, decisive if is_known else None)
+
+    def load_output(self) -> Manifest:
+        """Load the manifest of the dataset at the target."""
+        return Manifest.load(self.target.manifest)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExtractSettings(JobSettings[StageManifest]):
+    """The arguments of `extract`, checked and as values."""
+
+    def identity(self, files: Sequence[InputFile]) -> Identity:
+        """Return what the stage is made from."""
+        return identity_of(self.source, files, {"format": STAGE_FORMAT, "limit": self.limit})
+
+    def load_output(self) -> StageManifest:
+        """Load the manifest of the stage at the target."""
+        return StageManifest.load(self.target.manifest)
 
 
 def make_settings(

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Binding of the SQLite row kernel: the GIL is released while rows are fetched.
+"""Binding of the SQLite row kernel; ``_sqlite.pyi`` documents it.
 
 The functions and the statement are addresses in the library that Python's own `sqlite3` uses.
 """
@@ -58,21 +58,10 @@ cdef enum: TYPE_INTEGER = 1, TYPE_FLOAT = 2, TYPE_TEXT = 3
 
 
 class BadText(Exception):
-    """A text is no UTF-8; the argument is the number of its column."""
+    pass
 
 
 cdef class Rows:
-    """Gives the rows of a prepared statement in batches of columns.
-
-    Args:
-        calls: Addresses of step, column_type, column_int64, column_double, column_text,
-            column_blob and column_bytes.
-        statement: Address of the statement, which has to outlive this object.
-        kinds: How each column is taken: `AS_INTEGER`, `AS_REAL`, `AS_TEXT` or `AS_BLOB`.
-        capacity: Rows of a batch.
-        max_bytes: Bytes of one column after which a batch ends early.
-    """
-
     cdef SqliteRows rows
     cdef list buffers
 
@@ -107,20 +96,9 @@ cdef class Rows:
 
     @property
     def status(self):
-        """What the last step answered; 101 where all rows were given."""
         return self.rows.status
 
     def fill(self):
-        """Fill a batch.
-
-        Returns:
-            Number of rows; for each column validity bits, numbers or offsets, bytes or None, and
-            number of nulls, all but the last as arrays of its own; and the misfits as row,
-            column and value. No rows: none are left, and `status` tells why.
-
-        Raises:
-            BadText: A text is no UTF-8.
-        """
         cdef int done = SQLITE_FILL_MISFIT
         self._begin()
         misfits = []

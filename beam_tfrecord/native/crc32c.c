@@ -11,12 +11,20 @@
 #define CRC_8(crc, value) ((uint32_t)_mm_crc32_u64((crc), (value)))
 #define CRC_4(crc, value) _mm_crc32_u32((crc), (value))
 #define CRC_1(crc, value) _mm_crc32_u8((crc), (value))
-#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
-#include <arm_acle.h>
+#elif defined(__aarch64__)
+#if defined(__linux__)
+#include <sys/auxv.h>
+#endif
+/* In assembly: arm_acle.h has these only where the whole file may use the extension. */
+#define CRC_OF(name, type, operation) \
+    BT_INLINE uint32_t name(uint32_t crc, type value) { \
+        __asm__(".arch_extension crc\n\t" operation : "+r"(crc) : "r"(value)); \
+        return crc; \
+    }
+CRC_OF(CRC_8, uint64_t, "crc32cx %w0, %w0, %x1")
+CRC_OF(CRC_4, uint32_t, "crc32cw %w0, %w0, %w1")
+CRC_OF(CRC_1, uint8_t, "crc32cb %w0, %w0, %w1")
 #define BT_HARDWARE
-#define CRC_8(crc, value) __crc32cd((crc), (value))
-#define CRC_4(crc, value) __crc32cw((crc), (value))
-#define CRC_1(crc, value) __crc32cb((crc), (value))
 #endif
 
 /* Bytes of one of three lanes: the instruction takes 3 cycles, so one lane leaves two idle. */
@@ -81,8 +89,10 @@ BT_HARDWARE static uint32_t extend_hardware(uint32_t crc, const uint8_t *data, s
 static bool has_instruction(void) {
 #if defined(__x86_64__)
     return __builtin_cpu_supports("sse4.2");
+#elif defined(__linux__)
+    return getauxval(AT_HWCAP) & HWCAP_CRC32;
 #else
-    return true;
+    return true; /* every processor of Apple's */
 #endif
 }
 

@@ -1,4 +1,4 @@
-#include "csv_columns.h"
+#include "csv.h"
 
 #include <math.h>
 

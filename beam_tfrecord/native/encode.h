@@ -18,25 +18,11 @@ enum {
 /* Column of a reject that is the whole row's fault. */
 enum { WHOLE_ROW = -1 };
 
-enum { MAX_BLOCK_ROWS = 256 };
-
 typedef struct {
     int64_t row;
     int64_t column; /* in the batch's order, or WHOLE_ROW */
     int64_t code;
 } RowReject;
-
-/* Some neighbouring rows that go through every column together, while caches hold them. */
-typedef struct {
-    int64_t row; /* of the batch, the first of the block */
-    int rows;
-    int active_rows;
-    uint64_t features_bytes[MAX_BLOCK_ROWS]; /* sum of the map entries */
-    int64_t fault_column[MAX_BLOCK_ROWS];
-    uint8_t fault_code[MAX_BLOCK_ROWS];
-    int active[MAX_BLOCK_ROWS]; /* rows of the block that are written */
-    uint8_t *cursor[MAX_BLOCK_ROWS]; /* where the next byte of each active row goes */
-} Block;
 
 typedef struct {
     Column *columns; /* in byte order of their names */
@@ -57,12 +43,5 @@ uint64_t bt_encode_bound(const Column *columns, int64_t column_count, int64_t ro
 
 /* Encodes all rows. BT_NO_ROOM: `out` is shorter than the bound asks for. */
 int bt_encode(Encoding *encoding);
-
-/* Adds the column's entry size to each row of the block and notes its faults. `bodies[i]` is
- * what writing needs to know of row i: see the functions. */
-void bt_measure(const Column *column, Block *block, uint32_t *bodies);
-
-/* Writes the column's entries of active rows from `first` to `last` (not included). */
-void bt_write(Column *column, Block *block, const uint32_t *bodies, int first, int last);
 
 #endif

@@ -1,4 +1,4 @@
-"""Values that the native kernel and its reference both return, and the codes they share."""
+"""Result types, argument types and numeric codes of the native kernel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REJECT_CODES: dict[int, str] = {
 }
 
 WHOLE_ROW = -1
-"""Column of a reject that no single column is the cause of."""
+"""Column of a reject that is not due to a single column."""
 
 FAULT_REASONS: dict[int, str] = {
     1: "the length is impossible",
@@ -36,7 +36,7 @@ FAULT_REASONS: dict[int, str] = {
 
 
 class Encoded(NamedTuple):
-    """What encoding one batch gave.
+    """The result of encoding one batch.
 
     Attributes:
         size: Bytes written from the start position on.
@@ -57,9 +57,10 @@ class Frames(NamedTuple):
     """Index of framed bytes.
 
     Attributes:
-        starts: int64 position of each whole, good record.
-        consumed: Bytes that those records take.
-        fault: Position and reason of the first bad record, after which nothing was read.
+        starts: int64 position of each complete, undamaged record.
+        consumed: Bytes that those records occupy.
+        fault: Position and reason of the first damaged record, where reading stopped; None if
+            there is none.
     """
 
     starts: npt.NDArray[np.int64]
@@ -91,7 +92,7 @@ class Column(NamedTuple):
 
 
 class FitRule(NamedTuple):
-    """What a schema says of one feature of a record.
+    """What a schema requires of one feature of a record.
 
     Attributes:
         name: Name of the feature.
@@ -102,7 +103,7 @@ class FitRule(NamedTuple):
         low: Smallest value of integers.
         high: Largest value of integers.
         is_text: Whether values of bytes must be UTF-8.
-        value_bytes: Length of each value of bytes; -1: any.
+        value_bytes: Length of each value of bytes; -1 for any length.
     """
 
     name: bytes
@@ -117,9 +118,112 @@ class FitRule(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A feature as records have it; counts of values are over the records that have it."""
+    """A feature found in records; value counts cover only the records that have the feature."""
 
     kind: int
     present_count: int
     min_values: int
     max_values: int
+
+
+# CSV
+
+Dialect = tuple[int, int | None, int | None, bool]
+"""Delimiter, quote or None, escape or None (bytes as integers), and whether two quotes mean one.
+
+A quote opens a field only at the field's start; what follows a closing quote is literal up to the
+end of the field. LF, CR and CRLF end a row.
+"""
+
+Passage = tuple[int, int, int, int]
+"""Exit state, rows that end (blank lines aside), line ends, and start of the first row or -1."""
+
+# States of a CSV reader, before or after any byte.
+ROW_START, FIELD_START, UNQUOTED, QUOTED, QUOTE_SEEN, CR, ESCAPE, ESCAPE_QUOTED = range(8)
+
+# Kinds of CSV values, one bit each; a blank value that is not quoted has none of them.
+BOOL, INT, BIG_INT, FLOAT, DATE, TIME, ZONED_TIME, TEXT, EMPTY = (1 << bit for bit in range(9))
+
+# What a CSV column is read as: see `Target`.
+(AS_NULL, AS_BOOL, AS_INT, AS_FLOAT, AS_DOUBLE, AS_DATE, AS_TIME, AS_TEXT, AS_BYTES, AS_WORDS) = (
+    range(10)
+)
+
+# A batch of CSV rows ends early rather than let the text of one column outgrow this.
+COLUMN_TEXT_BYTES = 2**28
+# Distinct texts that are counted in a CSV column whose other values are mostly not text.
+STRAYS = 3
+
+
+class Target(NamedTuple):
+    """The type that a CSV column is read as, with its limits.
+
+    Attributes:
+        column: Number of the column in the file.
+        kind: ``AS_BOOL`` (one byte a value), ``AS_INT``, ``AS_DATE`` (int32 days), ``AS_TIME``
+            (int64 ticks), ``AS_TEXT`` (UTF-8 without NUL), ``AS_BYTES``, ``AS_WORDS`` (text
+            without surrounding blanks, in which words for null are null) …
+        width: Bytes a value.
+        low: Least integer.
+        high: Greatest integer.
+        ticks: Ticks a second.
+        zoned: Times carry a zone; without it, they must not.
+    """
+
+    column: int
+    kind: int
+    width: int = 0
+    low: int = 0
+    high: int = 0
+    ticks: int = 1
+    zoned: bool = False
+
+
+class Row(NamedTuple):
+    """One CSV row: its range of bytes and its values."""
+
+    start: int
+    stop: int
+    values: list[bytes]
+
+
+class Fault(NamedTuple):
+    """A CSV row that does not fit.
+
+    Attributes:
+        row: Number of the row, counted from the first row fed.
+        target: Index of the target that its `value` does not fit; -1 if its `fields` do not.
+        fields: Number of fields; -1 if a quote never closes.
+        start: Position of the row in the text.
+        value: The value that does not fit; empty if `target` is -1.
+    """
+
+    row: int
+    target: int
+    fields: int
+    start: int
+    value: bytes
+
+
+class Sighting(NamedTuple):
+    """The first value of a kind in a CSV column, its row, and where in the text that row starts."""
+
+    column: int
+    kind: int
+    row: int
+    start: int
+    value: bytes
+
+
+class WordsSeen(NamedTuple):
+    """The texts in a CSV column, and the number of its values that are not text.
+
+    Attributes:
+        values: Number of values of each kind other than text.
+        strays: Short texts and how often each was seen; None if there are too many to count.
+        nulls: The words for null that were seen, and how often.
+    """
+
+    values: dict[int, int]
+    strays: dict[bytes, int] | None
+    nulls: dict[bytes, int]

@@ -1,4 +1,4 @@
-"""Options of runners: flags whose values go to Beam under the names that Beam has for them."""
+"""Table of the flags of runners; Beam gets their values under its own names of the options."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from beam_tfrecord.options.option import Option
+from beam_tfrecord.options import Option
 
 _DATAFLOW = ("dataflow",)
 _FLINK = ("flink",)
@@ -14,10 +14,10 @@ _FLINK = ("flink",)
 
 @dataclasses.dataclass(frozen=True)
 class RunnerOption(Option):
-    """One option of one or several runners; its keyword is Beam's name of it.
+    """One option of one or several runners; the keyword is Beam's name of the option.
 
     Attributes:
-        runners: Our names of the runners that have it.
+        runners: Our names of the runners that have the option.
     """
 
     runners: tuple[str, ...] = ()
@@ -33,14 +33,14 @@ RUNNER_OPTIONS: tuple[RunnerOption, ...] = (
     RunnerOption(
         "temp_location",
         "--temp-location",
-        "Where the runner keeps temporary files (Dataflow).",
+        "Directory for temporary files of the runner (Dataflow).",
         metavar="gs://…",
         runners=_DATAFLOW,
     ),
     RunnerOption(
         "staging_location",
         "--staging-location",
-        "Where packages are staged (Dataflow).  [default: staging/ in --temp-location]",
+        "Directory for staged packages (Dataflow).  [default: staging/ in --temp-location]",
         metavar="gs://…",
         runners=_DATAFLOW,
     ),
@@ -98,7 +98,7 @@ RUNNER_OPTIONS: tuple[RunnerOption, ...] = (
     RunnerOption(
         "flink_job_server_jar",
         "--job-server-jar",
-        "Jar to start a job server from, where none is running (Flink).",
+        "Jar to start a job server from, if none is running (Flink).",
         metavar="FILE",
         runners=_FLINK,
     ),
@@ -112,21 +112,21 @@ RUNNER_OPTIONS: tuple[RunnerOption, ...] = (
     RunnerOption(
         "worker_wheel",
         "--worker-wheel",
-        "Wheel of this package for workers elsewhere: a path, or none where they have it.  "
+        "Wheel of this package for remote workers: a path, or none if they have it.  "
         "[default: made from what is installed here]",
         metavar="FILE",
         runners=("dataflow", "flink"),
     ),
 )
 
-# What `extract` takes of them: it is always waited for.
+# `extract` has no templates: its command always waits for the job.
 EXTRACT_RUNNER_OPTIONS: tuple[RunnerOption, ...] = tuple(
     option for option in RUNNER_OPTIONS if option.keyword != "template_location"
 )
 
 
 def runner_words(given: Mapping[str, Any]) -> list[str]:
-    """Return the options of runners that were typed, as Beam's words.
+    """Return the runner options that the user gave, as words of Beam's command line.
 
     Args:
         given: Values by keyword.
@@ -142,7 +142,7 @@ def runner_words(given: Mapping[str, Any]) -> list[str]:
 
 
 def misplaced(runner: str, given: Mapping[str, Any]) -> RunnerOption | None:
-    """Return an option that was typed though the runner has none such; None: there is none.
+    """Return an option that the user gave and the runner does not have; None if there is none.
 
     Args:
         runner: Our name of the runner.

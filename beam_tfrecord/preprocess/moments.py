@@ -1,15 +1,15 @@
-"""Exact mean and variance, the same in whatever order and pieces the values come.
+"""Exact mean and variance, independent of the order and the batches of the values.
 
-Floating-point sums depend on the order of their terms, and a runner's workers have none. Here the
-sums of the values and of their squares are kept as whole numbers, so merging is exact: a double is
-a mantissa of 53 bits times a power of two (IEEE 754), and mantissas of one power can be added as
-integers.
+Floating-point sums depend on the order of their terms, and a runner's workers have no fixed order.
+This module sums the values and their squares as whole numbers, so that merging is exact: a double
+is a mantissa of 53 bits times a power of two (IEEE 754), and mantissas of one power are integers.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import fractions
+import functools
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -30,9 +30,9 @@ class Moments:
     """Exact sums over some values.
 
     Attributes:
-        rows: Rows looked at.
-        count: Finite values among them.
-        total: Their sum, in units of `2^_LOWEST_EXPONENT`.
+        rows: Number of rows.
+        count: Number of finite values in them.
+        total: Sum of these values, in units of `2^_LOWEST_EXPONENT`.
         squares: Sum of their squares, in units of `2^(2 * _LOWEST_EXPONENT)`.
     """
 
@@ -42,7 +42,7 @@ class Moments:
     squares: int = 0
 
     def merge(self, other: Moments) -> Moments:
-        """Join two parts of the data."""
+        """Return the sums over both parts of the data."""
         return Moments(
             self.rows + other.rows,
             self.count + other.count,
@@ -52,14 +52,14 @@ class Moments:
 
     @property
     def mean(self) -> float:
-        """Mean, rounded once; 0 where there is no value."""
+        """Mean, rounded once; 0 without any value."""
         if not self.count:
             return 0.0
         return float(self._unit * fractions.Fraction(self.total, self.count))
 
     @property
     def variance(self) -> float:
-        """Mean of the squared distances from the mean, rounded once; 0 where there is no value."""
+        """Mean of the squared distances from the mean, rounded once; 0 without any value."""
         if not self.count:
             return 0.0
         spread = self.squares * self.count - self.total * self.total
@@ -74,7 +74,7 @@ class Moments:
 
 
 def moments_of(values: npt.NDArray[np.float64], rows: int) -> Moments:
-    """Return the sums over the finite numbers of `values`, shape `[n]`, of `rows` rows."""
+    """Return the sums over the finite values of `rows` rows; `values` has shape `[n]`."""
     finite = values[np.isfinite(values)]
     parts, exponents = np.frexp(finite)
     mantissas = np.ldexp(parts, _MANTISSA_BITS).astype(np.int64)
@@ -102,10 +102,10 @@ def _sums(which: npt.NDArray[np.intp], values: npt.NDArray[np.int64]) -> list[in
 
 
 class CombineMoments(beam.CombineFn):
-    """Sums over tuples of values, shape `[n]`, and a number of rows."""
+    """Combines pairs of values, shape `[n]`, and a number of rows."""
 
     def create_accumulator(self) -> Moments:
-        """Return the sums over nothing."""
+        """Return the sums over no values."""
         return Moments()
 
     def add_input(self, accumulator: Moments, element: tuple[Any, ...]) -> Moments:
@@ -114,20 +114,17 @@ class CombineMoments(beam.CombineFn):
         return accumulator.merge(moments_of(np.asarray(values, np.float64), int(rows)))
 
     def merge_accumulators(self, accumulators: Iterable[Moments]) -> Moments:
-        """Join any number of sums."""
-        merged = Moments()
-        for accumulator in accumulators:
-            merged = merged.merge(accumulator)
-        return merged
+        """Return the sums over all parts."""
+        return functools.reduce(Moments.merge, accumulators, Moments())
 
     def extract_output(self, accumulator: Moments) -> npt.NDArray[np.float64]:
         """Return rows, finite values, mean and variance."""
-        of = accumulator
-        return np.array([of.rows, of.count, of.mean, of.variance], np.float64)
+        found = accumulator
+        return np.array([found.rows, found.count, found.mean, found.variance], np.float64)
 
 
 class ExactMoments(beam.PTransform):
-    """From batches of values to their number of rows, count, mean and variance, shape `[4]`."""
+    """Turns batches of values into their number of rows, count, mean and variance, shape `[4]`."""
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         """Combine all batches."""

@@ -1,35 +1,59 @@
-"""What a user asks for: steps, a function of their own, or one that was fitted before."""
+"""What a user asks preprocessing to do, and the plan that fits it to the columns of the input."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+import tempfile
+import traceback
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
-from beam_tfrecord.preprocess.fitted import FITTED, check_fitted
-from beam_tfrecord.preprocess.matrices import matrix_sha256
-from beam_tfrecord.preprocess.steps import Step, load_steps, parse_step, steps_from_json
-from beam_tfrecord.ptransforms.mapping import MapFunction, load_map
+from beam_tfrecord.manifest import fitted_files
+from beam_tfrecord.preprocess.fitted import Description, check_fitted, load_description
+from beam_tfrecord.preprocess.steps import (
+    Step,
+    by_column,
+    check_steps,
+    dropped,
+    load_steps,
+    matrix_sha256,
+    parse_step,
+    steps_from_json,
+)
+from beam_tfrecord.preprocess.tensor_columns import (
+    FLOAT32,
+    FLOAT64,
+    STRING,
+    TensorColumn,
+    tensor_columns,
+)
+from beam_tfrecord.user_function import MapFunction, load_map
 
 Transform = str | os.PathLike[str] | Callable[..., Any] | Sequence[Step | Mapping[str, Any]]
 
 TRAIN = "train"
-_READ_BYTES = 2**20
+# Types that a tf.train.Example holds.
+_EXAMPLE_DTYPES = ("float32", "int64", "string")
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A preprocessing that is asked for; one of the first three is there.
+    """A preprocessing that a user asks for, by exactly one of the first three attributes.
 
     Attributes:
         steps: Declarative steps.
         function: A preprocessing function for TFT.
-        fitted: Directory of a fitted one.
-        fit: Split that statistics are made of.
+        fitted: Directory of a fitted function.
+        fit: Split that statistics are computed from.
         raw_too: Keep raw values too.
     """
 
@@ -40,15 +64,19 @@ class Request:
     raw_too: bool = False
 
     def identity(self) -> dict[str, Any] | None:
-        """Return what decides the output, as JSON values; None where that is not known."""
-        told: dict[str, Any] = {"fit": self.fit, "raw_too": self.raw_too}
+        """Return what decides the output, as JSON values; None if that is not known."""
+        common: dict[str, Any] = {"fit": self.fit, "raw_too": self.raw_too}
         if self.fitted is not None:
-            return {**told, "fitted": _tree_sha256(self.fitted)}
+            return {**common, "fitted": _tree_sha256(self.fitted)}
         if self.function is not None:
-            known = self.function.sha256
+            sha256 = self.function.sha256
             name = getattr(self.function.function, "__qualname__", "")
-            return None if known is None else {**told, "function": [name, known]}
-        return {**told, "steps": [_step_identity(step) for step in self.steps]}
+            return None if sha256 is None else {**common, "function": [name, sha256]}
+        steps = [step.to_json() for step in self.steps]
+        for step in steps:
+            if "matrix" in step:
+                step["matrix"] = matrix_sha256(step["matrix"])
+        return {**common, "steps": steps}
 
 
 def make_request(
@@ -59,14 +87,14 @@ def make_request(
     fit: str = TRAIN,
     raw_too: bool = False,
 ) -> Request | None:
-    """Return what is asked for; None where nothing is.
+    """Return the request that some arguments of `write` make, or None if they make none.
 
     Args:
         transform: Steps, the path of their JSON, a function for TFT, or ``module:function`` or
             ``file.py:function``.
-        step: Further steps, as they are typed.
+        step: Further steps, as on the command line.
         transform_fn: Directory of a fitted function.
-        fit: Split that statistics are made of.
+        fit: Split that statistics are computed from.
         raw_too: Keep raw values too.
 
     Raises:
@@ -74,13 +102,15 @@ def make_request(
     """
     if transform is None and transform_fn is None and not step:
         if raw_too or fit != TRAIN:
-            raise UsageError("there is nothing to preprocess: give transform or step")
+            raise UsageError("there is nothing to preprocess: pass --transform or --step")
         return None
     require("transform", "preprocessing")
     typed = tuple(parse_step(text) for text in step)
     if transform_fn is not None:
         if transform is not None or typed:
-            raise UsageError("a fitted function has its steps already: leave out the others")
+            raise UsageError(
+                "a fitted function has its steps already: leave out --transform and --step"
+            )
         directory = os.path.abspath(os.fspath(transform_fn))
         check_fitted(directory)
         return Request(fitted=directory, fit=fit, raw_too=raw_too)
@@ -100,33 +130,223 @@ def _names_function(text: str) -> bool:
     return bool(colon and place and name.isidentifier() and not text.endswith(".json"))
 
 
-def _step_identity(step: Step) -> dict[str, Any]:
-    told = step.to_json()
-    if "matrix" in told:
-        told["matrix"] = matrix_sha256(told["matrix"])
-    return told
-
-
 def _tree_sha256(directory: str) -> str:
     """Return the SHA-256 of the files of a fitted function, with their names."""
     digest = hashlib.sha256()
     for path in fitted_files(directory):
         digest.update(path.encode() + b"\0")
         with open(os.path.join(directory, path), "rb") as file:
-            while piece := file.read(_READ_BYTES):
-                digest.update(piece)
+            hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
 
 
-def fitted_files(directory: str) -> Iterator[str]:
-    """Yield the files of a fitted function in order, as posix paths relative to its directory."""
-    for top in FITTED:
-        for base, directories, files in os.walk(os.path.join(directory, top)):
-            directories.sort()
-            for name in sorted(files):
-                yield os.path.relpath(os.path.join(base, name), directory).replace(os.sep, "/")
+@dataclasses.dataclass(frozen=True)
+class StepsFunction:
+    """A preprocessing function for TFT, made from steps.
+
+    Attributes:
+        steps: The steps.
+        inputs: The columns it takes; those without a step pass unchanged.
+    """
+
+    steps: tuple[Step, ...]
+    inputs: tuple[TensorColumn, ...]
+
+    def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the transformed columns, and the others in a type that an Example holds."""
+        chains = by_column(self.steps)
+        outputs = {}
+        for i, column in enumerate(self.inputs):
+            tensor = inputs[column.name]
+            if column.name in chains:
+                tensor = _transformed(tensor, _file_name(column.name, i), chains[column.name])
+            outputs[column.name] = _as_example_type(tensor)
+        return outputs
 
 
-def fitted_of(rows: Any) -> str | None:
-    """Return the directory of the fitted function that a PCollection went through, if any."""
-    return getattr(rows, "beam_tfrecord_fitted", None)
+def _transformed(tensor: Any, name: str, steps: Sequence[Step]) -> Any:
+    from beam_tfrecord.preprocess.operations import OPERATIONS, Column
+
+    column = Column(tensor)
+    files = 0
+    for step in steps:
+        # If two steps of one column make a vocabulary, each needs a file of its own.
+        file = f"{name}_{files + 1}" if files else name
+        column = OPERATIONS[step.op](column, step.options, file)
+        files += step.op in ("vocabulary", "one_hot")
+    return column.tensor
+
+
+def _file_name(column: str, position: int) -> str:
+    """Return a name for a column's vocabulary that TensorFlow accepts, its own if possible."""
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", column):
+        return column
+    return f"column_{position}_{re.sub(r'[^A-Za-z0-9_.-]', '_', column)}"
+
+
+def _as_example_type(tensor: Any) -> Any:
+    import tensorflow as tf
+
+    if tensor.dtype.name in _EXAMPLE_DTYPES:
+        return tensor
+    return tf.cast(tensor, tf.float32 if tensor.dtype.is_floating else tf.int64)
+
+
+@dataclasses.dataclass(frozen=True)
+class UserFunction:
+    """A user's preprocessing function, with outputs in the types that an Example holds.
+
+    Attributes:
+        function: From tensors by name to tensors by name.
+        outputs: Names of the tensors it returned when it was traced last.
+        unchanged: Outputs that are the inputs of the same name, as they were.
+    """
+
+    function: Callable[[dict[str, Any]], Mapping[str, Any]]
+    outputs: set[str] = dataclasses.field(default_factory=set)
+    unchanged: set[str] = dataclasses.field(default_factory=set)
+
+    def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return its outputs as int64, float32 or string.
+
+        Raises:
+            UsageError: The function raises, or returns no dict of tensors.
+        """
+        try:
+            returned = self.function(dict(inputs))
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            # The line of the user's own code, not of the library that raised.
+            own = [frame for frame in frames if "site-packages" not in frame.filename]
+            where = (own or frames)[-1]
+            raise UsageError(
+                f"the preprocessing function raised {type(error).__name__}: {error} "
+                f"({where.filename}:{where.lineno})"
+            ) from error
+        if not isinstance(returned, Mapping) or not returned:
+            raise UsageError(
+                f"the preprocessing function returned {returned!r:.60}: give tensors by name"
+            )
+        self.outputs.update(returned)
+        self.unchanged.update(name for name in returned if returned[name] is inputs.get(name))
+        return {name: _as_example_type(value) for name, value in returned.items()}
+
+    def trace(self, inputs: Sequence[TensorColumn]) -> None:
+        """Call the function as TFT will, on tensors without values.
+
+        Raises:
+            UsageError: The function raises.
+        """
+        import tensorflow as tf
+        from tensorflow_transform import impl_helper
+
+        specs = {
+            column.name: tf.TensorSpec([None], column.dtype)
+            if column.is_dense
+            else tf.SparseTensorSpec([None, None], column.dtype)
+            for column in inputs
+        }
+        # Tracing leaves placeholder files of vocabularies behind.
+        with tempfile.TemporaryDirectory(prefix="beam-tfrecord-") as directory:
+            impl_helper.trace_preprocessing_function(self, specs, False, directory)
+
+    def traced_inputs(self, inputs: tuple[TensorColumn, ...]) -> tuple[TensorColumn, ...]:
+        """Trace the function, and return the inputs with the type of floats that it takes.
+
+        Most functions take float64, which is exact for times and amounts. Some combine inputs with
+        float32 tensors of their own, which TensorFlow does not mix with float64; they get float32.
+
+        Raises:
+            UsageError: The function raises with both, or there is no column that it could take.
+        """
+        if not inputs:
+            raise UsageError("no column is of a type that TensorFlow takes: leave out --transform")
+        try:
+            self.trace(inputs)
+        except UsageError as error:
+            narrow = tuple(
+                dataclasses.replace(column, dtype=FLOAT32) if column.dtype == FLOAT64 else column
+                for column in inputs
+            )
+            if narrow == inputs or "float32" not in error.message:
+                raise
+            self.trace(narrow)
+            _LOGGER.warning(
+                "the preprocessing function takes float32 alone: numbers are rounded to it before "
+                "statistics are made"
+            )
+            return narrow
+        return inputs
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A request fitted to the columns of the input: what workers need to fit and apply it.
+
+    Attributes:
+        description: Description of the function, as far as known before it is traced.
+        request: The request.
+        function: The function for TFT; None for a function that is fitted already.
+        analysed: Names of the columns that statistics need.
+    """
+
+    description: Description
+    request: Request
+    function: StepsFunction | UserFunction | None = None
+    analysed: Collection[str] = ()
+
+    def final_description(self) -> Description:
+        """Return the description with the outputs that tracing has shown of a user's function."""
+        function = self.function
+        if not isinstance(function, UserFunction):
+            return self.description
+        return dataclasses.replace(
+            self.description,
+            outputs=tuple(sorted(function.outputs)),
+            unchanged=frozenset(function.unchanged),
+        )
+
+
+def make_plan(request: Request, schema: pa.Schema) -> Plan:
+    """Return the plan for rows of a schema.
+
+    Raises:
+        UsageError: The steps, or the function, do not fit the columns.
+    """
+    if request.fitted is not None:
+        return Plan(load_description(request.fitted).bound_to(schema), request)
+    if request.function is not None:
+        function = UserFunction(request.function)
+        inputs = function.traced_inputs(tensor_columns(schema))
+        return Plan(Description(inputs), request, function, [column.name for column in inputs])
+    check_steps(request.steps, schema)
+    inputs = tensor_columns(schema, text=_text_columns(request.steps))
+    names = [column.name for column in inputs]
+    changed = frozenset(by_column(request.steps))
+    description = Description(
+        inputs,
+        outputs=tuple(names),
+        unchanged=frozenset(names) - changed,
+        scalars=frozenset(column.name for column in inputs if not column.is_list),
+        text=frozenset(
+            column.name
+            for column in inputs
+            if column.dtype == STRING and not pa.types.is_binary(schema.field(column.name).type)
+        ),
+        drop=dropped(request.steps),
+        keeps_rest=True,
+        steps=tuple(step.to_json() for step in request.steps),
+    )
+    # Raises if two columns would have the same name.
+    description.output_columns(schema.names, names, request.raw_too)
+    return Plan(description, request, StepsFunction(request.steps, inputs), changed)
+
+
+def _text_columns(steps: Sequence[Step]) -> frozenset[str]:
+    """Return the columns that are text if no row has a value that shows the type."""
+    ops = ("vocabulary", "one_hot", "hash")
+    return frozenset(
+        name
+        for name, chain in by_column(steps).items()
+        if chain[0].op in ops or isinstance(chain[0].options.get("value"), str)
+    )

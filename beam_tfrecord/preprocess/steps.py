@@ -1,66 +1,84 @@
-"""Declarative steps as values: what is done to which columns, checked before any data is read.
+"""Declarative preprocessing steps, and their checks before any data is read.
 
 A step is ``{"op": …, "columns": […], …options}`` in Python and in JSON, and ``op=A,B:option=value``
-on the command line. Steps of one column follow each other in the order they are given. What each
-one means for missing values, NaN and the like is told in `functions.py`.
+on the command line. Steps of one column apply in the order of the list. `operations` documents how
+each one treats missing values, NaN and the like.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from beam_tfrecord.errors import UsageError
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
-# What a column holds on its way through the steps.
-INTEGER, FLOAT, TEXT, INDEX, VECTOR, EMPTY, OTHER = (
-    *("integer", "float", "text", "index", "vector", "empty", "other"),
-)
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_text
+
+# What a column holds before, between and after its steps.
+INTEGER, FLOAT, TEXT, INDEX = "integer", "float", "text", "index"
+VECTOR, EMPTY, OTHER = "vector", "empty", "other"
 NUMBERS = (INTEGER, FLOAT, INDEX, EMPTY)
 CATEGORIES = (INTEGER, TEXT, INDEX, EMPTY)
 
-IMPUTE_WAYS = ("mean", "median", "most_frequent", "constant")
+_KIND_NAMES = {
+    INTEGER: "integer",
+    FLOAT: "float",
+    TEXT: "text",
+    INDEX: "an index",
+    VECTOR: "a list of numbers",
+    OTHER: "of a type without steps",
+}
+_IMPUTE_METHODS = ("mean", "median", "most_frequent", "constant")
+# The matrix becomes a constant of the saved function, whose file cannot exceed 2 GiB.
+_MATRIX_BYTES = 2**30
 
 
 @dataclasses.dataclass(frozen=True)
 class Op:
-    """What an operation takes.
+    """The options of an operation, and the columns it works on.
 
     Attributes:
         options: Its options and the Python types of their values.
-        takes: Kinds of column.
+        takes: Kinds of column that it works on.
+        result: Kind of the column afterwards; None if the kind stays, or depends on the options.
         required: Options without a default.
         lists: Whether it works on every value of a list.
     """
 
     options: Mapping[str, tuple[type, ...]]
     takes: tuple[str, ...]
+    result: str | None = None
     required: tuple[str, ...] = ()
     lists: bool = True
 
 
 _NUMBER = (int, float)
+_COUNTED = {"top_k": (int,), "min_count": (int,)}
 OPS: dict[str, Op] = {
-    "impute": Op({"how": (str,), "value": (int, float, str)}, (*NUMBERS, TEXT), (), False),
+    "impute": Op({"how": (str,), "value": (int, float, str)}, (*NUMBERS, TEXT), lists=False),
     "drop_null": Op({}, (*NUMBERS, TEXT, OTHER)),
-    "zscore": Op({}, NUMBERS),
-    "minmax": Op({}, NUMBERS),
-    "bucketize": Op({"buckets": (int,), "boundaries": (list, tuple)}, NUMBERS),
-    "one_hot": Op({"top_k": (int,), "min_count": (int,)}, CATEGORIES, (), False),
-    "vocabulary": Op({"top_k": (int,), "min_count": (int,), "oov_buckets": (int,)}, CATEGORIES),
+    "zscore": Op({}, NUMBERS, FLOAT),
+    "minmax": Op({}, NUMBERS, FLOAT),
+    "bucketize": Op({"buckets": (int,), "boundaries": (list, tuple)}, NUMBERS, INDEX),
+    "one_hot": Op(_COUNTED, CATEGORIES, VECTOR, lists=False),
+    "vocabulary": Op({**_COUNTED, "oov_buckets": (int,)}, CATEGORIES, INDEX),
     "embed": Op(
         {"matrix": (str,), "width": (int,), "write": (str,)},
         (INTEGER, INDEX, EMPTY),
-        ("matrix",),
-        False,
+        required=("matrix",),
+        lists=False,
     ),
-    "hash": Op({"buckets": (int,)}, CATEGORIES, ("buckets",)),
+    "hash": Op({"buckets": (int,)}, CATEGORIES, INDEX, required=("buckets",)),
     "clip": Op({"low": _NUMBER, "high": _NUMBER}, NUMBERS),
-    "log1p": Op({}, NUMBERS),
+    "log1p": Op({}, NUMBERS, FLOAT),
 }
 _LEAST = {"buckets": 2, "top_k": 1, "min_count": 1, "oov_buckets": 0, "width": 1}
 
@@ -70,9 +88,12 @@ class Step:
     """One operation on some columns.
 
     Attributes:
-        op: Its name.
-        columns: The columns, each on its own.
-        options: The options that are given.
+        op: Name of the operation.
+        columns: Names of the columns; each is processed on its own.
+        options: Options of the operation; those left out have their defaults.
+
+    Raises:
+        UsageError: There is no such operation, no column, or the options do not fit.
     """
 
     op: str
@@ -98,21 +119,29 @@ class Step:
 
 
 def steps_from_json(value: Any, *, where: str = "steps") -> tuple[Step, ...]:
-    """Read a list of JSON objects, or of steps; `where` names it in errors.
+    """Return the steps of a list of JSON objects, or of steps; `where` names the list in errors.
 
     Raises:
-        UsageError: It is not a list of steps.
+        UsageError: The value is not a list of steps.
     """
     if not isinstance(value, list | tuple):
         raise UsageError(f'{where} is not a list of steps: write [{{"op": …, "columns": […]}}]')
     return tuple(one if isinstance(one, Step) else _step(one, where) for one in value)
 
 
+def _step(value: Any, where: str) -> Step:
+    if not isinstance(value, Mapping) or "op" not in value or "columns" not in value:
+        raise UsageError(f"{where}: a step needs op and columns: {value!r:.80}")
+    options = dict(value)
+    op, columns = str(options.pop("op")), options.pop("columns")
+    return Step(op, (columns,) if isinstance(columns, str) else tuple(columns), options)
+
+
 def load_steps(path: str) -> tuple[Step, ...]:
     """Read a file of steps.
 
     Raises:
-        UsageError: It is not there, not JSON, or not a list of steps.
+        UsageError: The file does not exist, is not JSON, or is not a list of steps.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -124,10 +153,10 @@ def load_steps(path: str) -> tuple[Step, ...]:
 
 
 def parse_step(text: str) -> Step:
-    """Read a step as it is typed: ``impute=fare,tip:how=median``.
+    """Parse a step of the command line, such as ``impute=fare,tip:how=median``.
 
     Raises:
-        UsageError: It is of another form.
+        UsageError: The text has another form.
     """
     head, *options = text.split(":")
     op, equals, columns = head.partition("=")
@@ -135,11 +164,11 @@ def parse_step(text: str) -> Step:
     if not equals or not all(separator for _, separator, _ in pairs):
         raise UsageError(f"cannot read step {text!r}: write op=A,B or op=A,B:option=value")
     names = tuple(name.strip() for name in columns.split(",") if name.strip())
-    return Step(op.strip(), names, {name.strip(): _typed(value) for name, _, value in pairs})
+    return Step(op.strip(), names, {name.strip(): _parsed(value) for name, _, value in pairs})
 
 
-def _typed(text: str) -> Any:
-    """Return a number or a list where the text is one in JSON, else the text."""
+def _parsed(text: str) -> Any:
+    """Return the number or list that the text is in JSON, else the text."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError:
@@ -147,38 +176,30 @@ def _typed(text: str) -> Any:
     return value if isinstance(value, int | float | list) else text
 
 
-def _step(value: Any, where: str) -> Step:
-    if not isinstance(value, Mapping) or "op" not in value or "columns" not in value:
-        raise UsageError(f"{where}: a step needs op and columns: {value!r:.80}")
-    columns = value["columns"]
-    if isinstance(columns, str):
-        columns = [columns]
-    options = {key: one for key, one in value.items() if key not in ("op", "columns")}
-    return Step(str(value["op"]), tuple(columns), options)
-
-
 def _check_options(step: Step) -> None:
-    op, options = OPS[step.op], step.options
+    op = OPS[step.op]
     value: Any
-    for name, value in options.items():
+    for name, value in step.options.items():
         if name not in op.options:
             known = f"its options are {', '.join(op.options)}" if op.options else "it has none"
             raise UsageError(f"step {step.op} has no option {name!r}: {known}")
         if not isinstance(value, op.options[name]) or isinstance(value, bool):
             kinds = " or ".join(kind.__name__ for kind in op.options[name])
             raise UsageError(f"option {name} of step {step.op} is {value!r}: give {kinds}")
-        if name in _LEAST and options[name] < _LEAST[name]:
+        if name in _LEAST and step.options[name] < _LEAST[name]:
             raise UsageError(f"option {name} of step {step.op} is {value}: at least {_LEAST[name]}")
     for name in op.required:
-        if name not in options:
+        if name not in step.options:
             raise UsageError(f"step {step.op} of {', '.join(step.columns)} needs {name}")
-    _CHECKS.get(step.op, lambda _: None)(options)
+    if step.op in _CHECKS:
+        _CHECKS[step.op](step.options)
 
 
 def _check_impute(options: Mapping[str, Any]) -> None:
     how = options.get("how", "constant" if "value" in options else "mean")
-    if how not in IMPUTE_WAYS:
-        raise UsageError(f"impute has no way {how!r}: choose {', '.join(IMPUTE_WAYS)} or drop_null")
+    if how not in _IMPUTE_METHODS:
+        methods = ", ".join(_IMPUTE_METHODS)
+        raise UsageError(f"impute has no way {how!r}: choose {methods} or drop_null")
     if (how == "constant") != ("value" in options):
         raise UsageError("impute needs a value with how=constant, and takes one with it alone")
 
@@ -217,7 +238,7 @@ _CHECKS = {
 
 
 def by_column(steps: Iterable[Step]) -> dict[str, list[Step]]:
-    """Return the steps of every column, in order; rows without a value are dropped elsewhere."""
+    """Return the steps of every column, in order, without ``drop_null``, which drops rows."""
     chains: dict[str, list[Step]] = {}
     for step in steps:
         for name in step.columns if step.op != "drop_null" else ():
@@ -229,3 +250,176 @@ def dropped(steps: Iterable[Step]) -> tuple[str, ...]:
     """Return the columns whose rows without a value are dropped."""
     names = (name for step in steps if step.op == "drop_null" for name in step.columns)
     return tuple(dict.fromkeys(names))
+
+
+def kind_of(arrow: pa.DataType) -> tuple[str, bool]:
+    """Return what a column of an Arrow type holds, and whether the column holds lists of it."""
+    if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
+        kind, is_nested = kind_of(arrow.value_type)
+        return (OTHER if is_nested else kind), True
+    if pa.types.is_dictionary(arrow):
+        return kind_of(arrow.value_type)
+    if pa.types.is_null(arrow):
+        return EMPTY, False
+    if pa.types.is_integer(arrow) or pa.types.is_boolean(arrow) or is_temporal(arrow):
+        return INTEGER, False
+    if pa.types.is_floating(arrow) or pa.types.is_decimal(arrow):
+        return FLOAT, False
+    return (TEXT, False) if is_text(arrow) or is_binary(arrow) else (OTHER, False)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Column:
+    """State of a column between two of its steps.
+
+    Attributes:
+        kind: What it holds.
+        is_list: Whether it holds lists.
+        index_count: Number of indices that a column of indices can have, if known.
+        is_changed: Whether a step came before.
+    """
+
+    kind: str
+    is_list: bool
+    index_count: int | None = None
+    is_changed: bool = False
+
+
+def check_steps(steps: Sequence[Step], schema: pa.Schema) -> None:
+    """Check that every step works on its columns, in order.
+
+    Raises:
+        UsageError: A column does not exist, a step does not work on what it holds, or a matrix
+            does not fit.
+    """
+    columns: dict[str, _Column] = {}
+    for step in steps:
+        for name in step.columns:
+            if name not in schema.names:
+                near = difflib.get_close_matches(name, schema.names, n=1)
+                known = f"the columns are {', '.join(schema.names)}"
+                hint = f"did you mean {near[0]!r}?" if near else known
+                raise UsageError(
+                    f"step {step.op} names column {name!r}, which is not there: {hint}"
+                )
+            column = columns.get(name) or _Column(*kind_of(schema.field(name).type))
+            columns[name] = _after(step, name, column)
+
+
+def _after(step: Step, name: str, column: _Column) -> _Column:
+    """Return the state of a column after a step.
+
+    Raises:
+        UsageError: The step does not work on the column.
+    """
+    if step.op == "drop_null":
+        if column.is_changed:
+            raise UsageError(f"drop_null of {name!r} comes too late: make it its first step")
+        return column
+    _check_kind(step, name, column)
+    kind, index_count, options = OPS[step.op].result, column.index_count, step.options
+    if step.op == "impute":
+        kind = _imputed_kind(options, name, column.kind)
+    elif step.op == "hash":
+        index_count = options["buckets"]
+    elif step.op == "vocabulary":
+        top_k = options.get("top_k")
+        index_count = None if top_k is None else top_k + options.get("oov_buckets", 1)
+    elif step.op == "embed":
+        _check_matrix(options, name, index_count)
+        kind = VECTOR if options.get("write", "vectors") == "vectors" else INDEX
+    return _Column(kind or column.kind, column.is_list, index_count, is_changed=True)
+
+
+def _check_kind(step: Step, name: str, column: _Column) -> None:
+    op = OPS[step.op]
+    if column.kind in op.takes and (op.lists or not column.is_list):
+        return
+    found = "a list" if column.kind in op.takes else _KIND_NAMES[column.kind]
+    if step.op == "embed":
+        wanted = "an index: put vocabulary before it"
+    elif op.takes == CATEGORIES:
+        wanted = "text or whole numbers"
+    else:
+        wanted = "numbers" if op.takes == NUMBERS else "one value a row"
+    raise UsageError(
+        f"step {step.op} cannot work on column {name!r}, which is {found} there: it needs {wanted}"
+    )
+
+
+def _imputed_kind(options: Mapping[str, Any], name: str, kind: str) -> str:
+    how, value = options.get("how", "mean"), options.get("value")
+    if "value" in options:
+        if isinstance(value, str) != (kind == TEXT) and kind != EMPTY:
+            raise UsageError(
+                f"column {name!r} is {_KIND_NAMES[kind]} but impute has the value {value!r}: "
+                "give one of its kind"
+            )
+        if kind == INTEGER and isinstance(value, float) and not value.is_integer():
+            raise UsageError(
+                f"column {name!r} is integer but impute has the value {value!r}: "
+                "give a whole number"
+            )
+    elif kind == TEXT and how != "most_frequent":
+        raise UsageError(
+            f"column {name!r} is text, which has no {how}: impute it with most_frequent or constant"
+        )
+    if kind != EMPTY:
+        return kind
+    return TEXT if isinstance(value, str) else FLOAT
+
+
+def _check_matrix(options: Mapping[str, Any], column: str, index_count: int | None) -> None:
+    """Check the matrix of ``embed`` by the header of its file.
+
+    Args:
+        options: Options of the step.
+        column: Column whose values are row numbers of the matrix.
+        index_count: Number of different values that the column can have, if known.
+
+    Raises:
+        UsageError: The file is no matrix of numbers, or the matrix has another size.
+    """
+    path, width = options["matrix"], options.get("width")
+    matrix = open_matrix(path)
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
+        raise UsageError(
+            f"matrix {path!r} for column {column!r} has shape {matrix.shape} of {matrix.dtype}: "
+            "give two axes of numbers"
+        )
+    if width is not None and matrix.shape[1] != width:
+        raise UsageError(
+            f"matrix {path!r} for column {column!r} is {matrix.shape[1]} wide, not {width}: "
+            "give another matrix, or correct width"
+        )
+    if index_count is not None and matrix.shape[0] < index_count:
+        raise UsageError(
+            f"matrix {path!r} has {matrix.shape[0]} rows but column {column!r} can have "
+            f"{index_count} indices: give a row for each, those out of the vocabulary included"
+        )
+    if 4 * matrix.size > _MATRIX_BYTES:
+        raise UsageError(
+            f"matrix {path!r} takes {4 * matrix.size:,} bytes: at most {_MATRIX_BYTES:,} fit into "
+            "the saved function: write the index and look it up in the model"
+        )
+
+
+def open_matrix(path: str) -> npt.NDArray[np.generic]:
+    """Map the matrix of a ``.npy`` file into memory, without reading it.
+
+    Raises:
+        UsageError: There is no such file, or it is not a ``.npy`` file.
+    """
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"cannot read matrix {path!r}: {reason}") from error
+    except ValueError as error:
+        raise UsageError(f"matrix {path!r} is not a .npy file of numbers") from error
+
+
+def matrix_sha256(path: str) -> str:
+    """Return the SHA-256 of a file, 64 hex digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,11 +1,12 @@
-"""`Decoder`: framed records back into Arrow, the inverse of `beam_tfrecord.records.encoding`.
+"""`Decoder`: converts framed records back into Arrow, the inverse of `Encoder`.
 
-The kernel gives each feature as flat values with the counts of every record. Columns are built
-from those as a whole, following the walk through their types that encoding took.
+The kernel decodes each TF column as flat values with the number of values of each record. An Arrow
+column is built from those for all records at once, in a walk through its type.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -15,32 +16,54 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord import native
-from beam_tfrecord.contract.leaves import Leaf, leaves, tensor_shape, value_count
-from beam_tfrecord.contract.lowering_lists import BoolArray, Int64Array, Layer, take_values
-from beam_tfrecord.contract.lowering_tensors import raise_tensors
-from beam_tfrecord.contract.raising import list_of, raise_values, tensor_storage
-from beam_tfrecord.contract.schema import Feature, Schema
-from beam_tfrecord.contract.type_kinds import (
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.features.arrow_arrays import (
+    BoolArray,
+    Int64Array,
+    Layer,
+    fixed_binary,
+    from_text,
+    list_offsets,
+    make_list,
+    take_values,
+    uuid_from_text,
+)
+from beam_tfrecord.features.arrow_types import (
     bare_type,
+    decoded_type,
+    is_binary,
     is_extension,
     is_list,
     is_numpy_tensor,
+    is_temporal,
     is_tensor,
+    is_text,
     is_uuid,
 )
-from beam_tfrecord.errors import DataError
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.tensors import Array, TensorType, dtype_name, varying_storage
+from beam_tfrecord.features.type_contract import (
+    BYTES,
+    DTYPE,
+    FLOAT,
+    SHAPE,
+    TFColumn,
+    tf_columns,
+    value_count,
+)
 
 
 class Decoder:
     """Decodes records under one schema; one object serves all threads.
 
-    Null and empty lists, zero and missing values come back as they were. Three things do not: a
-    struct whose fields are all null is a null struct, float64 and decimals stored as float_list
-    are rounded to float32, and a dictionary is its values.
+    Null and empty lists, zeros and missing values come back as they were. Three things do not: a
+    struct whose fields are all null becomes a null struct, float64 and decimals that are stored as
+    float_list are rounded to float32, and a dictionary becomes its values.
 
     Args:
         schema: The features of the records.
-        columns: Names of the columns wanted, in order; None for all.
+        columns: Names of the columns to decode, in order; None for all.
 
     Raises:
         UsageError: A column does not exist.
@@ -48,13 +71,13 @@ class Decoder:
 
     def __init__(self, schema: Schema, columns: Iterable[str] | None = None) -> None:
         self.schema = schema if columns is None else schema.select(columns)
-        self._leaves = [
-            {leaf.name: leaf for leaf in leaves(feature, separator=schema.separator)}
+        self._columns = [
+            {column.name: column for column in tf_columns(feature, separator=schema.separator)}
             for feature in self.schema.features
         ]
-        every = [leaf for of_feature in self._leaves for leaf in of_feature.values()]
-        self._features = [(leaf.name.encode(), leaf.kind) for leaf in every]
-        self._names = [leaf.name for leaf in every]
+        every = [column for by_name in self._columns for column in by_name.values()]
+        self._features = [(column.name.encode(), column.kind) for column in every]
+        self._names = [column.name for column in every]
         self.arrow_schema = pa.schema(
             [
                 pa.field(feature.name, decoded_type(feature.type), feature.nullable)
@@ -63,7 +86,11 @@ class Decoder:
         )
 
     def decode(self, data: npt.NDArray[np.uint8], starts: Int64Array) -> pa.RecordBatch:
-        """Return the rows of the records at `starts` in `data`, in the Arrow types of the schema.
+        """Return the rows of framed records, in the Arrow types of the schema.
+
+        Args:
+            data: A buffer with the records.
+            starts: Position of each record in `data`, shape `[records]`.
 
         Raises:
             DataError: A record is no Example, or a feature does not fit the schema.
@@ -72,14 +99,14 @@ class Decoder:
             found = native.decode(data, starts, self._features)
         except ValueError as error:
             raise DataError(str(error)) from error
-        columns = dict(zip(self._names, found, strict=True))
+        decoded = dict(zip(self._names, found, strict=True))
         separator = self.schema.separator
         arrays = [
-            _Builder(feature, separator, of_feature, columns, len(starts)).build()
-            for feature, of_feature in zip(self.schema.features, self._leaves, strict=True)
+            _Builder(feature, separator, columns, decoded, len(starts)).build()
+            for feature, columns in zip(self.schema.features, self._columns, strict=True)
         ]
         fields = [
-            # Foreign records may lack what the schema requires.
+            # Records of other writers may lack features that the schema requires.
             field.with_nullable(True) if array.null_count else field
             for field, array in zip(self.arrow_schema, arrays, strict=True)
         ]
@@ -88,59 +115,36 @@ class Decoder:
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def decoded_type(arrow: pa.DataType) -> pa.DataType:
-    """Return the type in which values of `arrow` come back: without dictionaries."""
-    arrow = bare_type(arrow)
-    if is_extension(arrow):
-        return arrow
-    if pa.types.is_struct(arrow):
-        return pa.struct([field.with_type(decoded_type(field.type)) for field in arrow])
-    if pa.types.is_map(arrow):
-        key = arrow.key_field.with_type(decoded_type(arrow.key_type))
-        return pa.map_(key, arrow.item_field.with_type(decoded_type(arrow.item_type)))
-    if not is_list(arrow):
-        return arrow
-    item = arrow.value_field.with_type(decoded_type(arrow.value_type))
-    types = pa.types
-    if types.is_fixed_size_list(arrow):
-        return pa.list_(item, arrow.list_size)
-    if types.is_large_list(arrow):
-        return pa.large_list(item)
-    if types.is_list_view(arrow):
-        return pa.list_view(item)
-    return pa.large_list_view(item) if types.is_large_list_view(arrow) else pa.list_(item)
-
-
 class _Built(NamedTuple):
-    """Values and the lists around them, outermost first; only those of rows can be null."""
+    """Values and the lists around them, outermost first; only the lists of rows can be null."""
 
     values: pa.Array
-    layers: tuple[Layer, ...]
+    layers: tuple[Layer, ...] = ()
 
 
 class _Builder:
-    """Builds one column of one block from its leaves.
+    """Builds one column of a batch from its decoded TF columns.
 
     Args:
         feature: The column.
-        separator: Of the names of its leaves.
-        leaves: By name.
-        columns: What the kernel decoded, by the name of the leaf.
-        rows: Records of the block.
+        separator: Stands between the parts of the names of its TF columns.
+        columns: Its TF columns, by name.
+        decoded: The result of `native.decode` for each TF column, by name.
+        rows: Number of records.
     """
 
     def __init__(
         self,
         feature: Feature,
         separator: str,
-        leaves: Mapping[str, Leaf],
-        columns: Mapping[str, Any],
+        columns: Mapping[str, TFColumn],
+        decoded: Mapping[str, Any],
         rows: int,
     ) -> None:
         self._feature = feature
         self._separator = separator
-        self._leaves = leaves
         self._columns = columns
+        self._decoded = decoded
         self._rows = rows
 
     def build(self) -> pa.Array:
@@ -154,14 +158,12 @@ class _Builder:
             ) from error
 
     def _built(self, arrow: pa.DataType, name: str, depth: int, nullable: bool) -> _Built:
-        """Return the values of `arrow` that lie in `depth` lists."""
+        """Return the values of type `arrow` within `depth` lists."""
         arrow = bare_type(arrow)
         if is_tensor(arrow):
-            return _Built(self._tensor(arrow, name), ())
+            return _Built(self._tensor(arrow, name))
         if is_numpy_tensor(arrow):
-            parts = (name, f"{name}{self._separator}shape", f"{name}{self._separator}dtype")
-            own = {part: self._leaves[part] for part in parts if part in self._leaves}
-            return _Built(raise_tensors(arrow, own, self._columns, self._rows), ())
+            return _Built(self._numpy_tensor(arrow, name))
         if is_extension(arrow) and not is_uuid(arrow):
             storage, layers = self._built(arrow.storage_type, name, depth, nullable)
             return _Built(pa.ExtensionArray.from_storage(arrow, storage), layers)
@@ -172,10 +174,10 @@ class _Builder:
         if is_list(arrow):
             inner = self._built(arrow.value_type, name, depth + 1, True)
             layer = inner.layers[depth]
-            return _Built(list_of(decoded_type(arrow), layer, inner.values), inner.layers[:depth])
+            return _Built(_list_of(decoded_type(arrow), layer, inner.values), inner.layers[:depth])
         if pa.types.is_null(arrow):
-            return _Built(pa.nulls(self._rows), ())
-        return self._values(self._leaves[name], arrow)
+            return _Built(pa.nulls(self._rows))
+        return self._values(self._columns[name], arrow)
 
     def _struct(self, arrow: pa.DataType, name: str, depth: int, nullable: bool) -> _Built:
         built = [
@@ -184,7 +186,7 @@ class _Builder:
         ]
         layers = built[0].layers
         for other in built[1:]:
-            self._check_same(layers, other.layers, name)
+            _check_same_lists(layers, other.layers, name)
         arrays = [part.values for part in built]
         mask = None
         if nullable and depth == 0:
@@ -192,14 +194,13 @@ class _Builder:
             for array in arrays:
                 missing &= pc.is_null(array).to_numpy(zero_copy_only=False)
             mask = pa.array(missing) if missing.any() else None
-        fields = [field.with_type(decoded_type(field.type)) for field in arrow]
-        made = pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
+        made = pa.StructArray.from_arrays(arrays, fields=list(decoded_type(arrow)), mask=mask)
         return _Built(made, layers)
 
     def _map(self, arrow: pa.DataType, name: str, depth: int) -> _Built:
         keys = self._built(arrow.key_type, f"{name}{self._separator}key", depth + 1, True)
         items = self._built(arrow.item_type, f"{name}{self._separator}value", depth + 1, True)
-        self._check_same(keys.layers, items.layers, name)
+        _check_same_lists(keys.layers, items.layers, name)
         layer = keys.layers[depth]
         mask = None if layer.missing is None else pa.array(layer.missing)
         offsets = pc.cast(pa.array(layer.offsets), pa.int32())
@@ -208,24 +209,19 @@ class _Builder:
         )
         return _Built(made, keys.layers[:depth])
 
-    def _check_same(self, layers: tuple[Layer, ...], others: tuple[Layer, ...], name: str) -> None:
-        for layer, other in zip(layers, others, strict=True):
-            if not np.array_equal(layer.offsets, other.offsets):
-                raise DataError(f"the features under {name!r} differ in their number of values")
-
-    def _values(self, leaf: Leaf, arrow: pa.DataType) -> _Built:
-        column = self._columns[leaf.name]
-        if not leaf.depth:
-            return _Built(self._scalars(leaf, arrow, column), ())
-        values = raise_values(column, arrow, leaf)
-        missing = _missing(column)
-        if leaf.shape is not None:
-            self._check_counts(leaf, column, missing, value_count(leaf.shape))
-            return _Built(values, self._dense_layers(leaf.shape, missing))
-        layers = [Layer(column.row_offsets, missing)]
-        starts = column.row_offsets
-        for level, name in enumerate(leaf.row_lengths(self._separator)):
-            lengths = self._columns[name]
+    def _values(self, column: TFColumn, arrow: pa.DataType) -> _Built:
+        found = self._decoded[column.name]
+        if not column.depth:
+            return _Built(self._scalars(column, arrow, found))
+        values = _values_from_tf(found, arrow, column)
+        missing = _missing(found)
+        if column.shape is not None:
+            self._check_counts(column.name, value_count(column.shape))
+            return _Built(values, self._dense_layers(column.shape, missing))
+        layers = [Layer(found.row_offsets, missing)]
+        starts = found.row_offsets
+        for level, name in enumerate(column.row_lengths(self._separator)):
+            lengths = self._decoded[name]
             if level == 0:
                 layers[0] = Layer(lengths.row_offsets, missing)
                 starts = lengths.row_offsets
@@ -233,66 +229,240 @@ class _Builder:
                 raise DataError(f"feature {name!r} has not one length for each list")
             if len(lengths.values) and lengths.values.min() < 0:
                 raise DataError(f"feature {name!r} has a negative length")
-            offsets = np.concatenate([[0], np.cumsum(lengths.values)])
+            offsets = list_offsets(lengths.values)
             layers.append(Layer(offsets, None))
             starts = offsets[starts]
-        if not np.array_equal(starts, column.row_offsets):
-            raise DataError(f"feature {leaf.name!r} has not as many values as its row lengths say")
+        if not np.array_equal(starts, found.row_offsets):
+            raise DataError(
+                f"feature {column.name!r} has not as many values as its row lengths say"
+            )
         return _Built(values, tuple(layers))
 
     def _dense_layers(self, shape: tuple[int, ...], missing: BoolArray | None) -> tuple[Layer, ...]:
         present = np.ones(self._rows, np.int64) if missing is None else (~missing).astype(np.int64)
-        layers = [Layer(np.concatenate([[0], np.cumsum(present * shape[0])]), missing)]
+        layers = [Layer(list_offsets(present * shape[0]), missing)]
         for size in shape[1:]:
             above = int(layers[-1].offsets[-1])
             layers.append(Layer(np.arange(above + 1, dtype=np.int64) * size, None))
         return tuple(layers)
 
-    def _scalars(self, leaf: Leaf, arrow: pa.DataType, column: Any) -> pa.Array:
-        counts = np.diff(column.row_offsets)
+    def _scalars(self, column: TFColumn, arrow: pa.DataType, found: Any) -> pa.Array:
+        counts = np.diff(found.row_offsets)
         if len(counts) and counts.max() > 1:
             record = int(np.argmax(counts > 1))
             raise DataError(
-                f"record {record}: feature {leaf.name!r} has {counts[record]} values, not one: "
+                f"record {record}: feature {column.name!r} has {counts[record]} values, not one: "
                 "make it a list in the schema"
             )
-        values = raise_values(column, arrow, leaf)
+        values = _values_from_tf(found, arrow, column)
         if len(values) == len(counts):
             return values
-        places = np.where(counts > 0, column.row_offsets[:-1], 0)
-        return take_values(values, pa.array(places, mask=counts == 0))
+        indices = np.where(counts > 0, found.row_offsets[:-1], 0)
+        return take_values(values, pa.array(indices, mask=counts == 0))
 
     def _tensor(self, arrow: pa.DataType, name: str) -> pa.Array:
-        shape = tensor_shape(arrow, self._feature.name)
-        leaf = self._leaves[name]
-        column = self._columns[name]
-        missing = _missing(column)
-        if leaf.shape:
-            self._check_counts(leaf, column, missing, value_count(shape))
-            values = raise_values(column, arrow.value_type, leaf)
-        elif self._feature.store == "values":
-            self._check_counts(leaf, column, missing, 1)
-            values = raise_values(column, arrow.value_type, leaf)
+        """Return a column of Arrow's fixed-shape tensors."""
+        column, found = self._columns[name], self._decoded[name]
+        count = value_count(tuple(arrow.shape))
+        if self._feature.store == "values":
+            self._check_counts(name, count)
+            values = _values_from_tf(found, arrow.value_type, column)
         else:
-            self._check_counts(leaf, column, missing, 1)
-            values = tensor_storage(column, arrow, leaf.name)
-        present = np.ones(self._rows, np.int64) if missing is None else (~missing).astype(np.int64)
-        offsets = np.concatenate([[0], np.cumsum(present * value_count(shape))])
-        storage = list_of(arrow.storage_type, Layer(offsets, missing), values)
+            self._check_counts(name, 1)
+            values = _tensor_values(found, arrow.value_type, count, name)
+        layer = self._dense_layers((count,), _missing(found))[0]
+        storage = _list_of(arrow.storage_type, layer, values)
         return pa.ExtensionArray.from_storage(arrow, storage)
 
-    def _check_counts(self, leaf: Leaf, column: Any, missing: BoolArray | None, count: int) -> None:
-        wrong = np.diff(column.row_offsets) != count
+    def _numpy_tensor(self, arrow: TensorType, name: str) -> pa.Array:
+        """Return a column of NumPy arrays."""
+        parts = (name, f"{name}{self._separator}shape", f"{name}{self._separator}dtype")
+        names = {self._columns[part].role: part for part in parts if part in self._columns}
+        column, found = self._columns[name], self._decoded[name]
+        missing = found.present == 0
+        for other in names.values():
+            if not np.array_equal(self._decoded[other].present == 0, missing):
+                raise DataError(f"features {name!r} and {other!r} are not in the same records")
+        if DTYPE in names:
+            _check(np.diff(found.row_offsets) == ~missing, name, "not one text of bytes")
+            data, sizes = found.values, np.diff(found.value_offsets)
+            _check_dtype(self._decoded[names[DTYPE]], names[DTYPE], arrow)
+        else:
+            numbers = _values_from_tf(found, column.type, column).to_numpy(zero_copy_only=False)
+            data = np.ascontiguousarray(numbers, arrow.dtype).view(np.uint8)
+            sizes = np.diff(found.row_offsets)[~missing] * arrow.dtype.itemsize
+        shapes = self._decoded[names[SHAPE]] if SHAPE in names else None
+        if shapes is not None:
+            _check_shapes(shapes, names[SHAPE], arrow, sizes)
+        if arrow.is_dense:
+            _check(sizes == arrow.nbytes, name, f"not {arrow.nbytes} bytes")
+            storage = _dense_storage(data, arrow.nbytes or 0, missing)
+        else:
+            storage = _varying_storage(data, sizes, shapes, missing)
+        return pa.ExtensionArray.from_storage(arrow, storage)
+
+    def _check_counts(self, name: str, count: int) -> None:
+        """Check that each record has `count` values, or none at all."""
+        found = self._decoded[name]
+        counts, missing = np.diff(found.row_offsets), _missing(found)
+        wrong = counts != count
         if missing is not None:
             wrong &= ~missing
         if wrong.any():
             record = int(np.argmax(wrong))
-            found = int(np.diff(column.row_offsets)[record])
             raise DataError(
-                f"record {record}: feature {leaf.name!r} has {found} values, not {count}"
+                f"record {record}: feature {name!r} has {counts[record]} values, not {count}"
             )
 
 
-def _missing(column: Any) -> BoolArray | None:
-    """Return which records lack the feature; None where none does."""
-    return None if column.present.all() else column.present == 0
+def _missing(found: Any) -> BoolArray | None:
+    """Return which records lack the TF column, or None if no record does."""
+    return None if found.present.all() else found.present == 0
+
+
+def _check_same_lists(layers: tuple[Layer, ...], others: tuple[Layer, ...], name: str) -> None:
+    for layer, other in zip(layers, others, strict=True):
+        if not np.array_equal(layer.offsets, other.offsets):
+            raise DataError(f"the features under {name!r} differ in their number of values")
+
+
+def _values_from_tf(found: Any, arrow: pa.DataType, column: TFColumn) -> pa.Array:
+    """Return the values of a decoded TF column as scalars of type `arrow`, without nulls.
+
+    Raises:
+        pyarrow.ArrowInvalid: A value does not fit the type.
+    """
+    if column.kind == BYTES:
+        return _bytes_from_tf(found, arrow, column)
+    stored = pa.array(found.values)
+    if is_temporal(arrow):
+        width = pa.int64() if arrow.bit_width == 64 else pa.int32()
+        return _as(stored, width).view(arrow)
+    if pa.types.is_decimal(arrow) and column.kind == FLOAT:
+        return _decimals_from_floats(stored, arrow)
+    if pa.types.is_decimal(arrow):
+        return pc.cast(pc.cast(stored, pa.decimal256(19, 0)), arrow)
+    # A cast to booleans makes true of any number but 0.
+    if pa.types.is_boolean(arrow) and np.any(wrong := found.values & ~1):
+        value = found.values[np.argmax(wrong != 0)]
+        raise pa.ArrowInvalid(f"value {value} is neither 0 nor 1")
+    return _as(stored, arrow)
+
+
+def _as(values: pa.Array, arrow: pa.DataType) -> pa.Array:
+    return values if values.type == arrow else pc.cast(values, arrow)
+
+
+def _bytes_from_tf(found: Any, arrow: pa.DataType, column: TFColumn) -> pa.Array:
+    buffers = [None, pa.py_buffer(found.value_offsets), pa.py_buffer(found.values)]
+    stored = pa.Array.from_buffers(pa.large_binary(), len(found.value_offsets) - 1, buffers)
+    if is_uuid(arrow):
+        return pa.ExtensionArray.from_storage(arrow, uuid_from_text(stored))
+    if is_text(arrow):
+        return _as(pc.cast(stored, pa.large_string()), arrow)
+    if is_binary(arrow):
+        return _as(stored, arrow)
+    if column.store == "text":
+        return from_text(pc.cast(stored, pa.large_string()), arrow)
+    return pc.cast(stored, pa.binary(8)).view(arrow)
+
+
+def _decimals_from_floats(stored: pa.Array, arrow: pa.DataType) -> pa.Array:
+    # Rounding to float32 can carry a value just past the largest one of the type.
+    largest = 10.0 ** (arrow.precision - arrow.scale)
+    step = 10.0**-arrow.scale
+    largest = min(np.nextafter(largest, 0), largest - step)
+    limited = np.clip(stored.to_numpy().astype(np.float64), -largest, largest)
+    return pc.cast(pa.array(limited), arrow)
+
+
+def _list_of(arrow: pa.DataType, layer: Layer, values: pa.Array) -> pa.Array:
+    """Return a list array of type `arrow`, of any layout."""
+    if pa.types.is_fixed_size_list(arrow):
+        return _dense_list(arrow, layer, values)
+    if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
+        return _as(make_list(layer, values), arrow)
+    large = pa.types.is_large_list_view(arrow)
+    of, width = (pa.LargeListViewArray, pa.int64()) if large else (pa.ListViewArray, pa.int32())
+    starts = pc.cast(pa.array(layer.offsets[:-1]), width)
+    sizes = pc.cast(pa.array(np.diff(layer.offsets)), width)
+    mask = None if layer.missing is None else pa.array(layer.missing)
+    return of.from_arrays(starts, sizes, values, type=arrow, mask=mask)
+
+
+def _dense_list(arrow: pa.DataType, layer: Layer, values: pa.Array) -> pa.Array:
+    if layer.missing is None:
+        return pa.FixedSizeListArray.from_arrays(values, type=arrow)
+    # A null list of a fixed size has values too: null ones.
+    present = np.repeat(~layer.missing, arrow.list_size)
+    indices = np.where(present, np.cumsum(present) - 1, 0)
+    spread = take_values(values, pa.array(indices, mask=~present))
+    return pa.FixedSizeListArray.from_arrays(spread, type=arrow, mask=pa.array(layer.missing))
+
+
+def _tensor_values(found: Any, item: pa.DataType, count: int, name: str) -> pa.Array:
+    """Return the numbers of tensors that are stored as bytes, all in one array.
+
+    Raises:
+        DataError: The number of bytes of a tensor does not fit its shape.
+    """
+    width = 1 if pa.types.is_boolean(item) else item.bit_width // 8
+    sizes, size = np.diff(found.value_offsets), count * width
+    if (sizes != size).any():
+        raise DataError(
+            f"feature {name!r} has a tensor of {sizes[sizes != size][0]} bytes, not {size}"
+        )
+    if pa.types.is_boolean(item):
+        return pc.cast(pa.array(found.values), item)
+    buffers = [None, pa.py_buffer(found.values)]
+    return pa.Array.from_buffers(item, len(found.values) // width, buffers)
+
+
+def _check(good: BoolArray, name: str, what: str) -> None:
+    if not np.all(good):
+        raise DataError(f"record {int(np.argmin(good))}: feature {name!r} has {what}")
+
+
+def _check_dtype(found: Any, name: str, arrow: TensorType) -> None:
+    expected = np.frombuffer(dtype_name(arrow.dtype).encode(), np.uint8)
+    if not np.array_equal(found.values, np.tile(expected, int(found.present.sum()))):
+        raise DataError(f"feature {name!r} has another value than {dtype_name(arrow.dtype)!r}")
+
+
+def _check_shapes(found: Any, name: str, arrow: TensorType, sizes: Int64Array) -> None:
+    """Check that shapes fit the type, and that the bytes of each tensor fit its shape."""
+    ranks = np.diff(found.row_offsets)[found.present != 0]
+    values = found.values
+    if len(values) and values.min() < 0:
+        raise DataError(f"feature {name!r} has a negative size")
+    if arrow.shape is None:
+        parts = np.split(values, np.cumsum(ranks)[:-1])
+        counts = np.array([math.prod(part.tolist()) for part in parts[: len(ranks)]], object)
+    else:
+        rank = len(arrow.shape)
+        _check(ranks == rank, name, f"not {rank} sizes")
+        by_axis = values.reshape(len(ranks), rank)
+        for axis, size in enumerate(arrow.shape):
+            if size is not None:
+                _check(by_axis[:, axis] == size, name, f"not size {size} on axis {axis}")
+        counts = by_axis.prod(axis=1)
+    _check(counts * arrow.dtype.itemsize == sizes, name, "not the size that its values have")
+
+
+def _dense_storage(data: Array, nbytes: int, missing: BoolArray) -> pa.Array:
+    if not missing.any():
+        return fixed_binary(data, nbytes, None, rows=len(missing))
+    spread = np.zeros((len(missing), nbytes), np.uint8)
+    if nbytes:
+        spread[~missing] = data.reshape(-1, nbytes)
+    return fixed_binary(spread, nbytes, missing, rows=len(missing))
+
+
+def _varying_storage(data: Array, sizes: Int64Array, shapes: Any, missing: BoolArray) -> pa.Array:
+    row_sizes = np.zeros(len(missing), np.int64)
+    row_sizes[~missing] = sizes
+    buffers = [None, pa.py_buffer(list_offsets(row_sizes)), pa.py_buffer(data)]
+    values = pa.Array.from_buffers(pa.large_binary(), len(missing), buffers)
+    ends = pa.array(shapes.row_offsets.astype(np.int32))
+    shape_lists = pa.ListArray.from_arrays(ends, pa.array(shapes.values, pa.int64()))
+    return varying_storage(values, shape_lists, missing if missing.any() else None)

@@ -1,15 +1,14 @@
-"""Row functions over batches: call a Python function on every row, keep every origin.
+"""Calls a Python function on each row of a batch and builds the batch of its results.
 
-`map_rows` is the pure function under `MapRows`. What the function returns decides what a row
-becomes: a dict is one row, None is none, a list is several rows, and bytes or a
-`tf.train.Example` is a serialized example. A row whose function raises is a reject.
+This is the core of `MapRows`, without Beam. A dict becomes one row, None no row, a list several
+rows, and bytes or a `tf.train.Example` a serialized example. A row for which the function raises an
+error becomes a reject. Each result has the origin of its row.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import os
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,13 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord import native
-from beam_tfrecord.batch import EXAMPLES_SCHEMA, Batch, Reject
-from beam_tfrecord.contract.tensors import TensorType, tensor_column
+from beam_tfrecord.batch import EXAMPLES_SCHEMA, MAX_VALUE_CHARS, Batch, Origin, Reject
+from beam_tfrecord.features.tensors import TensorType, tensor_column
 
 Row = Mapping[str, Any]
 RowFunction = Callable[[dict[str, Any]], Any]
 
-VALUE_CHARACTERS = 200
+# Errors for a value that does not fit its column.
+_MISFITS = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError)
 
 
 def to_rows(data: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -39,7 +39,7 @@ def to_rows(data: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _to_list(column: pa.Array) -> list[Any]:
-    """Return Python values; numbers by way of NumPy, which is ten times as fast."""
+    """Return Python values; numbers go through NumPy, which is ten times as fast."""
     plain = pa.types.is_integer(column.type) or (
         pa.types.is_floating(column.type) and not pa.types.is_float16(column.type)
     )
@@ -55,13 +55,13 @@ def _to_list(column: pa.Array) -> list[Any]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Mapped:
-    """What the rows of a batch became.
+    """The results of a row function for the rows of a batch.
 
     Attributes:
         rows: Dicts, or serialized examples.
-        source_rows: Index within the batch of the row each came from, shape `[n]`.
-        sub: Counts the outputs of one row from 0, shape `[n]`.
-        rejects: Rows whose function raised.
+        source_rows: Index within the batch of the row of each result, shape `[n]`.
+        sub: Number of each result among those of its row, from 0, shape `[n]`.
+        rejects: Rows for which the function raised an error.
     """
 
     rows: list[Any]
@@ -71,14 +71,12 @@ class Mapped:
 
 
 def call_on_rows(batch: Batch, function: RowFunction) -> Mapped:
-    """Call `function` on every row of a batch."""
+    """Call `function` on each row of a batch."""
     out: list[Any] = []
     sources: list[int] = []
     # Only rows that became several need numbers among themselves.
     subs: dict[int, int] = {}
     rejects: list[Reject] = []
-    origin = batch.exact_origin
-    numbers = None if origin is None else origin.row_numbers(batch.num_rows)
     for index, row in enumerate(to_rows(batch.data)):
         try:
             result = function(row)
@@ -86,8 +84,7 @@ def call_on_rows(batch: Batch, function: RowFunction) -> Mapped:
         except MemoryError:
             raise
         except Exception as error:
-            number = -1 if numbers is None else int(numbers[index])
-            rejects.append(_reject_of(error, row, batch, number))
+            rejects.append(_reject_of(error, row, batch, index))
             continue
         for sub, output in enumerate(results):
             if sub:
@@ -100,23 +97,19 @@ def call_on_rows(batch: Batch, function: RowFunction) -> Mapped:
 
 
 def outputs_of(result: Any) -> Iterable[Any]:
-    """Return what a function returned for one row as dicts or serialized examples.
+    """Return the result of a row function as dicts or serialized examples.
 
     Raises:
         TypeError: It is of another type.
     """
     if result is None:
         return ()
-    if isinstance(result, dict):
-        return (result,)
-    if isinstance(result, list | tuple) and not hasattr(result, "_asdict"):
-        return [output for item in result for output in outputs_of(item)]
-    if isinstance(result, Iterator):
-        return [output for item in result for output in outputs_of(item)]
-    if isinstance(result, bytes):
+    if isinstance(result, dict | bytes):
         return (result,)
     if hasattr(result, "_asdict"):
         return (result._asdict(),)
+    if isinstance(result, list | tuple | Iterator):
+        return [output for item in result for output in outputs_of(item)]
     if hasattr(result, "SerializeToString"):
         return (canonical_example(result),)
     raise TypeError(
@@ -128,16 +121,16 @@ def outputs_of(result: Any) -> Iterable[Any]:
 def canonical_example(example: Any) -> bytes:
     """Serialize a `tf.train.Example` in canonical form.
 
-    Protobuf's own serialization differs from process to process.
+    The serialization of Protobuf itself differs from process to process.
     """
     serialized = example.SerializeToString()
     return native.canonicalize(serialized) or serialized
 
 
 def mapped_batch(batch: Batch, mapped: Mapped, schema: pa.Schema) -> Batch:
-    """Build the batch of mapped rows under a schema, each with its row's origin.
+    """Build the batch of mapped rows under a schema; each has the origin of its row.
 
-    Values that do not fit the schema are rejects.
+    Rows that do not fit the schema become rejects.
     """
     rejects = (*batch.rejects, *mapped.rejects)
     encoded = schema.equals(EXAMPLES_SCHEMA)
@@ -146,12 +139,12 @@ def mapped_batch(batch: Batch, mapped: Mapped, schema: pa.Schema) -> Batch:
         data = pa.RecordBatch.from_arrays(
             [pa.array(mapped.rows, pa.large_binary())], schema=EXAMPLES_SCHEMA
         )
-        kept = np.arange(len(mapped.rows))
+        fitting = np.arange(len(mapped.rows))
     else:
-        (data, wide), kept, refused = _columns_of(batch, mapped, schema)
-        rejects += refused
-        numbers = _numbers_of(batch, data, wide, mapped.source_rows[kept])
-    origin = _origin_of(batch, mapped, kept)
+        (data, wide), fitting, misfits = _columns_of(batch, mapped, schema)
+        rejects += misfits
+        numbers = _numbers_of(batch, data, wide, mapped.source_rows[fitting])
+    origin = _origin_of(batch, mapped.source_rows[fitting], mapped.sub[fitting])
     return batch.replace(
         data=data, origin=origin, rejects=rejects, encoded=encoded, numbers=numbers
     )
@@ -163,64 +156,75 @@ def _numbers_of(
     """Return the `Batch.numbers` of mapped rows.
 
     Args:
-        batch: What was mapped.
+        batch: The batch before mapping.
         data: The mapped rows.
-        wide: Their columns of float32 as float64, which is what Python gives.
-        sources: Index in `batch` of each of them.
+        wide: Their columns of float32 as float64, the type of Python's floats.
+        sources: Index in `batch` of each mapped row.
     """
     rounded = {
         name: exact
         for name, exact in wide.items()
         if pc.any(pc.not_equal(exact, pc.cast(data.column(name), pa.float64()))).as_py()
     }
-    given = {name: wide.get(name, data.column(name)) for name in data.schema.names}
-    known = batch.numbers_in(pa.RecordBatch.from_pydict(given), sources)
+    returned = {name: wide.get(name, data.column(name)) for name in data.schema.names}
+    known = batch.numbers_in(pa.RecordBatch.from_pydict(returned), sources)
     if known is not None:
         rounded |= {name: known.column(name) for name in known.schema.names}
     return pa.RecordBatch.from_pydict(rounded) if rounded else None
 
 
-def _origin_of(batch: Batch, mapped: Mapped, kept: np.ndarray[Any, Any]) -> Any:
-    if batch.origin is None:
-        return None
-    sources, sub = mapped.source_rows[kept], mapped.sub[kept]
+def _origin_of(
+    batch: Batch, sources: np.ndarray[Any, Any], sub: np.ndarray[Any, Any]
+) -> Origin | None:
+    """Return the origin of mapped rows.
+
+    Args:
+        batch: The batch before mapping.
+        sources: Index in `batch` of each mapped row.
+        sub: Number of each mapped row among those of its row.
+    """
     origin = batch.origin
-    if origin.sub is None and not sub.any():
-        # No row became several, so as many rows are all of them.
-        whole = len(sources) == batch.num_rows
-        return origin if whole else origin.take(sources, batch.num_rows)
-    taken = origin.take(sources, batch.num_rows)
-    # Numbers of outputs of outputs: wide apart, so that two mappings in a row never meet. They
-    # follow from the row alone, whatever became of the other rows of its batch.
-    before = 0 if taken.sub is None else taken.sub * 1_000_003
-    return dataclasses.replace(taken, sub=before + sub)
+    if origin is None:
+        return None
+    is_one_to_one = origin.sub is None and not sub.any()
+    if is_one_to_one and len(sources) == batch.num_rows:
+        return origin
+    picked = origin.take(sources, batch.num_rows)
+    if is_one_to_one:
+        return picked
+    # Results of results get numbers far apart, so that those of two mappings never collide. A
+    # number depends on the row alone, not on the other rows of its batch.
+    before = 0 if picked.sub is None else picked.sub * 1_000_003
+    return dataclasses.replace(picked, sub=before + sub)
 
 
 def _columns_of(
     batch: Batch, mapped: Mapped, schema: pa.Schema
 ) -> tuple[_Columns, np.ndarray[Any, Any], tuple[Reject, ...]]:
-    everything = np.arange(len(mapped.rows))
+    """Return the columns of the rows that fit, their indices, and rejects for the others."""
     try:
-        return _columns(mapped.rows, schema), everything, ()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
+        return _columns(mapped.rows, schema), np.arange(len(mapped.rows)), ()
+    except _MISFITS:
         pass
-    # Something does not fit: find the rows, one by one.
-    kept, rejects = [], []
-    origin = batch.exact_origin
-    numbers = None if origin is None else origin.row_numbers(batch.num_rows)
+    # Find the rows that do not fit, one by one.
+    fitting, rejects = [], []
     for index, row in enumerate(mapped.rows):
         try:
             _columns([row], schema)
-            kept.append(index)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError) as error:
-            number = -1 if numbers is None else int(numbers[mapped.source_rows[index]])
-            rejects.append(_reject_of(error, row, batch, number))
-    good = np.array(kept, np.int64)
-    return _columns([mapped.rows[i] for i in kept], schema), good, tuple(rejects)
+            fitting.append(index)
+        except _MISFITS as error:
+            rejects.append(_reject_of(error, row, batch, int(mapped.source_rows[index])))
+    columns = _columns([mapped.rows[index] for index in fitting], schema)
+    return columns, np.array(fitting, np.int64), tuple(rejects)
 
 
 class _Columns(NamedTuple):
-    """Rows as columns, and those of float32 once more, as float64 before they are rounded."""
+    """Rows as columns.
+
+    Attributes:
+        data: The columns.
+        wide: The columns of float32 as float64, before rounding.
+    """
 
     data: pa.RecordBatch
     wide: dict[str, pa.Array]
@@ -232,9 +236,13 @@ def _columns(rows: Sequence[Row], schema: pa.Schema) -> _Columns:
     arrays, wide = [], {}
     for field in schema:
         values = [row.get(field.name) for row in rows]
-        arrays.append(_array_of(values, field))
+        array = _array_of(values, field)
+        arrays.append(array)
         if pa.types.is_float32(field.type):
-            wide[field.name] = pa.array(values, pa.float64())
+            exact = wide[field.name] = pa.array(values, pa.float64())
+            # Arrow makes infinity of a number that float32 cannot hold.
+            if not pc.is_inf(array).equals(pc.is_inf(exact)):
+                raise TypeError(f"column {field.name!r} is {field.type} but has a larger number")
     extra = set(itertools.chain.from_iterable(rows)).difference(schema.names)
     if extra:
         raise TypeError(f"column {min(extra)!r} is not in the schema")
@@ -242,7 +250,7 @@ def _columns(rows: Sequence[Row], schema: pa.Schema) -> _Columns:
 
 
 def _array_of(values: list[Any], field: pa.Field) -> pa.Array:
-    # Arrow would cut 1.5 to 1 for a column of integers, without a word.
+    # Arrow would cut 1.5 to 1 for a column of integers without an error.
     if pa.types.is_integer(field.type) and any(
         issubclass(kind, float | np.floating) for kind in set(map(type, values))
     ):
@@ -250,27 +258,20 @@ def _array_of(values: list[Any], field: pa.Field) -> pa.Array:
     if isinstance(field.type, TensorType):
         return tensor_column(values, field.type)
     array = pa.array(values, field.type)
-    if pa.types.is_float32(field.type) and not _same_infinities(array, values):
-        raise TypeError(f"column {field.name!r} is {field.type} but has a larger number")
-    if pa.types.is_decimal(field.type) and not _same_zeros(array, values):
-        raise TypeError(f"column {field.name!r} is {field.type} but has a finer number")
+    if pa.types.is_decimal(field.type):
+        # Arrow makes 0 of a number that is 39 digits finer than the type.
+        zeros = pc.fill_null(pc.equal(array, pa.scalar(0, array.type)), False)
+        if any(values[row] for row in np.flatnonzero(zeros.to_numpy(zero_copy_only=False))):
+            raise TypeError(f"column {field.name!r} is {field.type} but has a finer number")
     return array
 
 
-def _same_zeros(array: pa.Array, values: list[Any]) -> bool:
-    """Tell whether decimals are 0 where the values are: Arrow makes 0 of one 39 digits too fine."""
-    zeros = pc.fill_null(pc.equal(array, pa.scalar(0, array.type)), False)
-    return not any(values[row] for row in np.flatnonzero(zeros.to_numpy(zero_copy_only=False)))
-
-
-def _same_infinities(array: pa.Array, values: list[Any]) -> bool:
-    """Tell whether floats are infinite where the values are: Arrow makes that of what is larger."""
-    infinite = pc.fill_null(pc.is_inf(array), False).to_numpy(zero_copy_only=False)
-    return all(math.isinf(values[row]) for row in np.flatnonzero(infinite))
-
-
-def _reject_of(error: Exception, row: Any, batch: Batch, number: int) -> Reject:
-    unit = "" if batch.exact_origin is None else batch.exact_origin.unit
+def _reject_of(error: Exception, row: Any, batch: Batch, index: int) -> Reject:
+    """Return the reject for a row; `index` is that of its source row in the batch."""
+    origin = batch.exact_origin
+    unit, number = "", -1
+    if origin is not None:
+        unit, number = origin.unit, int(origin.slice(index, index + 1).row_numbers(1)[0])
     where = f"{unit} row {number}: " if unit else ""
     return Reject(
         unit=unit,
@@ -278,12 +279,12 @@ def _reject_of(error: Exception, row: Any, batch: Batch, number: int) -> Reject:
         column="",
         code="map-error",
         message=f"{where}{type(error).__name__}: {error}{line_of(error)}",
-        value=repr(row)[:VALUE_CHARACTERS],
+        value=repr(row)[:MAX_VALUE_CHARS],
     )
 
 
 def line_of(error: Exception) -> str:
-    """Return the line of the user's code that raised."""
+    """Return the line of the user's code that raised an error, or an empty text."""
     here = os.path.dirname(__file__)
     frames = [
         frame

@@ -1,43 +1,42 @@
-"""Files of records: the TFRecord framing on disk, plain or compressed with gzip.
+"""Reads and writes TFRecord files, plain or compressed with gzip.
 
-A record is its length (8 bytes, little-endian), the masked CRC-32C of those 8 bytes, the payload,
-and the masked CRC-32C of the payload: the format of TensorFlow's ``RecordWriter``. Writing is
-here; reading is in `reader_blocks` and offered from here too.
+A record is the length of the payload (8 bytes, little-endian), the masked CRC-32C of those 8 bytes,
+the payload, and the masked CRC-32C of the payload: the format of TensorFlow's ``RecordWriter``.
+
+Files are read in *blocks* of many records in one buffer. No Python runs for single records, and
+memory is one block, whatever the size of the file.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
-import pyarrow as pa
-from isal import isal_zlib
+import numpy.typing as npt
+from isal import igzip, isal_zlib
 
 from beam_tfrecord import native
-from beam_tfrecord.errors import UsageError
-from beam_tfrecord.loading.blocks import (
-    COMPRESSIONS,
-    RecordBlock,
-    RecordFault,
-    read_blocks,
-    read_records,
-)
-from beam_tfrecord.storage import WholeFile
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.storage import WholeFile, open_once, open_read
 
-__all__ = [
-    "COMPRESSIONS",
-    "GzipCompressor",
-    "RecordBlock",
-    "RecordFault",
-    "ShardStream",
-    "frame_record",
-    "read_blocks",
-    "read_records",
-    "write_records",
-]
+UInt8Array = npt.NDArray[np.uint8]
+Int64Array = npt.NDArray[np.int64]
+
+COMPRESSIONS = ("", "GZIP")
+
+# Large enough to hide the cost of a call, small enough for many shards to be open at once.
+BLOCK_BYTES = 8 * 2**20
+
+FRAME_BYTES = 16
+_LENGTH_BYTES = 8
+_HEADER_BYTES = 12
+_GZIP_MAGIC = b"\x1f\x8b\x08"
+# The stubs of isal take its error for an instance.
+_CODEC_ERRORS = (EOFError, igzip.BadGzipFile, cast(type[Exception], isal_zlib.IsalError))
 
 # Level 3 is half as fast and saves less than one percent on examples.
 _GZIP_LEVEL = 2
@@ -45,11 +44,234 @@ _GZIP_CONTAINER = 31
 _GZIP_PIECE_BYTES = 2**20
 
 
-class GzipCompressor:
-    """A gzip member whose bytes depend on the data alone.
+@dataclasses.dataclass(frozen=True)
+class RecordFault:
+    """A damaged or incomplete record in a file.
 
-    The header has no name and time 0. Data is cut at fixed positions, since where the codec is
-    fed decides what it emits.
+    Attributes:
+        position: Byte position of the record in the record stream: after decompression.
+        record: Number of the record within the file, from 0.
+        reason: What is wrong, in a few words.
+    """
+
+    position: int
+    record: int
+    reason: str
+
+    @property
+    def where(self) -> str:
+        """The position as text for messages."""
+        return f"byte {self.position} (record {self.record})"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RecordBlock:
+    """Consecutive records of a file.
+
+    Attributes:
+        data: The bytes of the framed records, shape `[bytes]`.
+        starts: Position in `data` of each intact record, shape `[records]`.
+        position: Byte position of the block in the record stream.
+        first_record: Number of its first record within the file.
+    """
+
+    data: UInt8Array
+    starts: Int64Array
+    position: int
+    first_record: int
+
+    def payloads(self) -> Iterator[bytes]:
+        """Yield the payload of every record."""
+        begins = self.starts + _HEADER_BYTES
+        ends = begins + payload_lengths(self.data, self.starts)
+        view = self.data.data
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+            yield view[begin:end].tobytes()
+
+    def slice(self, start: int, stop: int) -> RecordBlock:
+        """Return the records `start` to `stop` over the same bytes."""
+        return dataclasses.replace(
+            self, starts=self.starts[start:stop], first_record=self.first_record + start
+        )
+
+
+def payload_lengths(data: UInt8Array, starts: Int64Array) -> Int64Array:
+    """Return the length of the payload of each framed record, shape `[records]`."""
+    digits = data[starts[:, None] + np.arange(_LENGTH_BYTES)]
+    lengths: Int64Array = digits.view("<i8")[:, 0]
+    return lengths
+
+
+def record_sizes(data: UInt8Array, starts: Int64Array) -> Int64Array:
+    """Return the size of each framed record, its frame included, shape `[records]`."""
+    return payload_lengths(data, starts) + FRAME_BYTES
+
+
+def read_blocks(
+    path: str | os.PathLike[str],
+    *,
+    compression: str | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    on_fault: Callable[[RecordFault], None] | None = None,
+    is_once: bool = False,
+) -> Iterator[RecordBlock]:
+    """Yield the records of a file in order, in blocks of about `block_bytes`.
+
+    A record larger than a block makes a block of its own. Blocks own their memory.
+
+    Args:
+        path: The file.
+        compression: ``""``, ``GZIP`` (several members too), or None to detect it.
+        block_bytes: Size of a block.
+        on_fault: Called with each fault, in place of an error. A record with a damaged payload is
+            skipped and reading goes on; after any other fault reading ends.
+        is_once: The file will not be read again soon, so keep it out of the page cache. A block is
+            valid only until the next one, which reuses its memory.
+
+    Raises:
+        DataError: The file is missing, cut off or damaged.
+    """
+    name = os.fspath(path)
+
+    def fail(fault: RecordFault) -> None:
+        raise DataError(
+            f"{name!r} is damaged at {fault.where}: {fault.reason}: restore the file or write "
+            "the dataset again"
+        )
+
+    try:
+        with (open_once if is_once else open_read)(name) as file:
+            known = _sniff(file) if compression is None else compression
+            stream = _open_stream(file, known)
+            yield from _Scanner(stream, on_fault or fail, reuse=is_once).blocks(block_bytes)
+    except FileNotFoundError:
+        raise DataError(f"{name!r} is missing: restore it or write the dataset again") from None
+    except IsADirectoryError:
+        raise DataError(f"{name!r} is a directory: restore the file") from None
+
+
+def _sniff(file: BinaryIO) -> str:
+    """Return the compression of a file by its first bytes, and rewind it.
+
+    The length of the first record of a plain file may look like the magic number of gzip. Then its
+    CRC follows.
+    """
+    head = file.read(_HEADER_BYTES)
+    file.seek(0)
+    if not head.startswith(_GZIP_MAGIC):
+        return ""
+    return "" if len(head) == _HEADER_BYTES and is_header(head) else "GZIP"
+
+
+def is_header(head: Any) -> bool:
+    """Return whether 12 bytes are a length with its checksum."""
+    crc = int.from_bytes(bytes(head[_LENGTH_BYTES:_HEADER_BYTES]), "little")
+    return bool(native.masked_crc32c(head[:_LENGTH_BYTES]) == crc)
+
+
+def _open_stream(file: BinaryIO, compression: str) -> BinaryIO:
+    if compression not in COMPRESSIONS:
+        raise UsageError(f"compression {compression!r} is not known: use '' or 'GZIP'")
+    # The stubs of isal leave its constructor untyped.
+    return cast(BinaryIO, igzip.IGzipFile(fileobj=file)) if compression else file  # type: ignore[no-untyped-call]
+
+
+class _Scanner:
+    """Cuts a stream of bytes into blocks of complete records.
+
+    Args:
+        stream: The framed records.
+        on_fault: Called with each fault.
+        reuse: Use the same memory for all blocks.
+    """
+
+    def __init__(
+        self, stream: BinaryIO, on_fault: Callable[[RecordFault], None], *, reuse: bool
+    ) -> None:
+        self._stream = stream
+        self._on_fault = on_fault
+        self._reuse = reuse
+        self._position = 0
+        self._record = 0
+        self._ended = False
+        self._codec_error = ""
+
+    def blocks(self, block_bytes: int) -> Iterator[RecordBlock]:
+        """Yield the blocks; memory is one block, or one record if that is larger."""
+        memory = rest = np.empty(0, dtype=np.uint8)
+        wanted = block_bytes
+        while not self._ended:
+            if not self._reuse or len(memory) < wanted:
+                memory = np.empty(max(wanted, len(rest) + 1), dtype=np.uint8)
+            memory[: len(rest)] = rest
+            data = memory[: self._fill(memory, len(rest))]
+            starts, records, consumed = self._scan(data)
+            if consumed:
+                yield RecordBlock(data[:consumed], starts, self._position, self._record)
+            self._position += consumed
+            self._record += records
+            rest = data[consumed:]
+            # Double it: a damaged length could ask for any amount of memory at once.
+            wanted = block_bytes if consumed else 2 * len(data)
+        if self._codec_error:
+            self._report(0, f"the gzip stream is damaged: {self._codec_error}")
+        elif len(rest):
+            self._report(0, f"the file ends within this record, after {len(rest)} bytes of it")
+
+    def _fill(self, data: UInt8Array, filled: int) -> int:
+        view = data.data
+        try:
+            while filled < len(data) and not self._ended:
+                count = self._stream.readinto(view[filled:])  # type: ignore[attr-defined]
+                self._ended = not count
+                filled += count
+        except _CODEC_ERRORS as error:
+            # Reported at the end: bytes that were decompressed before may hold complete records.
+            self._ended = True
+            self._codec_error = str(error)
+        return filled
+
+    def _scan(self, data: UInt8Array) -> tuple[Int64Array, int, int]:
+        """Return the starts of intact records, the number of records, and the bytes they take."""
+        parts: list[Int64Array] = []
+        at = records = 0
+        while True:
+            frames = native.scan_frames(data[at:], True)
+            parts.append(frames.starts + at)
+            records += len(frames.starts)
+            if frames.fault is None:
+                at += frames.consumed
+                break
+            position, reason = frames.fault
+            at += position
+            self._report(at, reason, records)
+            size = FRAME_BYTES + int.from_bytes(data[at : at + _LENGTH_BYTES].tobytes(), "little")
+            if not is_header(data[at : at + _HEADER_BYTES]) or size > len(data) - at:
+                self._ended = True
+                return np.concatenate(parts), records, len(data)
+            at += size
+            records += 1
+        starts = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return starts, records, self._check_next(data, at, records)
+
+    def _check_next(self, data: UInt8Array, at: int, records: int) -> int:
+        """Return `at`, or the end of the data if the length at `at` is damaged."""
+        head = data[at : at + _HEADER_BYTES]
+        if len(head) == _HEADER_BYTES and not is_header(head):
+            self._report(at, "the checksum of the length does not match", records)
+            self._ended = True
+            return len(data)
+        return at
+
+    def _report(self, at: int, reason: str, records: int = 0) -> None:
+        self._on_fault(RecordFault(self._position + at, self._record + records, reason))
+
+
+class GzipCompressor:
+    """Compresses data into a gzip member whose bytes depend on the data alone.
+
+    The header has no name and time 0. Data is cut at fixed positions, since the sizes of the pieces
+    that the codec gets decide what it emits.
     """
 
     def __init__(self) -> None:
@@ -57,7 +279,7 @@ class GzipCompressor:
         self._pending = bytearray()
 
     def compress(self, data: Any) -> Iterator[bytes]:
-        """Yield the compressed bytes that are ready after `data`."""
+        """Add `data`, and yield the compressed bytes that are ready."""
         view = memoryview(data).cast("B")
         at = 0
         if self._pending:
@@ -78,14 +300,14 @@ class GzipCompressor:
 
 
 class ShardStream:
-    """A shard being written: framed records in, a whole file out.
+    """Writes framed records to a shard, which gets its name only when it is complete.
 
-    Used as a context manager it takes the file away unless `close` was called.
+    As a context manager it removes the file unless `close` was called.
 
     Args:
         path: Final path.
         compression: ``""`` or ``GZIP``.
-        temporary: Where to write before that; by default beside it.
+        temporary: Path of the file until then; by default a name beside the final path.
 
     Raises:
         UsageError: The compression is not known.
@@ -101,7 +323,7 @@ class ShardStream:
         self._file: WholeFile | None = WholeFile(path, temporary=temporary)
 
     def write(self, buffer: Any) -> None:
-        """Write a buffer of framed records, or a part of one."""
+        """Write a buffer of framed records, or a part of a record."""
         if self._file is None:
             raise ValueError("write to a closed shard")
         view = memoryview(buffer).cast("B")
@@ -120,7 +342,7 @@ class ShardStream:
         return f"{self._stored_hash.intdigest():016x}" if self._codec else ""
 
     def close(self) -> tuple[int, str]:
-        """Publish the file.
+        """Give the file its final path.
 
         Returns:
             The size of the record stream before compression, and its XXH64 as 16 hex digits.
@@ -136,7 +358,7 @@ class ShardStream:
         return self._bytes, f"{self._hash.intdigest():016x}"
 
     def abort(self) -> None:
-        """Take away what was written; nothing happens after `close`."""
+        """Remove the file; does nothing after `close`."""
         if self._file is not None:
             self._file.abort()
             self._file = None
@@ -151,25 +373,3 @@ class ShardStream:
         traceback: TracebackType | None,
     ) -> None:
         self.abort()
-
-
-def write_records(
-    path: str | os.PathLike[str], records: Iterable[bytes], *, compression: str = ""
-) -> tuple[int, str]:
-    """Write a file of records; it is there under its name only when whole.
-
-    Returns:
-        The size of the record stream before compression, and its XXH64 as 16 hex digits.
-    """
-    with ShardStream(os.fspath(path), compression) as shard:
-        for record in records:
-            shard.write(frame_record(record))
-        return shard.close()
-
-
-def frame_record(payload: bytes) -> bytes:
-    """Return one framed record."""
-    values = pa.array([payload], pa.large_binary())
-    out = np.empty(native.frame_bound(values), dtype=np.uint8)
-    size = native.frame(values, out, 0, np.empty(1, dtype=np.int64))
-    return out[:size].tobytes()

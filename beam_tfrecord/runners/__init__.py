@@ -1,138 +1,58 @@
-"""Runners: where a pipeline runs, and the presets that make it run well there.
+"""Runners: presets that make pipelines run well on each runner, and how jobs are started there.
 
-Importing this imports no Beam: the process that starts workers (`boot`) is below it, and has to
-stay small and quick.
+Importing this package does not import Beam: the program that starts workers (`boot`) is a module
+of it, and has to stay small and quick.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.runners.portable import portable_presets, prism_presets
+from beam_tfrecord.runner_traits import traits_of
 
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from beam_tfrecord.jobs.job_kind import JobSettings
-    from beam_tfrecord.jobs.settings import Settings
-    from beam_tfrecord.runners.pipelines import Way
-    from beam_tfrecord.runners.waiting import Launch
+    from beam_tfrecord.runners.launch import Launch
 
-# In 2.77 Beam's name DirectRunner first tries to download another runner, without a timeout; and
-# a killed worker hangs the mode with processes. The kernel releases the GIL, so threads scale.
-_DIRECT = ("--direct_running_mode=multi_threading",)
-
-# What our names stand for; any other name is Beam's own.
-_RUNNERS = {
-    "direct": "FnApiRunner",
-    "flink": "FlinkRunner",
-    "dataflow": "DataflowRunner",
-    "portable": "PortableRunner",
-    "prism": "PrismRunner",
-}
-
-# Modules that start pipelines in a way of their own; see `runners.pipelines.Way`.
-_WAYS = {
-    "DataflowRunner": "beam_tfrecord.runners.dataflow",
-    "FlinkRunner": "beam_tfrecord.runners.flink",
-}
-
-
-def runner_name(runner: str) -> str:
-    """Return Beam's name of a runner."""
-    return _RUNNERS.get(runner.lower(), runner)
-
-
-def runs_here(runner: str) -> bool:
-    """Tell whether a runner's workers are threads of this process."""
-    return runner_name(runner) == "FnApiRunner"
-
-
-def exchange_of(runner: str) -> str:
-    """Return how records travel to their shards on a runner: ``files`` or ``runner``."""
-    # Its shuffle is a service of its own, built for more than any file system takes.
-    return "runner" if runner_name(runner) == "DataflowRunner" else "files"
-
-
-def preflight(settings: JobSettings, *, waits: bool = True) -> None:
-    """Make sure that a job can run on its runner, before anything is read or written.
-
-    Args:
-        settings: Of the job.
-        waits: Its end is waited for.
-
-    Raises:
-        UsageError: It cannot.
-    """
-    name = runner_name(settings.runner)
-    if name == "DataflowRunner":
-        from beam_tfrecord.runners import dataflow
-        from beam_tfrecord.runners.remote_checks import check_reach, check_secrets
-
-        check_secrets("dataflow", settings.pipeline_options)
-        dataflow.check(settings.pipeline_options, waits=waits)
-        check_reach("dataflow", settings)
-    elif name == "FlinkRunner":
-        from beam_tfrecord.runners import flink
-        from beam_tfrecord.runners.remote_checks import check_secrets
-
-        check_secrets("flink", settings.pipeline_options)
-        flink.check(settings)
-
-
-def is_remote_runner(runner: str) -> bool:
-    """Tell whether jobs go on there when the process that started them ends."""
-    return runner_name(runner) in _WAYS
-
-
-def describe_job(settings: Settings, launch: Launch) -> dict[str, Any]:
-    """Return the plan of a job with what its runner adds to it.
-
-    Args:
-        settings: Of the job.
-        launch: It holds the pipeline, which was built and not run.
-    """
-    if runner_name(settings.runner) == "DataflowRunner":
-        from beam_tfrecord.runners import dataflow_plan
-
-        return dataflow_plan.describe(settings, launch)
-    from beam_tfrecord.jobs.planning import plan_of
-    from beam_tfrecord.runners.describing import graph_of
-
-    return {**plan_of(settings), "graph": graph_of(launch.built[-1])}
+# A killed worker hangs the mode with processes. The kernel releases the GIL, so threads scale.
+_THREADS = "--direct_running_mode=multi_threading"
 
 
 def runner_options(
     runner: str, options: Sequence[str] = (), *, is_small: bool = False
 ) -> list[str]:
-    """Return Beam's options for a runner, presets first, so that the user's own win.
+    """Return Beam's options for a runner: our presets, then the user's options, which win.
 
     Args:
         runner: Our name of a runner, or Beam's.
-        options: The user's own.
-        is_small: There is too little to do to be worth the start of several workers.
-    """
-    name = runner_name(runner)
-    presets: list[str] = [f"--runner={name}"]
-    if name == "FnApiRunner" and not is_small:
-        presets += [*_DIRECT, f"--direct_num_workers={os.cpu_count() or 1}"]
-    elif name == "PortableRunner":
-        presets += portable_presets(options)
-    elif name == "PrismRunner":
-        presets += prism_presets(options)
-    elif name == "DataflowRunner":
-        from beam_tfrecord.runners import dataflow_options
+        options: The user's options.
+        is_small: True if there is too little work for several workers.
 
-        presets += dataflow_options.presets(options)
+    Raises:
+        UsageError: The runner is not there, or has no room for a job.
+    """
+    name = traits_of(runner).beam_name
+    presets: list[str] = []
+    if name == "FnApiRunner" and not is_small:
+        presets = [_THREADS, f"--direct_num_workers={os.cpu_count() or 1}"]
+    elif name in ("PortableRunner", "PrismRunner"):
+        from beam_tfrecord.runners import portable
+
+        is_prism = name == "PrismRunner"
+        presets = (portable.prism_presets if is_prism else portable.portable_presets)(options)
+    elif name == "DataflowRunner":
+        from beam_tfrecord.runners import dataflow
+
+        presets = dataflow.presets(options)
     elif name == "FlinkRunner":
         from beam_tfrecord.runners import flink
 
-        presets += flink.presets(options, is_small=is_small)
-    return [*presets, *options]
+        presets = flink.presets(options, is_small=is_small)
+    return [f"--runner={name}", *presets, *options]
 
 
 def pipeline(
@@ -147,23 +67,51 @@ def pipeline(
     Args:
         runner: ``direct`` (in this process, on all cores), or the name of any Beam runner.
         options: Further Beam options, as on a command line; no `PipelineOptions`.
-        is_small: There is too little to do to be worth the start of several workers.
-        **beam_options: The same by keyword.
+        is_small: True if there is too little work for several workers.
+        **beam_options: Beam options by keyword.
 
     Raises:
-        UsageError: The runner cannot be told so.
+        UsageError: Beam or the runner refuses the options.
     """
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from beam_tfrecord.runners.options import Options
-    from beam_tfrecord.runners.pipelines import LaunchedPipeline
+    from beam_tfrecord.runners.pipelines import LaunchedPipeline, Options
 
     if not isinstance(runner, str) or isinstance(options, str | PipelineOptions):
         raise UsageError(
             "pipeline takes the name of a runner, and options as words: "
             "pipeline('direct', options=['--name=value']), or by keyword: pipeline(name='value')"
         )
-    words = runner_options(runner, options, is_small=is_small)
-    module = _WAYS.get(runner_name(runner))
-    way = None if module is None else cast("Way", importlib.import_module(module))
-    return LaunchedPipeline(Options(words, **beam_options), way)
+    parsed = Options(runner_options(runner, options, is_small=is_small), **beam_options)
+    name = traits_of(runner).beam_name
+    if name == "DataflowRunner":
+        from beam_tfrecord.runners import dataflow
+
+        return LaunchedPipeline(parsed, dataflow.start)
+    if name == "FlinkRunner":
+        from beam_tfrecord.runners import flink
+
+        return LaunchedPipeline(parsed, flink.start)
+    return LaunchedPipeline(parsed)
+
+
+def describe(runner: str, launch: Launch, *, groups: int) -> dict[str, Any]:
+    """Return the steps of a pipeline that was built and not run, and what its runner adds.
+
+    Args:
+        runner: Name of the runner.
+        launch: The launch that collected the pipeline.
+        groups: Number of groups of the input, each of which one core reads.
+
+    Raises:
+        UsageError: The runner has no machine that is large enough.
+    """
+    from beam_tfrecord.runners.pipelines import graph_of
+
+    built = launch.built[-1]
+    details: dict[str, Any] = {}
+    if traits_of(runner).beam_name == "DataflowRunner":
+        from beam_tfrecord.runners import dataflow
+
+        details = dataflow.describe(built, launch.modules, groups)
+    return {**details, "graph": graph_of(built)}

@@ -1,27 +1,32 @@
-"""``beam-tfrecord-boot``: starts a Python worker where a runner asks for one, without a container.
+"""``beam-tfrecord-boot``: starts a Python worker for a runner, without a container.
 
 A runner starts this program as it would start the entry point of a container (Beam's container
 contract): by a command of its own (environment PROCESS) or through a pool of workers (EXTERNAL).
 This process stays small and imports nothing heavy. It starts the worker (`boot_worker`) as its
-child, reads all that the worker prints so that no pipe ever fills up, passes signals on, and ends
-the worker when the runner is gone. The worker must not ask the system for that itself: Linux ties
+child, reads all that the worker prints so that no pipe fills up, passes signals on, and ends the
+worker when the runner is gone. The worker must not ask the system for that itself: Linux ties
 such a wish to the *thread* that started it, and runners start workers from threads that end early.
 
+Before that it checks what a launcher expects of the machine. A runner reports no more than the exit
+code of a worker that does not start, so each fault has a code of its own.
+
 Environment variables:
-    BEAM_TFRECORD_BOOT_LOG: File to append the output of workers to; ``{id}`` is the worker's.
+    BEAM_TFRECORD_BOOT_LOG: File to append the output of workers to; ``{id}`` is the worker's id.
     BEAM_TFRECORD_BOOT_CACHE: Directory of installed packages; by default below the temporary one.
     BEAM_TFRECORD_BOOT_GRACE_S: Seconds that a worker has to end before it is killed.
-    BEAM_TFRECORD_BOOT_EXPECT: What the launcher expects to find here (see `boot_checks`).
+    BEAM_TFRECORD_BOOT_EXPECT: What the launcher expects of this machine (see `expectation`).
 """
 
 from __future__ import annotations
 
 import argparse
-import collections
 import contextlib
 import dataclasses
+import importlib.metadata
 import json
 import os
+import platform
+import select
 import shutil
 import signal
 import subprocess
@@ -29,22 +34,111 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
-from typing import IO, NoReturn
-
-from beam_tfrecord.runners import boot_checks
+from collections.abc import Mapping, Sequence
+from typing import IO, Any, NoReturn
 
 LOG, GRACE_S = "BEAM_TFRECORD_BOOT_LOG", "BEAM_TFRECORD_BOOT_GRACE_S"
-# How the supervisor tells the worker what it was asked to do.
+EXPECT = "BEAM_TFRECORD_BOOT_EXPECT"
+# The supervisor passes its task to the worker in this variable.
 TASK = "BEAM_TFRECORD_BOOT_TASK"
+# In the directory of a job: why a worker cannot load the user's code.
+UNLOADABLE = "unloadable"
 
 _LOOK_EVERY_S = 0.2
 _DEFAULT_GRACE_S = 5.0
-_HELD_LINES = 1000
+# A pipe that is ready for writing takes so much at once (PIPE_BUF).
+_CHUNK_BYTES = 4096
 _PREFIX = "beam-tfrecord-worker-"
-# A worker whose job is over this long is one that its runner has forgotten.
+# A runner has forgotten a worker whose job has been over for so long.
 _FORGOTTEN_S, _LOOK_FOR_JOB_S = 15.0, 3.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+# Free of the codes that shells, signals and Python itself use.
+PYTHON_DIFFERS, BEAM_DIFFERS, NOT_SHARED, NOT_INSTALLED, PACKAGE_FAILS = 81, 82, 83, 84, 85
+
+FAULTS: Mapping[int, str] = {
+    PYTHON_DIFFERS: (
+        "a worker has another version of Python than this machine (here {python}): "
+        "install the same minor version there, or launch from such a machine"
+    ),
+    BEAM_DIFFERS: (
+        "a worker has another version of apache-beam than this machine (here {beam}): "
+        "install the same minor version there"
+    ),
+    NOT_SHARED: (
+        "a worker does not see the output directory {probe!r}: write to a directory that all "
+        "workers share under one path, or to gs:// or s3://"
+    ),
+    NOT_INSTALLED: "apache-beam is not installed for the Python of the worker command: install it",
+    PACKAGE_FAILS: (
+        "a package that was sent cannot be installed on a worker: see the worker's log, and pass "
+        "a wheel that suits its platform"
+    ),
+}
+
+
+def expectation(probe: str | None, directory: str = "") -> dict[str, str]:
+    """Return what a launcher expects of its workers, as the value of `EXPECT`.
+
+    Args:
+        probe: Path of a file that workers must see; None if there is none.
+        directory: Temporary directory of the job, where workers report code that they cannot
+            load; empty if there is none.
+    """
+    here = found()
+    expected = {"python": here["python"], "beam": here["beam"]}
+    optional = {"probe": probe, "directory": directory}
+    return {**expected, **{key: value for key, value in optional.items() if value}}
+
+
+def expected_here() -> dict[str, str]:
+    """Return what the launcher of this worker expects; empty if there is none."""
+    return dict(json.loads(os.environ.get(EXPECT) or "{}"))
+
+
+def found() -> dict[str, Any]:
+    """Return the versions on this machine, and its name."""
+    beam = ""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        beam = importlib.metadata.version("apache-beam")
+    return {
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "beam": ".".join(beam.split(".")[:2]),
+        "host": platform.node(),
+        "executable": sys.executable,
+    }
+
+
+def fault_of(expected: Mapping[str, str], here: Mapping[str, Any]) -> int:
+    """Return the exit code for what is not as expected; 0 if all is."""
+    if not here["beam"]:
+        return NOT_INSTALLED
+    if expected.get("python", here["python"]) != here["python"]:
+        return PYTHON_DIFFERS
+    if expected.get("beam", here["beam"]) != here["beam"]:
+        return BEAM_DIFFERS
+    return NOT_SHARED if "probe" in expected and not os.path.exists(expected["probe"]) else 0
+
+
+def check_here() -> int:
+    """Compare this machine with what is expected; return an exit code, 0 if all is well."""
+    expected = expected_here()
+    if code := fault_of(expected, found()):
+        print(f"boot: {fault_text(code, expected)}", file=sys.stderr, flush=True)  # noqa: T201
+    return code
+
+
+def fault_text(code: int, expected: Mapping[str, str]) -> str:
+    """Return the message for an exit code of `FAULTS`."""
+    return FAULTS[code].format(**{"python": "?", "beam": "?", "probe": "?", **expected})
+
+
+def unloadable_line(error: str) -> str:
+    """Return the message for the user's code that a worker cannot load, given the error there."""
+    return (
+        f"a worker cannot load your code ({error}): install what is missing where workers run, or "
+        "keep it beside the file of your function"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,12 +146,12 @@ class Task:
     """What a runner asks for.
 
     Attributes:
-        id: Of the worker, as the runner gave it but for quotes.
-        provision_endpoint: Where the rest is told.
-        logging_endpoint: As given; what provision tells goes before it.
-        artifact_endpoint: Likewise.
-        control_endpoint: Likewise.
-        directory: Of this worker alone; what was staged is below it.
+        id: Id of the worker, as the runner gave it but for quotes.
+        provision_endpoint: Service that answers with everything else.
+        logging_endpoint: Address of a service, unless provision names another.
+        artifact_endpoint: Address of a service, unless provision names another.
+        control_endpoint: Address of a service, unless provision names another.
+        directory: Directory of this worker alone; staged files are below it.
         supervisor: Id of the process that started the worker.
     """
 
@@ -73,151 +167,116 @@ class Task:
 def parse_task(words: Sequence[str]) -> tuple[Task, str]:
     """Return the task in a command line, and the directory that outlives workers (or nothing).
 
-    Some runners pass quotes along with the values, and an id with quotes is refused by them.
+    Some runners pass quotes along with the values, and refuse an id with quotes.
     """
     parser = argparse.ArgumentParser("beam-tfrecord-boot", allow_abbrev=False)
     for name in ("id", "provision_endpoint"):
-        parser.add_argument(f"--{name}", required=True, type=_unquoted)
-    for name in ("logging", "artifact", "control"):
-        parser.add_argument(f"--{name}_endpoint", default="", type=_unquoted)
-    parser.add_argument("--semi_persist_dir", default="", type=_unquoted)
-    # Runners of later versions may tell more than there is today.
+        parser.add_argument(f"--{name}", required=True)
+    for name in ("logging_endpoint", "artifact_endpoint", "control_endpoint", "semi_persist_dir"):
+        parser.add_argument(f"--{name}", default="")
+    # Later versions of runners may pass more than there is today.
     given, _ = parser.parse_known_args(words)
-    values = vars(given)
+    values = {name: value.strip("'\"") for name, value in vars(given).items()}
     directory = values.pop("semi_persist_dir")
     return Task(**values), directory
 
 
-def _unquoted(text: str) -> str:
-    return text.strip("'\"")
-
-
-class Supervisor:
-    """Starts one worker, and stays until it has ended.
+def supervise(task: Task) -> int:
+    """Run one worker until it has ended.
 
     Args:
         task: What the worker is to do.
+
+    Returns:
+        The worker's exit code; 128 more than the number of the signal that ended it.
     """
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-        self._runner = os.getppid()
-        self._signals: list[int] = []
-        self._job = Job(boot_checks.expected_here().get("probe"))
-
-    def run(self) -> int:
-        """Run the worker; return its exit code, 128 more than the signal that ended it."""
-        for number in _SIGNALS:
-            signal.signal(number, lambda got, _: self._signals.append(got))
-        told = {**dataclasses.asdict(self._task), "supervisor": os.getpid()}
-        worker = subprocess.Popen(
-            [sys.executable, "-u", "-m", "beam_tfrecord.runners.boot_worker"],
-            env={**os.environ, TASK: json.dumps(told)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        assert worker.stdout is not None
-        output = Output(worker.stdout, _log_path(self._task.id))
-        self._wait(worker)
-        # Whatever the worker has started itself goes with it.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(worker.pid, signal.SIGKILL)
-        output.finish()
-        code = worker.returncode
-        return code if code >= 0 else 128 - code
-
-    def _wait(self, worker: subprocess.Popen[bytes]) -> None:
-        deadline_s: float | None = None
-        while True:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                worker.wait(_LOOK_EVERY_S)
-                return
-            if os.getppid() != self._runner:
-                # Nobody waits for a result any more, and files are whole or of no account.
-                worker.kill()
-            elif (self._signals or self._job.is_over) and deadline_s is None:
-                worker.send_signal(self._signals[0] if self._signals else signal.SIGTERM)
-                deadline_s = time.monotonic() + _grace_s()
-            elif deadline_s is not None and time.monotonic() > deadline_s:
-                worker.kill()
+    runner = os.getppid()
+    signals: list[int] = []
+    for number in _SIGNALS:
+        signal.signal(number, lambda got, _: signals.append(got))
+    worker = subprocess.Popen(
+        [sys.executable, "-u", "-m", "beam_tfrecord.runners.boot_worker"],
+        env={**os.environ, TASK: json.dumps(dataclasses.asdict(task))},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    output = _background(hand_on, worker.stdout, _log_path(task.id))
+    if (probe := expected_here().get("probe")) is not None:
+        # A shared directory may not answer; that must hold up nothing else.
+        _background(_watch_job, probe, signals)
+    _await_end(worker, runner, signals)
+    # Whatever the worker has started itself goes with it.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(worker.pid, signal.SIGKILL)
+    output.join(timeout=2)
+    code = worker.returncode
+    return code if code >= 0 else 128 - code
 
 
-class Job:
-    """Looks whether the job of a worker still is: while it is, so is a file of it.
+def _await_end(worker: subprocess.Popen[bytes], runner: int, signals: Sequence[int]) -> None:
+    """Wait for a worker; pass on the first signal, and kill it if it or its runner is lost."""
+    deadline_s: float | None = None
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            worker.wait(_LOOK_EVERY_S)
+            return
+        if os.getppid() != runner:
+            # Nobody waits for a result any more, and a file that is not complete is ignored.
+            worker.kill()
+        elif signals and deadline_s is None:
+            worker.send_signal(signals[0])
+            deadline_s = time.monotonic() + float(os.environ.get(GRACE_S, _DEFAULT_GRACE_S))
+        elif deadline_s is not None and time.monotonic() > deadline_s:
+            worker.kill()
 
-    Runners may lose a worker that was being started when its step was cancelled, and never end it.
+
+def _watch_job(probe: str, signals: list[int]) -> None:
+    """Add a signal after the job of a worker is over: as long as there is a job, its file exists.
+
+    Runners may lose a worker that was being started when its step was cancelled.
+    """
+    seen_s = time.monotonic()
+    while time.monotonic() - seen_s < _FORGOTTEN_S:
+        try:
+            os.stat(probe)
+            seen_s = time.monotonic()
+        except FileNotFoundError:
+            pass
+        except OSError:
+            # A file system that fails says nothing about the job.
+            seen_s = time.monotonic()
+        time.sleep(_LOOK_FOR_JOB_S)
+    signals.append(signal.SIGTERM)
+
+
+def _background(function: Any, *arguments: Any) -> threading.Thread:
+    thread = threading.Thread(target=function, args=arguments, daemon=True)
+    thread.start()
+    return thread
+
+
+def hand_on(source: IO[bytes], log: str | None) -> None:
+    """Read all that a worker prints, and write it to stderr as far as somebody reads that.
+
+    Whoever started us may have opened a pipe that nobody reads: what it cannot take is dropped.
 
     Args:
-        probe: That file; None: nobody knows.
+        source: Output of the worker.
+        log: Path of a file to append the output to as well; None for no file.
     """
-
-    def __init__(self, probe: str | None) -> None:
-        self.is_over = False
-        if probe is not None:
-            # A shared directory may not answer; that must hold up nothing else.
-            threading.Thread(target=self._look, args=(probe,), daemon=True).start()
-
-    def _look(self, probe: str) -> None:
-        seen_s = time.monotonic()
-        while time.monotonic() - seen_s < _FORGOTTEN_S:
-            try:
-                os.stat(probe)
-            except FileNotFoundError:
-                pass
-            except OSError:
-                # A file system that fails tells nothing of the job.
-                seen_s = time.monotonic()
-            else:
-                seen_s = time.monotonic()
-            time.sleep(_LOOK_FOR_JOB_S)
-        self.is_over = True
-
-
-class Output:
-    """Reads what a worker prints, always, and hands on what can be handed on.
-
-    Whoever started us may have opened a pipe and never read it. So one thread reads and another
-    one writes: when that cannot go on, the oldest lines are dropped.
-
-    Args:
-        source: What the worker prints.
-        log: File to append to; None: none.
-    """
-
-    def __init__(self, source: IO[bytes], log: str | None) -> None:
-        self._source = source
-        self._log = open(log, "ab", buffering=0) if log else None  # noqa: SIM115 - kept open
-        self._lines: collections.deque[bytes] = collections.deque(maxlen=_HELD_LINES)
-        self._more = threading.Event()
-        self._is_over = False
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._writer = threading.Thread(target=self._write, daemon=True)
-        self._reader.start()
-        self._writer.start()
-
-    def _read(self) -> None:
-        while chunk := os.read(self._source.fileno(), 65536):
-            if self._log is not None:
-                self._log.write(chunk)
-            self._lines.append(chunk)
-            self._more.set()
-        self._is_over = True
-        self._more.set()
-
-    def _write(self) -> None:
-        while not (self._is_over and not self._lines):
-            self._more.wait()
-            self._more.clear()
+    wait_s = 1.0
+    with open(log, "ab", buffering=0) if log else contextlib.nullcontext() as file:
+        while chunk := os.read(source.fileno(), _CHUNK_BYTES):
             with contextlib.suppress(OSError):
-                while self._lines:
-                    os.write(2, self._lines.popleft())
-
-    def finish(self) -> None:
-        """Wait until all is handed on, as far as anybody takes it."""
-        self._reader.join(timeout=2)
-        self._writer.join(timeout=0.5)
+                if file is not None:
+                    file.write(chunk)
+            with contextlib.suppress(OSError):
+                is_ready = bool(select.select([], [2], [], wait_s)[1])
+                if is_ready:
+                    os.write(2, chunk)
+                wait_s = 1.0 if is_ready else 0.0
 
 
 def sweep(root: str) -> None:
@@ -229,12 +288,11 @@ def sweep(root: str) -> None:
 
 
 def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
+    with contextlib.suppress(PermissionError):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
     return True
 
 
@@ -244,25 +302,21 @@ def _log_path(worker_id: str) -> str | None:
     return path.replace("{id}", "".join(c if c.isalnum() or c in "-_." else "_" for c in worker_id))
 
 
-def _grace_s() -> float:
-    return float(os.environ.get(GRACE_S, _DEFAULT_GRACE_S))
-
-
 def main() -> NoReturn:
     """Run the program."""
     if sys.argv[1:] == ["--check"]:
-        print(json.dumps(boot_checks.found()))  # noqa: T201 - what the option is for
-        raise SystemExit(boot_checks.check_here())
+        print(json.dumps(found()))  # noqa: T201 - what the option is for
+        raise SystemExit(check_here())
     task, root = parse_task(sys.argv[1:])
-    if code := boot_checks.check_here():
+    if code := check_here():
         raise SystemExit(code)
     root = root or tempfile.gettempdir()
     sweep(root)
-    directory = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=root)
-    try:
-        code = Supervisor(dataclasses.replace(task, directory=directory)).run()
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    # Its name says which supervisor has to be alive.
+    with tempfile.TemporaryDirectory(
+        prefix=f"{_PREFIX}{os.getpid()}-", dir=root, ignore_cleanup_errors=True
+    ) as directory:
+        code = supervise(dataclasses.replace(task, directory=directory, supervisor=os.getpid()))
     raise SystemExit(code)
 
 

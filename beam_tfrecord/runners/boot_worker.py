@@ -1,33 +1,61 @@
-"""The worker that ``beam-tfrecord-boot`` starts: asks the runner what to do, and becomes Beam's.
+"""The worker that ``beam-tfrecord-boot`` starts: gets its task from the runner and becomes Beam's.
 
-Beam is imported once, in the process that goes on to do the work: its import is most of what it
-takes to start a worker.
+Packages that were sent are installed once per content, however many workers start on a machine.
+Beam is imported in this process, which goes on to do the work, and nowhere else: its import is most
+of what it takes to start a worker.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
+import glob
 import hashlib
-import importlib
+import importlib.util
 import json
 import logging
 import os
+import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import Iterator
-from typing import Any, NoReturn
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import Any
 
-from beam_tfrecord.runners import boot_packages
-from beam_tfrecord.runners.boot import TASK, Task
-from beam_tfrecord.runners.boot_checks import PACKAGE_FAILS, expected_here
-from beam_tfrecord.runners.boot_loading import tell_of_unloadable
+from beam_tfrecord.private import private_directory
+from beam_tfrecord.runners.boot import (
+    PACKAGE_FAILS,
+    TASK,
+    UNLOADABLE,
+    Task,
+    expected_here,
+    unloadable_line,
+)
+
+CACHE = "BEAM_TFRECORD_BOOT_CACHE"
 
 _PROVISION_S = 120
 _ARTIFACT_S = 600
 # One string of an environment may hold 128 KiB on Linux, and children of the worker inherit it.
 _MOST_OPTION_CHARACTERS = 100_000
 _PR_SET_PDEATHSIG = 1
+
+_WHEEL, _SOURCES = ".whl", (".tar.gz", ".zip")
+_UNUSED_S = 7 * 24 * 3600
+# Beam makes these itself; they are not packages though their names look like it.
+_NOT_PACKAGES = ("submission_environment_dependencies.txt", "pickled_main_session")
+
+# Errors of a machine, which may not come again.
+_PASSING = (OSError, MemoryError, EOFError)
+
+
+class PackageFault(Exception):
+    """A package cannot be installed; the text says why."""
 
 
 def main() -> None:
@@ -38,19 +66,18 @@ def main() -> None:
     environment = _environment(task, info)
     os.environ.update(environment)
     with _faults_logged(environment["LOGGING_API_SERVICE_DESCRIPTOR"]):
-        staged = _retrieve(task, info)
-        site = boot_packages.installed(staged)
+        site = installed(_retrieve(task, info))
     if site is not None:
         _prefer(site)
     if directory := expected_here().get("directory"):
-        tell_of_unloadable(directory)
+        report_unloadable(directory)
     from apache_beam.runners.worker import sdk_worker_main
 
     sdk_worker_main.main([sys.argv[0]])
 
 
 def _end_with(supervisor: int) -> None:
-    """Have this process killed when the supervisor ends; that one has a single thread to fork."""
+    """Have this process killed when the supervisor, which forks from a single thread, ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor:
@@ -58,13 +85,13 @@ def _end_with(supervisor: int) -> None:
 
 
 def _prefer(site: str) -> None:
-    """Have modules come from packages that were sent, this one's too, before those of this host."""
+    """Import modules, also those of this package, from a directory before those of this host."""
     sys.path.insert(0, site)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (site, os.environ.get("PYTHONPATH"))))
     package = __package__.partition(".")[0]
     for name in [n for n in sys.modules if n == package or n.startswith(f"{package}.")]:
         del sys.modules[name]
-    # What could not be found before is remembered too.
+    # Python also remembers what it could not find before.
     importlib.invalidate_caches()
 
 
@@ -82,7 +109,7 @@ def _provision(task: Task) -> Any:
     stub = beam_provision_api_pb2_grpc.ProvisionServiceStub(_channel(task.provision_endpoint))
     info = stub.GetProvisionInfo(
         beam_provision_api_pb2.GetProvisionInfoRequest(),
-        metadata=_identity(task),
+        metadata=(("worker_id", task.id),),
         timeout=_PROVISION_S,
         wait_for_ready=True,
     ).info
@@ -92,26 +119,20 @@ def _provision(task: Task) -> Any:
     return info
 
 
-def _identity(task: Task) -> tuple[tuple[str, str], ...]:
-    return (("worker_id", task.id),)
-
-
 def _environment(task: Task, info: Any) -> dict[str, str]:
-    """Return what Beam's worker reads from its environment."""
+    """Return the environment variables that Beam's worker reads."""
     from google.protobuf import json_format, text_format
-
-    def described(endpoint: Any) -> str:
-        return str(text_format.MessageToString(endpoint))
 
     environment = {
         "WORKER_ID": task.id,
         "SEMI_PERSISTENT_DIRECTORY": task.directory,
-        "CONTROL_API_SERVICE_DESCRIPTOR": described(info.control_endpoint),
-        "LOGGING_API_SERVICE_DESCRIPTOR": described(info.logging_endpoint),
+        "CONTROL_API_SERVICE_DESCRIPTOR": text_format.MessageToString(info.control_endpoint),
+        "LOGGING_API_SERVICE_DESCRIPTOR": text_format.MessageToString(info.logging_endpoint),
         "RUNNER_CAPABILITIES": " ".join(info.runner_capabilities),
     }
     if info.status_endpoint.url:
-        environment["STATUS_API_SERVICE_DESCRIPTOR"] = described(info.status_endpoint)
+        status = text_format.MessageToString(info.status_endpoint)
+        environment["STATUS_API_SERVICE_DESCRIPTOR"] = status
     options = json_format.MessageToJson(info.pipeline_options)
     if len(options) <= _MOST_OPTION_CHARACTERS:
         return {**environment, "PIPELINE_OPTIONS": options}
@@ -123,36 +144,29 @@ def _environment(task: Task, info: Any) -> dict[str, str]:
 
 def _retrieve(task: Task, info: Any) -> list[str]:
     """Copy what the runner has staged for this worker; return the paths."""
-    staged = os.path.join(task.directory, "staged")
-    os.makedirs(staged, exist_ok=True)
     if not info.dependencies or not info.artifact_endpoint.url:
         return []
     from apache_beam.portability.api import beam_artifact_api_pb2 as api
     from apache_beam.portability.api import beam_artifact_api_pb2_grpc
 
+    staged = os.path.join(task.directory, "staged")
     stub = beam_artifact_api_pb2_grpc.ArtifactRetrievalServiceStub(
         _channel(info.artifact_endpoint.url)
     )
-    artifacts = stub.ResolveArtifacts(
-        api.ResolveArtifactsRequest(artifacts=info.dependencies),
-        metadata=_identity(task),
-        timeout=_ARTIFACT_S,
-    ).replacements
+    call: dict[str, Any] = {"metadata": (("worker_id", task.id),), "timeout": _ARTIFACT_S}
+    request = api.ResolveArtifactsRequest(artifacts=info.dependencies)
     paths = []
-    for artifact in artifacts:
-        chunks = stub.GetArtifact(
-            api.GetArtifactRequest(artifact=artifact), metadata=_identity(task), timeout=_ARTIFACT_S
-        )
+    for artifact in stub.ResolveArtifacts(request, **call).replacements:
+        chunks = stub.GetArtifact(api.GetArtifactRequest(artifact=artifact), **call)
         paths.append(_save(artifact, (chunk.data for chunk in chunks), staged))
     return paths
 
 
 def _save(artifact: Any, chunks: Iterator[bytes], directory: str) -> str:
     name, sha256 = _name_and_hash(artifact)
-    # A name says where below the directory a file goes, and never above it.
-    path = os.path.normpath(os.path.join(directory, name))
-    if not path.startswith(directory + os.sep):
-        raise boot_packages.PackageFault(f"staged file {name!r} lies outside of its directory")
+    path = os.path.join(directory, name)
+    if not _is_below(name):
+        raise PackageFault(f"staged file {name!r} lies outside of its directory")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     digest = hashlib.sha256()
     with open(path, "wb") as file:
@@ -160,12 +174,18 @@ def _save(artifact: Any, chunks: Iterator[bytes], directory: str) -> str:
             digest.update(chunk)
             file.write(chunk)
     if sha256 and sha256 != digest.hexdigest():
-        raise boot_packages.PackageFault(f"staged file {name!r} has come with other bytes")
+        raise PackageFault(f"staged file {name!r} has come with other bytes")
     return path
 
 
+def _is_below(name: str) -> bool:
+    """Return whether a relative path cannot lead out of its directory."""
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+
+
 def _name_and_hash(artifact: Any) -> tuple[str, str]:
-    """Return the staged name and the SHA-256 of an ArtifactInformation, empty where not told."""
+    """Return the staged name and the SHA-256 of an ArtifactInformation, empty if not given."""
     from apache_beam.portability import common_urns
     from apache_beam.portability.api import beam_runner_api_pb2 as api
 
@@ -180,14 +200,15 @@ def _name_and_hash(artifact: Any) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def _faults_logged(logging_service: str) -> Iterator[None]:
-    """Tell the runner's log of a worker that cannot start; its own output may be seen by nobody."""
+    """Log why a worker cannot start on the runner: perhaps nobody sees this process's output."""
     try:
         yield
     except BaseException as error:
         _log(logging_service, f"worker cannot start: {error}")
-        if isinstance(error, boot_packages.PackageFault):
-            _end(f"boot: {error}", PACKAGE_FAILS)
-        raise
+        if not isinstance(error, PackageFault):
+            raise
+        print(f"boot: {error}", file=sys.stderr, flush=True)  # noqa: T201 - as the supervisor
+        raise SystemExit(PACKAGE_FAILS) from error
 
 
 def _log(logging_service: str, message: str) -> None:
@@ -203,9 +224,165 @@ def _log(logging_service: str, message: str) -> None:
         handler.close()
 
 
-def _end(message: str, code: int) -> NoReturn:
-    print(message, file=sys.stderr, flush=True)  # noqa: T201 - the supervisor hands it on
-    raise SystemExit(code)
+def report_unloadable(directory: str) -> None:
+    """From now on, write to a job's directory what Beam cannot load in this process.
+
+    Otherwise the launcher waits for minutes: the runner tries again as after any fault, and if it
+    was about to send data to that worker, it first waits for it.
+    """
+    from apache_beam.internal import pickler
+
+    load = pickler.loads
+
+    def loads(*args: Any, **options: Any) -> Any:
+        try:
+            return load(*args, **options)
+        except _PASSING:
+            raise
+        except Exception as error:
+            # The runner hears of the error in any case.
+            with contextlib.suppress(Exception):
+                _report(directory, error)
+            raise
+
+    pickler.loads = loads
+
+
+def _report(directory: str, error: Exception) -> None:
+    from beam_tfrecord.errors import BeamTFRecordError
+    from beam_tfrecord.storage import is_remote, put
+
+    # The job is over if the directory is gone.
+    if is_remote(directory) or os.path.isdir(directory):
+        text = " ".join(str(error).split())
+        if not isinstance(error, BeamTFRecordError):
+            text = f"{type(error).__name__}: {text}"
+        put(os.path.join(directory, UNLOADABLE), unloadable_line(text).encode())
+
+
+def installed(paths: Sequence[str], cache: str | None = None) -> str | None:
+    """Return the directory that packages are installed in, for `sys.path`.
+
+    Workers that start at the same time wait for the one that came first. What nobody has used for
+    a week is removed.
+
+    Args:
+        paths: Staged files; files that are not packages are ignored.
+        cache: Directory of installed packages; None for the directory of this user.
+
+    Returns:
+        None if there is no package among the files.
+
+    Raises:
+        PackageFault: A package cannot be installed here.
+    """
+    packages = sorted(path for path in paths if is_package(path))
+    if not packages:
+        return None
+    root = cache or os.environ.get(CACHE) or _own_directory()
+    os.makedirs(root, exist_ok=True)
+    digest = hashlib.sha256(repr((sys.version, sys.platform)).encode())
+    for path in packages:
+        with open(path, "rb") as file:
+            content = hashlib.file_digest(file, "sha256").digest()
+        digest.update(os.path.basename(path).encode() + content)
+    site = os.path.join(root, digest.hexdigest()[:24])
+    with open(f"{site}.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.isdir(site):
+            _install(packages, site, root)
+        os.utime(site)
+    _sweep(root)
+    return site
+
+
+def is_package(path: str) -> bool:
+    """Return whether the name of a staged file is that of a package."""
+    name = os.path.basename(path)
+    return name.endswith((_WHEEL, *_SOURCES)) and name not in _NOT_PACKAGES
+
+
+def _install(packages: Sequence[str], site: str, root: str) -> None:
+    made = tempfile.mkdtemp(dir=root, prefix="making-")
+    try:
+        for path in packages:
+            (_unpack_wheel if path.endswith(_WHEEL) else _build)(path, made)
+        # A worker that dies half way leaves no directory under this name.
+        os.rename(made, site)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+def _unpack_wheel(path: str, into: str) -> None:
+    """Lay out a wheel as an installer would: its files, without scripts and headers.
+
+    The layout is that of the binary distribution format of PyPA's specifications.
+    """
+    name = os.path.basename(path)
+    _check_tags(name)
+    with zipfile.ZipFile(path) as wheel:
+        for member in wheel.namelist():
+            if not _is_below(member):
+                raise PackageFault(f"wheel {name!r} has a file outside of itself: {member!r}")
+        wheel.extractall(into)
+    for data in glob.glob(f"{glob.escape(into)}/*.data"):
+        for scheme in ("purelib", "platlib"):
+            if os.path.isdir(os.path.join(data, scheme)):
+                shutil.copytree(os.path.join(data, scheme), into, dirs_exist_ok=True)
+        shutil.rmtree(data)
+
+
+def _check_tags(name: str) -> None:
+    from packaging.tags import sys_tags
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    try:
+        tags = parse_wheel_filename(name)[3]
+    except InvalidWheelFilename as error:
+        raise PackageFault(f"{name!r} is no name of a wheel: {error}") from error
+    if tags.isdisjoint(sys_tags()):
+        wanted = ", ".join(sorted(map(str, tags)))
+        raise PackageFault(f"wheel {name!r} is for {wanted}, which this machine is not")
+
+
+def _build(path: str, into: str) -> None:
+    if importlib.util.find_spec("pip") is None:
+        raise PackageFault(
+            f"{os.path.basename(path)!r} is a source package and there is no pip on this worker: "
+            "pass a wheel, or install pip there"
+        )
+    options = ["--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check"]
+    built = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", *options, "--target", into, path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    if built.returncode:
+        lines = built.stdout.decode(errors="replace").strip().splitlines()
+        raise PackageFault(f"pip cannot install {os.path.basename(path)!r}: {' '.join(lines[-2:])}")
+
+
+def _own_directory() -> str:
+    """Return a directory for this user alone: another one must not be able to put code there."""
+    path = os.path.join(tempfile.gettempdir(), f"beam-tfrecord-packages-{os.getuid()}")
+    try:
+        return private_directory(path)
+    except OSError as error:
+        raise PackageFault(
+            f"cannot install packages in {path!r}: {error.strerror}: set {CACHE} to another "
+            "directory"
+        ) from error
+
+
+def _sweep(root: str) -> None:
+    """Remove what has not been used for long."""
+    before_s = time.time() - _UNUSED_S
+    for entry in os.scandir(root):
+        with contextlib.suppress(OSError):
+            if entry.is_dir() and entry.stat().st_mtime < before_s:
+                shutil.rmtree(entry.path, ignore_errors=True)
 
 
 if __name__ == "__main__":

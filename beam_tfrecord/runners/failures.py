@@ -1,20 +1,34 @@
-"""What a runner tells of a failed job, in one line: the own error of a worker, not its traces."""
+"""One line about a failed job, taken from what its runner reports about it.
+
+Runners wrap the error of a worker in traces of their own; here the worker's error is found again.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 
-from beam_tfrecord.runners.boot_checks import FAULTS, fault_text
+from apache_beam.runners.runner import PipelineState
 
-_SHOWN_CHARACTERS = 300
-_PYTHON_ERROR = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w*): (.+)$")
-_STEP = re.compile(r"\s*\[while running '[^']*'\]\s*$")
-_CAUSE = re.compile(r"^(?:Caused by: )?(?:[a-z_]\w*\.)+([A-Z][\w$]*)(?:: (.+))?$")
+from beam_tfrecord.errors import BeamTFRecordError, JobFailed, StorageError, UsageError
+from beam_tfrecord.runners.boot import FAULTS, fault_text, unloadable_line
+from beam_tfrecord.runners.launch import RemoteJob
+
+_MOST_CHARACTERS = 400
+_STEP = re.compile(r"\s*\[while running '([^']*)'\]")
+# The last line of a Python traceback: a class with its module, and its message.
+_RAISED = re.compile(r"^(?!java|org\.|io\.)(?:[A-Za-z_]\w*\.)*([A-Z]\w*): (.+)$", re.M)
+# The text of an error of ours needs no class before it.
+_OURS = re.compile(r"\bbeam_tfrecord\.errors\.\w+: (.+)")
+_JAVA_CAUSE = re.compile(r"^(?:Caused by: )?(?:[a-z_]\w*\.)+([A-Z][\w$]*)(: .+)?$", re.M)
 _EXIT_CODE = re.compile(r"exit (?:code|value):? (\d+)")
 _NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)".*?error=\d+, (.+?)$', re.MULTILINE)
+# Errors of a machine, which may not come again.
+_PASSING = re.compile(
+    r"(OS|IO|BlockingIO|FileNotFound|Permission|Timeout|Memory|EOF|Conn\w+)Error\b"
+)
 
-# What Java says, and what that means for whoever runs a job.
+# What Java reports, and what that means for whoever runs a job.
 _KNOWN = (
     (
         "CANCELLED: client cancelled",
@@ -48,46 +62,36 @@ _KNOWN = (
 
 
 def error_of(text: str) -> str:
-    """Return the error of a worker in one line, out of the traces around it.
+    """Return the error of a worker in one line, without traces; empty if the text is empty.
 
     Args:
-        text: What a runner tells, of any length.
+        text: What a runner reports, of any length.
     """
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # Errors of Python stand without indentation at the end of their trace; the last one counts.
-    own = [found for line in lines if (found := _python_error(line))]
-    if own and "Traceback" in text:
-        return _short(own[-1])
+    step = _STEP.search(text)
+    plain = _STEP.sub("", text)
+    if "Traceback" in plain:
+        if ours := _OURS.findall(plain):
+            return _cut(ours[-1])
+        if raised := _RAISED.findall(plain[plain.rfind("Traceback") :]):
+            return _cut(": ".join(raised[-1]) + (f" in step {step[1]!r}" if step else ""))
     for pattern, meaning in _KNOWN:
-        if pattern in text:
+        if pattern in plain:
             return meaning
-    causes = [cause for line in lines if (cause := _CAUSE.match(line))]
-    if causes:
-        name, message = causes[-1].groups()
-        return _short(f"{name}: {message}" if message else name)
-    if own:
-        return _short(own[-1])
-    return _short(lines[0]) if lines else "it does not say why"
+    if causes := _JAVA_CAUSE.findall(plain):
+        return _cut("".join(causes[-1]))
+    return _cut(next((line.strip() for line in plain.splitlines() if line.strip()), ""))
 
 
-def _python_error(line: str) -> str | None:
-    line = _STEP.sub("", line)
-    if line.startswith(("Caused by:", "at ", "java.", "org.apache.")):
-        return None
-    found = _PYTHON_ERROR.match(line)
-    if found is None or line.split(":")[0].startswith(("java", "org.", "io.")):
-        return None
-    name, message = found.groups()
-    # Of our own errors the text says all.
-    return message if line.startswith("beam_tfrecord.errors.") else f"{name}: {message}"
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
 
 
 def start_fault(traces: Sequence[str], expected: Mapping[str, str]) -> str | None:
-    """Return why workers do not start, in one line; None where they do.
+    """Return in one line why workers do not start, or cannot load a job's code; None if they do.
 
     Args:
-        traces: What failed in a job.
-        expected: What the launcher expects of its workers; see `boot_checks`.
+        traces: Stack traces of the failures of a job.
+        expected: What the launcher expects of its workers; see `boot.expectation`.
     """
     for trace in traces:
         if found := _NO_PROGRAM.search(trace):
@@ -96,11 +100,71 @@ def start_fault(traces: Sequence[str], expected: Mapping[str, str]) -> str | Non
                 f"a worker cannot run {program!r} ({reason.lower()}): install beam-tfrecord there, "
                 "or pass --worker-command"
             )
-        code = next((int(one) for one in _EXIT_CODE.findall(trace) if int(one) in FAULTS), None)
-        if code is not None:
-            return fault_text(code, expected)
+        for code in map(int, _EXIT_CODE.findall(trace)):
+            if code in FAULTS:
+                return fault_text(code, expected)
+        # Beam's workers load their functions there.
+        if "pickler.loads(" in trace and not _PASSING.match(error := error_of(trace)):
+            return unloadable_line(error)
     return None
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]} …"
+def failure(job: RemoteJob, state: str, reasons: Sequence[str]) -> JobFailed:
+    """Return the error for a job that did not end well.
+
+    Args:
+        job: The job.
+        state: Its last state.
+        reasons: Error messages of the service, the oldest first.
+    """
+    if state == PipelineState.CANCELLED:
+        return JobFailed(f"{job} was cancelled: see {job.page}")
+    reason = best_reason(reasons)
+    why = f": {reason}" if reason else " and the service does not say why"
+    ended = "failed" if state == PipelineState.FAILED else f"ended as {state.lower()}"
+    return JobFailed(f"{job} {ended}{why}: see {job.page}")
+
+
+def best_reason(reasons: Sequence[str]) -> str:
+    """Return the most useful of some messages in one line; empty if there are none.
+
+    The newest Python traceback comes before the service's own words. That a work item was tried
+    several times says nothing.
+    """
+
+    def rank(at: int) -> tuple[bool, bool, int]:
+        text = reasons[at]
+        return "Traceback" in text, "work item was attempted" not in text, at
+
+    return error_of(reasons[max(range(len(reasons)), key=rank)]) if reasons else ""
+
+
+def refusal(error: BaseException) -> BeamTFRecordError:
+    """Return the error for a job that Dataflow, or Beam's client of it, did not take."""
+    # By name, since Google's packages may not be installed.
+    kinds = {cls.__name__ for cls in type(error).__mro__}
+    text = error_of(str(error)) or type(error).__name__
+    code = getattr(error, "code", None)
+    if kinds & {"DefaultCredentialsError", "RefreshError"}:
+        return UsageError(
+            "there are no credentials for dataflow: run 'gcloud auth application-default login', "
+            "or set GOOGLE_APPLICATION_CREDENTIALS"
+        )
+    if "DataflowJobAlreadyExistsError" in kinds:
+        return UsageError(f"there is a job of that name already: pass another --job-name ({text})")
+    if code in (401, 403):
+        return UsageError(
+            f"dataflow does not permit the job ({text}): check --project and the rights of your "
+            "account"
+        )
+    if isinstance(code, int) and 400 <= code < 500 and code != 429:
+        return UsageError(f"dataflow refuses the job ({text}): check --project and --region")
+    if kinds & {"GoogleAPICallError", "RetryError", "TransportError"}:
+        return JobFailed(f"cannot reach dataflow ({text}): try again later")
+    if isinstance(error, ImportError):
+        return UsageError("runner dataflow needs pip install 'beam-tfrecord[gcp]'")
+    if isinstance(error, OSError):
+        return StorageError(f"cannot stage the job ({text}): check --temp-location")
+    if isinstance(error, ValueError | RuntimeError):
+        return UsageError(f"dataflow cannot take the job: {text}")
+    return JobFailed(f"cannot hand the job to dataflow: {type(error).__name__}: {text}")

@@ -1,50 +1,67 @@
-"""Flink: jobs are handed to Beam's job server with presets that work, and watched until their end.
+"""Flink: presets for jobs, handing them to Beam's job server, and watching them until their end.
 
 No container, no checkpoints: workers are processes that `boot` starts, as many as there are slots,
-with this package and the user's modules as wheels; what is done is kept by the job's own files.
+with this package and the user's modules as wheels. A job is resumed from its own files.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
-import datetime
 import json
+import logging
 import os
-import secrets
+import time
 import uuid
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import apache_beam as beam
+from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import (
     FlinkRunnerOptions,
     GoogleCloudOptions,
     JobServerOptions,
     PipelineOptions,
     PortableOptions,
-    SetupOptions,
 )
-from apache_beam.runners.runner import PipelineResult
+from apache_beam.runners.runner import PipelineResult, PipelineState
 
-from beam_tfrecord.errors import UsageError
-from beam_tfrecord.runners import boot_checks, flink_checks, flink_tries
-from beam_tfrecord.runners.flink_job import WatchedJob, cancel, wait_for_end
-from beam_tfrecord.runners.flink_rest import ENDED, Cluster, NoAnswer
-from beam_tfrecord.runners.job_server import job_server
-from beam_tfrecord.runners.portable import has_option
-from beam_tfrecord.runners.waiting import RemoteJob, current_launch
-from beam_tfrecord.runners.wheels import staged_wheels
-from beam_tfrecord.storage import exists, is_remote, put, read_bytes
+from beam_tfrecord.errors import JobFailed, StorageError, UsageError
+from beam_tfrecord.runners import boot
+from beam_tfrecord.runners.failures import error_of, start_fault
+from beam_tfrecord.runners.flink_cluster import (
+    ENDED,
+    Cluster,
+    NoAnswer,
+    Room,
+    boot_command,
+    check_boot,
+    check_job_server,
+    cluster_of,
+    job_server,
+    room_of,
+)
+from beam_tfrecord.runners.launch import Launch, RemoteJob, current_launch
+from beam_tfrecord.runners.pipelines import RemoteResult
+from beam_tfrecord.runners.portable import new_job_name
+from beam_tfrecord.runners.wheels import stage_wheels
+from beam_tfrecord.storage import exists, is_remote, put, read_bytes, remove
 
-if TYPE_CHECKING:
-    from beam_tfrecord.jobs.job_kind import JobSettings
-
-# In the temporary directory of a job: which job of Flink is at work there.
+# In the temporary directory of a job: which job of Flink works there.
 _NOTE = "flink-job"
+_LOOK_S = 0.5
+_FAULTS_LOOK_S = 2.0
+# The job server may hand a job to Flink so long after it was asked to.
+_MAY_COME_S = 20.0
+# All tasks of a job end within this time after a failure, on all hosts.
+_CLOSING_MS = 2_000
+_LEAST_CACHE_MS, _USUAL_CACHE_MS, _MOST_CACHE_MS = 3_000, 10_000, 60_000
+_LOGGER = logging.getLogger(__name__)
 
 
 class FlinkOptions(PipelineOptions):
-    """What Beam has no option for."""
+    """The option of Flink jobs that Beam does not have."""
 
     @classmethod
     def _add_argparse_args(cls, parser: Any) -> None:
@@ -58,89 +75,170 @@ def presets(options: Sequence[str], *, is_small: bool) -> list[str]:
     """Return Beam's options for a job.
 
     Args:
-        options: The user's own.
-        is_small: There is too little to do to be worth the start of several workers.
+        options: The user's options.
+        is_small: True if there is too little work for several workers.
 
     Raises:
         UsageError: The cluster cannot be asked, or has no room.
     """
     given = PipelineOptions(list(options)).view_as(FlinkRunnerOptions)
     _end_former(current_launch().directory)
-    room = flink_checks.room_of(flink_checks.cluster_of(given.flink_master))
-    words = [
-        # Beam would ask pip for all that is installed here, to be logged.
+    room = room_of(cluster_of(given.flink_master))
+    return [
+        # Beam would ask pip for all that is installed here, to log it.
         "--experiments=disable_logging_submission_environment",
-        f"--environment_cache_millis={flink_tries.cache_ms(room)}",
+        f"--environment_cache_millis={cache_ms(room)}",
         f"--sdk_worker_parallelism={1 if is_small else room.slots_each}",
+        # A step that wants more slots than there are waits for ever.
+        f"--parallelism={1 if is_small else room.free_slots}",
+        f"--job_name={new_job_name()}",
     ]
-    # A step waits for slots in vain if it wants more than there are.
-    if not has_option(options, "--parallelism"):
-        words.append(f"--parallelism={1 if is_small else room.free_slots}")
-    if not has_option(options, "--job_name"):
-        now = datetime.datetime.now(datetime.timezone.utc)
-        words.append(f"--job_name=beam-tfrecord-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}")
-    return words
 
 
-def check(settings: JobSettings) -> None:
-    """Make sure that a job can be handed over, before anything is read or written.
+def cache_ms(room: Room) -> int:
+    """Return for how many milliseconds a worker without work stays.
+
+    If it ends and a later step needs it again, its start takes seconds; hosts that wait for it end
+    their own workers meanwhile, and so on to the end of the job. But if the job is tried again
+    while workers stay, it gets those that have died, and fails once more.
+
+    Args:
+        room: What the cluster says.
+    """
+    if not room.restarts:
+        return _MOST_CACHE_MS
+    if room.restart_delay_ms is None:
+        return _USUAL_CACHE_MS
+    return min(max(room.restart_delay_ms - _CLOSING_MS, _LEAST_CACHE_MS), _MOST_CACHE_MS)
+
+
+def check(options: Sequence[str], leftovers: Sequence[str]) -> None:
+    """Check that a job can be handed over, before anything is read or written.
+
+    Args:
+        options: The user's options.
+        leftovers: Temporary directories of earlier attempts.
 
     Raises:
-        UsageError: It cannot.
+        UsageError: The job cannot be handed over.
     """
-    options = PipelineOptions(list(settings.pipeline_options))
-    flink = options.view_as(FlinkRunnerOptions)
-    portable = options.view_as(PortableOptions)
-    cluster = flink_checks.cluster_of(flink.flink_master)
-    # A former attempt that still runs has its slots until this one ends it, under the lease.
-    is_taken = any(exists(os.path.join(at, _NOTE)) for at in settings.target.leftovers())
-    room = flink_checks.room_of(cluster, needs_slot=not is_taken)
-    flink_tries.warn_of_tries(settings.pipeline_options, room)
-    flink_checks.check_job_server(portable.job_endpoint, flink.flink_job_server_jar, room.version)
-    if portable.environment_type in (None, "PROCESS") and not portable.environment_config:
-        command = flink_checks.boot_command(options.view_as(FlinkOptions).worker_command)
-        flink_checks.check_boot(command, cluster, boot_checks.expectation(None))
+    parsed = PipelineOptions(list(options))
+    flink, portable = parsed.view_as(FlinkRunnerOptions), parsed.view_as(PortableOptions)
+    cluster = cluster_of(flink.flink_master)
+    # An earlier attempt that still runs has its slots until this one ends it, under the lease.
+    is_running = any(exists(os.path.join(directory, _NOTE)) for directory in leftovers)
+    room = room_of(cluster, needs_slot=not is_running)
+    warn_of_tries(options, room)
+    check_job_server(portable.job_endpoint, flink.flink_job_server_jar, room.version)
+    if _uses_boot(portable):
+        command = boot_command(parsed.view_as(FlinkOptions).worker_command)
+        check_boot(command, cluster, boot.expectation(None))
+
+
+def warn_of_tries(options: Sequence[str], room: Room) -> None:
+    """Warn of a cluster where a worker that is killed ends the job.
+
+    Only the cluster says whether a job is tried again: Beam's runner heeds its own options for
+    that in streaming jobs alone.
+
+    Args:
+        options: The user's options.
+        room: What the cluster says.
+
+    Raises:
+        UsageError: The time for which workers stay is not a number.
+    """
+    if not room.restarts:
+        _LOGGER.warning(
+            "the cluster has no restart strategy: the first worker that is lost ends the job, and "
+            "the same command goes on from there; set restart-strategy.type to fixed-delay"
+        )
+        return
+    words = [f"--environment_cache_millis={cache_ms(room)}", *options]
+    text = str(PipelineOptions(words).view_as(PortableOptions).environment_cache_millis)
+    if not text.isdecimal():
+        raise UsageError(f"--environment_cache_millis takes a number of milliseconds, not {text!r}")
+    if room.restart_delay_ms is not None and room.restart_delay_ms <= int(text):
+        _LOGGER.warning(
+            "the cluster tries a job again after %g s, and workers are kept for %g s: one that is "
+            "killed may end the job; set restart-strategy.fixed-delay.delay to 12 s",
+            room.restart_delay_ms / 1000,
+            int(text) / 1000,
+        )
+
+
+def _uses_boot(portable: Any) -> bool:
+    """Return whether workers are started by our program, since the user has no other way."""
+    return portable.environment_type in (None, "PROCESS") and not portable.environment_config
 
 
 def start(pipeline: beam.Pipeline, run: Callable[[], PipelineResult]) -> PipelineResult:
     """Hand a pipeline over to the job server.
 
     Args:
-        pipeline: What to run.
-        run: Beam's own way.
+        pipeline: The pipeline.
+        run: Beam's own way to run it.
 
     Raises:
-        UsageError: The job server does not start.
+        UsageError: The job server does not start, or does not take the job.
     """
     launch, options = current_launch(), pipeline.options
-    flink = options.view_as(FlinkRunnerOptions)
-    cluster = flink_checks.cluster_of(flink.flink_master)
+    flink, portable = options.view_as(FlinkRunnerOptions), options.view_as(PortableOptions)
+    cluster = cluster_of(flink.flink_master)
     flink.flink_master = cluster.address
-    expected = boot_checks.expectation(_write_probe(launch.directory), launch.directory)
-    _set_environment(options, expected)
-    _stage(options, launch.modules)
+    version = str(cluster.overview()["flink-version"])
+    expected = boot.expectation(_write_probe(launch.directory), launch.directory)
+    if _uses_boot(portable):
+        command = boot_command(options.view_as(FlinkOptions).worker_command)
+        environment = {"command": command, "env": {boot.EXPECT: json.dumps(expected)}}
+        portable.environment_type = "PROCESS"
+        portable.environment_config = json.dumps(environment)
+    stage_wheels(options, launch.modules)
     with contextlib.ExitStack() as stack:
-        portable = options.view_as(PortableOptions)
         if not portable.job_endpoint:
+            jar = flink.flink_job_server_jar
+            check_job_server(None, jar, version)
             artifacts = options.view_as(JobServerOptions).artifacts_dir
             if artifacts is None and launch.directory and not is_remote(launch.directory):
                 artifacts = os.path.join(launch.directory, "artifacts")
-            portable.job_endpoint = stack.enter_context(
-                job_server(str(flink.flink_job_server_jar), cluster.address, artifacts)
-            )
+            portable.job_endpoint = stack.enter_context(job_server(str(jar), cluster, artifacts))
         name = str(options.view_as(GoogleCloudOptions).job_name)
         result = _submit(run, name)
-        job = RemoteJob("flink", name, name, cluster.page, lambda: cancel(cluster, name, result))
+        job = RemoteJob("flink", name, cluster.page, lambda: cancel(cluster, name, result))
         launch.job = job
+        launch.facts["flink"] = {"version": version, "master": cluster.address, "job": name}
         if launch.directory:
             note = {"master": cluster.address, "job": name}
             put(os.path.join(launch.directory, _NOTE), json.dumps(note).encode())
-        launch.told["flink"] = {
-            "version": cluster.overview()["flink-version"],
-            "master": cluster.address,
-            "job": name,
-        }
-        return WatchedJob(result, job, launch, cluster, expected, stack.pop_all())
+        return FlinkResult(result, job, launch, stack.pop_all(), cluster, expected)
+
+
+def _write_probe(directory: str) -> str | None:
+    """Write a file that all workers must see; return its path, or None on an object store.
+
+    What workers of an earlier attempt could not load is forgotten.
+    """
+    if not directory:
+        return None
+    with contextlib.suppress(FileNotFoundError):
+        remove(os.path.join(directory, boot.UNLOADABLE))
+    if is_remote(directory):
+        return None
+    path = os.path.join(directory, f"probe-{uuid.uuid4().hex}")
+    put(path, b"")
+    return path
+
+
+def _submit(run: Callable[[], PipelineResult], name: str) -> PipelineResult:
+    import grpc
+
+    try:
+        return run()
+    except (grpc.RpcError, grpc.FutureTimeoutError) as error:
+        reason = str(error.details()) if hasattr(error, "details") else "no answer"
+        raise UsageError(
+            f"the job server did not take job {name!r} ({reason.splitlines()[0]}): see its log"
+        ) from error
 
 
 def _end_former(directory: str) -> None:
@@ -152,49 +250,143 @@ def _end_former(directory: str) -> None:
     former = Cluster(note["master"])
     with contextlib.suppress(NoAnswer):
         job = former.find_job(note["job"])
-        if job is None or job.state in ENDED:
+        if job is None or job["state"] in ENDED:
             return
-        former.cancel_job(job.id)
-        if not wait_for_end(former, note["job"]):
+        if not _end_job(former, note["job"]):
             raise UsageError(
-                f"an earlier attempt goes on as flink job {job.id}, and cannot be cancelled: end "
-                f"it on {former.page}"
+                f"an earlier attempt goes on as flink job {job['jid']}, and cannot be cancelled: "
+                f"end it on {former.page}"
             )
 
 
-def _submit(run: Callable[[], PipelineResult], name: str) -> PipelineResult:
-    import grpc
+def cancel(cluster: Cluster, name: str, result: Any) -> None:
+    """End a job, also one that Flink does not know yet, and wait until it has ended.
 
-    try:
-        return run()
-    except (grpc.RpcError, grpc.FutureTimeoutError) as error:
-        said = str(error.details()) if hasattr(error, "details") else "no answer"
-        raise UsageError(
-            f"the job server did not take job {name!r} ({said.splitlines()[0]}): see its log"
-        ) from error
-
-
-def _set_environment(options: PipelineOptions, expected: dict[str, str]) -> None:
-    """Have workers started by our own program, unless the user has another way."""
-    portable = options.view_as(PortableOptions)
-    if portable.environment_type not in (None, "PROCESS") or portable.environment_config:
-        return
-    command = flink_checks.boot_command(options.view_as(FlinkOptions).worker_command)
-    told = {"command": command, "env": {boot_checks.EXPECT: json.dumps(expected)}}
-    portable.environment_type = "PROCESS"
-    portable.environment_config = json.dumps(told)
+    Raises:
+        NoAnswer: Flink cannot be asked.
+        TimeoutError: The job has not ended.
+    """
+    with contextlib.suppress(Exception):
+        result.cancel()
+    if not _end_job(cluster, name):
+        raise TimeoutError("it has not ended yet")
 
 
-def _stage(options: PipelineOptions, modules: Sequence[str]) -> None:
-    setup = options.view_as(SetupOptions)
-    wheels = [*(setup.extra_packages or ()), *staged_wheels(options, modules)]
-    setup.extra_packages = list(dict.fromkeys(wheels))
+def _end_job(cluster: Cluster, name: str) -> bool:
+    """Cancel a job as soon as Flink knows it; return whether it has ended, or never came."""
+    until_s = time.monotonic() + _MAY_COME_S
+    while time.monotonic() < until_s:
+        job = cluster.find_job(name)
+        if job is not None and job["state"] in ENDED:
+            return True
+        if job is not None and job["state"] != "CANCELLING":
+            cluster.cancel_job(job["jid"])
+        time.sleep(_LOOK_S)
+    return job is None
 
 
-def _write_probe(directory: str) -> str | None:
-    """Leave a file that all workers must see; return its path, or None on an object store."""
-    if not directory or is_remote(directory):
+class FlinkResult(RemoteResult):
+    """The result of a job on Flink, which is watched for workers that do not start.
+
+    Args:
+        result: Beam's result.
+        job: How the job is named and cancelled.
+        launch: Whether to wait for the job.
+        resources: Closed when nobody waits any more.
+        cluster: Where it runs.
+        expected: What is expected of its workers.
+    """
+
+    logger = ""
+    longest_look_s = 0.5
+
+    def __init__(
+        self,
+        result: Any,
+        job: RemoteJob,
+        launch: Launch,
+        resources: contextlib.ExitStack,
+        cluster: Cluster,
+        expected: Mapping[str, str],
+    ) -> None:
+        super().__init__(result, job, launch, resources)
+        self._cluster = cluster
+        self._expected = expected
+        self._checked_s = time.monotonic()
+
+    def _check_workers(self) -> None:
+        """End a job whose workers do not start, or cannot load it: Flink would try for minutes."""
+        if time.monotonic() - self._checked_s < _FAULTS_LOOK_S:
+            return
+        self._checked_s = time.monotonic()
+        fault = self._reported_fault()
+        with contextlib.suppress(NoAnswer):
+            fault = fault or start_fault(self._traces(), self._expected)
+        if fault is not None:
+            with contextlib.suppress(TimeoutError, NoAnswer):
+                self._remote.cancel()
+            raise UsageError(fault)
+
+    def _reported_fault(self) -> str | None:
+        """Return what a worker has written of code that it cannot load; see `boot_worker`."""
+        path = os.path.join(self._launch.directory, boot.UNLOADABLE)
+        with contextlib.suppress(StorageError):
+            if self._launch.directory and exists(path):
+                return read_bytes(path).decode()
         return None
-    path = os.path.join(directory, f"probe-{uuid.uuid4().hex}")
-    put(path, b"")
-    return path
+
+    def _traces(self) -> list[str]:
+        job = self._cluster.find_job(self._remote.id)
+        return [] if job is None else self._cluster.job_faults(job["jid"])
+
+    def _failure(self, state: str) -> JobFailed | UsageError:
+        if state == PipelineState.CANCELLED:
+            return JobFailed(f"{self._remote} was cancelled")
+        try:
+            self._result.wait_until_finish()
+            text = ""
+        except Exception as error:
+            text = str(error)
+        traces: list[str] = []
+        with contextlib.suppress(NoAnswer):
+            job = self._cluster.find_job(self._remote.id)
+            if job is not None and job["state"] == "CANCELED":
+                return JobFailed(f"{self._remote} was cancelled")
+            traces = self._traces()
+        if fault := self._reported_fault() or start_fault([*traces, text], self._expected):
+            return UsageError(fault)
+        reason = text.partition("failed in state FAILED:")[2] or text or "".join(traces[:1])
+        return JobFailed(f"{self._remote} failed: {error_of(reason) or 'it does not say why'}")
+
+    def _note_facts(self) -> None:
+        """Note for ``job.json`` how the job went."""
+        facts = self._launch.facts.setdefault("flink", {})
+        with contextlib.suppress(NoAnswer):
+            job = self._cluster.find_job(self._remote.id)
+            if job is not None:
+                # It has ended well, so it was restarted after each failure. The metric of that name
+                # is ten seconds late, and is gone with the job.
+                restarts = len(self._cluster.job_faults(job["jid"]))
+                facts |= {"id": job["jid"], "seconds": job["duration"] / 1000, "restarts": restarts}
+        with contextlib.suppress(Exception):
+            self._launch.facts["metrics"] = counters(self._result)
+
+    def _await_submission(self) -> None:
+        """Wait until Flink has the job: before that, it needs the job server."""
+        until_s = time.monotonic() + 3 * _MAY_COME_S
+        while time.monotonic() < until_s:
+            if PipelineState.is_terminal(self._result.state):
+                raise self._failure(self._result.state)
+            with contextlib.suppress(NoAnswer):
+                if self._cluster.find_job(self._remote.id) is not None:
+                    return
+            time.sleep(_LOOK_S)
+
+
+def counters(result: Any) -> dict[str, int]:
+    """Return our counters of a job by name."""
+    found: collections.Counter[str] = collections.Counter()
+    for one in result.metrics().query(MetricsFilter())["counters"]:
+        if one.key.metric.namespace.startswith("beam_tfrecord"):
+            found[one.key.metric.name] += int(one.result or 0)
+    return dict(sorted(found.items()))

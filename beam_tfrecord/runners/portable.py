@@ -1,44 +1,47 @@
-"""Presets for runners behind Beam's job service: the one inside Beam's Python package, and Prism.
+"""Presets for runners behind Beam's job service: the one in Beam's Python package, and Prism.
 
-Both run workers as threads of the launcher's own process (Beam's LOOPBACK) unless told otherwise,
-so that nothing has to be installed, staged or kept running.
+Both run workers as threads of the launcher's own process (Beam's LOOPBACK) by default, so that
+nothing has to be installed, staged or kept running.
 """
 
 from __future__ import annotations
 
+import datetime
 import os
+import secrets
 import shutil
 from collections.abc import Sequence
 
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.runner_traits import EMBEDDED_JOB_SERVICE
 
-_PRISM = "prism"
-# Where `go install` puts programs, and where Beam keeps those it has fetched.
-_PRISM_PLACES = ("~/go/bin", "~/.apache_beam/cache/prism/bin")
 PRISM_PACKAGE = "github.com/apache/beam/sdks/v2/go/cmd/prism"
+
+# Directories of `go install`, and of Beam's own downloads.
+_PRISM_DIRECTORIES = ("~/go/bin", "~/.apache_beam/cache/prism/bin")
 
 
 def portable_presets(options: Sequence[str]) -> list[str]:
-    """Return Beam's options for any job service: the embedded one where none is named.
+    """Return Beam's options for any job service: the embedded one if none is named.
 
     Args:
-        options: The user's own.
+        options: The user's options.
     """
     if has_option(options, "--job_endpoint"):
         return []
-    presets = ["--job_endpoint=embed"]
+    presets = [f"--job_endpoint={EMBEDDED_JOB_SERVICE}"]
     if not has_option(options, "--environment_type"):
         presets.append("--environment_type=LOOPBACK")
     return presets
 
 
 def prism_presets(options: Sequence[str]) -> list[str]:
-    """Return Beam's options for Prism: which program it is.
+    """Return Beam's options for Prism, with the path of the program.
 
-    Beam would fetch one from the internet, without a timeout, where it finds none.
+    Beam would download a program that it does not find, without a timeout.
 
     Args:
-        options: The user's own.
+        options: The user's options.
 
     Raises:
         UsageError: There is no such program here.
@@ -54,17 +57,23 @@ def prism_presets(options: Sequence[str]) -> list[str]:
             f"(go install {PRISM_PACKAGE}@v{beam_version}), or name it "
             "(-- --prism_location=PATH)"
         )
-    # It tells of its own coming and going, line by line.
+    # It logs its start and its end otherwise.
     return [f"--prism_location={program}", "--prism_log_level=error"]
 
 
 def find_prism() -> str | None:
-    """Return the path of Prism on this machine; None where it is not."""
-    places = [os.environ.get("GOBIN", ""), *map(os.path.expanduser, _PRISM_PLACES)]
-    path = os.pathsep.join([os.environ.get("PATH", ""), *filter(None, places)])
-    return shutil.which(_PRISM, path=path)
+    """Return the path of Prism on this machine; None if it is not there."""
+    directories = [os.environ.get("PATH", ""), os.environ.get("GOBIN", "")]
+    directories += map(os.path.expanduser, _PRISM_DIRECTORIES)
+    return shutil.which("prism", path=os.pathsep.join(filter(None, directories)))
 
 
 def has_option(options: Sequence[str], flag: str) -> bool:
-    """Tell whether a flag is among options, as one word or two."""
+    """Return whether a flag is among options, as one word with its value or as two."""
     return any(word == flag or word.startswith(f"{flag}=") for word in options)
+
+
+def new_job_name() -> str:
+    """Return a name that no other job has."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return f"beam-tfrecord-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"

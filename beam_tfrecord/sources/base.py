@@ -1,4 +1,4 @@
-"""The contract of a source: how input becomes units, and units become batches.
+"""The contract of a source: how input becomes units, units become batches, and groups form.
 
 A source is a frozen dataclass of options with pure methods; nothing here knows Beam. The way of
 the data is ``files -> chunks -> scan -> units -> (infer -> merge) -> read``:
@@ -33,7 +33,7 @@ from beam_tfrecord.storage import absolute_path
 UNIT_BYTES = 64 * 2**20
 # Whoever plans a job holds all of its units: they grow once there would be more than so many.
 MOST_UNITS = 2**18
-# Lines of one kind: the first ones tell what is the matter.
+# Notes of one kind, at most: the first ones explain the problem.
 MOST_NOTES = 3
 
 
@@ -103,7 +103,7 @@ class InputFile:
             )
 
     def is_unchanged(self, version: str, state: str) -> bool:
-        """Tell whether times of a local file, as `version_and_state` gives them, are as listed.
+        """Return whether the times from `version_and_state` of a local file are as listed.
 
         The inode is not compared: mounts of object stores number files anew at any time.
         """
@@ -170,7 +170,7 @@ class Unit:
 
 
 def _names_of_one_file(names: Sequence[str]) -> str:
-    """Return the line that tells of a file with several names: two of them, and their number."""
+    """Return a note about a file with several names: two of them, and how many there are."""
     line = f"{names[0]} and {names[1]} are two names of one file"
     if len(names) > 2:
         line = f"{names[0]}, {names[1]} and {len(names) - 2:,} more are names of one file"
@@ -181,7 +181,7 @@ class Source(abc.ABC):
     """A kind of input with its options; subclasses are frozen dataclasses."""
 
     kind: ClassVar[str]
-    # `ranges` gives the bytes of each unit, so that the content of local files can be hashed.
+    # `ranges` returns the bytes of each unit, so that the content of local files can be hashed.
     has_ranges: ClassVar[bool] = False
     infers_from_scans: ClassVar[bool] = False
     # So many local files are looked at in less time than workers take to be asked to.
@@ -208,29 +208,20 @@ class Source(abc.ABC):
 
     @property
     def is_stable(self) -> bool:
-        """Whether names and sizes of the files tell that the input is still the same."""
+        """Whether unchanged names and sizes of the files mean that the input is unchanged."""
         return True
 
     @property
-    def holds_files(self) -> bool:
-        """Whether rows hold whole files of this machine, of the size that the listing tells."""
-        return False
-
-    def held_files(self, file: InputFile) -> list[str]:
-        """Return the paths of all that rows hold of a file of the listing, where they hold such."""
-        return []
-
-    @property
     def facts(self) -> Mapping[str, Any]:
-        """What the manifest tells of the input besides its files."""
+        """Facts about the input that the manifest states besides its files."""
         return {}
 
     def in_order(self) -> Source:
-        """Return the source set to give and number its rows in an order of their own."""
+        """Return a source that yields and numbers its rows in an order that the input defines."""
         return self
 
     def numbers_rows(self, units: Iterable[Unit]) -> bool:
-        """Tell whether the rows of all units have numbers that stay the same."""
+        """Return whether rows have the same numbers in every reading of the same input."""
         return True
 
     def prepare(self) -> None:
@@ -259,7 +250,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Cut one file, given all its scans in order, into units."""
+        """Cut one file into units, from all of its scans in order."""
 
     @abc.abstractmethod
     def infer(self, of: Any) -> Any:
@@ -345,7 +336,7 @@ class Source(abc.ABC):
         return None
 
     def notes(self, files: Iterable[InputFile]) -> list[str]:
-        """Return what a user should know of the input, given the outlines of its files."""
+        """Return what a user should know about the input, from the outlines of its files."""
         first: dict[str, str] = {}
         others: dict[str, list[str]] = {}
         for file in files:
@@ -364,21 +355,21 @@ class Source(abc.ABC):
         return sent, ()
 
     def all_scans(self) -> list[Scan]:
-        """Scan the whole input here, one chunk after the other."""
+        """Scan all input in this process, one chunk after the other."""
         return [self.scan(chunk) for file in self.files() for chunk in self.chunks(file)]
 
     def all_units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Return the units of the whole input in source order."""
+        """Return the units of all input in source order."""
         ordered = sorted(scans, key=lambda scan: (scan.chunk.file.name, scan.chunk.index))
         by_file = itertools.groupby(ordered, key=lambda scan: scan.chunk.file.name)
         return [unit for _, of_file in by_file for unit in self.units(list(of_file))]
 
     def schema(self, scans: Sequence[Scan] | None = None) -> pa.Schema:
-        """Infer the schema of the whole input here, without a pipeline."""
+        """Infer the schema of all input in this process, without a pipeline."""
         return self.inferred(scans)[0]
 
     def inferred(self, scans: Sequence[Scan] | None = None) -> tuple[pa.Schema, list[str]]:
-        """Return the schema of the whole input, inferred here, and the remarks on it."""
+        """Infer the schema of all input in this process, and return it with the remarks on it."""
         if scans is None:
             scans = self.all_scans()
             if self.infers_from_scans:
@@ -389,7 +380,7 @@ class Source(abc.ABC):
         return schema, self.remarks(inferences, schema)
 
     def batches(self, *, batch_rows: int = DEFAULT_BATCH_ROWS) -> Iterator[Batch]:
-        """Iterate the whole input here, without a pipeline.
+        """Iterate all input in this process, without a pipeline.
 
         Raises:
             DataError: A row cannot be read.
@@ -401,3 +392,63 @@ class Source(abc.ABC):
                 if batch.rejects:
                     raise DataError(batch.rejects[0].message)
                 yield batch
+
+
+GROUP_BYTES = 64 * 2**20
+# Groups grow once there are so many of them.
+_MANY_GROUPS = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """A task of reading.
+
+    Attributes:
+        number: Position among the groups, from 0.
+        first_unit: Position of the first unit in source order over all input.
+        units: The units, in order.
+    """
+
+    number: int
+    first_unit: int
+    units: tuple[Unit, ...]
+
+    @property
+    def encoded_bytes(self) -> int:
+        """Estimate of the size of its records."""
+        return sum(unit.encoded_bytes for unit in self.units)
+
+
+def group_units(units: Iterable[Unit], group_bytes: int = GROUP_BYTES) -> list[Group]:
+    """Join neighbouring units to groups of about `group_bytes` of encoded records.
+
+    A group ends if one more unit would take it further from that size than it is.
+    """
+    groups: list[Group] = []
+    pending: list[Unit] = []
+    first, size = 0, 0
+    for index, unit in enumerate(units):
+        if pending and abs(size + unit.encoded_bytes - group_bytes) > abs(group_bytes - size):
+            groups.append(Group(len(groups), first, tuple(pending)))
+            pending, first, size = [], index, 0
+        pending.append(unit)
+        size += unit.encoded_bytes
+    if pending:
+        groups.append(Group(len(groups), first, tuple(pending)))
+    return groups
+
+
+def grown(units: Iterable[Unit], least_bytes: int, most_bytes: int) -> int:
+    """Return the size of groups: larger for large input, yet enough groups for many workers."""
+    total = sum(unit.encoded_bytes for unit in units)
+    return grown_bytes(total, most_bytes, least_bytes)
+
+
+def grown_bytes(total_bytes: int, most_bytes: int, least_bytes: int = GROUP_BYTES) -> int:
+    """Return the size of groups as `grown` does, from the total size of all units."""
+    return max(least_bytes, min(most_bytes, total_bytes // _MANY_GROUPS))
+
+
+def one_group(units: Sequence[Unit]) -> list[Group]:
+    """Join all units to one group, so that one worker sees the rows in order."""
+    return [Group(0, 0, tuple(units))] if units else []

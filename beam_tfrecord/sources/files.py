@@ -1,17 +1,20 @@
-"""Listing of input files: paths, globs and directories to `InputFile`s in one fixed order."""
+"""Listing of input files, local and remote: paths, globs and directories, in one fixed order."""
 
 from __future__ import annotations
 
+import dataclasses
 import glob
 import os
+import pickle
 import posixpath
+import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 
+from beam_tfrecord import storage
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.base import InputFile, version_and_state
+from beam_tfrecord.sources.base import InputFile, Source, version_and_state
 from beam_tfrecord.sources.hive import hive_partitions, partition_of
-from beam_tfrecord.sources.remote_files import remote_entries
 from beam_tfrecord.storage import Entry, absolute_path, is_remote
 
 
@@ -27,8 +30,8 @@ def list_files(
 ) -> Iterator[InputFile]:
     """Yield the files that `paths` name, sorted by name, each once.
 
-    A directory is searched through and through for `suffixes` (a further compression suffix is
-    allowed); a file or the match of a glob is taken whatever its name. Names that begin with
+    A directory is searched at every depth for `suffixes` (a further compression suffix is
+    allowed); a file or a match of a glob is listed whatever its name. Names that begin with
     ``.`` or ``_`` below a directory or glob are left out: they are other tools' temporary files.
 
     Args:
@@ -76,14 +79,14 @@ def _list_remote(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[Inpu
     found: dict[str, Entry] = {}
     for path in paths:
         literal = absolute_path(path)
-        taken = {
+        matching = {
             entry.path: entry
             for entry in remote_entries(path)
             if entry.path == literal or glob.has_magic(path) or has_suffix(entry.path, suffixes)
         }
-        if not taken:
+        if not matching:
             raise UsageError(f"cannot read {path!r}: no such file: check the path, or pass --from")
-        found |= taken
+        found |= matching
     scheme = paths[0].partition("://")[0]
     root = _common_directory([path.removeprefix(f"{scheme}://") for path in found])
     for path in sorted(found):
@@ -132,7 +135,7 @@ COMPRESSION_SUFFIXES = (".gz", ".bz2", ".zst", ".xz", ".lz4")
 
 
 def has_suffix(name: str, suffixes: Sequence[str]) -> bool:
-    """Tell whether `name` ends in one of `suffixes`, a compression suffix aside."""
+    """Return whether `name` ends in one of `suffixes`, not counting a compression suffix."""
     stem, last = posixpath.splitext(name.lower())
     return (stem if last in COMPRESSION_SUFFIXES else name.lower()).endswith(tuple(suffixes))
 
@@ -140,7 +143,7 @@ def has_suffix(name: str, suffixes: Sequence[str]) -> bool:
 def _common_directory(paths: Sequence[str]) -> str:
     """Return the deepest directory above all `paths` that is not a partition itself.
 
-    So one partition read alone gives the same names and columns as among its neighbours.
+    So one partition read alone has the same names and columns as among its neighbours.
     """
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
     while partition_of(os.path.basename(root)):
@@ -172,3 +175,117 @@ def _input_file(path: str, name: str) -> InputFile:
         partitions=hive_partitions(name),
         state=state,
     )
+
+
+def remote_entries(path: str) -> Iterator[Entry]:
+    """Yield the visible files that a URL names: a file, all below a directory, or a pattern.
+
+    Raises:
+        UsageError: There is no bucket of that name, or the name is a pattern.
+        StorageError: The filesystem cannot be reached.
+    """
+    path = storage.absolute_path(path)
+    bucket, _, key = path.partition("://")[2].partition("/")
+    if glob.has_magic(bucket):
+        raise UsageError(f"cannot read {path!r}: the name of a bucket cannot be a pattern")
+    entry = storage.status(path) if key else None
+    if entry is not None:
+        yield entry
+    elif glob.has_magic(path):
+        yield from _matches(path)
+    else:
+        yield from _visible(path, storage.list_files(path))
+
+
+def _matches(pattern: str) -> Iterator[Entry]:
+    parts = pattern.split("/")
+    literal = next(at for at, part in enumerate(parts) if glob.has_magic(part))
+    root = "/".join(parts[:literal])
+    # What matches may be a directory too: then all below it.
+    matches = re.compile(_translated(parts[literal:]) + "(?:/.*)?", re.DOTALL).fullmatch
+    for entry in _visible(root, storage.list_files(root)):
+        if matches(entry.path[len(root) + 1 :]):
+            yield entry
+
+
+def _visible(root: str, entries: Iterator[Entry]) -> Iterator[Entry]:
+    """Yield the entries without a name below `root` that begins with a dot or an underscore."""
+    for entry in entries:
+        if not any(part.startswith((".", "_")) for part in entry.path[len(root) + 1 :].split("/")):
+            yield entry
+
+
+def _translated(parts: Sequence[str]) -> str:
+    """Return the regular expression of a pattern: ``**`` stands for any number of directories."""
+    out = []
+    for part in parts:
+        if part == "**":
+            out.append("(?:[^/]+/)*")
+        else:
+            out.append(_translated_part(part) + "/")
+    expression = "".join(out)
+    return expression.removesuffix("/") if parts[-1] != "**" else f"{expression}[^/]+"
+
+
+def _translated_part(part: str) -> str:
+    out = ""
+    at = 0
+    while at < len(part):
+        char = part[at]
+        at += 1
+        if char == "*":
+            out += "[^/]*"
+        elif char == "?":
+            out += "[^/]"
+        elif char == "[" and (end := part.find("]", at + 1)) > 0:
+            inside = part[at:end].replace("\\", r"\\")
+            out += f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"
+            at = end + 1
+        else:
+            out += re.escape(char)
+    return out
+
+
+# What is sent to workers with a pipeline; services refuse one of 10 MB and more.
+MOST_SENT_BYTES = 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class Listing:
+    """The files of a source, as listed once at the start of a job.
+
+    Attributes:
+        outlines: Its files, without what only reading needs.
+        bytes: Size of all.
+        sent: The same files in full; None if they are too many to send, so that workers list them.
+        first: The first file in full.
+    """
+
+    outlines: tuple[InputFile, ...] = ()
+    bytes: int = 0
+    sent: tuple[InputFile, ...] | None = None
+    first: InputFile | None = None
+
+
+def list_input(source: Source) -> Listing:
+    """List the files of a source.
+
+    Raises:
+        UsageError: There is nothing to read.
+    """
+    first: InputFile | None = None
+    outlines: list[InputFile] = []
+    sent: list[InputFile] = []
+    left_bytes = MOST_SENT_BYTES
+    for file in source.files():
+        first = first or file
+        outlines.append(file.outline())
+        if left_bytes >= 0:
+            sent.append(file)
+            left_bytes -= len(pickle.dumps(sent[-1]))
+        else:
+            sent.clear()
+    # Unstable input, such as a database, is not found by path: workers list it themselves.
+    is_sent = left_bytes >= 0 and source.is_stable
+    size = sum(file.bytes for file in outlines)
+    return Listing(tuple(outlines), size, tuple(sent) if is_sent else None, first)

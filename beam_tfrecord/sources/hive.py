@@ -19,7 +19,7 @@ HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 Partitions = tuple[tuple[str, str | None], ...]
 
-# A number that `str` gives back as it stood: `007`, `+7` and `-0` are text.
+# A number that `str` writes in the same way: `007`, `+7` and `-0` are text.
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
 

@@ -1,29 +1,38 @@
-"""Files wherever they are: local paths, ``gs://`` and ``s3://``; any URL that Beam reads, as input.
+"""Files on local paths, ``gs://``, ``s3://`` and ``az://``, and input from any URL that Beam reads.
 
-All file access of the package goes through the functions here, by path or URL. Files of the
-output are written whole or not at all: an error while writing leaves nothing, and on an object
-store an upload that is cut never becomes an object. Temporary failures of a network are tried
-again for a bounded time; lasting ones are a `StorageError` that names the URL.
+All file access of the package goes through the functions here, by path or URL. A file of the output
+is there complete or not at all: an error while writing leaves nothing, and on an object store an
+interrupted upload never becomes an object. Temporary failures of a network are tried again for a
+bounded time; lasting ones are a `StorageError` that names the URL.
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
+import dataclasses
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from beam_tfrecord.errors import DataError
-from beam_tfrecord.storage.filesystem import Entry, Filesystem, Lease
-from beam_tfrecord.storage.local import LocalFilesystem
-from beam_tfrecord.storage.paths import (
+from beam_tfrecord.errors import DataError, LeaseLost
+from beam_tfrecord.storage import object_lease
+from beam_tfrecord.storage.azure import AzureStorage
+from beam_tfrecord.storage.beam import BeamFilesystem
+from beam_tfrecord.storage.filesystem import (
+    Entry,
+    Filesystem,
     absolute_path,
     is_hidden,
     is_plain_name,
     is_remote,
     output_path,
 )
+from beam_tfrecord.storage.gcs import GoogleStorage
+from beam_tfrecord.storage.local import LocalFilesystem
+from beam_tfrecord.storage.objects import ObjectStore
+from beam_tfrecord.storage.s3 import AmazonStorage
 
 __all__ = [
     "Entry",
@@ -64,39 +73,31 @@ WRITE_BYTES = 8 * 2**20
 _SMALL_BYTES = 256 * 2**20
 
 _LOCAL = LocalFilesystem()
+_OBJECT_STORES: dict[str, ObjectStore] = {
+    "gs": GoogleStorage(),
+    "s3": AmazonStorage(),
+    "az": AzureStorage(),
+}
+_BEAM = BeamFilesystem()
 
 
 def _filesystem(path: str) -> Filesystem:
-    scheme, colon, _ = path.partition("://")
-    return _remote(scheme) if colon and scheme != "file" else _LOCAL
-
-
-@functools.cache
-def _remote(scheme: str) -> Filesystem:
-    # Imported where they are used: clients of clouds take half a second, and may be missing.
-    if scheme == "gs":
-        from beam_tfrecord.storage.gcs import GoogleStorage
-
-        return GoogleStorage()
-    if scheme == "s3":
-        from beam_tfrecord.storage.s3 import AmazonStorage
-
-        return AmazonStorage()
-    from beam_tfrecord.storage.beam import BeamFilesystem
-
-    return BeamFilesystem()
+    if not is_remote(path):
+        return _LOCAL
+    return _OBJECT_STORES.get(path.partition("://")[0], _BEAM)
 
 
 class WholeFile:
-    """A file that is there under its name only after a clean `close`.
+    """A file that appears under its name only after `close` without an error.
 
-    Used as a context manager it is closed at the end, or taken away where an error left the block.
+    As a context manager it closes at the end, or removes the file if an error left the block.
 
     Args:
         path: Final path.
-        temporary: Where to write before that on a filesystem that can rename; by default beside it.
-        outlasts: False for a file that is read again soon and then thrown away: it need not
-            survive a crash of the machine, and may be visible while it is written.
+        temporary: Where to write before that on a filesystem that can rename; by default beside
+            the final path.
+        outlasts: False for a file that is read again soon and then removed: it need not survive a
+            crash of the machine, and may be visible while it is written.
     """
 
     def __init__(self, path: str, *, temporary: str | None = None, outlasts: bool = True) -> None:
@@ -108,11 +109,11 @@ class WholeFile:
         self._writer.write(data)
 
     def close(self) -> None:
-        """Give the file its name once all of it is stored; where that fails, take it away."""
+        """Give the file its name once all of it is stored; if that fails, remove it."""
         self._writer.close()
 
     def abort(self) -> None:
-        """Take away what was written."""
+        """Remove what was written."""
         self._writer.abort()
 
     def __enter__(self) -> WholeFile:
@@ -130,28 +131,78 @@ class WholeFile:
             self.abort()
 
 
+@dataclasses.dataclass(frozen=True)
+class Lease:
+    """The right to write to an output directory, as a value that can be sent to workers.
+
+    Attributes:
+        path: File of the lease.
+        token: What this job wrote into it.
+    """
+
+    path: str
+    token: str
+
+    def check(self) -> None:
+        """Make sure that the lease is still this job's; called before each final write.
+
+        Raises:
+            LeaseLost: Another job has replaced the lease, or it has ended.
+        """
+        try:
+            holder = read_bytes(self.path)
+        except FileNotFoundError:
+            holder = b""
+        if self.token.encode() not in holder:
+            raise LeaseLost(
+                f"{self.path!r} is no longer this job's: another job has taken the output over, "
+                "and this one stops before it writes anything more"
+            )
+
+
+@contextlib.contextmanager
+def lease(directory: str) -> Iterator[Lease]:
+    """Hold an output directory for one job.
+
+    Locally this is a lock of the operating system, which ends with the process. On an object store
+    it is an object that is created only if there is none, and renewed while the job lives.
+
+    Raises:
+        TargetExists: Another job holds it.
+    """
+    filesystem = _filesystem(directory)
+    path = os.path.join(directory, ".lock")
+    held: AbstractContextManager[str]
+    if isinstance(filesystem, ObjectStore):
+        held = object_lease.held(filesystem, path)
+    else:
+        held = filesystem.lease(path)
+    with held as token:
+        yield Lease(path, token)
+
+
 def put(path: str, data: bytes) -> None:
-    """Write a whole file at once."""
+    """Write a file at once."""
     with WholeFile(path) as file:
         file.write(data)
 
 
 def put_if_absent(path: str, data: bytes) -> bool:
-    """Write a whole file at once unless there is one; of several writers one wins.
+    """Write a file at once unless there is one; of several writers one wins.
 
     Returns:
-        Whether the file that is there was written by this call.
+        Whether this call wrote the file that is there.
     """
     return _filesystem(path).put_absent(path, data)
 
 
 def status(path: str) -> Entry | None:
-    """Return size and version of a file, or None where there is none."""
+    """Return size and version of a file, or None if there is no such file."""
     return _filesystem(path).status(path)
 
 
 def exists(path: str) -> bool:
-    """Tell whether a file is there."""
+    """Return whether there is such a file."""
     return status(path) is not None
 
 
@@ -159,7 +210,7 @@ def file_size(path: str) -> int:
     """Return the size of a file.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: There is no such file.
     """
     entry = status(path)
     if entry is None:
@@ -168,32 +219,32 @@ def file_size(path: str) -> int:
 
 
 def is_directory(path: str) -> bool:
-    """Tell whether a directory is there; on an object store, anything below that name."""
+    """Return whether there is a directory; on an object store, anything below that name."""
     return _filesystem(path).is_directory(path)
 
 
 def list_names(directory: str) -> list[str]:
-    """Return the names of files and directories in a directory, sorted; none if it is missing."""
+    """Return the sorted names of files and directories in a directory; none if it is missing."""
     return _filesystem(directory).names(directory)
 
 
 def list_files(directory: str) -> Iterator[Entry]:
-    """Yield all files below a directory, through and through."""
+    """Yield all files below a directory, at any depth."""
     return _filesystem(directory).files(directory)
 
 
 def open_read(path: str, *, buffer_bytes: int | None = None, version: str = "") -> BinaryIO:
-    """Open a file for reading; it can be sought in.
+    """Open a file for reading; the file object can seek.
 
     Args:
         path: The file.
-        buffer_bytes: Size of the buffer, so of a request to an object store; 0: none. By default
-            a local file has none, and that of any other is meant for reading from end to end.
+        buffer_bytes: Size of the buffer, so of a request to an object store; 0: no buffer. By
+            default a local file has none, and any other has one for reading from end to end.
         version: On an object store, refuse any other version of the file.
 
     Raises:
-        FileNotFoundError: There is none.
-        InputChanged: It is of another version.
+        FileNotFoundError: There is no such file.
+        InputChanged: The file has another version.
     """
     return _filesystem(path).open(path, buffer_bytes, version)
 
@@ -202,7 +253,7 @@ def open_once(path: str) -> BinaryIO:
     """Open a file that is read once, from end to end: a local one past the page cache.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: There is no such file.
     """
     return _filesystem(path).open_once(path)
 
@@ -211,17 +262,17 @@ def read_bytes(path: str) -> bytes:
     """Return all bytes of a file.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: There is no such file.
     """
     return _filesystem(path).read_bytes(path)
 
 
 def read_small(path: str) -> bytes:
-    """Return all bytes of a file that is small by its kind, such as a manifest.
+    """Return all bytes of a file of a small kind, such as a manifest.
 
     Raises:
-        DataError: It is so large that it is none, and would fill the memory.
-        FileNotFoundError: There is none.
+        DataError: The file is so large that it is of another kind, and would fill the memory.
+        FileNotFoundError: There is no such file.
     """
     entry = status(path)
     if entry is not None and entry.bytes > _SMALL_BYTES:
@@ -238,12 +289,12 @@ def read_into(path: str, start: int, out: memoryview, *, version: str = "") -> N
     Args:
         path: The file.
         start: Position of the first byte.
-        out: Where to.
+        out: The buffer to fill.
         version: On an object store, refuse any other version of the file.
 
     Raises:
-        EOFError: The file ends before.
-        FileNotFoundError: There is none.
+        EOFError: The file ends earlier.
+        FileNotFoundError: There is no such file.
     """
     _filesystem(path).read_into(path, start, out, version)
 
@@ -251,60 +302,44 @@ def read_into(path: str, start: int, out: memoryview, *, version: str = "") -> N
 def publish_files(
     pairs: Iterable[tuple[str, str]], *, check: Callable[[], None] | None = None
 ) -> None:
-    """Give finished files of one filesystem their final names, in place of older files.
+    """Give finished files of one filesystem their final names, over older files.
 
-    Locally they are renamed. An object store copies them by itself, without their bytes passing
-    through this machine, and keeps the temporary ones until their directory is removed.
+    Local files are renamed. An object store copies them by itself, without their bytes passing
+    through this machine; the temporary ones stay until their directory is removed.
 
     Args:
         pairs: Temporary and final path of each.
-        check: Called before each of them, such as `Lease.check`; what it raises ends the call.
+        check: Called before each of them, such as `Lease.check`; an error of it ends the call.
     """
     pairs = list(pairs)
     if pairs:
-        _filesystem(pairs[0][1]).publish(pairs, check or _unchecked)
-
-
-def _unchecked() -> None:
-    return
+        _filesystem(pairs[0][1]).publish(pairs, check or (lambda: None))
 
 
 def remove(path: str) -> None:
     """Remove a file.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: There is no such file.
     """
     _filesystem(path).remove(path)
 
 
 def remove_tree(path: str) -> None:
-    """Remove a directory of ours and all in it; it may be gone already."""
+    """Remove a directory of ours and all in it, if it exists."""
     _filesystem(path).remove_tree(path)
 
 
 def make_directory(path: str) -> None:
-    """Make a directory and those above it, where the filesystem has such a thing."""
+    """Make a directory and its parents, if the filesystem has directories."""
     _filesystem(path).make_directory(path)
 
 
 def remove_directory(path: str) -> None:
-    """Remove a directory if it is there and empty."""
+    """Remove a directory if it exists and is empty."""
     _filesystem(path).remove_directory(path)
 
 
 def sync_directory(path: str) -> None:
-    """Make the names in a directory outlast a power cut."""
+    """Make the names in a directory survive a power cut."""
     _filesystem(path).sync_directory(path)
-
-
-def lease(directory: str) -> AbstractContextManager[Lease]:
-    """Hold an output directory for one job.
-
-    Locally by a lock of the operating system, which ends with the process; on an object store by
-    an object that is created on condition that there is none, and renewed while the job lives.
-
-    Raises:
-        TargetExists: Another job holds it.
-    """
-    return _filesystem(directory).lease(directory)

@@ -1,38 +1,37 @@
-"""Input from any other filesystem that Beam knows, such as ``hdfs://`` and ``azfs://``.
+"""Input from any other filesystem that Beam can read, such as ``hdfs://`` and ``azfs://``.
 
-Nothing is written there: Beam's filesystems promise neither that a file is visible only when it
-is whole, nor a write on condition.
+Nothing is written there: Beam's filesystems neither promise that a file is visible only when it is
+complete, nor do they write on a condition.
 """
 
 from __future__ import annotations
 
 import contextlib
-import posixpath
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, BinaryIO, NoReturn, cast
+from collections.abc import Iterator
+from typing import Any, BinaryIO, cast
 
 from beam_tfrecord.errors import StorageError, UsageError
 from beam_tfrecord.extras import require
-from beam_tfrecord.storage.filesystem import Entry, Filesystem, Lease, Writer
+from beam_tfrecord.storage.filesystem import Entry, Filesystem
 
-# Beam has these, but not by itself what they need.
+# Beam has these filesystems, but does not install the packages that they need.
 _EXTRAS = {"azfs": "azure", "hdfs": "hadoop"}
 
 
 class BeamFilesystem(Filesystem):
-    """Whatever Beam's `FileSystems` opens; for reading alone."""
+    """Whatever Beam's `FileSystems` opens, for reading alone."""
 
     def status(self, path: str) -> Entry | None:
-        """Return a file, or None where there is none."""
-        # Beam matches patterns: what is there must have this very name.
+        """Return a file, or None if there is no such file."""
+        # Beam matches patterns: what it finds must have this very name.
         return next((entry for entry in _matching(path) if entry.path == path), None)
 
     def is_directory(self, path: str) -> bool:
-        """Tell whether a file lies below that name."""
+        """Return whether a file lies below that name."""
         return next(self.files(path), None) is not None
 
     def names(self, directory: str) -> list[str]:
-        """Return the names in a directory, sorted."""
+        """Return the sorted names in a directory."""
         below = (entry.path[len(directory) + 1 :] for entry in self.files(directory))
         return sorted({name.partition("/")[0] for name in below})
 
@@ -55,40 +54,16 @@ class BeamFilesystem(Filesystem):
     def open(self, path: str, buffer_bytes: int | None, version: str = "") -> BinaryIO:
         """Open a file for reading, with Beam's own buffer."""
         beam = _beam(path)
-        with _told(path):
-            # Its bytes as they are: whoever asks knows how they are compressed.
+        with _request(path):
+            # Its bytes as they are: the caller knows how they are compressed.
             plain = beam.filesystem.CompressionTypes.UNCOMPRESSED
             return cast(BinaryIO, beam.filesystems.FileSystems.open(path, compression_type=plain))
-
-    def create(self, path: str, temporary: str | None, *, outlasts: bool) -> Writer:
-        """Refuse to write."""
-        _refuse(path)
-
-    def put_absent(self, path: str, data: bytes) -> bool:
-        """Refuse to write."""
-        _refuse(path)
-
-    def publish(self, pairs: Iterable[tuple[str, str]], check: Callable[[], None]) -> None:
-        """Refuse to write."""
-        _refuse(next(iter(pairs))[1])
-
-    def remove(self, path: str) -> None:
-        """Refuse to remove."""
-        _refuse(path)
-
-    def remove_tree(self, path: str) -> None:
-        """Refuse to remove."""
-        _refuse(path)
-
-    def lease(self, directory: str) -> contextlib.AbstractContextManager[Lease]:
-        """Refuse to write."""
-        _refuse(directory)
 
 
 def _matching(pattern: str) -> list[Entry]:
     """Return the files that match a pattern, in order."""
     beam = _beam(pattern)
-    with _told(pattern):
+    with _request(pattern):
         (matched,) = beam.filesystems.FileSystems.match([pattern])
     found = [
         Entry(one.path, one.size_in_bytes, str(one.last_updated_in_seconds or ""))
@@ -101,7 +76,7 @@ def _beam(path: str) -> Any:
     """Return Beam's modules for files.
 
     Raises:
-        UsageError: Beam has no filesystem for this URL, or lacks what that one needs.
+        UsageError: Beam has no filesystem for this URL, or a package is missing.
     """
     scheme = path.partition("://")[0]
     if scheme in _EXTRAS:
@@ -120,7 +95,8 @@ def _beam(path: str) -> Any:
 
 
 @contextlib.contextmanager
-def _told(path: str) -> Iterator[None]:
+def _request(path: str) -> Iterator[None]:
+    """Raise Beam's errors as ours, in one line with the URL."""
     try:
         yield
     except FileNotFoundError:
@@ -128,11 +104,3 @@ def _told(path: str) -> Iterator[None]:
     except Exception as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise StorageError(f"cannot read {path!r}: {first}: try again later") from error
-
-
-def _refuse(path: str) -> NoReturn:
-    scheme = path.partition("://")[0]
-    raise UsageError(
-        f"cannot write to {posixpath.dirname(path)!r}: {scheme}:// is for input alone: give a "
-        "local directory, or one on gs:// or s3://"
-    )

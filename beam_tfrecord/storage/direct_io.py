@@ -1,33 +1,35 @@
-"""Local files past the page cache, written in the background.
+"""Direct reads and writes of local files, past the page cache.
 
-A dataset is larger than what a machine wants to keep in memory, and its shards are synced before
-they are published: to copy them into the page cache first costs memory, and time wherever fresh
-memory is dear. Whole blocks of a file go to the disk directly instead (``O_DIRECT``, see
-open(2)), by a thread of their own, while the next block is filled. Files smaller than one block,
-and filesystems that know no direct access, take the ordinary way.
+A dataset is larger than what a machine wants to hold in memory, and its shards are synced before
+they are published. A copy in the page cache costs memory, and time where fresh memory is slow.
+Instead, a thread writes complete blocks to the disk directly (``O_DIRECT``, see open(2)) while the
+next block fills. Files smaller than one block, and filesystems without direct access, are read and
+written as usual. Only regular files are opened: anything else may block for ever, or have no end.
 """
 
 from __future__ import annotations
 
 import collections
 import concurrent.futures
+import errno
 import mmap
 import os
+import stat
 import threading
 import time
 
 import numpy as np
 
-from beam_tfrecord.storage.regular import open_file
+from beam_tfrecord.errors import DataError
 
 BLOCK_BYTES = 4 * 2**20
 # The largest sector that disks have in practice; direct access wants sizes and offsets in sectors.
 SECTOR_BYTES = 4096
-# A disk slower than this, for one thread, is better left to the page cache where it may be.
+# A disk slower than this, for one thread, is better used through the page cache.
 FAST_BYTES_PER_SECOND = 400 * 10**6
 
 _DIRECT = getattr(os, "O_DIRECT", 0)
-# Blocks are page-aligned, as direct access wants them, and go from one file to the next.
+# Blocks are page-aligned, as direct access needs them, and go from one file to the next.
 _FREE_BLOCKS: collections.deque[mmap.mmap] = collections.deque(maxlen=8)
 
 
@@ -35,12 +37,12 @@ class BlockFile:
     """A new file, written from its start to its end.
 
     Args:
-        path: Where; an older file there is emptied.
-        will_sync: The file is to be on the disk when it is finished. Where that does not matter,
-            it goes past the page cache only if the disk has turned out to be fast.
+        path: The file; an older one is emptied.
+        will_sync: The file must be on the disk when it is finished. If that does not matter, it
+            goes past the page cache only if the disk has turned out to be fast.
 
     Raises:
-        OSError: The file cannot be made, or (from any method) not be written.
+        OSError: The file cannot be created or, from any method, not be written.
     """
 
     def __init__(self, path: str, *, will_sync: bool = True) -> None:
@@ -56,7 +58,7 @@ class BlockFile:
         self._pending: concurrent.futures.Future[None] | None = None
 
     def write(self, data: memoryview) -> None:
-        """Append all bytes of a buffer, which may be used again at once."""
+        """Append all bytes of a buffer, which the caller may use again at once."""
         at = 0
         while at < len(data):
             count = min(BLOCK_BYTES - self._filled, len(data) - at)
@@ -67,10 +69,10 @@ class BlockFile:
                 self._hand_over(BLOCK_BYTES)
 
     def finish(self) -> None:
-        """Write what is left, and wait for it."""
+        """Write the rest, and wait for it."""
         size = self._written + self._filled
         if self._is_direct and self._filled:
-            # Whole sectors only: what is too much is cut off again.
+            # Only complete sectors can be written: the excess is cut off below.
             self._hand_over(-(-self._filled // SECTOR_BYTES) * SECTOR_BYTES)
         self._wait()
         if self._filled:
@@ -81,12 +83,12 @@ class BlockFile:
             self._written = size
 
     def sync(self) -> None:
-        """Write what is left, and wait until all of the file is on the disk."""
+        """Write the rest, and wait until all of the file is on the disk."""
         self.finish()
         os.fsync(self._open())
 
     def close(self) -> None:
-        """Close the file, whatever is written of it; a second time nothing happens."""
+        """Close the file, however much of it is written; a second call does nothing."""
         if self._descriptor is None:
             return
         if self._writer is not None:
@@ -102,7 +104,7 @@ class BlockFile:
         return self._descriptor
 
     def _hand_over(self, nbytes: int) -> None:
-        """Have the first bytes of the block written, and go on with an empty one."""
+        """Write the first bytes of the block in the background, and go on with an empty one."""
         self._wait()
         if self._writer is None:
             self._writer = concurrent.futures.ThreadPoolExecutor(1, "write-blocks")
@@ -119,7 +121,7 @@ class BlockFile:
             pending.result()
 
     def _go_direct(self) -> bool:
-        """Open the file anew for direct writing; False where that cannot be done."""
+        """Open the file anew for direct writing; return False if that is not possible."""
         try:
             descriptor = os.open(self._path, os.O_WRONLY | _DIRECT)
         except OSError:
@@ -132,10 +134,10 @@ class BlockFile:
 def read_into(path: str, start: int, out: memoryview) -> None:
     """Fill `out` with the bytes of a file from `start`.
 
-    What is in the page cache comes from there, anything else past it.
+    What is in the page cache comes from there; the rest is read past it.
 
     Raises:
-        EOFError: The file ends before.
+        EOFError: The file ends earlier.
     """
     descriptor = open_file(path)
     try:
@@ -152,7 +154,7 @@ def read_into(path: str, start: int, out: memoryview) -> None:
 
 
 def is_cached(descriptor: int, start: int) -> bool:
-    """Tell whether a byte of a file is in the page cache."""
+    """Return whether a byte of a file is in the page cache."""
     try:
         os.preadv(descriptor, [bytearray(1)], start, os.RWF_NOWAIT)
     except BlockingIOError:
@@ -164,7 +166,7 @@ def is_cached(descriptor: int, start: int) -> bool:
 
 
 def _read_directly(path: str, start: int, out: memoryview) -> int:
-    """Read past the page cache; return how many bytes of `out` could be filled so."""
+    """Read past the page cache; return how many bytes of `out` that filled."""
     try:
         descriptor = os.open(path, os.O_RDONLY | _DIRECT)
     except OSError:
@@ -188,7 +190,7 @@ def _read_directly(path: str, start: int, out: memoryview) -> int:
                 if got % SECTOR_BYTES:
                     break  # The end of the file: nothing lies behind it.
     except OSError:
-        # Whatever it was, the ordinary way either can do it or says what is wrong.
+        # Whatever it was, the usual way either can read it or says what is wrong.
         pass
     finally:
         os.close(descriptor)
@@ -197,7 +199,7 @@ def _read_directly(path: str, start: int, out: memoryview) -> int:
 
 
 class _Rate:
-    """How fast direct writes of this process have been."""
+    """The measured speed of direct writes of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -211,7 +213,7 @@ class _Rate:
             self._seconds += seconds
 
     def is_fast(self) -> bool:
-        """Tell whether the disk is fast, as far as is known."""
+        """Return whether the disk is fast, as far as is known."""
         with self._lock:
             return self._bytes >= FAST_BYTES_PER_SECOND * self._seconds
 
@@ -251,3 +253,50 @@ def _copy(source: memoryview, target: memoryview) -> None:
     np.copyto(
         np.frombuffer(target, np.uint8, len(source)), np.frombuffer(source, np.uint8, len(source))
     )
+
+
+def open_file(path: str, flags: int = 0) -> int:
+    """Open a regular file, or a link to one, for reading; return its descriptor.
+
+    Args:
+        path: The file.
+        flags: Further flags of open(2).
+
+    Raises:
+        DataError: The path is a pipe, a device or another special file.
+        OSError: The file cannot be opened.
+    """
+    checked_status(path)
+    # The file may have been replaced since; a pipe without a writer blocks its reader.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | flags)
+    try:
+        _check(path, os.fstat(descriptor))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def checked_status(path: str) -> os.stat_result:
+    """Return the status of a file or directory without opening it; links are followed.
+
+    Raises:
+        DataError: The path is neither, or a link that leads to itself.
+        OSError: There is nothing, or it cannot be looked at.
+    """
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise DataError(f"{path!r} is a link that leads to itself: restore the file") from None
+    if not stat.S_ISDIR(status.st_mode):
+        _check(path, status)
+    return status
+
+
+def _check(path: str, status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(status.st_mode):
+        raise DataError(f"{path!r} is no regular file: restore the file")

@@ -1,10 +1,10 @@
-"""The lease on an object store: an object created on condition, and renewed while the job lives.
+"""The lease of an output directory on an object store.
 
-It holds JSON: who holds it, and a counter that goes up with every renewal. A job that finds a
-lease of another machine watches the counter instead of comparing clocks: if it moves, the other
-job lives; if it stands still for `EXPIRY_SECONDS`, the lease is taken over, on condition that
-nobody else was faster. A holder on this machine is asked for directly, so that a killed job can
-be resumed at once.
+The lease is an object that a job creates only if there is none, and renews while it lives. It holds
+JSON: the holder, and a counter of renewals. A job that finds the lease of another machine watches
+the counter instead of comparing clocks. If the counter moves, the other job lives. If it stands
+still for `EXPIRY_SECONDS`, the job replaces the lease, unless the object changes first. A holder on
+this machine is looked up by its process number, so a killed job can be resumed at once.
 """
 
 from __future__ import annotations
@@ -20,13 +20,9 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import StorageError, TargetExists
-from beam_tfrecord.storage.filesystem import Lease
-
-if TYPE_CHECKING:
-    from beam_tfrecord.storage.objects import ObjectStore
+from beam_tfrecord.storage.objects import ObjectStore
 
 RENEWAL_SECONDS = 10.0
 EXPIRY_SECONDS = 60.0
@@ -37,14 +33,14 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Holder:
-    """Who holds a lease.
+    """The job that holds a lease.
 
     Attributes:
-        token: Of the job.
-        machine: Where it runs, as far as process numbers reach.
-        process: Its process number.
+        token: A random name of the job.
+        machine: The machine, or the container, whose process numbers count.
+        process: The process number of the job.
         started: When that process began, in the machine's ticks: numbers are used again.
-        renewals: How often it was renewed.
+        renewals: How often the lease was renewed.
     """
 
     token: str
@@ -59,18 +55,18 @@ class Holder:
 
     @classmethod
     def loads(cls, text: bytes) -> Holder | None:
-        """Parse the content of the object; None where it is no lease."""
+        """Return the holder in the content of an object, or None if it is no lease."""
         try:
             return cls(**json.loads(text))
         except (TypeError, ValueError):
             return None
 
     def is_dead(self) -> bool:
-        """Tell whether it ran on this machine and ended."""
+        """Return whether the job ran on this machine and ended."""
         return self.machine == _machine() and self.started != _start_of(self.process)
 
     def is_here(self) -> bool:
-        """Tell whether it runs on this machine."""
+        """Return whether the job runs on this machine."""
         return self.machine == _machine() and not self.is_dead()
 
 
@@ -81,7 +77,7 @@ def this_process() -> Holder:
 
 
 def _machine() -> str:
-    """Name this boot of this machine, or this container on it."""
+    """Return a name of this boot of this machine, or of this container on it."""
     parts = [socket.gethostname()]
     with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
         parts.append(file.read().strip())
@@ -91,7 +87,7 @@ def _machine() -> str:
 
 
 def _start_of(process: int) -> str:
-    """Return when a process began; empty where there is none, or the system does not tell."""
+    """Return when a process began; empty if it does not run, ``running`` if that is all we know."""
     try:
         with open(f"/proc/{process}/stat") as file:
             # The name in parentheses may hold anything; field 22 counts from before it.
@@ -108,8 +104,8 @@ def _start_of(process: int) -> str:
 
 
 @contextlib.contextmanager
-def held(store: ObjectStore, path: str) -> Iterator[Lease]:
-    """Hold a lease until the block ends.
+def held(store: ObjectStore, path: str) -> Iterator[str]:
+    """Hold the lease at a URL until the block ends; return the token that it holds.
 
     Raises:
         TargetExists: Another job holds it.
@@ -119,15 +115,15 @@ def held(store: ObjectStore, path: str) -> Iterator[Lease]:
     renewal = _Renewal(store, path, holder, version)
     renewal.start()
     try:
-        yield Lease(path, holder.token)
+        yield holder.token
     finally:
         renewal.end()
 
 
 def _acquire(store: ObjectStore, path: str, mine: Holder) -> str:
-    """Create the object, or take over one that nobody renews; return its version."""
+    """Create the object, or replace one that nobody renews; return its version."""
     watched, since = "", time.monotonic()
-    told = False
+    was_logged = False
     while True:
         version = store.put_matching(path, mine.dumps(), "")
         if version is not None:
@@ -146,8 +142,8 @@ def _acquire(store: ObjectStore, path: str, mine: Holder) -> str:
             continue
         if watched != seen:
             watched, since = seen, time.monotonic()
-        if not told:
-            told = True
+        if not was_logged:
+            was_logged = True
             _LOGGER.warning(
                 "another machine held %s: watching for up to %.0f s whether its job still lives",
                 posixpath.dirname(path),
@@ -157,7 +153,7 @@ def _acquire(store: ObjectStore, path: str, mine: Holder) -> str:
 
 
 def _look(store: ObjectStore, path: str) -> tuple[str, Holder | None]:
-    """Return version and holder of a lease; no version where it is gone or just changed."""
+    """Return version and holder of a lease; no version if it is gone or has just changed."""
     entry = store.status(path)
     if entry is None:
         return "", None
@@ -179,7 +175,7 @@ def _in_use(path: str, holder: Holder) -> TargetExists:
 
 
 class _Renewal(threading.Thread):
-    """Renews a lease until it ends or is lost."""
+    """A thread that renews a lease until it ends or is lost."""
 
     def __init__(self, store: ObjectStore, path: str, holder: Holder, version: str) -> None:
         super().__init__(name="renew-lease", daemon=True)
@@ -197,7 +193,7 @@ class _Renewal(threading.Thread):
                     _LOGGER.warning("another job has taken %s over", self._path)
                     return
             except StorageError as error:
-                # Whether the lease outlived this is seen by the check before each final write.
+                # The check before each final write sees whether the lease outlived this.
                 _LOGGER.warning("cannot renew the lease: %s", error)
 
     def _renew(self) -> bool:
@@ -209,16 +205,11 @@ class _Renewal(threading.Thread):
         return True
 
     def end(self) -> None:
-        """Stop renewing, and give the lease back if it is still held."""
+        """Stop renewing, and remove the lease if it is still this job's."""
         self._ended.set()
         self.join()
-        seen, holder = self._seen()
-        if holder is not None and holder.token == self._holder.token:
-            with contextlib.suppress(StorageError):
-                self._store.remove_matching(self._path, seen)
-
-    def _seen(self) -> tuple[str, Any]:
-        try:
-            return _look(self._store, self._path)
-        except StorageError:
-            return "", None
+        # A lease that cannot be removed expires.
+        with contextlib.suppress(StorageError, FileNotFoundError):
+            seen, holder = _look(self._store, self._path)
+            if holder is not None and holder.token == self._holder.token:
+                self._store.remove_one(self._path, seen)

@@ -83,7 +83,7 @@ def extract(place: str, work: Path) -> int:
     return manifest.rows
 
 
-_OURS = ("beam_tfrecord.staging.composing", "beam_tfrecord.staging.job")
+_OURS = ("beam_tfrecord.jobs.compose", "beam_tfrecord.jobs.api")
 
 CASES: Cases = {
     "sqlite_by_hand": ("sqlite", sqlite_by_hand, ("pyarrow.parquet",)),

@@ -19,8 +19,8 @@ POSTGRES = "org.postgresql:postgresql:42.7.8"
 
 def jdbc_drain(place: str, work: Path) -> int:
     """Read all rows into Arrow over one connection, and do nothing with them."""
-    from beam_tfrecord.sources.sql.engine import Relation, SqlOptions
-    from beam_tfrecord.sources.sql.jdbc.engine import Jdbc
+    from beam_tfrecord.sources.sql.database import Relation, SqlOptions
+    from beam_tfrecord.sources.sql.jdbc import Jdbc
 
     options = SqlOptions(jars=(POSTGRES,), password_env=PASSWORD_VARIABLE)
     rows = 0
@@ -48,7 +48,7 @@ def _jdbc(url: str) -> str:
     return f"jdbc:postgresql://{rest}?user={user}"
 
 
-_OURS = ("apache_beam", "beam_tfrecord.jobs.composing", "beam_tfrecord.sources.sql.jdbc.engine")
+_OURS = ("apache_beam", "beam_tfrecord.jobs.compose", "beam_tfrecord.sources.sql.jdbc")
 
 CASES: Cases = {
     "jdbc_drain": ("postgres", jdbc_drain, _OURS),

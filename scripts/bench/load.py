@@ -65,9 +65,11 @@ def load_torch(out: Path) -> int:
     try:
         import torch  # noqa: F401
     except ImportError:
-        from beam_tfrecord.loading.torch_batches import dict_batches
+        from beam_tfrecord.dataset.values import dict_batches
 
-        return sum(len(batch["i0"]) for batch in dict_batches(bt.load(out), BATCH_ROWS, {}))
+        dataset = bt.load(out)
+        batches = dict_batches(dataset.batches(), dataset.schema, BATCH_ROWS, {})
+        return sum(len(batch["i0"]) for batch in batches)
     return sum(len(batch["i0"]) for batch in bt.load(out).torch(BATCH_ROWS))
 
 

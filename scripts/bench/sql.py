@@ -114,7 +114,7 @@ def _with_password(url: str) -> str:
 
 
 # Imported before the clock starts.
-_OURS = ("beam_tfrecord.jobs.composing", "beam_tfrecord.ptransforms.writing")
+_OURS = ("beam_tfrecord.jobs.compose", "beam_tfrecord.transforms.write")
 _ADBC = ("pyarrow", "adbc_driver_postgresql.dbapi")
 _HAND = ("apache_beam", "tensorflow", "psycopg")
 

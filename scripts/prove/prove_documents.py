@@ -10,7 +10,7 @@ from pathlib import Path
 
 from beam_tfrecord import manifest
 from beam_tfrecord.errors import BeamTFRecordError
-from beam_tfrecord.exchange.runs import read_index
+from beam_tfrecord.exchange.spill_files import read_index
 from tests.exchange.making import write_entries
 from tests.test_manifest import MANIFEST
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord import native
-from beam_tfrecord.native import reference
+from tests.native import reference
 from tests.type_families import FAMILIES, Column
 from tests.type_readers import CHECKS, write
 

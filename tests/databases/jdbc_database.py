@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.sources.sql.engine import Relation, SqlColumn, SqlOptions, SqlRows
-from beam_tfrecord.sources.sql.jdbc.engine import Jdbc
+from beam_tfrecord.sources.sql.database import Relation, SqlColumn, SqlOptions, SqlRows
+from beam_tfrecord.sources.sql.jdbc import Jdbc
 from tests.databases.jdbc_drivers import execute
 
 

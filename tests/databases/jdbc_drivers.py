@@ -8,8 +8,7 @@ import shutil
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.sql.jdbc.jars import local_jars
-from beam_tfrecord.sources.sql.jdbc.jvm import helper, java, result_of
+from beam_tfrecord.sources.sql.jdbc_java import helper, java, local_jars, result_of
 
 H2 = "com.h2database:h2:2.4.240"
 SQLITE = "org.xerial:sqlite-jdbc:3.50.3.0"

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
 import subprocess
-import tempfile
 from pathlib import Path
 
-import pytest
-
 from tests.databases.server import Server, running, unprivileged
+from tests.debian import unpacked
 
 USER = "tester"
 PASSWORD = "s3cr3t-of-mariadb"
@@ -28,56 +25,12 @@ _TABLES = (
 )
 
 
-def programs() -> Path:
-    """Return the directory that holds ``usr/sbin/mariadbd``, or skip where it cannot be had."""
-    if Path("/usr/sbin/mariadbd").exists():
-        return Path("/")
-    # Readable by the user that runs it, which the home directory of root is not.
-    root = Path(tempfile.gettempdir()) / f"beam_tfrecord-mariadb-{os.getuid()}"
-    if not (root / "usr/sbin/mariadbd").exists():
-        if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
-            pytest.skip("there is no MariaDB, and no Debian to take it from")
-        _unpack(root)
-    return root
-
-
-def _unpack(root: Path) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        listed = subprocess.run(
-            ["apt-cache", "depends", "mariadb-server-core"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        needed = [line.split()[-1] for line in listed.stdout.splitlines() if "Depends: lib" in line]
-        missing = [name for name in needed if not _is_installed(name)]
-        done = subprocess.run(
-            ["apt-get", "download", "mariadb-server-core", *missing],
-            cwd=directory,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            pytest.skip(f"MariaDB cannot be downloaded: {done.stderr.splitlines()[-1:]}")
-        unpacked = Path(f"{root}.{os.getpid()}")
-        for package in sorted(Path(directory).glob("*.deb")):
-            subprocess.run(["dpkg", "-x", package, unpacked], check=True)
-        unpacked.chmod(0o755)
-        shutil.rmtree(root, ignore_errors=True)
-        unpacked.rename(root)
-
-
-def _is_installed(package: str) -> bool:
-    return subprocess.run(["dpkg", "-s", package], capture_output=True, check=False).returncode == 0
-
-
 class MariaDbServer(Server):
     """A server with the database ``t`` and a user that may do everything."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self._root = programs()
+        self._root = unpacked("mariadb-server-core", "usr/sbin/mariadbd")
 
     @property
     def url(self) -> str:

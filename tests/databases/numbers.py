@@ -12,20 +12,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from beam_tfrecord.sources.sql import snapshots
+from beam_tfrecord.sources.sql.read import release_snapshots
 from beam_tfrecord.sources.sql.source import Sql
 from tests.databases.jdbc_drivers import SQLITE, driver_jars
 from tests.databases.partitions import KeyedDatabase
 from tests.number_texts import kept_as_decimal, kept_as_float32, kept_as_float64
-from tests.number_ways import (
-    Columns,
-    Way,
-    Written,
-    as_floats,
-    encoded,
-    schema_of,
-    write_sqlite,
-)
+from tests.number_ways import Columns, Way, Written, as_floats, encoded, schema_of, write_sqlite
 
 
 def _quoted(text: str) -> str:
@@ -104,7 +96,7 @@ def way_through(database: KeyedDatabase, declared: str, holds: Holds) -> Way:
             source = Sql(**database.source, table="numbers", ordered=True)
             found = encoded(source.batches(), schema)
         finally:
-            snapshots.release()
+            release_snapshots()
         return {names[name]: column for name, column in found.items() if name in names}
 
     return Way(written, holds.kept)

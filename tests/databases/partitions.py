@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from beam_tfrecord.sources.sql import snapshots
 from beam_tfrecord.sources.sql.plan import make_plan
+from beam_tfrecord.sources.sql.read import release_snapshots
 from beam_tfrecord.sources.sql.secrets import hold_password
 from beam_tfrecord.sources.sql.source import Sql
 from tests.databases import jdbc_mariadb, keys
@@ -112,7 +112,7 @@ def check_partitions(
         if is_read:
             found = [n for batch in source.batches() for n in batch.data.column(0).to_pylist()]
     finally:
-        snapshots.release()
+        release_snapshots()
     assert sorted(found) == expected, (declared, form, after, asked_for)
     return len(asked_for)
 

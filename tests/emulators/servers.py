@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -49,6 +50,24 @@ def amazon_server() -> Iterator[str]:
     """Run an S3 in memory; give its URL."""
     port = free_port()
     with _running([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], port):
+        yield f"http://127.0.0.1:{port}"
+
+
+def azure_emulator() -> Path | None:
+    """Return the program ``azurite-blob``, or None if npm has not installed it here."""
+    program = Path(sys.prefix, "node_modules", ".bin", "azurite-blob")
+    found = program if program.exists() else shutil.which("azurite-blob")
+    return Path(found) if found else None
+
+
+@contextlib.contextmanager
+def azure_server() -> Iterator[str]:
+    """Run an Azure Blob Storage in memory; yield its URL."""
+    program = azure_emulator()
+    assert program is not None
+    port = free_port()
+    options = ["--inMemoryPersistence", "--disableTelemetry", "--silent", "--skipApiVersionCheck"]
+    with _running([str(program), *options, "--blobPort", str(port)], port):
         yield f"http://127.0.0.1:{port}"
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.batch import Batch, Origin
-from beam_tfrecord.exchange.runs import Run, index_sorted
+from beam_tfrecord.batch import Origin
 from beam_tfrecord.exchange.spill import write_run
-from beam_tfrecord.records.tfrecord import frame_record
+from beam_tfrecord.exchange.spill_files import Run, index_sorted
+from beam_tfrecord.job_batch import JobBatch
+from tests.made_datasets import framed
 
 # Split, place, payload.
 Entry = tuple[str, int, bytes]
@@ -23,7 +24,7 @@ def write_entries(
 ) -> Run:
     """Write a run of entries, sorted by split as listed in `names`, place and payload."""
     ordered = sorted(entries, key=lambda entry: (names.index(entry[0]), *entry[1:]))
-    frames = [frame_record(payload) for _, _, payload in ordered]
+    frames = [framed(payload) for _, _, payload in ordered]
     index = index_sorted(
         tuple(names),
         np.array([names.index(split) for split, _, _ in ordered], np.uint16),
@@ -44,14 +45,14 @@ def payloads(path: str) -> list[bytes]:
     while at < len(data):
         (length,) = struct.unpack_from("<Q", data, at)
         out.append(data[at + 12 : at + 12 + length])
-        assert data[at : at + 16 + length] == frame_record(out[-1])
+        assert data[at : at + 16 + length] == framed(out[-1])
         at += 16 + length
     return out
 
 
 def batch_of(
     values: Sequence[int], *, first: int = 0, unit: str = "u", index: int = 0, group: int = 0
-) -> Batch:
+) -> JobBatch:
     """Return a batch of one int64 column ``x``."""
     data = pa.record_batch({"x": pa.array(values, pa.int64())})
-    return Batch(data, Origin(unit, index, first), group=group)
+    return JobBatch(data, Origin(unit, index, first), group=group)

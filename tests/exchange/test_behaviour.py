@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.exchange import merge_pipeline, pipeline, range_blocks, rounds
-from beam_tfrecord.ptransforms.reading import ReadBatches
+from beam_tfrecord.exchange import merge, pipeline, plan, spill
 from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.transforms.reading import ReadBatches
 from tests.datasets import ids, sample_table, shard_hashes, write_parquet
 
 OPTIONS = {"splits": {"train": 0.7, "test": 0.3}, "shards": 6, "seed": 3}
@@ -113,8 +113,8 @@ def test_many_small_runs_give_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch,
     exchange: str,
 ) -> None:
-    monkeypatch.setattr(pipeline, "run_bytes_for", lambda *_: 4096)
-    monkeypatch.setattr(range_blocks, "RUN_BYTES", 4096)
+    monkeypatch.setattr(pipeline, "run_bytes_of", lambda _: 4096)
+    monkeypatch.setattr(spill, "RUN_BYTES", 4096)
     write_in_one_way(
         parquet, tmp_path / "out", ("FnApiRunner", (), exchange, 100, 2**26), **OPTIONS
     )
@@ -132,16 +132,16 @@ def test_two_rounds_of_merging_give_the_same_bytes(
     fan_in: int,
     options: dict,
 ) -> None:
-    monkeypatch.setattr(pipeline, "run_bytes_for", lambda *_: 10_000)
-    monkeypatch.setattr(rounds, "most_fan_in", lambda _: fan_in)
-    monkeypatch.setattr(rounds, "PART_BYTES", 9_000)
-    merged: list[rounds.RunTask] = []
+    monkeypatch.setattr(pipeline, "run_bytes_of", lambda _: 10_000)
+    monkeypatch.setattr(plan, "most_fan_in", lambda _: fan_in)
+    monkeypatch.setattr(plan, "PART_BYTES", 9_000)
+    merged: list[plan.RunTask] = []
 
-    def merge_runs(task: rounds.RunTask, *rest: Any) -> Any:
+    def merge_runs(task: plan.RunTask, *rest: Any) -> Any:
         merged.append(task)
-        return rounds.merge_runs(task, *rest)
+        return merge.merge_runs(task, *rest)
 
-    monkeypatch.setattr(merge_pipeline, "merge_runs", merge_runs)
+    monkeypatch.setattr(pipeline, "merge_runs", merge_runs)
     write_in_one_way(parquet, tmp_path / "out", WAYS["small batches"], **OPTIONS, **options)
     assert shard_hashes(tmp_path / "out") == expected(**OPTIONS, **options)
     batches = {(task.first_run, task.end_run) for task in merged}

@@ -11,10 +11,9 @@ from beam_tfrecord.batch import Batch, Origin, batch_of_examples
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange import block as module
 from beam_tfrecord.exchange.block import Block
-from beam_tfrecord.exchange.tally import merge_tallies
-from beam_tfrecord.layout import Layout
+from beam_tfrecord.exchange.write_summary import merge_tallies
+from beam_tfrecord.layout import Layout, Splits
 from beam_tfrecord.places import Inputs, purpose_seed
-from beam_tfrecord.splits import Splits
 from tests.exchange.making import batch_of
 
 HALVES = (("a", 0.5), ("b", 0.5))

@@ -13,15 +13,15 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.schema import Feature, Schema
-from beam_tfrecord.contract.tensors import TensorType, tensor_column
-from beam_tfrecord.exchange import column_hashes
-from beam_tfrecord.exchange.column_hashes import ColumnHashes
-from beam_tfrecord.native import reference
+from beam_tfrecord.exchange import block
+from beam_tfrecord.exchange.block import ColumnHashes
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.tensors import TensorType, tensor_column
 from beam_tfrecord.records import encoding
-from beam_tfrecord.records.arena import Arena
-from beam_tfrecord.records.encoding import Encoder
+from beam_tfrecord.records.encoding import Arena, Encoder
 from tests.datasets import ids
+from tests.native import reference
 
 # NaNs of either sign, quiet and signalling, with payloads.
 _NANS = {
@@ -78,7 +78,7 @@ def hashes(column: pa.Array, schema: Schema | None = None) -> list[int]:
 @pytest.mark.parametrize("name", columns())
 def test_zeros_and_nans_are_one_each(name, kernel, monkeypatch):
     monkeypatch.setattr(encoding, "native", kernel)
-    monkeypatch.setattr(column_hashes, "native", kernel)
+    monkeypatch.setattr(block, "native", kernel)
     found = hashes(columns()[name])
     assert found[0] == found[1]
     assert len(set(found[2:6])) == 1
@@ -135,7 +135,7 @@ def values_of(arrow: pa.DataType) -> Feature:
 @pytest.mark.parametrize("name", columns_of_float32())
 def test_what_is_stored_as_zero_is_zero(name, kernel, monkeypatch):
     monkeypatch.setattr(encoding, "native", kernel)
-    monkeypatch.setattr(column_hashes, "native", kernel)
+    monkeypatch.setattr(block, "native", kernel)
     column, feature = columns_of_float32()[name]
     found = hashes(column, Schema((feature,)) if feature else None)
     assert len(set(found[:5])) == 1

@@ -6,22 +6,27 @@ from pathlib import Path
 import pytest
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.exchange import block, direct
-from beam_tfrecord.exchange.direct import DirectWriter
-from beam_tfrecord.exchange.merge import Piece
-from beam_tfrecord.layout import Layout
+from beam_tfrecord.exchange import block, shard_writers
+from beam_tfrecord.exchange.shard_writers import DirectWriter, Piece
+from beam_tfrecord.layout import Layout, ShardSpec
+from beam_tfrecord.workdir.job import Job
+from beam_tfrecord.workdir.target import Target
 from tests.exchange.making import batch_of, payloads
 
-LAYOUT = Layout(shuffle=False)
 # A framed example of one int64 up to 127.
 RECORD_BYTES = 30
 
 
+def job_in(directory: Path, shard_bytes: int) -> Job:
+    layout = Layout(shuffle=False, shards=ShardSpec(shard_bytes=shard_bytes))
+    return Job(Target(str(directory)), str(directory), layout=layout)
+
+
 def write(directory: Path, batches: Sequence[Batch], shard_bytes: int) -> list[Piece]:
-    writer = DirectWriter(LAYOUT, str(directory), shard_bytes=shard_bytes)
+    writer = DirectWriter(job_in(directory, shard_bytes))
     pieces = [piece for batch in batches for piece in writer.add(batch)]
     pieces += writer.end_group()
-    assert writer.take_tally().records == sum(piece.examples for piece in pieces)
+    assert writer.take_summary().records == sum(piece.examples for piece in pieces)
     return pieces
 
 
@@ -46,7 +51,7 @@ def test_cuts_do_not_depend_on_batches_or_buffers(
 ) -> None:
     values = [*range(100)]
     expected = contents(write(tmp_path, [batch_of(values)], shard_bytes=500))
-    monkeypatch.setattr(direct, "WRITE_BYTES", write_bytes)
+    monkeypatch.setattr(shard_writers, "WRITE_BYTES", write_bytes)
     parts = [batch_of(values[i : i + step], first=i) for i in range(0, 100, step)]
     assert contents(write(tmp_path, parts, shard_bytes=500)) == expected
     assert len(expected) == 5
@@ -80,8 +85,8 @@ def test_large_batches_are_encoded_piece_by_piece(
 
 
 def test_an_unfinished_shard_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct, "WRITE_BYTES", 1)
-    writer = DirectWriter(LAYOUT, str(tmp_path), shard_bytes=10**6)
+    monkeypatch.setattr(shard_writers, "WRITE_BYTES", 1)
+    writer = DirectWriter(job_in(tmp_path, 10**6))
     assert list(writer.add(batch_of([1, 2]))) == []
     assert len(list(tmp_path.iterdir())) == 1
     writer.abort()

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange import lots
-from beam_tfrecord.exchange.lots import Slice, lots_of
+from beam_tfrecord.exchange import streaming_merge
+from beam_tfrecord.exchange.streaming_merge import Slice, lots_of
 from tests.exchange.making import write_entries
 
 # Few places, so that many records have the same one; payloads beyond a step of 40 bytes.
@@ -51,7 +51,7 @@ def test_lots_are_all_entries_and_do_not_overlap(
         for run, entries in zip(written, runs, strict=True)
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lots, "STEP_BYTES", 40)
+        patch.setattr(streaming_merge, "STEP_BYTES", 40)
         found = [entries_in(lot) for lot in lots_of(slices, most_bytes=most_bytes, by_bytes=True)]
     together = sorted((place, payload) for run in runs for _, place, payload in run)
     assert sorted(one for lot in found for one in lot) == together

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from beam_tfrecord.batch import Part
-from beam_tfrecord.exchange.marks import Done, GroupMarks
-from beam_tfrecord.exchange.runs import Run
-from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.exchange.checkpoints import Done, GroupMarks
+from beam_tfrecord.exchange.spill_files import Run
+from beam_tfrecord.exchange.write_summary import Tally
+from beam_tfrecord.job_batch import Part
 
 
 @pytest.mark.parametrize("part", [None, Part("key", 3, False)], ids=["no group", "a torn group"])

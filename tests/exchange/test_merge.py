@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange import merge, plan
-from beam_tfrecord.exchange.merge import Merger, Piece, slices_of
+from beam_tfrecord.exchange.merge import Merger, slices_of
 from beam_tfrecord.exchange.plan import plan_merges, total_counts
-from beam_tfrecord.exchange.runs import Run, read_index
-from beam_tfrecord.layout import Layout
-from beam_tfrecord.shards import ShardSpec
-from beam_tfrecord.splits import Splits
+from beam_tfrecord.exchange.shard_writers import Piece
+from beam_tfrecord.exchange.spill_files import Run, read_index
+from beam_tfrecord.layout import Layout, ShardSpec, Splits
 from tests.exchange.making import Entry, payloads, write_entries
 
 NAMES = ["a", "b"]

@@ -5,11 +5,9 @@ import pytest
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange import plan
-from beam_tfrecord.exchange.bin_counts import BinCounts
 from beam_tfrecord.exchange.plan import Window, plan_merges, split_order
-from beam_tfrecord.layout import Layout
-from beam_tfrecord.shards import ShardSpec
-from beam_tfrecord.splits import Splits
+from beam_tfrecord.exchange.spill_files import BinCounts
+from beam_tfrecord.layout import Layout, ShardSpec, Splits
 
 TWO = Splits((("train", 0.5), ("a", 0.5)))
 

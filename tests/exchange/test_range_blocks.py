@@ -4,16 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from beam_tfrecord.exchange import range_blocks
+from beam_tfrecord.exchange import spill
 from beam_tfrecord.exchange.merge import Merger, slices_of
 from beam_tfrecord.exchange.plan import plan_merges, total_counts
-from beam_tfrecord.exchange.range_blocks import BlockCutter, RangeSorter
-from beam_tfrecord.exchange.runs import Run, read_index
-from beam_tfrecord.exchange.spill import Spiller
-from beam_tfrecord.exchange.tally import Tally, merge_tallies
-from beam_tfrecord.layout import Layout
-from beam_tfrecord.shards import ShardSpec
-from beam_tfrecord.splits import Splits
+from beam_tfrecord.exchange.spill import BlockCutter, RangeSorter, Spiller
+from beam_tfrecord.exchange.spill_files import Run, read_index
+from beam_tfrecord.exchange.write_summary import Tally, merge_tallies
+from beam_tfrecord.layout import Layout, ShardSpec, Splits
+from beam_tfrecord.workdir.job import Job
+from beam_tfrecord.workdir.target import Target
 from tests.exchange.making import batch_of, payloads
 
 LAYOUT = Layout(splits=Splits((("a", 0.5), ("b", 0.5))), shards=ShardSpec(total=4))
@@ -21,8 +20,12 @@ BATCHES = [batch_of([*range(i, i + 100)], first=i) for i in range(0, 1000, 100)]
 Key = tuple[str, int]
 
 
+def job_in(directory: Path) -> Job:
+    return Job(Target(str(directory)), str(directory), layout=LAYOUT)
+
+
 def cut(directory: Path) -> tuple[list[tuple[Key, bytes]], Tally]:
-    cutter = BlockCutter(LAYOUT, str(directory))
+    cutter = BlockCutter(job_in(directory))
     outputs = [one for batch in BATCHES for one in cutter.add(batch)]
     outputs += cutter.flush()
     blocks = [one for one in outputs if not isinstance(one, Tally)]
@@ -56,11 +59,11 @@ def shards(directory: Path, runs: list[Run]) -> list[list[bytes]]:
 def test_both_ways_of_the_exchange_give_the_same_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_bytes: int, block_bytes: int
 ) -> None:
-    spiller = Spiller(LAYOUT, str(tmp_path))
-    written = [one for batch in BATCHES for one in spiller.add(batch)] + [spiller.flush()]
-    expected = shards(tmp_path, [run for run, _ in written if run])
-    monkeypatch.setattr(range_blocks, "RUN_BYTES", run_bytes)
-    monkeypatch.setattr(range_blocks, "MAX_BLOCK_BYTES", block_bytes)
+    spiller = Spiller(job_in(tmp_path))
+    runs = [run for batch in BATCHES for run in spiller.add(batch)]
+    expected = shards(tmp_path, [*runs, *spiller.end_group()])
+    monkeypatch.setattr(spill, "RUN_BYTES", run_bytes)
+    monkeypatch.setattr(spill, "MAX_BLOCK_BYTES", block_bytes)
     blocks, tally = cut(tmp_path)
     assert (tally.rows, tally.records) == (1000, 1000)
     assert len(expected) == 4

@@ -7,21 +7,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_tfrecord.exchange import rounds
-from beam_tfrecord.exchange.bin_counts import BinCounts
-from beam_tfrecord.exchange.lots import Slice, lots_of
-from beam_tfrecord.exchange.marks import find_run, mark_run
-from beam_tfrecord.exchange.plan import RunName, RunSet, Window, name_of
-from beam_tfrecord.exchange.rounds import (
+from beam_tfrecord.exchange import plan
+from beam_tfrecord.exchange.checkpoints import find_run, mark_run
+from beam_tfrecord.exchange.merge import merge_runs
+from beam_tfrecord.exchange.plan import (
+    RunName,
+    RunSet,
     RunTask,
+    Window,
     after_round,
-    merge_runs,
+    name_of,
     names_in_order,
     plan_round,
+    range_bits_for,
+    run_bytes_for,
     window_bytes_of,
 )
-from beam_tfrecord.exchange.runs import read_index
-from beam_tfrecord.exchange.sizes import range_bits_for, run_bytes_for
+from beam_tfrecord.exchange.spill_files import BinCounts, read_index
+from beam_tfrecord.exchange.streaming_merge import Slice, lots_of
 from beam_tfrecord.layout import Layout
 from tests.exchange.making import write_entries
 from tests.exchange.test_lots import entries_in
@@ -68,7 +71,7 @@ def test_a_round_covers_every_run_and_every_place_once() -> None:
 
 
 def test_large_batches_are_divided_by_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "PART_BYTES", 2**28)
+    monkeypatch.setattr(plan, "PART_BYTES", 2**28)
     tasks = list(plan_round(RunSet(wide(1024), {"a": even(8, 2**28)}), Layout(), MIB))
     assert [(t.first_place // BIN, t.last_place // BIN) for t in tasks if t.first_run == 0] == [
         (0, 1),

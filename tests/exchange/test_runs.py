@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange.bin_counts import BinCounts
-from beam_tfrecord.exchange.runs import index_sorted, read_index
+from beam_tfrecord.exchange.spill_files import BinCounts, index_sorted, read_index
 from tests.exchange.making import write_entries
 
 ENTRIES = [
@@ -76,7 +75,7 @@ def test_every_damaged_byte_of_the_footer_is_noticed(tmp_path: Path) -> None:
             bad = bytearray(good)
             bad[position] ^= change
             path.write_bytes(bad)
-            with pytest.raises(DataError, match="is not a whole run"):
+            with pytest.raises(DataError, match="is not a complete run"):
                 read_index(str(path))
 
 
@@ -85,7 +84,7 @@ def test_a_number_in_the_footer_may_become_anything(tmp_path: Path) -> None:
     good = path.read_bytes()
     for number in (b"-2", b"99", b"2.", b"1e", b'""', b"[]", b"{}"):
         path.write_bytes(good.replace(b'"arrays": 72', b'"arrays": ' + number))
-        with pytest.raises(DataError, match="is not a whole run"):
+        with pytest.raises(DataError, match="is not a complete run"):
             read_index(str(path))
 
 
@@ -94,7 +93,7 @@ def test_every_cut_is_noticed(tmp_path: Path) -> None:
     good = path.read_bytes()
     for size in range(len(good)):
         path.write_bytes(good[:size])
-        with pytest.raises(DataError, match="is not a whole run"):
+        with pytest.raises(DataError, match="is not a complete run"):
             read_index(str(path))
 
 

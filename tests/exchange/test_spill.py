@@ -13,13 +13,13 @@ from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.exchange import spill as module
 from beam_tfrecord.exchange.merge import Merger, slices_of
 from beam_tfrecord.exchange.plan import plan_merges, total_counts
-from beam_tfrecord.exchange.runs import Run, read_index
 from beam_tfrecord.exchange.spill import RUN_BYTES, Spiller, byte_pieces
-from beam_tfrecord.exchange.tally import Tally, merge_tallies
-from beam_tfrecord.layout import Layout
+from beam_tfrecord.exchange.spill_files import Run, read_index
+from beam_tfrecord.exchange.write_summary import Tally
+from beam_tfrecord.layout import Layout, ShardSpec, Splits
 from beam_tfrecord.rejects import merge_rejects
-from beam_tfrecord.shards import ShardSpec
-from beam_tfrecord.splits import Splits
+from beam_tfrecord.workdir.job import Job
+from beam_tfrecord.workdir.target import Target
 from tests.exchange.making import batch_of, payloads
 
 HALVES = Splits((("a", 0.5), ("b", 0.5)))
@@ -28,10 +28,11 @@ HALVES = Splits((("a", 0.5), ("b", 0.5)))
 def spill(
     directory: Path, layout: Layout, batches: Sequence[Batch], run_bytes: int = RUN_BYTES
 ) -> tuple[list[Run], Tally]:
-    spiller = Spiller(layout, str(directory), run_bytes=run_bytes)
-    written = [one for batch in batches for one in spiller.add(batch)]
-    written.append(spiller.flush())
-    return [run for run, _ in written if run], merge_tallies(tally for _, tally in written)
+    job = Job(Target(str(directory)), str(directory), layout=layout)
+    spiller = Spiller(job, run_bytes=run_bytes)
+    runs = [run for batch in batches for run in spiller.add(batch)]
+    runs += spiller.end_group()
+    return runs, spiller.take_summary()
 
 
 def shards(directory: Path, layout: Layout, runs: list[Run]) -> list[list[bytes]]:
@@ -108,12 +109,13 @@ def test_many_rejects_are_not_held_until_a_run_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_REJECTS", 2)
-    spiller = Spiller(Layout(), str(tmp_path))
+    spiller = Spiller(Job(Target(str(tmp_path)), str(tmp_path)))
     for row in range(5):
         refused = Reject("u", row, "x", "bad-value", "m")
         assert list(spiller.add(batch_of([1]).replace(rejects=(refused,)))) == []
     assert len(list(tmp_path.glob("rejects-*"))) == 2
-    _, tally = spiller.flush()
+    assert len(list(spiller.end_group())) == 1
+    tally = spiller.take_summary()
     assert [row["row"] for row in merge_rejects(tally.reject_files)] == [0, 1, 2, 3, 4]
     assert (tally.rows, tally.records, tally.rejects) == (10, 5, 5)
 

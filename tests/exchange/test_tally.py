@@ -6,9 +6,15 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.batch import Reject
-from beam_tfrecord.contract.schema import Observed, Schema
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange.tally import Discovered, Tally, merge_tallies, schema_of_discovered
+from beam_tfrecord.exchange.write_summary import (
+    Discovered,
+    Tally,
+    merge_tallies,
+    schema_of_discovered,
+)
+from beam_tfrecord.features.feature import ColumnStats
+from beam_tfrecord.features.schema import Schema
 
 INT = Schema.from_arrow(pa.schema([("x", pa.int64())]))
 TEXT = Schema.from_arrow(pa.schema([("x", pa.string())]))
@@ -20,14 +26,14 @@ def reject(row: int, message: str = "m", unit: str = "u") -> Reject:
 
 PARTS = [
     Tally(rows=3, records=2, rejects=1, sample=(reject(5),), reject_files=("b",), schema=INT),
-    Tally(rows=4, records=4, observed={"x": Observed(missing=1, min=-1, max=7)}),
+    Tally(rows=4, records=4, observed={"x": ColumnStats(missing=1, min=-1, max=7)}),
     Tally(
         rows=9,
         records=1,
         rejects=8,
         sample=(*(reject(row) for row in (9, 1, 7, 3)), reject(5, "a"), reject(2, unit="t")),
         reject_files=("a",),
-        observed={"x": Observed(missing=2, min=0, max=99)},
+        observed={"x": ColumnStats(missing=2, min=0, max=99)},
         places_by_bytes=True,
     ),
 ]
@@ -42,7 +48,7 @@ def test_tallies_add_up_in_any_order() -> None:
             sample=(reject(2, unit="t"), reject(1), reject(3), reject(5, "a"), reject(5)),
             reject_files=("a", "b"),
             schema=INT,
-            observed={"x": Observed(missing=3, min=-1, max=99)},
+            observed={"x": ColumnStats(missing=3, min=-1, max=99)},
             places_by_bytes=True,
         )
     assert PARTS[0].merge(PARTS[1].merge(PARTS[2])) == PARTS[0].merge(PARTS[1]).merge(PARTS[2])
@@ -63,9 +69,9 @@ def test_different_schemas_are_refused() -> None:
 
 def test_whether_a_column_may_be_null_does_not_matter() -> None:
     never = Schema.from_arrow(pa.schema([pa.field("x", pa.int64(), nullable=False)]))
-    merged = Tally(schema=never).merge(Tally(schema=INT, observed={"x": Observed(missing=1)}))
+    merged = Tally(schema=never).merge(Tally(schema=INT, observed={"x": ColumnStats(missing=1)}))
     assert merged.final_schema()["x"].nullable
-    assert not Tally(schema=INT, observed={"x": Observed()}).final_schema()["x"].nullable
+    assert not Tally(schema=INT, observed={"x": ColumnStats()}).final_schema()["x"].nullable
 
 
 def test_discovered_features_add_up() -> None:

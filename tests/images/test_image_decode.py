@@ -12,18 +12,11 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from beam_tfrecord.images import Fault, Header, describe
+from beam_tfrecord.images import Fault, Header
 from beam_tfrecord.images.decode import Transform, check_decode, make_transform, transformed
+from beam_tfrecord.images.formats import describe
 from beam_tfrecord.sources.images.source import Images
-from tests.sources.made_images import (
-    HEIGHT,
-    SAMPLES,
-    WIDTH,
-    encoded,
-    exif,
-    oriented_tiff,
-    picture,
-)
+from tests.sources.made_images import HEIGHT, SAMPLES, WIDTH, encoded, exif, oriented_tiff, picture
 
 PIXELS = 2**28
 DAMAGES = 200
@@ -141,7 +134,7 @@ def decoded(data: bytes) -> Header:
     """Check a picture as it is read: its header first."""
     header: Header | Fault
     try:
-        header = describe(data, whole=False)
+        header = describe(data, check_end=False)
     except Fault as fault:
         header = fault
     return check_decode(memoryview(data), header, max_pixels=PIXELS)

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from beam_tfrecord.images import Fault, Header, describe
+from beam_tfrecord.images import Fault, Header
+from beam_tfrecord.images.formats import describe
 from tests.sources.made_images import HEIGHT, SAMPLES, WIDTH, encoded, exif, oriented_tiff, picture
 
 # Channels that were looked up in TensorFlow, or, where it cannot read the file, in Pillow.
@@ -87,6 +88,16 @@ def test_orientation_of_tiff(orientation: int) -> None:
     assert describe(oriented_tiff(orientation)).orientation == orientation
 
 
+def test_a_tiff_of_many_channels_has_a_header() -> None:
+    # Satellites take such pictures; Pillow opens none of them.
+    tags = {256: 4, 257: 3, 262: 1, 277: 13}
+    entries = b"".join(struct.pack("<HHII", tag, 3, 1, value) for tag, value in tags.items())
+    data = struct.pack("<2sHIH", b"II", 42, 8, len(tags)) + entries + bytes(4)
+    with pytest.raises(OSError, match="cannot identify"):
+        Image.open(io.BytesIO(data))
+    assert describe(data)[:4] == ("tiff", 4, 3, 13)
+
+
 def test_orientation_that_means_nothing_is_upright() -> None:
     assert describe(encoded(picture(), "JPEG", exif=exif(9))).orientation == 1
 
@@ -113,7 +124,7 @@ def test_a_cut_is_let_through_where_nobody_asks(name: str) -> None:
     data = SAMPLES[name]
     if not name.startswith("tiff"):  # their directory is at the end
         cut = data[: len(data) - 10]
-        assert describe(cut, whole=False)[:4] == describe(data)[:4]
+        assert describe(cut, check_end=False)[:4] == describe(data)[:4]
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -125,7 +136,7 @@ def test_flipped_and_cut_bytes_never_crash(name: str) -> None:
             data[chance.randrange(min(len(data), 600))] = chance.randrange(256)
         # Any other exception would come through.
         with contextlib.suppress(Fault):
-            describe(data[: chance.randrange(1, len(data) + 1)], whole=chance.random() < 0.5)
+            describe(data[: chance.randrange(1, len(data) + 1)], check_end=chance.random() < 0.5)
 
 
 BEGINNINGS = [b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"BM", b"II*\0", b"MM\0+"]

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from beam_tfrecord.images import Fault, describe
+from beam_tfrecord.images import Fault
 from beam_tfrecord.images.decode import Transform
+from beam_tfrecord.images.formats import describe
 from tests.images.picture_zoo import zoo
 from tests.images.zoo_judges import damage, judged, pillow_pixels, stored, tensorflow_pixels
 
@@ -110,7 +111,8 @@ def test_damaged_pictures_are_counted_or_rejected() -> None:
 
 DECODES = """
 import sys
-from beam_tfrecord.images import Fault, describe
+from beam_tfrecord.images import Fault
+from beam_tfrecord.images.formats import describe
 from beam_tfrecord.images.decode import Transform, check_decode, transformed
 data = memoryview(bytes.fromhex(sys.argv[1]))
 header = describe(data)
@@ -129,6 +131,17 @@ def test_a_lossless_jpeg_does_not_overrun_memory() -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stderr.decode()[-500:]
+
+
+@pytest.mark.parametrize(
+    "name", ["bmp-2-40", "bmp-16-4444", "bmp-24-16", "bmp-32-10-bits", "bmp-32-alpha-masked"]
+)
+def test_a_bmp_that_pillow_does_not_read_is_a_fault(name: str) -> None:
+    with pytest.raises(
+        Fault, match=r"is damaged: Pillow does not read its header \(Unsupported BMP"
+    ):
+        describe(ZOO[name])
+    assert stored(ZOO[name], "decode") is None
 
 
 def test_a_palette_that_is_missing_is_a_fault_and_no_crash() -> None:

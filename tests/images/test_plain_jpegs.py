@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from beam_tfrecord.images import Fault, Header, describe
-from beam_tfrecord.sources.images.files import Files
+from beam_tfrecord.images import Fault, Header
+from beam_tfrecord.images.formats import describe
+from beam_tfrecord.native import _files as files
+from beam_tfrecord.sources.images.read import Files
 from tests.images.picture_zoo import zoo
 from tests.sources.made_images import SAMPLES, encoded, exif, picture
-
-files = pytest.importorskip("beam_tfrecord.native._files")
 
 LIMIT = 10_000
 

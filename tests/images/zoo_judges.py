@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from PIL import Image
 
-from beam_tfrecord.images import Header
+from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.images import Fault, Header
 from beam_tfrecord.images.decode import Transform
-from beam_tfrecord.sources.images.files import Files
-from beam_tfrecord.sources.images.read import Reading, read_pictures
+from beam_tfrecord.sources.images.read import Files, Reading, Rows, read_pictures
 from tests.images.picture_zoo import varied, zoo
 
 Pixels = npt.NDArray[np.uint8]
@@ -60,13 +61,18 @@ def stored(
     def read(paths: Any, sizes: Any) -> Files:
         return Files(buffer, [len(data)], {})
 
+    def reject(index: int, fault: Fault) -> Reject:
+        return Reject("one", index, "image", fault.code, fault.reason)
+
     how = Reading(check, transform, MAX_PIXELS, 2**30, needs_sha256=False, read=read)
-    found = read_pictures(["one"], [len(data)], how)
-    if not found.kept:
+    batch = Batch(pa.RecordBatch.from_pydict({"path": ["one"]}))
+    rows = Rows(batch, ["one"], [len(data)], {}, reject)
+    kept, columns, headers = read_pictures(rows, how)
+    if not kept:
         return None
-    header = found.headers[0]
+    (header,) = headers
     assert header is not None
-    return header, found.contents[0].as_py()
+    return header, columns["image"][0].as_py()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 
 #include "crc32c.h"
+#include "csv.h"
 #include "decode.h"
 #include "fit.h"
 #include "frames.h"
 #include "jpeg.h"
-#include "stubs.h"
 #include "xxh64.h"
 
 enum { MOST_RECORDS = 8, COLUMNS = 4, MOST_INPUT = 1024 };
@@ -100,50 +100,6 @@ static uint8_t *framed(const uint8_t *payload, size_t bytes) {
     return record;
 }
 
-static Vec stub_of(const uint8_t *record, size_t bytes, const char *path) {
-    static const StubInput key = {.key = NAME("s")};
-    StubInput input = key;
-    Vec stub = {0};
-    must(frame_payload(record, bytes + BT_FRAME_BYTES, 0, &input.payload), "no record");
-    input.path = path;
-    must(bt_push_stub(&input, 0, &stub) == BT_OK, "a record has no stub");
-    return stub;
-}
-
-static Span payload_in(const Vec *stub) {
-    Span payload;
-    must(frame_payload(stub->data, stub->size, 0, &payload), "a stub is no record");
-    return payload;
-}
-
-/* A stub tells the size of its record, and is made whole to it; any other bytes do no harm. */
-static void check_stub(const uint8_t *record, const uint8_t *payload, size_t bytes) {
-    Span given = {payload, payload + bytes};
-    Vec of_file = stub_of(record, bytes, "no such file"), plain = stub_of(record, bytes, NULL);
-    size_t whole = bytes + BT_FRAME_BYTES;
-    must(bt_whole_bytes(payload_in(&of_file)) == whole, "a stub tells another size");
-    must(bt_whole_bytes(payload_in(&plain)) == whole, "a stub without a file tells another size");
-    uint8_t *out = malloc(whole);
-    if (!out) abort();
-    StubList list = {plain.data, plain.size, &(int64_t){0}, &(int64_t){0}, 1};
-    int64_t bad;
-    must(bt_make_whole(&list, out, &bad) == STUB_GOOD, "a stub is not made whole");
-    must(!memcmp(out, record, whole), "a stub is made to another record");
-    free(out);
-    size_t claimed = bt_whole_bytes(given);
-    /* Names of files in it are not opened: they may be anything. */
-    if (claimed && !load32(payload + 16)) {
-        out = malloc(claimed);
-        if (!out) abort();
-        list.data = record;
-        list.bytes = whole;
-        bt_make_whole(&list, out, &bad);
-        free(out);
-    }
-    vec_free(&of_file);
-    vec_free(&plain);
-}
-
 /* A payload hashes and decodes as its canonical form does, whichever way either is read. */
 static void check_payload(const uint8_t *payload, size_t bytes) {
     uint8_t *record = framed(payload, bytes), *exact = copy_of(payload, bytes);
@@ -173,7 +129,6 @@ static void check_payload(const uint8_t *payload, size_t bytes) {
         free_decoded(&again);
         free(form);
     }
-    check_stub(record, exact, bytes);
     free_decoded(&given);
     vec_free(&canonical);
     free(record);
@@ -225,10 +180,47 @@ static void read_jpeg(const uint8_t *data, size_t bytes) {
     pictures++;
 }
 
+/* The input as CSV text: rows and lines are the same in number however they are found. */
+static void read_csv(const uint8_t *data, size_t bytes) {
+    static const uint8_t LETTERS[] = {',', ';', '"', '\'', '\\', '\n', '\n', '\r', 'x', 'y'};
+    static const CsvDialect DIALECTS[] = {{',', '"', 0, true, false, true},
+                                          {';', '\'', '\\', true, true, false},
+                                          {',', 0, 0, false, false, false}};
+    uint32_t counts[MOST_INPUT], starts[MOST_INPUT];
+    uint8_t *text = copy_of(data, bytes);
+    int64_t lines = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        text[i] = LETTERS[data[i] % sizeof LETTERS];
+        lines += text[i] == '\r' || (text[i] == '\n' && !(i && text[i - 1] == '\r'));
+    }
+    must(csv_count_lines(text, bytes) == lines, "CSV has another number of lines");
+    for (size_t d = 0; d < sizeof DIALECTS / sizeof DIALECTS[0]; d++) {
+        CsvPassage passages[CSV_STATES];
+        CsvRows rows = {NULL, counts, starts, 0, MOST_INPUT, 0, false};
+        csv_scan(&DIALECTS[d], text, bytes, passages);
+        const CsvPassage *all = &passages[CSV_ROW_START];
+        bool is_open = all->exit != CSV_ROW_START && all->exit != CSV_CR;
+        must(csv_rows(&DIALECTS[d], text, bytes, 0, true, &rows) == bytes, "CSV is left over");
+        must(rows.rows == all->rows + is_open, "CSV has another number of rows");
+    }
+    free(text);
+}
+
+/* Both ways of a checksum, at the edges of the lanes that only the processor's has. */
+static void check_checksums(void) {
+    static uint8_t bytes[7000];
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)(i * i >> 3);
+    for (size_t size = 0; size < sizeof bytes; size += size < 70 ? 1 : 19)
+        must(bt_crc32c(bytes, size) == bt_crc32c_portable(bytes, size), "another checksum");
+    must(bt_crc32c((const uint8_t *)"123456789", 9) == 0xe3069283, "a wrong checksum");
+}
+
 /* Once: the tables take longer to make than an input to read. */
 static void begin(void) {
     static bool begun;
-    if (!begun) bt_crc32c_init();
+    if (begun) return;
+    bt_crc32c_init();
+    check_checksums();
     begun = true;
 }
 
@@ -240,6 +232,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     uint8_t *exact = copy_of(data, bytes);
     read_stream(exact, bytes);
     read_jpeg(exact, bytes);
+    read_csv(exact, bytes);
     check_payload(exact, bytes);
     free(exact);
     return 0;

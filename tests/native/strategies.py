@@ -14,8 +14,8 @@ import tensorflow as tf
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from beam_tfrecord.native.reference import wire
 from beam_tfrecord.native.values import Encoded
+from tests.native.reference import wire
 
 # test_long.py runs all the properties again with many more examples than these.
 RELAXED = settings(

@@ -16,14 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord import native
-from beam_tfrecord.native import reference
+from tests.native import reference
 from tests.native.strategies import RELAXED, batches, by_protobuf, payloads, run_encode
 
 KERNELS = [pytest.param(native, id="native"), pytest.param(reference, id="reference")]
-
-
-def test_the_compiled_kernel_is_what_these_tests_run() -> None:
-    assert native.IS_NATIVE
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord import native
-from beam_tfrecord.native import reference
-from beam_tfrecord.native.reference import wire
+from tests.native import reference
+from tests.native.reference import wire
 from tests.native.strategies import RELAXED, batches, by_protobuf, payloads, run_encode
 from tests.native.test_records import framed
 

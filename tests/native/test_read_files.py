@@ -13,9 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_tfrecord.sources.images.files import read_local
-
-files = pytest.importorskip("beam_tfrecord.native._files")
+from beam_tfrecord.native import _files as files
+from beam_tfrecord.sources.images.read import read_local
 
 
 def read(paths: list[Path], sizes: list[int], room: int) -> tuple[list[int], bytes]:
@@ -114,7 +113,7 @@ def test_without_the_library_of_hashlib_its_functions_are_called(
     (tmp_path / "a").write_bytes(b"content")
     found = read_local([str(tmp_path / "a")], [7], most=10**6)
     direct = found.sha256([0])
-    monkeypatch.setattr("beam_tfrecord.sources.images.files._sha256_address", lambda: 0)
+    monkeypatch.setattr("beam_tfrecord.sources.images.read._sha256_address", lambda: 0)
     assert found.sha256([0]) == direct == [hashlib.sha256(b"content").hexdigest()]
 
 
@@ -160,5 +159,5 @@ def test_a_function_that_fails_hashes_nothing(
     assert files.hash_files(address, data, np.array([0]), np.array([4])) is None
     (tmp_path / "a").write_bytes(b"content")
     found = read_local([str(tmp_path / "a")], [7], most=10**6)
-    monkeypatch.setattr("beam_tfrecord.sources.images.files._sha256_address", lambda: address)
+    monkeypatch.setattr("beam_tfrecord.sources.images.read._sha256_address", lambda: address)
     assert found.sha256([0]) == [hashlib.sha256(b"content").hexdigest()]

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord import native
-from beam_tfrecord.native import reference
+from tests.native import reference
 from tests.native.strategies import RELAXED
 
 KERNELS = [pytest.param(native, id="native"), pytest.param(reference, id="reference")]

@@ -18,7 +18,7 @@ import beam_tfrecord as bt
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_transform")
 
-from beam_tfrecord.preprocess.category_steps import escaped, unescaped  # noqa: E402
+from beam_tfrecord.preprocess.operations import escaped, unescaped  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("categories")]
 

@@ -17,8 +17,7 @@ from apache_beam.testing.util import assert_that, equal_to
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
-from beam_tfrecord.preprocess.plans import make_plan
-from beam_tfrecord.preprocess.request import make_request
+from beam_tfrecord.preprocess.request import make_plan, make_request
 from tests.preprocess.made_rides import CITIES, ROWS, rides, write_rides
 
 tf = pytest.importorskip("tensorflow")

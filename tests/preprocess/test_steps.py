@@ -12,8 +12,13 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.preprocess.request import make_request
-from beam_tfrecord.preprocess.step_checks import check_steps
-from beam_tfrecord.preprocess.steps import Step, load_steps, parse_step, steps_from_json
+from beam_tfrecord.preprocess.steps import (
+    Step,
+    check_steps,
+    load_steps,
+    parse_step,
+    steps_from_json,
+)
 
 SCHEMA = pa.schema(
     {

@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.version import __version__ as beam_version
 
-from beam_tfrecord.jobs import composing
-from beam_tfrecord.ptransforms.reading import ReadBatches
+from beam_tfrecord.jobs import compose
 from beam_tfrecord.runners.portable import PRISM_PACKAGE, find_prism
 from beam_tfrecord.runners.wheels import cache_directory
+from beam_tfrecord.transforms.reading import ReadBatches
 from tests.cli_stand_ins import run
 from tests.datasets import sample_table, write_parquet
 from tests.preprocess.made_rides import write_rides
@@ -155,7 +155,7 @@ def _quoted(text: str | None) -> str:
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut the input of every job into many groups."""
     reader: Callable[..., Any] = functools.partial(ReadBatches, group_bytes=GROUP_BYTES)
-    monkeypatch.setattr(composing, "ReadBatches", reader)
+    monkeypatch.setattr(compose, "ReadBatches", reader)
 
 
 def result_of(

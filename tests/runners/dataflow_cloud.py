@@ -83,7 +83,7 @@ def cloud_of(endpoint: str) -> Iterator[Cloud]:
     bucket = f"lake-{next(_NUMBERS)}"
     with pytest.MonkeyPatch.context() as patch, dataflow_service() as service:
         patch.setenv("STORAGE_EMULATOR_HOST", endpoint)
-        gcs._client().create_bucket(bucket)
+        gcs.client().create_bucket(bucket)
         for number in (1, 2):
             put(f"gs://{bucket}/in/trips-{number}.csv", trips(number * 1000))
         yield Cloud(f"gs://{bucket}", service)

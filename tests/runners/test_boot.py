@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.runners import boot, boot_checks
+from beam_tfrecord.runners import boot
 from beam_tfrecord.runners.wheels import package_wheel
 from tests.runners.flink_cluster import is_running, wait_for
 
@@ -31,7 +31,7 @@ def start(command, **options):
 boot.subprocess.Popen = start
 os.setpgid(0, 0)
 task = boot.Task(id="1-1", provision_endpoint="localhost:1")
-sys.exit(boot.Supervisor(task).run())
+sys.exit(boot.supervise(task))
 """
 
 
@@ -168,14 +168,14 @@ HERE = {"python": "3.11", "beam": "2.77"}
 def test_each_fault_has_an_exit_code(
     expected: dict[str, str], here: dict[str, str], code: int
 ) -> None:
-    assert boot_checks.fault_of(expected, here) == code
+    assert boot.fault_of(expected, here) == code
 
 
 def test_the_program_checks_itself(tmp_path: Path) -> None:
     told = json.dumps({"probe": str(tmp_path / "missing")})
     ran = subprocess.run(
         [str(BOOT), "--check"],
-        env={**os.environ, boot_checks.EXPECT: told},
+        env={**os.environ, boot.EXPECT: told},
         capture_output=True,
         text=True,
     )
@@ -195,9 +195,9 @@ def test_the_supervisor_imports_neither_beam_nor_arrow() -> None:
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[int]:
     """Run a pool of workers that starts them by the program; give its port."""
-    from beam_tfrecord.runners.job_server import _free_port, answers
+    from beam_tfrecord.runners.flink_cluster import answers, free_port
 
-    port = _free_port()
+    port = free_port()
     process = subprocess.Popen(
         [
             sys.executable,

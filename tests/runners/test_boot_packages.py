@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_tfrecord.runners.boot_packages import PackageFault, installed
+from beam_tfrecord.runners.boot_worker import PackageFault, installed
 
 
 def wheel(directory: Path, name: str = "mine-1-py3-none-any.whl", **files: str) -> str:

@@ -19,9 +19,9 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from beam_tfrecord.jobs.job_file import load_job
 from beam_tfrecord.runners import dataflow
 from beam_tfrecord.storage import read_bytes
+from beam_tfrecord.workdir.job_file import load_job
 from tests.cli_stand_ins import run
 from tests.runners.dataflow_cloud import Cloud, cloud_of, emulated_storage, last_line, local_copy
 
@@ -50,7 +50,7 @@ def storage() -> Iterator[str]:
 
 @pytest.fixture
 def cloud(storage: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
-    monkeypatch.setattr(dataflow, "FIRST_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(dataflow.DataflowResult, "first_look_s", 0.05)
     with cloud_of(storage) as made:
         yield made
 
@@ -270,5 +270,5 @@ def test_a_dry_run_touches_nothing(cloud: Cloud) -> None:
         "most allowed: 3",
     } <= set(lines)
     assert re.search(r"^estimated shuffle bytes: \d+\.\d kB$", ran.stdout, re.M)
-    assert re.search(r"^  Read: ListFiles, .*, ReadGroup$", ran.stdout, re.M)
+    assert re.search(r"^  Read: BeginListFiles, ListFiles, .*, ReadGroup$", ran.stdout, re.M)
     assert re.search(r"^    packages: beam_tfrecord-\S+\.whl$|packages: beam_tfrecord", ran.stdout)

@@ -7,10 +7,10 @@ from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError
 
 from beam_tfrecord.errors import JobFailed, StorageError, UsageError
-from beam_tfrecord.runners.dataflow_errors import best_reason, failure, in_one_line, refusal
-from beam_tfrecord.runners.waiting import RemoteJob
+from beam_tfrecord.runners.failures import best_reason, error_of, failure, refusal
+from beam_tfrecord.runners.launch import RemoteJob
 
-JOB = RemoteJob("dataflow", "2026-1", "trips", "https://console/2026-1", lambda: None)
+JOB = RemoteJob("dataflow", "2026-1", "https://console/2026-1", lambda: None)
 ATTEMPTED = "The work item was attempted on these workers: w-1, w-2"
 WORKER = """Error message from worker: generic::unknown: Traceback (most recent call last):
   File "/usr/local/lib/python3.11/site-packages/rows.py", line 3, in widen
@@ -27,7 +27,7 @@ passed through:
     dist_proc/dax/workflow/worker/fnapi_service_impl.cc:1338
 """
 OURS = """Traceback (most recent call last):
-  File "/x/beam_tfrecord/jobs/finishing.py", line 99, in _publish
+  File "/x/beam_tfrecord/publish/last_step.py", line 99, in _publish
 beam_tfrecord.errors.DataError: column 'fare' is text: pass --schema
 
 During handling of the above exception, another exception occurred:
@@ -49,7 +49,7 @@ RuntimeError: beam_tfrecord.errors.DataError: column 'fare' is text: pass --sche
     ],
 )
 def test_the_end_of_a_traceback_is_what_counts(text: str, line: str) -> None:
-    assert in_one_line(text) == line
+    assert error_of(text) == line
 
 
 @pytest.mark.parametrize(

@@ -18,16 +18,16 @@ from apache_beam.pipeline import PipelineVisitor
 import beam_tfrecord as bt
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.runners import runner_options
-from beam_tfrecord.runners.dataflow_options import (
+from beam_tfrecord.runners.dataflow import (
     STAGE_BYTES,
     check_options,
     fit_workers,
     machine_for,
-    new_job_name,
     stage_process_bytes,
 )
+from beam_tfrecord.runners.launch import Launch, launching
 from beam_tfrecord.runners.pipelines import LaunchedPipeline
-from beam_tfrecord.runners.waiting import Launch, launching
+from beam_tfrecord.runners.portable import new_job_name
 
 PLACE = ("--project=my-project", "--region=r", "--temp_location=gs://b/tmp")
 MIN_RAM = "beam:resources:min_ram_bytes:v1"

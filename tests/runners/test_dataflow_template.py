@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, _BeamArgumentParser
 
-from beam_tfrecord.cli.main import write
-from beam_tfrecord.errors import UsageError
-from beam_tfrecord.options.table import SOURCE_OPTIONS, WRITE_OPTIONS
-from beam_tfrecord.runners.dataflow_template import (
+from beam_tfrecord.cli.dataflow_template import (
     command_words,
     metadata,
     split_words,
     template_options,
 )
+from beam_tfrecord.cli.write import write
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS
 
 METADATA = Path(__file__).parents[2] / "pipelines" / "dataflow" / "metadata.json"
 INPUT = {"input": "gs://lake/in/*.csv", "output": "gs://lake/out"}

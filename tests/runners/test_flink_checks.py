@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.runners import boot_checks, flink_checks, flink_tries
-from beam_tfrecord.runners.flink_rest import Cluster, parse_address, parse_duration_ms
+from beam_tfrecord.runners import boot, flink_cluster
+from beam_tfrecord.runners.flink import cache_ms, warn_of_tries
+from beam_tfrecord.runners.flink_cluster import Cluster, parse_address, parse_duration_ms
 
 # As Flink 1.19.3 answers, shortened to what is asked for.
 ANSWERS: dict[str, Any] = {
@@ -53,7 +54,7 @@ def flink(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, dict[str, 
     """Give a stand-in for Flink, and its answers, to be changed."""
     answers = json.loads(json.dumps(ANSWERS))
     monkeypatch.setattr(_Handler, "answers", answers)
-    monkeypatch.setattr(flink_checks, "_SLOT_S", 0.0)
+    monkeypatch.setattr(flink_cluster, "_SLOT_S", 0.0)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield Cluster(f"127.0.0.1:{server.server_port}"), answers
@@ -62,7 +63,7 @@ def flink(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, dict[str, 
 
 
 def test_the_room_of_a_cluster(flink: tuple[Cluster, dict[str, Any]]) -> None:
-    assert flink_checks.room_of(flink[0]) == flink_checks.Room(
+    assert flink_cluster.room_of(flink[0]) == flink_cluster.Room(
         "1.19.3", 3, 2, restarts=True, restart_delay_ms=1000
     )
 
@@ -72,7 +73,7 @@ def test_a_cluster_without_a_restart_strategy_is_known(
     flink: tuple[Cluster, dict[str, Any]], told: list[dict[str, str]]
 ) -> None:
     flink[1]["/v1/jobmanager/config"] = told
-    assert flink_checks.room_of(flink[0]).restarts is False
+    assert flink_cluster.room_of(flink[0]).restarts is False
 
 
 @pytest.mark.parametrize(
@@ -89,18 +90,18 @@ def test_a_cluster_without_room_is_refused(
 ) -> None:
     flink[1][path] |= change
     with pytest.raises(UsageError, match=message):
-        flink_checks.room_of(flink[0])
+        flink_cluster.room_of(flink[0])
 
 
 def test_what_is_not_flink_is_refused(flink: tuple[Cluster, dict[str, Any]]) -> None:
     flink[1]["/v1/overview"] = {"name": "another service"}
     with pytest.raises(UsageError, match=r"cannot reach Flink at .* \(what answers there is not"):
-        flink_checks.room_of(flink[0])
+        flink_cluster.room_of(flink[0])
 
 
 def test_nobody_there_is_told_with_what_to_do() -> None:
     with pytest.raises(UsageError, match=r"cannot reach Flink at localhost:1 \(connection refused"):
-        flink_checks.room_of(Cluster("localhost:1"))
+        flink_cluster.room_of(Cluster("localhost:1"))
 
 
 @pytest.mark.parametrize(
@@ -118,21 +119,21 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 def test_without_a_job_server_it_says_what_to_fetch() -> None:
     with pytest.raises(UsageError, match=r"org\.apache\.beam:beam-runners-flink-1\.19-job-server:"):
-        flink_checks.check_job_server(None, None, "1.19.3")
+        flink_cluster.check_job_server(None, None, "1.19.3")
 
 
 def test_a_job_server_that_is_not_there_is_told() -> None:
     with pytest.raises(UsageError, match="cannot reach the job server at localhost:1: start it"):
-        flink_checks.check_job_server("localhost:1", None, "1.19.3")
+        flink_cluster.check_job_server("localhost:1", None, "1.19.3")
     with pytest.raises(UsageError, match=r"there is no job server '/no/such\.jar': correct"):
-        flink_checks.check_job_server(None, "/no/such.jar", "1.19.3")
+        flink_cluster.check_job_server(None, "/no/such.jar", "1.19.3")
 
 
 def test_a_job_server_for_another_flink_is_refused(tmp_path: Path) -> None:
     jar = tmp_path / "beam-runners-flink-1.20-job-server-2.77.0.jar"
     jar.write_bytes(b"")
     with pytest.raises(UsageError, match=r"is for Flink 1\.20, but the cluster is 1\.19\.3"):
-        flink_checks.check_job_server(None, str(jar), "1.19.3")
+        flink_cluster.check_job_server(None, str(jar), "1.19.3")
 
 
 def test_a_missing_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +141,7 @@ def test_a_missing_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     jar.write_bytes(b"")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="there is no java on this machine: install a Java"):
-        flink_checks.check_job_server(None, str(jar), "1.19.3")
+        flink_cluster.check_job_server(None, str(jar), "1.19.3")
 
 
 def program(path: Path, text: str) -> str:
@@ -149,19 +150,41 @@ def program(path: Path, text: str) -> str:
     return str(path)
 
 
+SERVER = """import signal, socket, sys
+(port,) = (int(word.partition("=")[2]) for word in sys.argv if word.startswith("--job-port="))
+with socket.create_server(("localhost", port)):
+    signal.pause()"""
+
+
+def test_a_job_server_runs_until_the_block_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    program(tmp_path / "java", SERVER)
+    with flink_cluster.job_server("server.jar", Cluster("localhost:1"), None) as address:
+        assert flink_cluster.answers(address)
+    assert not flink_cluster.answers(address)
+    program(tmp_path / "java", "raise SystemExit(3)")
+    with (
+        pytest.raises(UsageError, match=r"job server 'server\.jar' ended at once with code 3: it"),
+        flink_cluster.job_server("server.jar", Cluster("localhost:1"), None),
+    ):
+        pass
+
+
 def test_the_worker_command_is_tried_where_task_managers_are_here(
     flink: tuple[Cluster, dict[str, Any]], tmp_path: Path
 ) -> None:
     command = program(tmp_path / "boot", "raise SystemExit(81)")
-    expected = boot_checks.expectation(None)
+    expected = boot.expectation(None)
     with pytest.raises(UsageError, match="a worker has another version of Python than this"):
-        flink_checks.check_boot(command, flink[0], expected)
+        flink_cluster.check_boot(command, flink[0], expected)
     with pytest.raises(UsageError, match=r"cannot run the worker command '/no/boot' \(no such"):
-        flink_checks.check_boot("/no/boot", flink[0], expected)
+        flink_cluster.check_boot("/no/boot", flink[0], expected)
     broken = program(tmp_path / "broken", "import no_such_module")
     with pytest.raises(UsageError, match=r"ends with code 1 \(ModuleNotFoundError: No module"):
-        flink_checks.check_boot(broken, flink[0], expected)
-    flink_checks.check_boot(flink_checks.boot_command(None), flink[0], expected)
+        flink_cluster.check_boot(broken, flink[0], expected)
+    flink_cluster.check_boot(flink_cluster.boot_command(None), flink[0], expected)
 
 
 def test_the_worker_command_is_not_tried_where_task_managers_are_elsewhere(
@@ -171,7 +194,7 @@ def test_the_worker_command_is_not_tried_where_task_managers_are_elsewhere(
     flink[1]["/v1/taskmanagers"]["taskmanagers"] = [
         {"path": "pekko.tcp://flink@192.0.2.7:37/user/rpc/taskmanager_0", "slotsNumber": 2}
     ]
-    flink_checks.check_boot("/no/boot", flink[0], {})
+    flink_cluster.check_boot("/no/boot", flink[0], {})
 
 
 @pytest.mark.parametrize(
@@ -202,8 +225,8 @@ def test_durations_are_read_as_flink_writes_them(text: str, ms: int | None) -> N
 def test_workers_are_kept_for_less_than_the_delay_of_tries(
     restarts: bool, delay_ms: int | None, kept_ms: int
 ) -> None:
-    room = flink_checks.Room("1.19.3", 3, 2, restarts, delay_ms)
-    assert flink_tries.cache_ms(room) == kept_ms
+    room = flink_cluster.Room("1.19.3", 3, 2, restarts, delay_ms)
+    assert cache_ms(room) == kept_ms
 
 
 @pytest.mark.parametrize(
@@ -222,6 +245,6 @@ def test_tries_that_come_too_soon_are_told(
     told: str | None,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    flink_tries.warn_of_tries(options, flink_checks.Room("1.19.3", 3, 2, True, delay_ms))
+    warn_of_tries(options, flink_cluster.Room("1.19.3", 3, 2, True, delay_ms))
     assert (told is None) == (caplog.messages == [])
     assert told is None or told in caplog.messages[0]

@@ -16,9 +16,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 import beam_tfrecord
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.ptransforms.mapping import load_map
+from beam_tfrecord.jobs.remote import modules_of
 from beam_tfrecord.runners import wheels
-from beam_tfrecord.runners.user_modules import modules_of
+from beam_tfrecord.user_function import load_map
 
 ROOT = Path(beam_tfrecord.__file__).parents[1]
 
@@ -111,7 +111,7 @@ def test_a_users_module_and_package_become_wheels(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["json", "numpy", "beam_tfrecord.jobs.job", "sys", "no_such_module"]
+    "name", ["json", "numpy", "beam_tfrecord.jobs.api", "sys", "no_such_module"]
 )
 def test_what_is_installed_is_not_staged(name: str) -> None:
     assert wheels.module_wheel(name) is None

@@ -19,8 +19,8 @@ import pytest
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.images.source import Images
-from beam_tfrecord.sources.numpy import arrays as numpy_module
-from beam_tfrecord.sources.numpy.arrays import Numpy
+from beam_tfrecord.sources.numpy import source as numpy_module
+from beam_tfrecord.sources.numpy.source import Numpy
 from beam_tfrecord.sources.parquet import source as parquet_module
 from beam_tfrecord.sources.parquet.source import Parquet
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from beam_tfrecord.sources.sql import snapshots as sql_snapshots
+from beam_tfrecord.sources.sql.read import release_snapshots
 from tests.databases.jdbc_mariadb import MariaDbServer, mariadb_server
 from tests.databases.postgres import PostgresServer, binaries, postgres_server
 
@@ -32,4 +32,4 @@ def mariadb() -> Iterator[MariaDbServer]:
 def nothing_held() -> Iterator[None]:
     """Let go of the snapshots that a test planned with and did not read."""
     yield
-    sql_snapshots.release()
+    release_snapshots()

@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_tfrecord.batch import table_of
 from beam_tfrecord.sources.base import Unit
 from beam_tfrecord.sources.parquet.source import Parquet
 
@@ -28,4 +27,5 @@ def units_of(source: Parquet) -> list[Unit]:
 
 def read_all(source: Parquet, **options: Any) -> pa.Table:
     """Return the whole input."""
-    return table_of(source.batches(**options), source.schema())
+    batches = [batch.data for batch in source.batches(**options)]
+    return pa.Table.from_batches(batches, source.schema())

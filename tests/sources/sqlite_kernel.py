@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.sources.sql import sqlite as sql_sqlite
+from beam_tfrecord.sources.sql import sqlite_types as sql_sqlite_types
 from beam_tfrecord.sources.sql.source import Sql
-from beam_tfrecord.sources.sql.sqlite import engine as sql_sqlite
-from beam_tfrecord.sources.sql.sqlite import fast as sql_sqlite_fast
-from beam_tfrecord.sources.sql.sqlite.fast import FastConnection, can_read, library
+from beam_tfrecord.sources.sql.sqlite_types import KernelConnection, can_read, library
 from tests.sources.made_sql import make_database, rows_of
 from tests.sources.test_sql_sqlite import EXACT, MISFITS, column
 
@@ -109,7 +109,7 @@ def test_a_column_of_decimals_is_left_to_python(tmp_path: Path) -> None:
 
 
 def test_large_values_end_a_batch_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_sqlite_fast, "_BATCH_BYTES", 2500)
+    monkeypatch.setattr(sql_sqlite_types, "_BATCH_BYTES", 2500)
     source = column(tmp_path, "TEXT", ["x" * 1000] * 9)
     (scan,) = source.all_scans()
     connection = source.engine.connect()
@@ -123,7 +123,7 @@ def test_large_values_end_a_batch_early(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_statements_that_fail_are_told_in_the_words_of_python(tmp_path: Path) -> None:
     path = make_database(tmp_path / "a.db", "CREATE TABLE t (c INTEGER)", rows=[(1,), (2,)])
-    connection = FastConnection(f"file:{path}?mode=ro", busy_s=1)
+    connection = KernelConnection(f"file:{path}?mode=ro", busy_s=1)
     with pytest.raises(sqlite3.OperationalError, match="no such column: nope"):
         list(connection.read("SELECT nope FROM t", [], batch_rows=10))
     with pytest.raises(sqlite3.OperationalError, match="attempt to write a readonly database"):
@@ -131,7 +131,7 @@ def test_statements_that_fail_are_told_in_the_words_of_python(tmp_path: Path) ->
     connection.close()
     connection.close()
     with pytest.raises(sqlite3.OperationalError, match="unable to open database file"):
-        FastConnection(f"file:{tmp_path}/no/a.db?mode=ro", busy_s=1)
+        KernelConnection(f"file:{tmp_path}/no/a.db?mode=ro", busy_s=1)
 
 
 def test_a_reader_that_stops_early_leaves_nothing_open(tmp_path: Path) -> None:

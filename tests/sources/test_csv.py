@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_tfrecord.batch import table_of
 from beam_tfrecord.errors import SchemaConflict, UsageError
 from beam_tfrecord.sources.csv import read as csv_read
 from beam_tfrecord.sources.csv.source import Csv
@@ -41,7 +40,7 @@ def read_all(source, schema=None, **options):
         batch for unit in source.all_units(scans) for batch in source.read(unit, schema, **options)
     ]
     rejects = [reject for batch in batches for reject in batch.rejects]
-    return table_of(batches, schema), rejects
+    return pa.Table.from_batches([batch.data for batch in batches], schema=schema), rejects
 
 
 def column(source, name="a", schema=None):

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from beam_tfrecord.batch import table_of
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.sources.csv import read as csv_read
 from beam_tfrecord.sources.csv.source import Csv
@@ -36,7 +35,7 @@ def read_all(source, schema=None, **options):
         batch for unit in source.all_units(scans) for batch in source.read(unit, schema, **options)
     ]
     rejects = [reject for batch in batches for reject in batch.rejects]
-    return table_of(batches, schema), rejects
+    return pa.Table.from_batches([batch.data for batch in batches], schema=schema), rejects
 
 
 def column(source, name="a", schema=None):

@@ -1,4 +1,4 @@
-"""The CSV kernel, compiled and in plain Python: against each other, and against other parsers."""
+"""The CSV kernel against its reference in Python, and against other parsers."""
 
 import csv
 import io
@@ -11,10 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from beam_tfrecord.native import csv_reference as reference
-from beam_tfrecord.native.csv_reference import Target
+from beam_tfrecord.native import _csv as native
+from beam_tfrecord.native import values as codes
+from beam_tfrecord.native.values import Target
+from tests.native.reference import csv_tables as reference
 
-native = pytest.importorskip("beam_tfrecord.native._csv")
 KERNELS = [native, reference]
 
 RFC = (ord(","), ord('"'), None, True)
@@ -28,8 +29,8 @@ DIALECTS = [
 ALPHABET = b",;'\"\\\t\r\n\nxxxx\xc3\xa9\0"
 
 texts = st.lists(st.sampled_from(list(ALPHABET)), max_size=200).map(bytes)
-DOUBLE = Target(0, reference.AS_DOUBLE, 8)
-FLOAT = Target(0, reference.AS_FLOAT, 4)
+DOUBLE = Target(0, codes.AS_DOUBLE, 8)
+FLOAT = Target(0, codes.AS_FLOAT, 4)
 
 
 def filler(kernel: ModuleType, columns: int, targets: list[Target], **options: object):
@@ -40,7 +41,7 @@ def filler(kernel: ModuleType, columns: int, targets: list[Target], **options: o
 
 def rows_of(kernel: ModuleType, text: bytes, columns: int, **options: object):
     """Good rows as lists of bytes, and numbers of the bad ones."""
-    targets = [Target(i, reference.AS_BYTES) for i in range(columns)]
+    targets = [Target(i, codes.AS_BYTES) for i in range(columns)]
     filled = filler(kernel, columns, targets, **options)
     filled.feed(text, 0, True)
     bad = {fault.row for fault in filled.take_faults()}
@@ -58,6 +59,28 @@ def test_both_scan_the_same(text, dialect):
     assert native.scan(text, dialect) == reference.scan(text, dialect)
 
 
+@settings(max_examples=300, deadline=None)
+@given(texts, st.sampled_from(DIALECTS), st.booleans())
+def test_both_find_the_same_first_row(text, dialect, final):
+    found = []
+    for kernel in KERNELS:
+        try:
+            found.append(kernel.first_row(text, dialect, final))
+        except ValueError as error:
+            found.append(str(error))
+    assert found[0] == found[1]
+
+
+def test_the_first_row_may_be_long_and_wide():
+    values = [b"%d" % i for i in range(5000)]
+    text = b"\r\n\n" + b",".join(values) + b"\nnext"
+    assert native.first_row(text, RFC, False) == (3, len(text) - 4, values)
+    assert native.first_row(b"a,b", RFC, False) is None
+    assert native.first_row(b"", RFC, True) is None
+    with pytest.raises(ValueError, match="a quote never closes"):
+        native.first_row(b'a,"b\n', RFC, True)
+
+
 @settings(max_examples=100, deadline=None)
 @given(texts, texts, st.sampled_from(DIALECTS))
 def test_scan_composes(left, right, dialect):
@@ -70,10 +93,10 @@ def test_scan_composes(left, right, dialect):
 
 def test_scan_of_a_quoted_newline():
     passages = native.scan(b'a,"b\nc"\nd,e\n', RFC)
-    assert passages[reference.ROW_START] == (reference.ROW_START, 2, 2, 0)
+    assert passages[codes.ROW_START] == (codes.ROW_START, 2, 2, 0)
     # Entered inside quotes, the quote closes them; the next one is literal, so the first line
     # end ends a row.
-    assert passages[reference.QUOTED] == (reference.ROW_START, 3, 3, 5)
+    assert passages[codes.QUOTED] == (codes.ROW_START, 3, 3, 5)
 
 
 def test_a_quote_inside_a_field_is_literal():
@@ -94,7 +117,7 @@ def test_count_lines(text, lines):
 @settings(max_examples=200, deadline=None)
 @given(texts, st.sampled_from(DIALECTS), st.integers(1, 3), st.booleans(), st.integers(1, 5))
 def test_both_tokenise_the_same(text, dialect, columns, keep_blank, capacity):
-    targets = [Target(i, reference.AS_TEXT) for i in range(columns)]
+    targets = [Target(i, codes.AS_TEXT) for i in range(columns)]
     options = {"dialect": dialect, "keep_blank": keep_blank, "capacity": capacity}
     results = []
     for kernel in KERNELS:
@@ -121,7 +144,7 @@ def test_rows_equal_those_of_pythons_csv(text):
     expected = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
     width = 3
     good, bad = rows_of(native, text.encode(), width)
-    closed = reference.scan(text.encode(), RFC)[0][0] != reference.QUOTED
+    closed = reference.scan(text.encode(), RFC)[0][0] != codes.QUOTED
     if not closed:
         expected.pop()
         bad -= {max(bad)}
@@ -133,7 +156,7 @@ def test_rows_equal_those_of_pythons_csv(text):
 @given(texts, st.integers(0, 200), st.sampled_from(DIALECTS))
 def test_text_may_come_in_pieces(text, at, dialect):
     def collect(pieces):
-        filled = filler(native, 2, [Target(1, reference.AS_BYTES)], dialect=dialect)
+        filled = filler(native, 2, [Target(1, codes.AS_BYTES)], dialect=dialect)
         left = b""
         for index, piece in enumerate(pieces):
             left += piece
@@ -210,7 +233,7 @@ def test_a_float_too_large_does_not_fit(text):
     ],
 )  # fmt: skip
 def test_integers_stay_in_range(width, low, high, good, bad):
-    target = Target(0, reference.AS_INT, width, low, high)
+    target = Target(0, codes.AS_INT, width, low, high)
     dtype = f"{'i' if low else 'u'}{width}"
     for kernel in KERNELS:
         values, faults = numbers_of(kernel, target, good + bad, dtype)
@@ -240,7 +263,7 @@ def test_integers_stay_in_range(width, low, high, good, bad):
     ],
 )  # fmt: skip
 def test_kinds(word, kind):
-    expected = [getattr(reference, kind)] if kind else []
+    expected = [getattr(codes, kind)] if kind else []
     for kernel in KERNELS:
         typer = kernel.Typer(RFC, 1, keep_blank=True, nulls=[b"NA"], always=[])
         typer.feed(word.encode() + b"\n", 0, True)
@@ -283,7 +306,7 @@ def test_both_count_the_same_words(cells, strays):
 def test_times_equal_numpys(moment, unit):
     text = moment.isoformat(sep=" ")
     ticks = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
-    target = Target(0, reference.AS_TIME, 8, ticks=ticks)
+    target = Target(0, codes.AS_TIME, 8, ticks=ticks)
     values, bad = numbers_of(native, target, [text.encode()], "i8")
     exact = moment.microsecond * ticks % 10**6 == 0
     fits = unit != "ns" or 1678 <= moment.year <= 2261

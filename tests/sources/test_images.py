@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import pickle
@@ -10,14 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from beam_tfrecord.batch import Batch, Reject
-from beam_tfrecord.contract.labels import labels_of
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.sources.images import files as images_files
-from beam_tfrecord.sources.images import pack as images_pack
+from beam_tfrecord.features.feature import labels_of
+from beam_tfrecord.sources.images import listing as images_pack
+from beam_tfrecord.sources.images import read as images_files
 from beam_tfrecord.sources.images import read as images_read
 from beam_tfrecord.sources.images.source import Images
 from tests.sources.made_images import (
@@ -210,8 +212,10 @@ def test_faults_are_rejects_with_path_and_reason(tmp_path: Path) -> None:
 
 def test_what_may_not_be_read_is_a_reject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_tree(tmp_path, a=jpeg(), b=jpeg(1))
-    # The kernel's own calls cannot be forbidden; without it files are read in Python.
-    monkeypatch.setattr(images_files, "read_files", None)
+    # The kernel's own calls cannot be forbidden; what it cannot read is read again in Python.
+    monkeypatch.setattr(
+        images_files, "read_files", lambda names, *_: np.full(len(names), errno.EACCES, np.int32)
+    )
     forbid(monkeypatch, "open", tmp_path / "a.jpg")
     (reject,) = rejects_of(Images(tmp_path))
     assert reject.message == "a.jpg cannot be read (Permission denied)"

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.labels import labels_of, labels_text
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.feature import labels_of, labels_text
 from beam_tfrecord.sources.images import table as images_table
 from beam_tfrecord.sources.images.source import Images
 from tests.sources.made_images import jpeg, write_tree

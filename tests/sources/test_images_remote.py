@@ -12,7 +12,8 @@ import pytest
 
 from beam_tfrecord import storage
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.images import pack as images_pack
+from beam_tfrecord.features.feature import labels_of
+from beam_tfrecord.sources.images import listing as images_pack
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.storage import Entry
 from tests.sources.made_images import jpeg
@@ -24,8 +25,10 @@ class Bucket:
 
     objects: dict[str, bytes]
     is_sorted: bool = True
+    listings: int = 0
 
     def list_files(self, directory: str) -> Iterator[Entry]:
+        self.listings += 1
         paths = sorted(path for path in self.objects if path.startswith(directory + "/"))
         if not self.is_sorted:
             random.Random(0).shuffle(paths)
@@ -85,11 +88,19 @@ def test_splits(bucket: Bucket) -> None:
     bucket.objects = {
         "s3://y/d/train/cat/1.jpg": jpeg(),
         "s3://y/d/test/dog/2.jpg": jpeg(1),
+        "s3://y/d/.cache/cow/3.jpg": jpeg(2),
     }
     source = Images("s3://y/d")
     assert source.default_split_column() == "split"
     found = [(row["split"], row["label_name"]) for row in rows_of(source)]
     assert found == [("test", "dog"), ("train", "cat")]
+    # What is below a hidden folder names no class.
+    assert labels_of(source.schema().field("label")) == ("cat", "dog")
+
+
+def test_a_store_is_listed_once_for_folders_and_once_for_files(bucket: Bucket) -> None:
+    assert len(list(Images("gs://x/photos").files())) == 1
+    assert bucket.listings == 2
 
 
 def test_what_is_gone_when_it_is_read(bucket: Bucket) -> None:

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.contract.labels import labels_of
 from beam_tfrecord.errors import SchemaConflict, UsageError
+from beam_tfrecord.features.feature import labels_of
 from beam_tfrecord.sources.images import table as images_table
 from beam_tfrecord.sources.images.source import Images
 from tests.sources.made_images import jpeg, write_tree
@@ -206,6 +206,23 @@ def test_a_file_may_lack_the_columns_of_another(table: Path) -> None:
     assert [row["label_name"] for row in rows_of(source)] == ["dog", "cat", "dog"]
     (message,) = rejects_of(source)
     assert message == "a row has no path"
+
+
+def test_a_directory_may_hold_tables_and_their_pictures(table: Path) -> None:
+    write_table(table, ROWS)
+    rows = rows_of(Images(table.parent, path_column="path"))
+    assert rows == rows_of(Images(table))
+    write_table(table.with_name("u.csv"), ROWS)
+    write_table(table.with_name("v.parquet"), ROWS)
+    with pytest.raises(UsageError, match="holds CSV and Parquet: name the tables of one kind"):
+        Images(table.parent, path_column="path").schema()
+
+
+def test_a_table_of_another_suffix_is_refused(table: Path) -> None:
+    write_table(table, ROWS).rename(table.with_suffix(".txt"))
+    message = r"cannot tell what 't\.txt' holds from its name: name it \.csv or \.parquet"
+    with pytest.raises(UsageError, match=message):
+        Images(table.with_suffix(".txt"), path_column="path").schema()
 
 
 def test_a_table_without_a_header_is_empty(tmp_path: Path) -> None:

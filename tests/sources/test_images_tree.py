@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.images.pack import Found, Skipped
+from beam_tfrecord.sources.images.listing import Found, Skipped, Tree, find_tree, list_tree
 from beam_tfrecord.sources.images.source import Images
-from beam_tfrecord.sources.images.tree import Tree, find_tree, list_tree
 from tests.sources.made_images import forbid
 
 
@@ -44,7 +44,7 @@ def test_hidden_and_system_files_are_skipped_and_counted(tmp_path: Path) -> None
     tree = find_tree([str(tmp_path)])
     assert names_in(tree) == ["_DSC01.jpg"]
     skipped = [item for item in list_tree(tree) if isinstance(item, Skipped)]
-    assert sum(skipped, Skipped()) == Skipped(hidden=4, other=1)
+    assert Counter(skipped) == {Skipped.HIDDEN: 4, Skipped.OTHER: 1}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_names_do_not_depend_on_how_files_are_named(
     tree = find_tree(paths)
     assert names_in(tree) == ["a/1.jpg", "b/2.jpg"]
     assert tree.root == str(tmp_path / "in")
-    assert tree.classes() == ("a", "b")
+    assert tree.classes == ("a", "b")
 
 
 def test_hidden_matches_of_a_glob_are_left_out(tmp_path: Path) -> None:
@@ -122,12 +122,12 @@ def test_folders_tell_the_layout(
 ) -> None:
     make(tmp_path, *files)
     tree = find_tree([str(tmp_path)])
-    assert (tree.has_splits, tree.has_labels, tree.classes()) == (has_splits, has_labels, classes)
+    assert (tree.has_splits, tree.has_labels, tree.classes) == (has_splits, has_labels, classes)
 
 
 def test_classes_are_sorted_by_code_points(tmp_path: Path) -> None:
     make(tmp_path, "b/1.jpg", "B/1.jpg", "é/1.jpg", "10/1.jpg", "9/1.jpg")
-    assert find_tree([str(tmp_path)]).classes() == ("10", "9", "B", "b", "é")
+    assert find_tree([str(tmp_path)]).classes == ("10", "9", "B", "b", "é")
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.contract.tensors import TensorType
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.sources.numpy import arrays as numpy_arrays
-from beam_tfrecord.sources.numpy.arrays import Numpy
+from beam_tfrecord.features.tensors import TensorType
+from beam_tfrecord.sources.numpy import source as numpy_arrays
+from beam_tfrecord.sources.numpy.source import Numpy
 
 
 def _save(path: Path, *arrays: Any, **named: Any) -> Path:

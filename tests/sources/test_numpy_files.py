@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beam_tfrecord.contract.tensors import TensorType
 from beam_tfrecord.errors import BeamTFRecordError, DataError, SchemaConflict, UsageError
-from beam_tfrecord.sources.numpy.arrays import Numpy
+from beam_tfrecord.features.tensors import TensorType
+from beam_tfrecord.sources.numpy.source import Numpy
 
 
 def _save(path: Path, *arrays: Any, **named: Any) -> Path:

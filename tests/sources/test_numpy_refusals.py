@@ -11,8 +11,8 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.sources.numpy import merge
-from beam_tfrecord.sources.numpy.arrays import Numpy
+from beam_tfrecord.sources.numpy import columns
+from beam_tfrecord.sources.numpy.source import Numpy
 
 
 def _npy(shape: str, *, descr: str = "'<i4'", data: bytes = b"") -> bytes:
@@ -104,7 +104,7 @@ class TestRowsWithoutBytes:
     def test_as_many_as_the_bound_are_read(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(merge, "MAX_EMPTY_ROWS", 5)
+        monkeypatch.setattr(columns, "MAX_EMPTY_ROWS", 5)
         np.savez(tmp_path / "5.npz", a=np.zeros((5, 0)), b=np.zeros((5, 2, 0)))
         np.savez(tmp_path / "6.npz", a=np.zeros((6, 0)), b=np.zeros((6, 2, 0)))
         np.savez(tmp_path / "bytes.npz", a=np.zeros((6, 0)), b=np.zeros((6, 2), "u1"))

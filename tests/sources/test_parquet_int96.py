@@ -18,9 +18,9 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, RejectedRows, SchemaConflict
 from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.parquet import footer as open_module
 from beam_tfrecord.sources.parquet import int96
-from beam_tfrecord.sources.parquet import open as open_module
-from beam_tfrecord.sources.parquet.open import side_by_side
+from beam_tfrecord.sources.parquet.footer import side_by_side
 from beam_tfrecord.sources.parquet.source import Parquet
 
 NEAR = ["1970-01-01 00:00:00", "1677-09-22 01:02:03.000001", "2262-04-10 23:59:59.999999"]

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
+from beam_tfrecord.dataset.load import load
 from beam_tfrecord.errors import SchemaConflict
-from beam_tfrecord.loading.dataset import load
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
-from beam_tfrecord.sources import SOURCES
+from beam_tfrecord.inputs import SOURCES
 from beam_tfrecord.sources.base import Source
 from tests.sources.behaviour import CASES, SCHEMA, Case, Row, some_rows
 

@@ -21,16 +21,9 @@ from hypothesis import strategies as st
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, UsageError
-from beam_tfrecord.options.table import FROM, SOURCE_OPTIONS, WRITE_OPTIONS
+from beam_tfrecord.options import FROM, SOURCE_OPTIONS, WRITE_OPTIONS
 from beam_tfrecord.sources.sql import read as sql_read
-from beam_tfrecord.sources.sql import snapshots as sql_snapshots
-from beam_tfrecord.sources.sql.engine import (
-    ConnectionLost,
-    Engine,
-    Misfit,
-    SqlColumn,
-    SqlRows,
-)
+from beam_tfrecord.sources.sql.database import ConnectionLost, Engine, Misfit, SqlColumn, SqlRows
 from beam_tfrecord.sources.sql.plan import ranges
 from beam_tfrecord.sources.sql.read import cut, even, read_partition
 from beam_tfrecord.sources.sql.source import Sql
@@ -261,7 +254,7 @@ def test_plan_tells_the_rows_and_holds_nothing(trips: Path, tmp_path: Path) -> N
     assert told["passes"] == ["ask the catalogue and count", "read and encode"]
     query = {"query": "SELECT fare FROM t"}
     assert bt.plan(trips, tmp_path / "out", source_options=query)["place"] == "bytes"
-    assert sql_snapshots._holders == {}
+    assert sql_read._holders == {}
 
 
 def test_everything_that_travels_survives_pickling(trips: Path) -> None:
@@ -284,10 +277,10 @@ def test_the_last_partition_ends_the_moment(trips: Path) -> None:
     schema, units = source.schema(scans), source.all_units(scans)
     for unit in units[:-1]:
         list(source.read(unit, schema))
-    assert len(sql_snapshots._holders) == 1
+    assert len(sql_read._holders) == 1
     list(source.read(units[-1], schema))
-    assert sql_snapshots._holders == {}
-    with pytest.raises(DataError, match=r"the moment at which trips\.db is read cannot be seen"):
+    assert sql_read._holders == {}
+    with pytest.raises(DataError, match=r"the snapshot of trips\.db cannot be read from another"):
         list(source.read(units[0], schema))
 
 
@@ -390,7 +383,7 @@ def test_without_a_snapshot_a_partition_is_of_one_moment_or_fails(
     attempts = [(range(2), True), (range(12), False)]
     found = read_flaky(monkeypatch, tmp_path, *attempts, snapshot="")
     assert found == list(range(12))
-    with pytest.raises(DataError, match="the moment it read can no longer be seen"):
+    with pytest.raises(DataError, match="the snapshot it read is gone"):
         read_flaky(monkeypatch, tmp_path, (range(9), True), (range(12), False), snapshot="")
 
 
@@ -450,7 +443,7 @@ def test_options_that_do_not_fit(options: dict[str, Any], message: str) -> None:
 def test_an_unknown_database_is_refused_without_connecting() -> None:
     with pytest.raises(UsageError, match="cannot read a database by 'mongodb'"):
         Sql("mongodb://host/x", table="t")
-    with pytest.raises(UsageError, match="2 databases are given: read one at a time"):
+    with pytest.raises(UsageError, match="2 databases: read one at a time"):
         Sql(["a.db", "b.db"], table="t")
 
 
@@ -491,7 +484,7 @@ def test_a_job_fails_with_the_same_line(trips: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^table 'x' is not in trips\.db: correct --table to one"):
         bt.write(trips, tmp_path / "out", source_options={"table": "x"})
     assert not (tmp_path / "out" / "manifest.json").exists()
-    assert sql_snapshots._holders == {}
+    assert sql_read._holders == {}
 
 
 def test_no_shuffle_asks_the_source_for_an_order(trips: Path, tmp_path: Path) -> None:

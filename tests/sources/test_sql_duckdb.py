@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
-from beam_tfrecord.sources.sql.engine import SnapshotLost
+from beam_tfrecord.sources.sql.database import SnapshotLost
 from beam_tfrecord.sources.sql.source import Sql
 from tests.sources.made_sql import conditions, rows_of
 

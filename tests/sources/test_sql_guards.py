@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
-from beam_tfrecord.sources.sql.parts import trimmed
-from beam_tfrecord.sources.sql.postgres import session
+from beam_tfrecord.sources.sql import postgres_connection
+from beam_tfrecord.sources.sql.database import trimmed
 from beam_tfrecord.sources.sql.source import Sql
 from tests.databases import partitions
 from tests.databases.jdbc_database import Database
@@ -190,7 +190,7 @@ def test_no_query_writes_to_postgres(postgresql, query):
     "query", ["SELECT pg_advisory_lock(5)::text AS a", "SELECT lo_create(777000)::bigint AS a"]
 )
 def test_a_job_of_postgres_does_not_wait_for_its_own_locks(postgresql, query, monkeypatch):
-    monkeypatch.setattr(session, "LOCK_WAIT", "300ms")
+    monkeypatch.setattr(postgres_connection, "LOCK_WAIT", "300ms")
     with pytest.raises(UsageError, match=r"too long for a lock .*SET lock_timeout") as caught:
         # The counting connection holds the lock that the reading one wants.
         rows_of(postgresql, query=query, row_count=True)
@@ -199,7 +199,7 @@ def test_a_job_of_postgres_does_not_wait_for_its_own_locks(postgresql, query, mo
 
 @pytest.mark.parametrize("setting", ["1min", "2h", "300ms"])
 def test_a_limit_of_waiting_for_locks_that_the_user_sets_holds(postgresql, setting):
-    init = () if setting == session.LOCK_WAIT else f"SET lock_timeout = '{setting}'"
+    init = () if setting == postgres_connection.LOCK_WAIT else f"SET lock_timeout = '{setting}'"
     with Sql(**postgresql.source, table="x", session_init=init).engine.connect() as connection:
         assert connection.fetch("SELECT current_setting('lock_timeout')") == [(setting,)]
 

@@ -15,14 +15,14 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.sources.sql import read as sql_read
-from beam_tfrecord.sources.sql.engine import (
+from beam_tfrecord.sources.sql.database import (
     Connection,
     ConnectionLost,
     Relation,
     SnapshotLost,
     SqlOptions,
 )
-from beam_tfrecord.sources.sql.jdbc.engine import Jdbc
+from beam_tfrecord.sources.sql.jdbc import Jdbc
 from beam_tfrecord.sources.sql.source import Sql
 from tests.databases.jdbc_database import Database
 from tests.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, SQLITE, driver_jars
@@ -240,7 +240,7 @@ def test_a_server_that_is_not_there(postgresql):
 
 
 def test_a_server_that_says_nothing(monkeypatch):
-    monkeypatch.setattr("beam_tfrecord.sources.sql.jdbc.engine._CONNECT_S", 0.5)
+    monkeypatch.setattr("beam_tfrecord.sources.sql.jdbc._CONNECT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"jdbc:postgresql://127.0.0.1:{listener.getsockname()[1]}/x"
         with pytest.raises(ConnectionLost, match=r"no answer within 0.5 seconds"):

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.sources.sql.engine import Relation
+from beam_tfrecord.sources.sql.database import Relation
 from tests.databases import jdbc_mariadb
 from tests.databases.jdbc_cases import (
     H2_CASES,
@@ -178,7 +178,7 @@ def test_fractions_of_any_column_of_sqlite_as_floats(sqlite):
 def test_types_that_sqlite_does_not_keep_are_refused_and_text(sqlite, declared):
     column, _, _ = sqlite.read(declared, "'2024-01-01'")
     assert column.refusal == (
-        "SQLite keeps no such type: pass --types, or read the file by sqlite:///"
+        "SQLite has no such type: pass --types, or read the file by sqlite:///"
     )
     _, found, misfits = sqlite.read(declared, "'2024-01-01'", wanted=pa.string())
     assert (found.to_pylist(), misfits) == (["2024-01-01", None], ())

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.sql.jdbc import jars as sql_jdbc_jars
-from beam_tfrecord.sources.sql.jdbc.jars import local_jars
+from beam_tfrecord.sources.sql import jdbc_java as sql_jdbc_jars
+from beam_tfrecord.sources.sql.jdbc_java import local_jars
 from tests.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, driver_jars
 from tests.databases.jdbc_mariadb import PASSWORD as MARIADB_PASSWORD
 from tests.databases.jdbc_mariadb import USER as MARIADB_USER
@@ -29,8 +29,8 @@ import contextlib, os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 import pyarrow as pa
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.sql.engine import Relation, SqlOptions
-from beam_tfrecord.sources.sql.jdbc.engine import Jdbc
+from beam_tfrecord.sources.sql.database import Relation, SqlOptions
+from beam_tfrecord.sources.sql.jdbc import Jdbc
 
 def engine(url, jars, user=None, password=None, **properties):
     given = {**properties, **({"password": password} if password else {})}

@@ -19,8 +19,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.sources.sql import read as sql_read
-from beam_tfrecord.sources.sql import snapshots as sql_snapshots
-from beam_tfrecord.sources.sql.engine import ConnectionLost, SnapshotLost
+from beam_tfrecord.sources.sql.database import ConnectionLost, SnapshotLost
 from beam_tfrecord.sources.sql.secrets import hold_password
 from beam_tfrecord.sources.sql.source import Sql
 from tests.databases.postgres import PASSWORD, PostgresServer, postgres_server
@@ -306,7 +305,7 @@ def test_a_single_partition_has_a_snapshot_too(server: PostgresServer) -> None:
     server.run("DELETE FROM alone")
     (unit,) = source.units([scan])
     assert len(rows_of(source.read(unit, source.merge([scan])))) == 100
-    assert sql_snapshots._holders == {}
+    assert sql_read._holders == {}
 
 
 def test_a_lost_snapshot_fails_the_job(server: PostgresServer) -> None:
@@ -419,7 +418,7 @@ def test_a_job_is_the_same_however_the_table_is_cut(server: PostgresServer, tmp_
         "table": "trips",
         "snapshot": "one snapshot",
     }
-    assert sql_snapshots._holders == {}
+    assert sql_read._holders == {}
 
 
 @pytest.mark.parametrize(

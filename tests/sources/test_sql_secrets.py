@@ -19,8 +19,13 @@ from apache_beam.portability.api import beam_runner_api_pb2
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.sources.sql import secrets as sql_secrets
-from beam_tfrecord.sources.sql.engine import SqlOptions
-from beam_tfrecord.sources.sql.secrets import password_of, take_password, without_password
+from beam_tfrecord.sources.sql.database import SqlOptions
+from beam_tfrecord.sources.sql.secrets import (
+    driver_errors,
+    password_of,
+    take_password,
+    without_password,
+)
 from beam_tfrecord.sources.sql.source import Sql
 from tests.databases.postgres import PASSWORD, PostgresServer
 from tests.sources.made_sql import rows_of
@@ -52,6 +57,20 @@ def test_passwords_are_taken_out_of_urls(url: str, without: str, password: str |
 def test_passwords_are_taken_out_of_texts() -> None:
     text = "cannot use postgresql://u:pw1@h/db or s%40cret or s@cret"
     assert without_password(text, "s@cret") == "cannot use postgresql://u@h/db or *** or ***"
+
+
+def test_errors_of_drivers_are_one_line_without_the_password_or_its_cause() -> None:
+    def translate(error: Exception, hide: Any) -> Exception | None:
+        return UsageError(hide(str(error))) if isinstance(error, ValueError) else None
+
+    with pytest.raises(UsageError) as caught, driver_errors(translate, "p w"):
+        raise ValueError("no p w in //u:p%20w@h\nmore")
+    assert str(caught.value) == "no *** in //u:***@h"
+    assert caught.value.__cause__ is None
+    for other in (KeyError("p w"), UsageError("ours")):
+        with pytest.raises(type(other)) as caught, driver_errors(translate, "p w"):
+            raise other
+        assert caught.value is other
 
 
 def test_where_a_password_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

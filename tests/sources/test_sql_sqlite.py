@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import sqlite3
@@ -19,7 +20,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, RejectedRows, UsageError
 from beam_tfrecord.sources.sql.source import Sql
-from beam_tfrecord.sources.sql.sqlite.types import declared_type
+from beam_tfrecord.sources.sql.sqlite_types import declared_type
 from tests.sources.made_sql import conditions, make_database, rows_of
 
 INT64 = (-(2**63), 2**63 - 1)
@@ -396,6 +397,20 @@ def test_writers_wait_where_there_is_no_log(tmp_path: Path) -> None:
         writer.commit()
     source.release()
     writer.commit()
+
+
+def test_a_read_does_not_drop_other_locks_of_the_process(tmp_path: Path) -> None:
+    # A second copy of SQLite in the process, opening and closing the file, would drop them.
+    path = make_database(tmp_path / "a.db", "CREATE TABLE t (x INTEGER)", rows=[(1,)])
+    code = "import sqlite3, sys; sqlite3.connect(sys.argv[1], 0).execute('DELETE FROM t')"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("UPDATE t SET x = 2")
+        assert rows_of(Sql(path, table="t").batches()) == [{"x": 1}]
+        done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
+        assert "database is locked" in done.stderr
+        writer.execute("COMMIT")
+    assert rows_of(Sql(path, table="t").batches()) == [{"x": 2}]
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

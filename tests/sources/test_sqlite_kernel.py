@@ -6,11 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 
 def test_the_kernel_gives_what_python_gives() -> None:
-    pytest.importorskip("beam_tfrecord.native._sqlite")
     tests = Path(__file__).with_name("sqlite_kernel.py")
     options = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short")
     done = subprocess.run(

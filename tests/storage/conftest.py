@@ -1,21 +1,36 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import itertools
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from beam_tfrecord.storage import gcs, objects, s3
+from beam_tfrecord.storage import azure, gcs, objects, s3
 from tests.emulators.proxy import Faults, failing_proxy
-from tests.emulators.servers import amazon_server, google_emulator, google_server
+from tests.emulators.servers import (
+    amazon_server,
+    azure_emulator,
+    azure_server,
+    google_emulator,
+    google_server,
+)
 from tests.marks import slow_after
 
 _NUMBERS = itertools.count()
-STORES = slow_after(1, ("s3", "gs"))
+# Azure's emulator comes from npm, which is not on every machine.
+HAS_AZURE = azure_emulator() is not None and find_spec("azure") is not None
+STORES = slow_after(1, ("s3", "gs", "az") if HAS_AZURE else ("s3", "gs"))
+# Azure's emulator has one account, with a name and key that its documentation gives.
+AZURE = (
+    "AccountName=devstoreaccount1;AccountKey=Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/"
+    "K1SZFPTOtr/KBHBeksoGMGw=="
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +49,7 @@ class Store:
 
     @property
     def scheme(self) -> str:
-        """``gs`` or ``s3``."""
+        """``gs``, ``s3`` or ``az``."""
         return self.url.partition("://")[0]
 
 
@@ -46,13 +61,14 @@ def endpoints() -> Iterator[dict[str, tuple[str, Faults]]]:
     pytest.importorskip("moto")
     if google_emulator() is None:
         pytest.skip("fake-gcs-server is not installed")
-    with (
-        google_server() as google,
-        amazon_server() as amazon,
-        failing_proxy(google) as to_google,
-        failing_proxy(amazon) as to_amazon,
-    ):
-        yield {"gs": to_google, "s3": to_amazon}
+    servers = {"gs": google_server, "s3": amazon_server}
+    if HAS_AZURE:
+        servers["az"] = azure_server
+    with contextlib.ExitStack() as stack:
+        yield {
+            scheme: stack.enter_context(failing_proxy(stack.enter_context(server())))
+            for scheme, server in servers.items()
+        }
 
 
 @pytest.fixture(params=STORES)
@@ -90,32 +106,38 @@ def empty_bucket(
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_EC2_METADATA_DISABLED": "true",
         },
+        "az": {"AZURE_STORAGE_CONNECTION_STRING": f"{AZURE};BlobEndpoint={url}/devstoreaccount1"},
     }[scheme]
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(objects, "FIRST_DELAY_SECONDS", 0.01)
     monkeypatch.setattr(objects, "RETRY_SECONDS", 5.0)
     monkeypatch.setattr(s3, "ATTEMPTS", 4)
+    monkeypatch.setattr(azure, "RETRIES", 4)
+    monkeypatch.setattr(azure, "DELAY_BASE", 0)
     bucket = f"bucket-{next(_NUMBERS)}"
     if scheme == "s3":
-        s3._client().create_bucket(Bucket=bucket)
+        s3.client().create_bucket(Bucket=bucket)
+    elif scheme == "gs":
+        gcs.client().create_bucket(bucket)
     else:
-        gcs._client().create_bucket(bucket)
+        azure.client().create_container(bucket)
     faults.clear()
     return Store(f"{scheme}://{bucket}", faults, {**os.environ, **environment})
 
 
 def give_up_soon(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let temporary failures be told after a moment."""
+    """Let temporary failures become errors after a moment."""
     close_clients(scheme)
     monkeypatch.setattr(objects, "RETRY_SECONDS", 0.2)
     monkeypatch.setattr(s3, "ATTEMPTS", 2)
+    monkeypatch.setattr(azure, "RETRIES", 1)
 
 
 def close_clients(scheme: str) -> None:
     """Close the connections of a client, and let the next one have the settings of its time."""
-    module = {"gs": gcs, "s3": s3}[scheme]
-    module._client().close()
+    module = {"gs": gcs, "s3": s3, "az": azure}[scheme]
+    module.client().close()
     module._client_of.cache_clear()
     gc.collect()
     # What has outlived this, such as TensorFlow, need not be looked at again.

@@ -19,8 +19,8 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord import storage
 from beam_tfrecord.errors import StorageError, TargetExists, UsageError
-from beam_tfrecord.storage.object_files import ObjectWriter
 from beam_tfrecord.storage.object_lease import this_process
+from beam_tfrecord.storage.objects import ObjectWriter
 from tests.cli_stand_ins import run
 from tests.storage.conftest import Store, give_up_soon
 
@@ -280,14 +280,15 @@ def test_a_store_that_stays_away_is_one_line(store: Store, monkeypatch: pytest.M
 
 def test_a_missing_bucket_is_one_line(store: Store) -> None:
     inputs, nowhere = make_input(store.url), f"{store.scheme}://no-such-bucket"
+    missing = f"there is no {'container' if store.scheme == 'az' else 'bucket'} '{nowhere}'"
     for arguments in ([inputs, f"{nowhere}/out"], [f"{nowhere}/in/*.csv", f"{store.url}/out"]):
         failed = run("write", *arguments)
         assert failed.exit_code == 2
         assert failed.stderr.count("\n") == 1
-        assert f"there is no bucket '{nowhere}'" in failed.stderr
+        assert missing in failed.stderr
     shown = run("show", f"{nowhere}/out")
     assert shown.exit_code == 2
-    assert f"there is no bucket '{nowhere}'" in shown.stderr
+    assert missing in shown.stderr
     shown = run("show", f"{store.url}/in")
     assert shown.exit_code == 2
     assert f"no dataset at '{store.url}/in'" in shown.stderr

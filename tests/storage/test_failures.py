@@ -25,8 +25,15 @@ def small_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> int:
     return size
 
 
+def skip_unknown(store: Store, fault: str) -> None:
+    """Stop a test of an answer that the store never gives: Azure asks for patience by a 503."""
+    if (store.scheme, fault) == ("az", "429"):
+        pytest.xfail("no answer of Azure's")
+
+
 @pytest.mark.parametrize("fault", TEMPORARY)
 def test_a_temporary_failure_is_not_seen(store: Store, fault: str) -> None:
+    skip_unknown(store, fault)
     path = f"{store.url}/d/f"
     for method in ("PUT|POST", "GET|HEAD", "DELETE|POST"):
         store.faults.plan(rf"^({method}) ", fault, times=2)
@@ -67,11 +74,13 @@ def test_an_upload_that_arrives_damaged_is_taken_away(
 
 @pytest.mark.parametrize("fault", TEMPORARY)
 def test_an_upload_in_parts_outlives_failures(store: Store, small_parts: int, fault: str) -> None:
+    skip_unknown(store, fault)
     data = bytes(range(251)) * (3 * small_parts // 251)
-    each = r"^PUT .*partNumber=2" if store.scheme == "s3" else r"^PUT "
+    part = {"s3": r"^PUT .*partNumber=2", "gs": "^PUT ", "az": "^PUT .*comp=block&"}[store.scheme]
     if (store.scheme, fault) != ("gs", "lose"):
-        store.faults.plan(each, fault)
-    store.faults.plan(r"^POST ", fault)
+        store.faults.plan(part, fault)
+    if store.scheme != "az":
+        store.faults.plan(r"^POST ", fault)
     with WholeFile(f"{store.url}/f") as file:
         file.write(data)
     assert store.faults.left() == 0
@@ -83,11 +92,11 @@ def test_completing_an_upload_outlives_failures(store: Store, small_parts: int, 
     data = bytes(range(251)) * (2 * small_parts // 251)
     with WholeFile(f"{store.url}/f") as file:
         file.write(data)
-        last = r"^POST .*uploadId=" if store.scheme == "s3" else r"^PUT .*upload_id="
+        last = {"s3": "^POST .*uploadId=", "gs": "^PUT .*upload_id=", "az": "^PUT .*blocklist"}
         if store.scheme == "gs":
             # The emulator forgets an upload once it is whole, where the real store answers again.
             fault = "503"
-        store.faults.plan(last, fault)
+        store.faults.plan(last[store.scheme], fault)
     assert store.faults.left() == 0
     assert storage.read_bytes(f"{store.url}/f") == data
 
@@ -125,6 +134,7 @@ def test_what_is_not_permitted_is_told_at_once(store: Store) -> None:
 
 @pytest.mark.parametrize("fault", TEMPORARY)
 def test_a_condition_that_our_own_lost_try_broke_holds(store: Store, fault: str) -> None:
+    skip_unknown(store, fault)
     store.faults.plan("^(PUT|POST)", fault)
     assert storage.put_if_absent(f"{store.url}/f", b"mine")
     assert store.faults.left() == 0
@@ -164,7 +174,7 @@ def test_an_upload_cut_by_a_kill_is_never_an_object(store: Store, small_parts: i
     storage.remove_tree(f"{store.url}/d")
     if store.scheme == "s3":
         bucket = store.url.removeprefix("s3://")
-        assert "Uploads" not in s3._client().list_multipart_uploads(Bucket=bucket)
+        assert "Uploads" not in s3.client().list_multipart_uploads(Bucket=bucket)
 
 
 def test_an_upload_that_fails_is_never_an_object(

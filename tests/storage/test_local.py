@@ -41,7 +41,7 @@ def test_paths_become_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 def test_outputs_are_local_or_on_an_object_store() -> None:
-    for path in ("/b", "gs://b/x", "s3://b/x", "s3://b"):
+    for path in ("/b", "gs://b/x", "s3://b/x", "s3://b", "az://b/x"):
         assert output_path(path) == path
     with pytest.raises(UsageError, match="cannot write to 'hdfs://b/x': give a local directory"):
         output_path("hdfs://b/x")
@@ -64,7 +64,7 @@ def test_clients_of_clouds_are_imported_where_they_are_used() -> None:
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    for name in ("boto3", "google.cloud.storage", "apache_beam", "pyarrow"):
+    for name in ("boto3", "google.cloud.storage", "azure.core", "apache_beam", "pyarrow"):
         assert repr(name) not in loaded.stdout
 
 

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from beam_tfrecord import storage
 from beam_tfrecord.errors import InputChanged, StorageError, UsageError
-from beam_tfrecord.storage import WholeFile, object_files, objects
+from beam_tfrecord.storage import WholeFile, objects
 from tests.storage.conftest import Store
 
 
@@ -62,6 +65,31 @@ def test_names_are_those_of_one_directory(store: Store) -> None:
     assert sorted(below(store, "/d")) == ["d/a", "d/b/c", "d/b/e", "d/ü 1%.txt"]
 
 
+def test_names_may_have_empty_parts(store: Store) -> None:
+    storage.put(f"{store.url}/d//x", b"data")
+    storage.put(f"{store.url}/d/y", b"")
+    assert sorted(below(store, "/d")) == ["d//x", "d/y"]
+    assert storage.read_bytes(f"{store.url}/d//x") == b"data"
+
+
+FORK = """
+import os, sys
+from beam_tfrecord import storage
+data = storage.read_bytes(sys.argv[1])
+child = os.fork()
+if not child:
+    os._exit(storage.read_bytes(sys.argv[1]) != data)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_process_reads_like_its_parent(store: Store) -> None:
+    # As the workers of a DataLoader do.
+    storage.put(f"{store.url}/f", b"data")
+    command = [sys.executable, "-W", "ignore", "-c", FORK, f"{store.url}/f"]
+    assert subprocess.run(command, env=store.environment, timeout=60, check=False).returncode == 0
+
+
 def test_only_a_directory_is_removed_with_all_in_it(store: Store) -> None:
     for name in ("d/a", "d/b/c", "d.txt", "da/x"):
         storage.put(f"{store.url}/{name}", b"x")
@@ -108,7 +136,7 @@ def test_an_open_file_can_be_sought_in(store: Store) -> None:
 def test_two_versions_of_a_file_are_never_mixed(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_files, "READ_BYTES", 4)
+    monkeypatch.setattr(objects, "READ_BYTES", 4)
     storage.put(f"{store.url}/f", b"old-old-old-")
     with storage.open_read(f"{store.url}/f") as file:
         assert file.read(4) == b"old-"
@@ -187,5 +215,7 @@ def test_a_missing_bucket_is_named(store: Store) -> None:
         lambda: list(storage.list_files(path)),
         lambda: storage.list_names(path),
     ):
-        with pytest.raises(UsageError, match=f"no bucket '{store.scheme}://no-such-bucket'"):
+        with pytest.raises(
+            UsageError, match=f"no (bucket|container) '{store.scheme}://no-such-bucket'"
+        ):
             use()

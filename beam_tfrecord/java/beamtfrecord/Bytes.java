@@ -53,7 +53,7 @@ abstract class Bytes extends Column {
                 length += copied;
             }
         } catch (IOException cause) {
-            throw new SQLException("cannot read on: " + cause.getMessage(), "08006", cause);
+            throw new SQLException("cannot read further: " + cause.getMessage(), "08006", cause);
         }
     }
 
@@ -63,21 +63,21 @@ abstract class Bytes extends Column {
             return end(false);
         }
         char[] part = new char[CHUNK];
-        int kept = 0;
+        int rest = 0;
         try (Reader open = value) {
             while (true) {
-                int copied = open.read(part, kept, part.length - kept);
-                int whole = kept + Math.max(copied, 0);
+                int copied = open.read(part, rest, part.length - rest);
+                int filled = rest + Math.max(copied, 0);
                 // A pair of surrogates is one character of UTF-8: never cut between the two.
-                boolean isCut = copied >= 0 && whole > 0
-                        && Character.isHighSurrogate(part[whole - 1]);
-                int ready = isCut ? whole - 1 : whole;
+                boolean isCut = copied >= 0 && filled > 0
+                        && Character.isHighSurrogate(part[filled - 1]);
+                int ready = isCut ? filled - 1 : filled;
                 byte[] bytes = new String(part, 0, ready).getBytes(StandardCharsets.UTF_8);
                 reserve(bytes.length);
                 System.arraycopy(bytes, 0, data, length, bytes.length);
                 length += bytes.length;
-                kept = whole - ready;
-                if (kept > 0) {
+                rest = filled - ready;
+                if (rest > 0) {
                     part[0] = part[ready];
                 }
                 if (copied < 0) {
@@ -85,7 +85,7 @@ abstract class Bytes extends Column {
                 }
             }
         } catch (IOException cause) {
-            throw new SQLException("cannot read on: " + cause.getMessage(), "08006", cause);
+            throw new SQLException("cannot read further: " + cause.getMessage(), "08006", cause);
         }
     }
 

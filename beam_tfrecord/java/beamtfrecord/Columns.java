@@ -10,12 +10,12 @@ import java.time.LocalDateTime;
 import java.time.LocalTime;
 import java.time.OffsetDateTime;
 
-/** Makes the column of a kind: the getter that loses nothing, and the storage for what it gives. */
+/** Creates the column for a kind: a getter that loses nothing, and storage for its values. */
 final class Columns {
     private Columns() {}
 
     /**
-     * Makes a column.
+     * Creates a column.
      *
      * @param kind name of a kind, as in the cases below; {@code decimal:12:2} for 12 digits, 2 of
      *     them after the point; {@code list:} before the kind of the items of lists
@@ -25,7 +25,7 @@ final class Columns {
             return new Lists(make(kind.substring("list:".length())));
         }
         if (kind.startsWith("strict:")) {
-            return Strict.make(kind.substring("strict:".length()));
+            return strict(kind.substring("strict:".length()));
         }
         if (kind.startsWith("decimal:")) {
             String[] digits = kind.split(":");
@@ -33,9 +33,9 @@ final class Columns {
         }
         switch (kind) {
             case "bool":
-                return new Bits();
+                return new Column.Bits();
             case "int32":
-                return new Ints() {
+                return new Column.Ints() {
                     @Override
                     boolean read(ResultSet row, int index) throws SQLException {
                         int value = row.getInt(index);
@@ -48,7 +48,7 @@ final class Columns {
                     }
                 };
             case "int64":
-                return new Longs(1) {
+                return new Column.Longs(1) {
                     @Override
                     boolean read(ResultSet row, int index) throws SQLException {
                         long value = row.getLong(index);
@@ -60,8 +60,8 @@ final class Columns {
                         return put(((Number) item).longValue(), true);
                     }
                 };
-            case "whole":
-                return new Longs(1) {
+            case "integer":
+                return new Column.Longs(1) {
                     @Override
                     boolean read(ResultSet row, int index) throws SQLException {
                         BigDecimal value = row.getBigDecimal(index);
@@ -69,7 +69,7 @@ final class Columns {
                     }
                 };
             case "uint64":
-                return new Longs(1) {
+                return new Column.Longs(1) {
                     @Override
                     boolean read(ResultSet row, int index) throws SQLException {
                         BigDecimal value = row.getBigDecimal(index);
@@ -77,7 +77,7 @@ final class Columns {
                     }
                 };
             case "float32":
-                return new Ints() {
+                return new Column.Ints() {
                     @Override
                     boolean read(ResultSet row, int index) throws SQLException {
                         float value = row.getFloat(index);
@@ -92,7 +92,7 @@ final class Columns {
                     }
                 };
             case "float64":
-                return new Longs(1) {
+                return new Column.Longs(1) {
                     @Override
                     boolean read(ResultSet row, int index) throws SQLException {
                         double value = row.getDouble(index);
@@ -151,7 +151,7 @@ final class Columns {
     private static Column moment(String kind) {
         switch (kind) {
             case "date":
-                return new Ints() {
+                return new Column.Ints() {
                     @Override
                     boolean read(ResultSet row, int index) throws SQLException {
                         LocalDate value = row.getObject(index, LocalDate.class);
@@ -162,7 +162,7 @@ final class Columns {
                 };
             case "time_us":
             case "time_ns":
-                return new Longs(1) {
+                return new Column.Longs(1) {
                     private final boolean isMicros = kind.equals("time_us");
 
                     @Override
@@ -178,7 +178,7 @@ final class Columns {
                 };
             case "timestamp_us":
             case "timestamp_ns":
-                return new Longs(1) {
+                return new Column.Longs(1) {
                     private final boolean isMicros = kind.equals("timestamp_us");
 
                     @Override
@@ -192,7 +192,7 @@ final class Columns {
                 };
             case "instant_us":
             case "instant_ns":
-                return new Longs(1) {
+                return new Column.Longs(1) {
                     private final boolean isMicros = kind.equals("instant_us");
 
                     @Override
@@ -216,10 +216,144 @@ final class Columns {
     }
 
     private static long unsigned(BigDecimal value) {
-        BigInteger whole = value.toBigIntegerExact();
-        if (whole.signum() < 0 || whole.bitLength() > Long.SIZE) {
+        BigInteger integer = value.toBigIntegerExact();
+        if (integer.signum() < 0 || integer.bitLength() > Long.SIZE) {
             throw new ArithmeticException("it is no unsigned integer of 64 bits");
         }
-        return whole.longValue();
+        return integer.longValue();
+    }
+
+    /**
+     * Creates a column that accepts values of one class only.
+     *
+     * <p>A column of SQLite holds any kind of value, and the driver's getters turn what they do not
+     * understand into 0 or into text. Only the object's class shows the kind.
+     */
+    private static Column strict(String kind) {
+        switch (kind) {
+            case "int64":
+                return new Column.Longs(1) {
+                    @Override
+                    boolean read(ResultSet row, int index) throws SQLException {
+                        Object value = row.getObject(index);
+                        return value == null ? skip() : put(integer(value), true);
+                    }
+                };
+            case "bool":
+                return new Column.Bits() {
+                    @Override
+                    boolean read(ResultSet row, int index) throws SQLException {
+                        Object value = row.getObject(index);
+                        if (value != null && (integer(value) | 1) != 1) {
+                            throw new ArithmeticException("it is neither 0 nor 1");
+                        }
+                        return value == null ? skip() : put(integer(value) == 1, true);
+                    }
+                };
+            case "float64":
+                return new Column.Longs(1) {
+                    @Override
+                    boolean read(ResultSet row, int index) throws SQLException {
+                        Object value = row.getObject(index);
+                        return value == null
+                                ? skip()
+                                : put(Double.doubleToRawLongBits(real(value)), true);
+                    }
+                };
+            case "text":
+                return new Bytes() {
+                    @Override
+                    boolean read(ResultSet row, int index) throws SQLException {
+                        return put(as(String.class, row.getObject(index), "text"));
+                    }
+                };
+            case "any":
+                return new Bytes() {
+                    @Override
+                    boolean read(ResultSet row, int index) throws SQLException {
+                        Object value = row.getObject(index);
+                        if (value instanceof byte[]) {
+                            throw new ArithmeticException("a blob is no text");
+                        }
+                        return put(value == null ? null : value.toString());
+                    }
+                };
+            case "binary":
+                return new Bytes() {
+                    @Override
+                    boolean read(ResultSet row, int index) throws SQLException {
+                        return put(as(byte[].class, row.getObject(index), "a blob"));
+                    }
+                };
+            default:
+                throw new IllegalArgumentException("no strict column is of kind " + kind);
+        }
+    }
+
+    private static long integer(Object value) {
+        if (value instanceof Long || value instanceof Integer) {
+            return ((Number) value).longValue();
+        }
+        throw new ArithmeticException("it is no integer");
+    }
+
+    private static double real(Object value) {
+        if (value instanceof Double) {
+            return (Double) value;
+        }
+        long integer = integer(value);
+        if ((long) (double) integer != integer || integer == Long.MAX_VALUE) {
+            throw new ArithmeticException("no float holds it exactly");
+        }
+        return integer;
+    }
+
+    private static <T> T as(Class<T> type, Object value, String name) {
+        if (value != null && !type.isInstance(value)) {
+            throw new ArithmeticException("it is not " + name);
+        }
+        return type.cast(value);
+    }
+
+    /** Decimals of one precision and scale, as two's complement of 128 or 256 bits. */
+    private static final class Decimals extends Column.Longs {
+        private static final int MAX_DIGITS_OF_TWO_WORDS = 38;
+
+        private final int words;
+        private final int precision;
+        private final int scale;
+
+        Decimals(int precision, int scale) {
+            super(wordsOf(precision));
+            this.words = wordsOf(precision);
+            this.precision = precision;
+            this.scale = scale;
+        }
+
+        private static int wordsOf(int precision) {
+            return precision <= MAX_DIGITS_OF_TWO_WORDS ? 2 : 4;
+        }
+
+        @Override
+        boolean read(ResultSet row, int index) throws SQLException {
+            BigDecimal value = row.getBigDecimal(index);
+            return value == null ? skip() : set(value);
+        }
+
+        @Override
+        boolean set(Object item) {
+            BigDecimal value = ((BigDecimal) item).setScale(scale, RoundingMode.UNNECESSARY);
+            if (value.precision() > precision) {
+                throw new ArithmeticException("it has more than " + precision + " digits");
+            }
+            BigInteger digits = value.unscaledValue();
+            // Most decimals are short: their higher words are but the sign.
+            boolean isShort = digits.bitLength() < Long.SIZE;
+            put(0, digits.longValue());
+            for (int word = 1; word < words; word++) {
+                put(word, isShort ? digits.signum() >> 1 : digits.shiftRight(Long.SIZE * word).longValue());
+            }
+            return true;
+        }
     }
 }

@@ -21,8 +21,8 @@ import java.util.concurrent.ConcurrentHashMap;
 /**
  * Connects through the drivers of some jars.
  *
- * <p>Every set of jars has a class loader of its own: jars can come when the JVM runs already, and
- * {@link java.sql.DriverManager}, which ignores drivers of foreign class loaders, is not asked.
+ * <p>Every set of jars has a class loader of its own, so jars can be added while the JVM runs.
+ * {@link java.sql.DriverManager} is not used, since it ignores drivers of other class loaders.
  */
 public final class Connector {
     private static final Map<List<String>, ClassLoader> LOADERS = new ConcurrentHashMap<>();
@@ -45,7 +45,7 @@ public final class Connector {
         });
     }
 
-    /** Begins to ask a question. */
+    /** Begins to run a query. */
     public static Task<ResultSet> query(Statement statement, String sql) {
         return Task.start(() -> statement.executeQuery(sql));
     }

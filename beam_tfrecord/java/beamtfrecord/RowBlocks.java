@@ -16,9 +16,9 @@ import java.util.List;
 /**
  * Reads a result set as blocks of columns in Arrow's layout.
  *
- * <p>Whoever reads calls {@link #start}, {@link #block} and {@link #layout} once a block: a handful
- * of crossings of the language border, whatever the number of rows and columns. The next block is
- * read while the caller works on the last one.
+ * <p>The caller calls {@link #start}, {@link #block} and {@link #layout} once per block, so few
+ * calls cross between the languages, whatever the number of rows and columns. The next block is read
+ * while the caller works on the last one.
  */
 public final class RowBlocks {
     private static final int SHOWN_CHARACTERS = 200;
@@ -41,9 +41,9 @@ public final class RowBlocks {
     private boolean isAtEnd;
 
     /**
-     * Reads a result set, which stays the caller's to close.
+     * Reads a result set, which the caller closes.
      *
-     * @param kinds a kind a column, see {@link Columns}
+     * @param kinds one kind per column, see {@link Columns}
      * @param fetchedBytes bytes to fetch at a time once the width of rows is known; 0 leaves the
      *     fetch size as it is
      */
@@ -55,15 +55,15 @@ public final class RowBlocks {
             columns[index] = Columns.make(kinds[index]);
         }
         variable = Arrays.stream(columns).filter(Column::isVariable).toArray(Column[]::new);
-        // Nearly right is enough here: it ends a block, and chooses how many rows to fetch.
+        // An estimate is enough here: it ends a block, and chooses how many rows to fetch.
         fixedRowBytes = (long) Long.BYTES * (columns.length - variable.length);
     }
 
     /**
      * Begins to read up to {@code maxRows} rows, fewer where they take {@code maxBytes}.
      *
-     * <p>The result is the number of rows, 0 at the end. While it runs, what {@link #block} has
-     * returned may still be read; all else has to wait.
+     * <p>The result is the number of rows, 0 at the end. While it runs, the caller may read
+     * the last {@link #block}, but must not call other methods.
      */
     public Task<Integer> start(int maxRows, long maxBytes) {
         return Task.start(() -> fetch(maxRows, maxBytes));
@@ -201,12 +201,34 @@ public final class RowBlocks {
         return layout;
     }
 
-    /** Returns the values of the last {@link #start} that have no exact place; NULL stands there. */
+    /** Returns the values of the last {@link #start} that do not fit; each is NULL in its column. */
     public Misfit[] misfits() {
         return misfits.toArray(new Misfit[0]);
     }
 
     private static ByteBuffer buffer(int bytes) {
         return ByteBuffer.allocateDirect(bytes).order(ByteOrder.nativeOrder());
+    }
+
+    /** A value that its column cannot hold exactly. */
+    public static final class Misfit {
+        /** Position of the column, from 0. */
+        public final int column;
+
+        /** Row within the block, from 0. */
+        public final int row;
+
+        /** The value as the driver spells it, cut; empty where the driver cannot. */
+        public final String value;
+
+        /** Why it does not fit. */
+        public final String reason;
+
+        Misfit(int column, int row, String value, Exception cause) {
+            this.column = column;
+            this.row = row;
+            this.value = value;
+            reason = String.valueOf(cause.getMessage());
+        }
     }
 }

@@ -9,10 +9,10 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
 /**
- * Something that may take long, on a thread of its own.
+ * A long operation on a thread of its own.
  *
- * <p>Whoever waits inside a call into Java cannot be interrupted: waiting a little, again and
- * again, leaves the caller time to see Ctrl-C.
+ * <p>Python cannot interrupt a call into Java, so the caller waits a little, again and again, and
+ * sees Ctrl-C in between.
  */
 public final class Task<T> {
     private static final ExecutorService THREADS = Executors.newCachedThreadPool(Task::thread);

@@ -1,8 +1,8 @@
-"""Cutting a CSV file at true row ends.
+"""Cutting of a CSV file at ends of rows.
 
-Where a row ends depends on everything before it, so no chunk can be cut by itself. But what a
-chunk does to *each* state of the dialect can be found by itself (`scan_chunk`); joining those
-from the start of the file on (`cut`) tells the true state at every chunk's edge.
+Whether a line end also ends a row depends on all bytes before it, because of quotes. So each chunk
+is scanned once for *every* state of the dialect that it may begin in (`scan_chunk`), and `cut`
+follows the true state from chunk to chunk.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from beam_tfrecord.native import csv_reference
-from beam_tfrecord.sources.csv.dialect import Dialect
-from beam_tfrecord.sources.csv.header import Header
-from beam_tfrecord.sources.csv.kernel import count_lines, scan
+from beam_tfrecord.native._csv import count_lines, scan
+from beam_tfrecord.native.values import CR, ROW_START, Passage
+from beam_tfrecord.sources.csv.text import Dialect, Header
 
-_ROW_STARTS = (csv_reference.ROW_START, csv_reference.CR)
+_ROW_STARTS = (ROW_START, CR)
 
 
 @dataclasses.dataclass(frozen=True)
 class ChunkScan:
-    """What is to be known of a chunk.
+    """The ends of rows and lines in a chunk, for each state of the dialect at its start.
 
     Attributes:
         start: Where the scanned bytes start: behind a byte order mark in the first chunk.
@@ -36,7 +35,7 @@ class ChunkScan:
 
     start: int
     stop: int
-    passages: tuple[csv_reference.Passage, ...]
+    passages: tuple[Passage, ...]
     lines_before: tuple[int, ...]
     lines: int
     begins_lf: bool
@@ -44,7 +43,7 @@ class ChunkScan:
 
 
 class Piece(NamedTuple):
-    """A byte range that holds whole rows; `line` is the line it starts on, from 1."""
+    """A byte range of complete rows; `line` is the line it starts on, from 1."""
 
     start: int
     stop: int
@@ -68,7 +67,7 @@ def scan_chunk(data: bytes, start: int, dialect: Dialect) -> ChunkScan:
 
 
 def join_scans(left: ChunkScan, right: ChunkScan) -> ChunkScan:
-    """Return the scan of two neighbouring pieces of text as one."""
+    """Combine the scans of two adjacent pieces of text."""
     if left.start == left.stop:
         return right
     # A CRLF across the edge is one line end, but both counted it.
@@ -101,7 +100,7 @@ class _Cut(NamedTuple):
 
 
 def cut(chunks: Sequence[ChunkScan], header: Header) -> list[Piece]:
-    """Return the pieces of a file, about one a chunk; at least one where it has columns."""
+    """Return the pieces of a file, about one a chunk, and at least one if it has columns."""
     keep_blank = len(header.names) == 1
     first = _Cut(header.stop, header.row_ends if keep_blank else header.row_ends > 0, header.lines)
     cuts = [first, *(found for found in _cuts(chunks, keep_blank) if found.at > header.stop)]
@@ -111,13 +110,13 @@ def cut(chunks: Sequence[ChunkScan], header: Header) -> list[Piece]:
     ]
     if not pieces:
         pieces = [Piece(header.stop, header.stop, 0, header.lines + 1)] if header.names else []
-    # What holds blank lines only is not worth a unit, but a file's columns are.
+    # A piece of blank lines needs no unit, but the columns of a file without rows do.
     return [piece for piece in pieces if piece.rows] or pieces[:1]
 
 
 def _cuts(chunks: Sequence[ChunkScan], keep_blank: bool) -> Iterator[_Cut]:
     """Yield a row start of every chunk that has one, and the end of the file."""
-    state, rows, lines, ends_cr = csv_reference.ROW_START, 0, 0, False
+    state, rows, lines, ends_cr = ROW_START, 0, 0, False
     for chunk in chunks:
         twice = int(ends_cr and chunk.begins_lf)
         exit_state, rows_ended, line_ends, first = chunk.passages[state]

@@ -1,4 +1,4 @@
-"""Reading a unit of a CSV file: to the kinds of its values, or to batches and rejects."""
+"""Reading of one unit of a CSV file: the kinds of its values, or its batches and rejects."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import Batch, Origin, Reject
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.native.csv_reference import Fault
+from beam_tfrecord.native._csv import Filler, Typer, count_lines
+from beam_tfrecord.native.values import AS_WORDS, Fault, Target
 from beam_tfrecord.sources.base import Unit
-from beam_tfrecord.sources.csv.dialect import Dialect, is_cuttable, to_utf8
-from beam_tfrecord.sources.csv.infer import CsvInference, Found
-from beam_tfrecord.sources.csv.kernel import Filler, Target, Typer, count_lines
-from beam_tfrecord.sources.csv.text import open_text
+from beam_tfrecord.sources.csv.text import Dialect, is_cuttable, open_text, to_utf8
 from beam_tfrecord.sources.csv.types import (
+    CsvInference,
+    Found,
     array_of,
     converter_of,
     keeps_text,
     target_of,
-    text_of,
 )
 from beam_tfrecord.sources.hive import partition_texts, with_partitions
 
@@ -34,7 +33,7 @@ _SHOWN_IN_MESSAGE = 40
 
 @dataclasses.dataclass(frozen=True)
 class CsvUnit:
-    """What a unit needs beside its byte range.
+    """The part of a CSV unit beside its byte range.
 
     Attributes:
         names: Names of the file's columns.
@@ -47,7 +46,7 @@ class CsvUnit:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How text is read.
+    """The options of reading text.
 
     Attributes:
         dialect: How it is written.
@@ -87,7 +86,7 @@ class _Window:
 
 
 def _windows(unit: Unit, how: Reading) -> Iterator[_Window]:
-    """Yield windows that the consumer moves on; what it leaves is in the next window too."""
+    """Yield windows that the consumer advances; the next one begins with what it did not use."""
     encoding = how.encoding if is_cuttable(how.encoding) else "utf-8"
     with open_text(unit.file, how.encoding, unit.start, unit.stop) as text:
         window = _Window(b"", 0, unit.detail.line, False)
@@ -148,7 +147,7 @@ def read_unit(
     fields = [field for field in schema if field.name in names]
     targets = [target_of(field, names.index(field.name)) for field in fields]
     with_text = [field for field in fields if keeps_text(field)]
-    texts = [text_of(names.index(field.name)) for field in with_text]
+    texts = [Target(names.index(field.name), AS_WORDS) for field in with_text]
     filler = Filler(
         how.dialect.settings,
         len(names),
@@ -172,7 +171,7 @@ def read_unit(
 
 
 class _Collected:
-    """Turns what the filler holds into batches, and its faults into rejects."""
+    """Makes batches of the rows in a filler, and rejects of its faults."""
 
     def __init__(
         self,
@@ -193,7 +192,7 @@ class _Collected:
         self._windows: list[tuple[int, _Window]] = []
 
     def remember(self, window: _Window, rows: int) -> None:
-        """Keep a window from row `rows` of the batch on: a late fault wants to know its line."""
+        """Remember the window of rows from `rows` on, to find the line of a fault found later."""
         if self._converts:
             self._windows.append((rows, dataclasses.replace(window)))
 
@@ -226,9 +225,9 @@ class _Collected:
         )
 
     def batch(self, filler: Any) -> Batch:
-        """Take the rows of `filler`; rows with a fault are left out."""
-        rows, taken = filler.rows, filler.take()
-        columns = list(zip(self._fields, self._targets, taken, strict=True))
+        """Return the rows of `filler` as a batch without those that have a fault, and empty it."""
+        rows, buffers_of_columns = filler.rows, filler.take()
+        columns = list(zip(self._fields, self._targets, buffers_of_columns, strict=True))
         arrays = [
             self._converted(field, array_of(target, field.type, buffers))
             for field, target, buffers in columns[: self._columns]
@@ -279,7 +278,7 @@ class _Collected:
         return pa.array(scalars, field.type)
 
     def _line_of(self, row: int) -> int:
-        """Find the line of a row that was tokenised some time ago: by doing it once more."""
+        """Return the line of a row of an earlier window, by tokenising that window once more."""
         before, window = next(pair for pair in reversed(self._windows) if pair[0] <= row)
         columns, at = len(self._unit.detail.names), window.at
         if row > before:
@@ -297,7 +296,7 @@ class _Collected:
 
 
 def _shortened(text: str) -> str:
-    """Return a text, or its beginning where it is too long for a message."""
+    """Return a text, or its beginning if it is too long for a message."""
     return text if len(text) <= _SHOWN_IN_MESSAGE else text[:_SHOWN_IN_MESSAGE] + "…"
 
 

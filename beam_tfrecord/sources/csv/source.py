@@ -8,7 +8,7 @@ Values mean the same in every column type and on every path:
 * ``true`` and ``false`` in any case are booleans; ``0`` and ``1`` are integers.
 * ``nan``, ``inf`` and ``-inf`` in any case are floats. Quoted numbers are numbers.
 * ``2024-02-29`` is a date; with ``T`` or a space and ``12:30[:15[.25]]`` a time in µs, and with
-  ``Z`` or ``+01:00`` behind it one in UTC. Dates among times are midnights.
+  ``Z`` or ``+01:00`` after it one in UTC. Dates among times are midnights.
 * Text is: what has leading zeros (``007``), an integer beyond int64, an integer beyond 2^53 among
   floats, a number too large for a double, a time finer than 1 µs, and any other mixture of kinds.
 * Blanks around numbers, booleans and times do not count.
@@ -28,9 +28,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.contract.arrow_types import type_from_json
-from beam_tfrecord.contract.field_notes import noted_field
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.arrow_types import type_from_json
+from beam_tfrecord.features.feature import make_field
 from beam_tfrecord.sources.base import (
     UNIT_BYTES,
     Chunk,
@@ -41,12 +41,19 @@ from beam_tfrecord.sources.base import (
     wanted_columns,
 )
 from beam_tfrecord.sources.csv.cut import ChunkScan, cut, join_scans, scan_chunk
-from beam_tfrecord.sources.csv.dialect import NULL_WORDS, Dialect, codec_name, is_cuttable
-from beam_tfrecord.sources.csv.header import Header, read_header
-from beam_tfrecord.sources.csv.infer import CsvInference, infer_schema, remarks_of
 from beam_tfrecord.sources.csv.read import CsvUnit, Reading, infer_unit, read_unit
-from beam_tfrecord.sources.csv.text import compression_of, is_stream, open_text
-from beam_tfrecord.sources.csv.types import keeps_text
+from beam_tfrecord.sources.csv.text import (
+    NULL_WORDS,
+    Dialect,
+    Header,
+    codec_name,
+    compression_of,
+    is_cuttable,
+    is_stream,
+    open_text,
+    read_header,
+)
+from beam_tfrecord.sources.csv.types import CsvInference, infer_schema, keeps_text, remarks_of
 from beam_tfrecord.sources.files import as_paths, list_files
 
 SUFFIXES = (".csv", ".tsv")
@@ -71,7 +78,7 @@ class Csv(Source):
         paths: Files, globs or directories.
         delimiter: Between two fields; one ASCII character.
         quote: Around a field; None for no quotes.
-        escape: Takes the meaning from the character behind it; None for none.
+        escape: Makes the character after it ordinary text; None for none.
         double_quote: Two quotes inside quotes mean one.
         header: The first row of each file holds the names of the columns.
         names: Names of the columns, instead of the header's or where there is none.
@@ -108,10 +115,10 @@ class Csv(Source):
         object.__setattr__(self, "paths", as_paths(self.paths))
         object.__setattr__(self, "columns", wanted_columns(self.columns))
         for option in ("names", "null_words"):
-            given = getattr(self, option)
-            if isinstance(given, str):
-                raise UsageError(f"{option} {given!r} is one text: pass a list of them")
-            object.__setattr__(self, option, None if given is None else tuple(given))
+            value = getattr(self, option)
+            if isinstance(value, str):
+                raise UsageError(f"{option} {value!r} is one text: pass a list of them")
+            object.__setattr__(self, option, None if value is None else tuple(value))
         names = self.names or ()
         if doubled := [name for name in names if names.count(name) > 1 or not name]:
             raise UsageError(f"names has {doubled[0]!r} empty or twice: pass distinct names")
@@ -147,7 +154,7 @@ class Csv(Source):
         return list_files(as_paths(self.paths), SUFFIXES, remote=True)
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        """Yield ranges of `chunk_bytes`, or the whole file where it cannot be cut."""
+        """Yield ranges of `chunk_bytes`, or one range if the file cannot be cut."""
         chunk_bytes = self.chunk_bytes * (self.unit_bytes // UNIT_BYTES)
         step = file.bytes if is_stream(file, self.encoding) else chunk_bytes
         starts = range(0, max(file.bytes, 1), max(step, 1))
@@ -169,7 +176,7 @@ class Csv(Source):
     def _scans(self, chunk: Chunk) -> Iterator[ChunkScan]:
         with open_text(chunk.file, self.encoding, chunk.start, chunk.stop) as text:
             data = text.read(SCAN_BYTES)
-            # Behind a byte order mark, the first field is still at its start.
+            # After a byte order mark, the first field is still at its start.
             at = 3 if chunk.index == 0 and data.startswith(codecs.BOM_UTF8) else 0
             yield scan_chunk(data[at:], chunk.start + at, self.dialect)
             at = chunk.start + len(data)
@@ -189,7 +196,7 @@ class Csv(Source):
             )
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Cut a file into units of whole rows; an empty file has none."""
+        """Cut a file into units of complete rows; an empty file has none."""
         file, header = scans[0].chunk.file, scans[0].detail.header
         if is_stream(file, self.encoding):
             return [self._stream_unit(file, header)] if header.names else []
@@ -282,7 +289,7 @@ def with_texts(source: Source, schema: pa.Schema) -> Source:
 
 
 def _with_text(field: pa.Field) -> pa.Field:
-    noted = noted_field(field.name, field.type, nullable=field.nullable, store="text")
+    noted = make_field(field.name, field.type, nullable=field.nullable, store="text")
     return noted if keeps_text(noted) else field
 
 

@@ -1,20 +1,44 @@
-"""What a CSV column is read as: Arrow types to kernel targets, and kernel buffers to arrays."""
+"""Types of CSV columns: inferred from all rows, and how text is read as them.
+
+Each unit has the kinds of values in each column, and the line of the first value of each kind.
+Combining them is a union of sets: neither their order nor the limits of units change the schema.
+Columns are read by the kernel: a type becomes its target, and its buffers become Arrow arrays.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import decimal
+import itertools
 import re
-from collections.abc import Callable
-from typing import Any
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.contract.field_notes import notes_of
-from beam_tfrecord.errors import UsageError
-from beam_tfrecord.native import csv_reference as kinds
-from beam_tfrecord.native.csv_reference import Target
+from beam_tfrecord.errors import SchemaConflict, UsageError
+from beam_tfrecord.features.feature import field_options
+from beam_tfrecord.native import values as kinds
+from beam_tfrecord.native.values import (
+    BIG_INT,
+    BOOL,
+    DATE,
+    EMPTY,
+    FLOAT,
+    INT,
+    STRAYS,
+    TEXT,
+    TIME,
+    ZONED_TIME,
+    Target,
+    WordsSeen,
+)
+from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.hive import add_partition_fields, partition_fields
 
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _CLOCK = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9})0*)?)?", re.ASCII)
@@ -22,9 +46,9 @@ _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?", re.A
 
 
 def keeps_text(field: pa.Field) -> bool:
-    """Tell whether a column of floats is stored as text: its text in the file goes with it."""
+    """Return whether a column of floats is stored as text, so that its text must be read too."""
     is_float = pa.types.is_float32(field.type) or pa.types.is_float64(field.type)
-    return is_float and notes_of(field)["store"] == "text"
+    return is_float and field_options(field)["store"] == "text"
 
 
 def target_of(field: pa.Field, column: int) -> Target:
@@ -67,11 +91,6 @@ def target_of(field: pa.Field, column: int) -> Target:
     )
 
 
-def text_of(column: int) -> Target:
-    """Return how the kernel reads column number `column` as the text of its numbers."""
-    return Target(column, kinds.AS_WORDS)
-
-
 def _is_text(arrow: pa.DataType) -> bool:
     return arrow in (pa.string(), pa.large_string(), pa.string_view())
 
@@ -91,6 +110,8 @@ def array_of(
     """
     values, valid, offsets, _ = buffers
     rows = len(valid)
+    is_dictionary = pa.types.is_dictionary(arrow)
+    value_type = arrow.value_type if is_dictionary else arrow
     if target.kind == kinds.AS_NULL:
         return pa.nulls(rows, arrow)
     absent = rows - int(np.count_nonzero(valid))
@@ -103,17 +124,13 @@ def array_of(
         packed = pa.py_buffer(np.packbits(values, bitorder="little"))
         array = pa.Array.from_buffers(pa.bool_(), rows, [bits, packed], absent)
     else:
-        plain = pa.date32() if target.kind == kinds.AS_DATE else _value_type(arrow)
+        plain = pa.date32() if target.kind == kinds.AS_DATE else value_type
         array = pa.Array.from_buffers(plain, rows, [bits, pa.py_buffer(values)], absent)
     if target.kind == kinds.AS_WORDS or array.type == arrow:
         return array
-    if pa.types.is_dictionary(arrow):
-        return array.cast(arrow.value_type).dictionary_encode().cast(arrow)
+    if is_dictionary:
+        return array.cast(value_type).dictionary_encode().cast(arrow)
     return array.cast(arrow)
-
-
-def _value_type(arrow: pa.DataType) -> pa.DataType:
-    return arrow.value_type if pa.types.is_dictionary(arrow) else arrow
 
 
 Converter = Callable[[str], Any]
@@ -156,6 +173,321 @@ def _exact_clock(text: str, arrow: pa.DataType) -> pa.Scalar:
     ticks, rest = divmod(nanos * _TICKS[arrow.unit], 10**9)
     if rest:
         raise ValueError(f"{text!r} is finer than {arrow}")
-    whole = ((hour * 60 + minute) * 60 + second) * _TICKS[arrow.unit] + ticks
+    total = ((hour * 60 + minute) * 60 + second) * _TICKS[arrow.unit] + ticks
     integer = pa.int32() if arrow.bit_width == 32 else pa.int64()
-    return pa.scalar(whole, integer).cast(arrow)
+    return pa.scalar(total, integer).cast(arrow)
+
+
+# Any other mixture is text.
+_TYPES: dict[int, pa.DataType] = {
+    0: pa.null(),
+    BOOL: pa.bool_(),
+    INT: pa.int64(),
+    BIG_INT: pa.int64(),
+    INT | BIG_INT: pa.int64(),
+    FLOAT: pa.float64(),
+    # A double holds these integers exactly, and no BIG_INT for sure.
+    INT | FLOAT: pa.float64(),
+    DATE: pa.date32(),
+    TIME: pa.timestamp("us"),
+    DATE | TIME: pa.timestamp("us"),
+    ZONED_TIME: pa.timestamp("us", "UTC"),
+}
+_WORDS = {pa.string(): "text", pa.float64(): "float", pa.int64(): "int", pa.date32(): "date"}
+
+
+class Found(NamedTuple):
+    """The first value of a kind in a column, with its line; the text may be shortened."""
+
+    kind: int
+    line: int
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class CsvInference:
+    """The types found in one unit.
+
+    Attributes:
+        file: Its file.
+        names: Names of the file's columns.
+        kinds: For each column, the first value of each kind.
+        words: For each column, the words in it.
+    """
+
+    file: InputFile
+    names: tuple[str, ...]
+    kinds: tuple[tuple[Found, ...], ...]
+    words: tuple[WordsSeen, ...]
+
+
+def type_of(kinds: Iterable[int]) -> pa.DataType:
+    """Return the type of a column that holds values of these kinds."""
+    joined = 0
+    for kind in kinds:
+        joined |= kind
+    # A quoted empty field is null in any other column than one of text.
+    joined = joined if joined == EMPTY else joined & ~EMPTY
+    return _TYPES.get(joined, pa.string())
+
+
+@dataclasses.dataclass
+class _File:
+    file: InputFile
+    names: tuple[str, ...]
+    kinds: dict[str, dict[int, Found]]  # column -> kind -> first value
+    words: dict[str, list[WordsSeen]]  # column -> those of each unit
+
+    def add(self, found: CsvInference) -> None:
+        for name, values, words in zip(found.names, found.kinds, found.words, strict=True):
+            first = self.kinds.setdefault(name, {})
+            for value in values:
+                first[value.kind] = min(value, first.get(value.kind, value))
+            self.words.setdefault(name, []).append(words)
+
+
+def join_files(inferences: Iterable[CsvInference]) -> list[_File]:
+    """Combine the types found in units to those of files, in order of the files' names."""
+    files: dict[str, _File] = {}
+    for found in inferences:
+        name = found.file.name
+        if name not in files:
+            files[name] = _File(found.file, found.names, {}, {})
+        files[name].add(found)
+    return [files[name] for name in sorted(files)]
+
+
+def infer_schema(
+    inferences: Iterable[CsvInference],
+    *,
+    types: Mapping[str, pa.DataType],
+    columns: Sequence[str] | None,
+    union: bool,
+    has_header: bool,
+) -> pa.Schema:
+    """Return the schema of all files; the columns of their paths come last.
+
+    Args:
+        inferences: The types found in each unit, in any order.
+        types: Types of columns that the user states, which are not inferred.
+        columns: Names of the columns to read, in that order; None means all. Others do not count.
+        union: Allow files that lack a column.
+        has_header: The files have headers; this only changes messages.
+
+    Raises:
+        SchemaConflict: Files have different columns, or a column is of different types in them.
+        UsageError: `types` or `columns` names a column that no file has.
+    """
+    files = join_files(inferences)
+    paths = [found.file for found in files]
+    names = list(dict.fromkeys(name for file in files for name in file.names))
+    partitions = [field.name for field in partition_fields(paths, union=union)]
+    if unknown := [name for name in types if name not in names and name not in partitions]:
+        raise UsageError(
+            f"a type is given for column {unknown[0]!r} but the files have "
+            f"{', '.join(map(repr, names))}: correct --types"
+        )
+    wanted = [name for name in names if columns is None or name in columns]
+    if not union:
+        _check_same_columns(files, wanted, has_header)
+    inside = pa.schema([(name, types.get(name) or _merged(name, files)) for name in wanted])
+    schema = add_partition_fields(inside, paths, columns=columns, union=union)
+    fields = {field.name: field.with_type(types.get(field.name, field.type)) for field in schema}
+    if columns is None:
+        return pa.schema(list(fields.values()))
+    if missing := [name for name in columns if name not in fields]:
+        raise UsageError(
+            f"column {missing[0]!r} is not in the input: correct --columns to some of "
+            f"{', '.join(sorted(names))}"
+        )
+    return pa.schema([fields[name] for name in columns])
+
+
+def _check_same_columns(files: Sequence[_File], wanted: Sequence[str], has_header: bool) -> None:
+    for file in files:
+        first = files[0]
+        if not has_header and len(file.names) != len(first.names):
+            raise SchemaConflict(
+                f"{file.file.name} has {len(file.names)} columns but {first.file.name} has "
+                f"{len(first.names)}: files without header need the same number, or pass --union"
+            )
+        for name in wanted:
+            if name not in file.names:
+                other = next(other for other in files if name in other.names)
+                raise SchemaConflict(
+                    f"column {name!r} is in {other.file.name} but not in {file.file.name}: "
+                    "pass --union to fill it with nulls"
+                )
+
+
+def _type_in(name: str, files: Iterable[_File]) -> pa.DataType:
+    """Return the type of a column that holds all values of `files`."""
+    return type_of(kind for file in files for kind in file.kinds.get(name, ()))
+
+
+def _disagree(name: str, one: _File, other: _File) -> bool:
+    """Return whether a column is of different types in two files and text in both together."""
+    if _type_in(name, [one, other]) != pa.string():
+        return False
+    return bool(_type_in(name, [one]) != _type_in(name, [other]))
+
+
+def _merged(name: str, files: Sequence[_File]) -> pa.DataType:
+    """Return the type of a column over all files.
+
+    Values of different kinds in one file make text. A column of numbers in one file that turns to
+    text because of another file is probably a mistake, so it is an error.
+    """
+    every = _type_in(name, files)
+    having = [file for file in files if set(file.kinds.get(name, ())) - {EMPTY}]
+    if every != pa.string() or all(_type_in(name, [file]) == every for file in having):
+        return every
+    # The first two files that disagree; or, if only more than two do, the first and the last.
+    pairs = itertools.combinations(having, 2)
+    before, file = next((pair for pair in pairs if _disagree(name, *pair)), (having[0], having[-1]))
+    texts = [file for file in having if TEXT in file.kinds[name]]
+    words = _missing(_words_of(name, having))
+    is_cured = words and all(_missing(_words_of(name, [text])) for text in texts)
+    raise SchemaConflict(
+        f"column {name!r} is {_type_and_line(file, name)} but {_type_and_line(before, name)}: "
+        f"pass {_as_null(words) if is_cured else '--schema'}, or {_as_text(name)}"
+    )
+
+
+def _type_and_line(file: _File, name: str) -> str:
+    """Return the type of a column and the line that decides it, such as ``text in a.csv:7``."""
+    first = file.kinds[name]
+    arrow, most = type_of(first), _most_kinds(_words_of(name, [file]))
+    others = [kind for kind in first if kind & ~(most | EMPTY)]
+    line = first[max(others or {*first} - {EMPTY})].line
+    return f"{_WORDS.get(arrow, str(arrow))} in {file.file.name}:{line}"
+
+
+_REMARKS = 5
+# The length of a word for a missing value, at most; nor does it hold a digit.
+_WORD_BYTES = 16
+_DIGIT = re.compile(rb"[0-9]")
+_PLURALS = {
+    pa.bool_(): "true or false",
+    pa.int64(): "numbers",
+    pa.float64(): "numbers",
+    pa.date32(): "dates",
+    pa.timestamp("us"): "times",
+    pa.timestamp("us", "UTC"): "times",
+}
+
+
+def remarks_of(inferences: Iterable[CsvInference], schema: pa.Schema) -> list[str]:
+    """Return a line for each column that is text because of few values, or has words for null.
+
+    Args:
+        inferences: The types found in each unit, in any order.
+        schema: The schema that `infer_schema` made of them.
+    """
+    files = join_files(inferences)
+    texts = [field.name for field in schema if pa.types.is_string(field.type)]
+    lines = [line for name in texts if (line := _remark(name, files))]
+    if (more := len(lines) - _REMARKS) > 1:
+        return [*lines[:_REMARKS], f"{more} more columns of text hold such values"]
+    return lines
+
+
+def _words_of(name: str, files: Sequence[_File]) -> WordsSeen:
+    """Return the words in a column of `files`, all of which have it."""
+    values: Counter[int] = Counter()
+    nulls: Counter[bytes] = Counter()
+    strays: Counter[bytes] | None = Counter()
+    for words in (words for file in files for words in file.words[name]):
+        values.update(words.values)
+        nulls.update(words.nulls)
+        if strays is not None and words.strays is not None:
+            strays.update(words.strays)
+            strays = strays if len(strays) <= STRAYS else None
+        else:
+            strays = None
+    return WordsSeen(values, strays, nulls)
+
+
+def _most_kinds(words: WordsSeen) -> int:
+    """Return the kinds of the type of most values, or 0 if most are ordinary text."""
+    if words.strays is None or sum(words.values.values()) <= sum(words.strays.values()):
+        return 0
+    return max(_TYPES, key=lambda kinds: _number_of(words, kinds))
+
+
+def _number_of(words: WordsSeen, kinds: int) -> int:
+    return sum(count for kind, count in words.values.items() if kind & kinds)
+
+
+def _missing(words: WordsSeen) -> dict[bytes, int]:
+    """Return the words that alone make a column text, if each may stand for a missing value.
+
+    Words with digits, such as 007 or 1,5, do not.
+    """
+    kinds = _most_kinds(words)
+    if not kinds or _number_of(words, kinds) < sum(words.values.values()):
+        return {}
+    strays = words.strays or {}
+    return strays if all(map(_is_word, strays)) else {}
+
+
+def _is_word(word: bytes) -> bool:
+    """Return whether a text may stand for a missing value and can be a command-line argument."""
+    is_argument = b"\0" not in word and word.decode("utf-8", "ignore").encode() == word
+    return is_argument and len(word) <= _WORD_BYTES and not _DIGIT.search(word)
+
+
+def _remark(name: str, files: Sequence[_File]) -> str:
+    """Return the remark on a column, or an empty text for a column of ordinary text."""
+    having = [file for file in files if name in file.words]
+    words = _words_of(name, having)
+    if kinds := _most_kinds(words):
+        most, total = _number_of(words, kinds), sum(words.values.values())
+        total += sum((words.strays or {}).values())
+        counts = f"{name}: {most:,} of {total:,} values are {_PLURALS[_TYPES[kinds]]}"
+        if missing := _missing(words):
+            return f"{counts}, {_times(missing)}: {_as_null(missing)}"
+        for file in having:
+            others = [found for kind, found in file.kinds[name].items() if kind & ~(kinds | EMPTY)]
+            if others:
+                other = min(others, key=lambda found: found.line)
+                return (
+                    f"{counts}, but {other.text!r} in {file.file.name}:{other.line} does not fit: "
+                    f"correct it, or pass {_as_text(name)}"
+                )
+    if words.nulls:
+        is_are = "is" if sum(words.nulls.values()) == 1 else "are"
+        return f"{name}: {_times(words.nulls)} {is_are} text, not null: {_as_null(words.nulls)}"
+    return ""
+
+
+def _by_count(words: Mapping[bytes, int]) -> list[tuple[str, int]]:
+    pairs = sorted(words.items(), key=lambda pair: (-pair[1], pair[0]))
+    return [(word.decode("utf-8", "backslashreplace"), count) for word, count in pairs]
+
+
+def _times(words: Mapping[bytes, int]) -> str:
+    times = {1: "once", 2: "twice"}
+    pairs = _by_count(words)
+    return ", ".join(f"{word!r} {times.get(count, f'{count:,} times')}" for word, count in pairs)
+
+
+def _as_null(words: Mapping[bytes, int]) -> str:
+    return " ".join(f"--null {_quoted(word)}" for word, _ in _by_count(words))
+
+
+def _quoted(word: str) -> str:
+    """Quote a word for a shell, and escape characters that a terminal would not show."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'" + "".join(map(_escaped, word)) + "'"
+
+
+def _escaped(char: str) -> str:
+    if char.isprintable() and char not in "\\'":
+        return char
+    return "".join(f"\\{byte:03o}" for byte in char.encode())
+
+
+def _as_text(name: str) -> str:
+    return f"--types {shlex.quote(f'{name}=string')}"

@@ -1,1 +1,1 @@
-"""Pictures in folders or named by tables: `source` is the source."""
+"""Pictures in folders or named by tables; `source.Images` is the source."""

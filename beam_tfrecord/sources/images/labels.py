@@ -1,4 +1,4 @@
-"""The classes of pictures: their names, in order, and what tells them of each."""
+"""Classes of pictures: their names in order, and the class of each row of a table."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.contract import arrow_types
-from beam_tfrecord.contract.labels import LABELS_FILE, labels_of
 from beam_tfrecord.errors import SchemaConflict, UsageError
+from beam_tfrecord.features import arrow_types
+from beam_tfrecord.features.feature import LABELS_FILE, labels_of
 from beam_tfrecord.images import Fault
-from beam_tfrecord.sources.images.read import taken
 
 _KIND_KEY = b"beam_tfrecord.label_kind"
 _KINDS = {str(kind).encode(): kind for kind in (pa.string(), pa.bool_(), pa.int64())}
@@ -23,10 +22,29 @@ _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _TRUTH = {"false": 0, "true": 1}
 
 
-def given_classes(
+@dataclasses.dataclass(frozen=True)
+class Inferred:
+    """The columns of the rows, as far as they depend on the input.
+
+    Attributes:
+        label: Column ``label``; None if rows have no class.
+        classes: Names of the classes in order.
+        has_names: Rows have the column ``label_name``.
+        has_splits: Rows have the column ``split``.
+        further: Columns of a table besides paths and classes.
+    """
+
+    label: pa.Field | None = None
+    classes: tuple[str, ...] = ()
+    has_names: bool = False
+    has_splits: bool = False
+    further: tuple[pa.Field, ...] = ()
+
+
+def classes_of_option(
     labels: str | os.PathLike[str] | Sequence[str] | None,
 ) -> tuple[str, ...] | None:
-    """Return the names of the classes where the user gives them.
+    """Return the names of the classes from the option ``labels``; None if it is not set.
 
     Raises:
         UsageError: The file cannot be read, names no class or one twice, or a name is no line.
@@ -54,20 +72,12 @@ def given_classes(
 
 
 def is_line(name: str) -> bool:
-    """Tell whether a name comes back as it is from a line of a file of labels."""
+    """Return whether a name can be a line of a labels file, and is the same when read back."""
     return bool(name) and "\n" not in name and "\r" not in name and name[0] != "\ufeff"
 
 
-def class_numbers(schema: pa.Schema) -> dict[str | None, int] | None:
-    """Return the number of every class by its name; None where rows have no numbered classes."""
-    if "label" not in schema.names:
-        return None
-    classes = labels_of(schema.field("label"))
-    return {name: number for number, name in enumerate(classes)}
-
-
 def classes_in(columns: Iterable[pa.Array]) -> frozenset[str]:
-    """Return the names of classes in columns of text that a file of labels can hold."""
+    """Return the class names in columns of text that a labels file can contain."""
     names: set[str] = set()
     for column in columns:
         names.update(pc.unique(column).drop_null().to_pylist())
@@ -75,17 +85,17 @@ def classes_in(columns: Iterable[pa.Array]) -> frozenset[str]:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Tell whether a type is text in any layout, dictionary-encoded or not."""
+    """Return whether a type is text in any layout, dictionary-encoded or not."""
     if pa.types.is_dictionary(kind):
         return is_text(kind.value_type)
     return arrow_types.is_text(kind)
 
 
 def read_as(column: pa.Field) -> pa.DataType:
-    """Return the type to read a column of classes as.
+    """Return the type in which to read a table's column of classes.
 
     Raises:
-        SchemaConflict: It holds neither names nor whole numbers.
+        SchemaConflict: It contains neither text nor whole numbers.
     """
     if is_text(column.type):
         return pa.string()
@@ -100,19 +110,19 @@ def read_as(column: pa.Field) -> pa.DataType:
 
 
 def label_field(kind: pa.DataType) -> pa.Field:
-    """Return the column of labels, which tells all readers what the table's is to be read as."""
+    """Return the column ``label``; its metadata tells readers the type of the table's column."""
     return pa.field("label", pa.int64(), metadata={_KIND_KEY: str(kind)})
 
 
 def kind_of(label: pa.Field) -> pa.DataType | None:
-    """Return what the table's column is to be read as, where the column of labels tells it."""
+    """Return the type in the metadata of `label_field`; None if it is absent."""
     return _KINDS.get((label.metadata or {}).get(_KIND_KEY, b""))
 
 
 def _numbers_by_value(names: Sequence[str], kind: pa.DataType) -> dict[Any, int]:
-    """Return the number of every class by what a table that is read as `kind` holds for it.
+    """Return the number of every class by its value in a table that is read as `kind`.
 
-    Numbers in a table are names where all names are such, and else the numbers of the classes.
+    Numbers in a table are class names if all class names are numbers, else they number the classes.
     """
     if kind == pa.string():
         return {name: number for number, name in enumerate(names)}
@@ -128,42 +138,38 @@ def _numbers_by_value(names: Sequence[str], kind: pa.DataType) -> dict[Any, int]
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
-    """The classes of some rows.
+    """The classes of some rows of a table.
 
     Attributes:
-        names: Name of each row's class; None where it has none.
-        numbers: Its number; None where it has none, or where that is not among the classes.
-        is_labelled: False where rows have no classes at all.
+        names: Name of the class of each row; None if it has none.
+        numbers: Number of the class of each row; None if the class is missing or unknown.
     """
 
     names: list[str | None]
     numbers: list[int | None]
-    is_labelled: bool
 
     @classmethod
-    def of(cls, data: pa.RecordBatch, column: str, schema: pa.Schema) -> Labels:
-        """Return the classes in `column` of a piece of a table, numbered as `schema` says."""
+    def of(cls, data: pa.RecordBatch, column: str, schema: pa.Schema) -> Labels | None:
+        """Return the classes in `column`, numbered as in `schema`; None if there is no column."""
         if column not in data.schema.names:
-            return cls([], [], False)
+            return None
         values, kind = data.column(column), data.schema.field(column).type
         if pa.types.is_boolean(kind):
             values = values.cast(pa.int64())
         values = values.to_pylist()
         known = labels_of(schema.field("label")) if "label" in schema.names else ()
         if not known:
-            return cls(values, [0] * len(values) if kind == pa.string() else values, True)
+            return cls(values, [0] * len(values) if kind == pa.string() else values)
         by_value = _numbers_by_value(known, kind)
         numbers = [by_value.get(value) for value in values]
         names = [
             value if number is None else known[number]
             for value, number in zip(values, numbers, strict=True)
         ]
-        return cls([None if name is None else str(name) for name in names], numbers, True)
+        return cls([None if name is None else str(name) for name in names], numbers)
 
     def fault(self, index: int) -> Fault | None:
-        """Return what is wrong with the class of a row."""
-        if not self.is_labelled:
-            return None
+        """Return the fault of the class of a row; None if there is none."""
         name = self.names[index]
         if name in (None, ""):
             return Fault("no-label", "has no class")
@@ -176,12 +182,10 @@ class Labels:
             return Fault("unknown-label", f"is of class {name!r}, which is not among the labels")
         return None
 
-    def columns(self, kept: list[int]) -> dict[str, pa.Array]:
-        """Return the columns of the rows at `kept`."""
-        if not self.is_labelled:
-            return {}
-        names = [value if isinstance(value, str) else None for value in taken(self.names, kept)]
+    def columns(self) -> dict[str, pa.Array]:
+        """Return the columns ``label`` and ``label_name``."""
+        names = [value if isinstance(value, str) else None for value in self.names]
         return {
-            "label": pa.array(taken(self.numbers, kept), pa.int64()),
+            "label": pa.array(self.numbers, pa.int64()),
             "label_name": pa.array(names, pa.string()),
         }

@@ -1,19 +1,32 @@
-"""Reading many small pictures: into one buffer, checked, described and hashed, by some threads."""
+"""Reads many small pictures in batches: reads, checks, describes, changes and hashes their files.
+
+The files of a batch lie side by side in one buffer, which becomes the Arrow column as it is.
+Several threads each work on a batch.
+"""
 
 from __future__ import annotations
 
 import collections
+import ctypes
 import dataclasses
+import functools
+import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.images import Fault, Header, describe
+from beam_tfrecord import storage
+from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.images import Fault, Header, refused_in
 from beam_tfrecord.images.decode import Transform, check_decode, transformed
-from beam_tfrecord.sources.images.files import Files
+from beam_tfrecord.images.formats import describe
+from beam_tfrecord.native._files import describe_jpegs, hash_files, read_files
 
 CHECKS = ("header", "decode", "none")
 _FIELDS = {
@@ -24,16 +37,16 @@ _FIELDS = {
     "orientation": pa.int64(),
 }
 _ORIGINAL_FIELDS = {"original_width": pa.int64(), "original_height": pa.int64()}
-
 _UNKNOWN = (None,) * len(Header._fields)
+_DIGEST_CHARACTERS = 64
 
-# A batch: little enough that one in every thread and some in waiting are no burden.
+# Small enough that a batch in every thread, and some that wait, need little memory.
 BATCH_BYTES = 8 * 2**20
 BATCH_FILES = 256
-# A request takes long and costs the processor little: many at a time, of few files each.
+# A request takes long and needs little CPU: many at a time, of few files each.
 REMOTE_BATCH_FILES = 32
 REMOTE_THREADS = 32
-# Beside them other groups are read: while some wait for a disk, the others hash and decode.
+# Other groups are read beside them: while some wait for a disk, the others hash and decode.
 THREADS = max(2, min(16, os.cpu_count() or 1))
 
 _Task = TypeVar("_Task")
@@ -41,8 +54,152 @@ _Result = TypeVar("_Result")
 
 
 def picture_fields(*, resizes: bool) -> dict[str, pa.DataType]:
-    """Return the columns that describe a picture, with those of pictures that are resized."""
+    """Return the columns that describe a picture, including those of resized pictures."""
     return _FIELDS | (_ORIGINAL_FIELDS if resizes else {})
+
+
+class Files:
+    """The contents of some files, or the errors of reading them.
+
+    Args:
+        data: The bytes of the files that lie side by side, in order.
+        sizes: Bytes of each file in `data`, None if it is not there; shape `[files]`.
+        apart: Content, or error of reading, of every other file by its index.
+    """
+
+    def __init__(
+        self,
+        data: npt.NDArray[np.uint8],
+        sizes: Sequence[int | None],
+        apart: Mapping[int, bytes | OSError],
+    ) -> None:
+        self._data = data
+        self._apart = apart
+        self._ends = np.cumsum([0, *(size or 0 for size in sizes)])
+        self._view = data.data
+
+    def content(self, index: int) -> memoryview:
+        """Return the content of a file.
+
+        Raises:
+            OSError: It could not be read.
+        """
+        if index in self._apart:
+            content = self._apart[index]
+            if isinstance(content, OSError):
+                raise content
+            return memoryview(content)
+        return self._view[self._ends[index] : self._ends[index + 1]]
+
+    def plain_jpegs(self, *, max_pixels: int) -> list[Header | None]:
+        """Return the header of each file that is a complete, upright JPEG without any refusal.
+
+        Args:
+            max_pixels: Largest width times height of such a JPEG.
+
+        Returns:
+            The header that `describe` returns; None if only `describe` can decide.
+        """
+        starts, sizes = self._ends[:-1], np.diff(self._ends)
+        rows = describe_jpegs(self._data, starts, sizes, max_pixels).tolist()
+        return [Header("jpeg", *numbers) if numbers[0] else None for numbers in rows]
+
+    def sha256(self, indices: Sequence[int]) -> list[str]:
+        """Return the hexadecimal hashes of some files that could be read."""
+        function = _sha256_address()
+        digests = None
+        if function and indices and self._apart.keys().isdisjoint(indices):
+            starts, sizes = self._ends[:-1][indices], np.diff(self._ends)[indices]
+            digests = hash_files(function, self._data, starts, sizes)
+        if digests is None:
+            return [hashlib.sha256(self.content(index)).hexdigest() for index in indices]
+        text = digests.tobytes().hex()
+        edges = range(0, len(text), _DIGEST_CHARACTERS)
+        return [text[at : at + _DIGEST_CHARACTERS] for at in edges]
+
+    def array(self, indices: Sequence[int], changed: Mapping[int, bytes]) -> pa.Array:
+        """Return some files as Arrow binary, without a copy if these are all files, unchanged.
+
+        Args:
+            indices: Index of each file.
+            changed: New contents by index.
+        """
+        if changed or self._apart or len(indices) < len(self._ends) - 1:
+            contents = [changed[i] if i in changed else self.content(i) for i in indices]
+            return pa.array(contents, pa.binary())
+        buffers = [None, pa.py_buffer(self._ends.astype(np.int32)), pa.py_buffer(self._data)]
+        return pa.Array.from_buffers(pa.binary(), len(indices), buffers)
+
+
+@functools.cache
+def _sha256_address() -> int:
+    """Return the address of the function SHA256 of the OpenSSL that `hashlib` uses; 0 if unknown.
+
+    `hashlib` releases the interpreter's lock around each file. With small files and several
+    threads, waiting for the lock takes longer than hashing.
+    """
+    try:
+        import _hashlib
+
+        # The lookup includes the libraries that the module is linked to.
+        function = ctypes.CDLL(_hashlib.__file__).SHA256
+    except (ImportError, OSError, AttributeError):
+        return 0
+    address = ctypes.cast(function, ctypes.c_void_p).value or 0
+    # A library may be configured without this function, or with another one.
+    probe = np.frombuffer(b"abc", np.uint8)
+    found = hash_files(address, probe, np.zeros(1, np.int64), np.array([3]))
+    is_right = found is not None and found.tobytes() == hashlib.sha256(b"abc").digest()
+    return address if is_right else 0
+
+
+def read_local(paths: Sequence[str], sizes: Sequence[int], *, most: int) -> Files:
+    """Read local files.
+
+    Args:
+        paths: Path of each file.
+        sizes: Expected bytes of each file.
+        most: Largest size; of a longer or endless file one byte more is read.
+    """
+    read = functools.partial(_read_one, most=most)
+    data = np.empty(sum(sizes) + 1, np.uint8)
+    names = [os.fsencode(path) for path in paths]
+    status = read_files(names, np.array(sizes, np.int64), data).tolist()
+    # Reading a failed file again gives its error, or its content if its size has changed.
+    apart = {i: _outcome(read, paths[i]) for i, failed in enumerate(status) if failed}
+    found = [None if failed else size for failed, size in zip(status, sizes, strict=True)]
+    return Files(data, found, apart)
+
+
+def read_remote(paths: Sequence[str], sizes: Sequence[int]) -> Files:
+    """Read remote files, whatever their expected sizes.
+
+    Raises:
+        StorageError: The filesystem cannot be reached.
+    """
+    return _read_apart(paths, storage.read_bytes)
+
+
+def _read_apart(paths: Sequence[str], read: Callable[[str], bytes]) -> Files:
+    apart = {index: _outcome(read, path) for index, path in enumerate(paths)}
+    return Files(np.empty(0, np.uint8), [None] * len(paths), apart)
+
+
+def _outcome(read: Callable[[str], bytes], path: str) -> bytes | OSError:
+    try:
+        return read(path)
+    except OSError as error:
+        return error
+
+
+def _read_one(path: str, *, most: int) -> bytes:
+    # Reading must not wait for a pipe in place of a file.
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        with open(file, "rb", closefd=False) as content:
+            return content.read(most + 1) or b""
+    finally:
+        os.close(file)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,13 +208,11 @@ class Reading:
 
     Attributes:
         check: One of `CHECKS`.
-        transform: What becomes of them.
-        max_pixels: Width times height that is let through.
-        max_bytes: Size of a file that is let through.
+        transform: The changes to make to them.
+        max_pixels: Largest width times height that is accepted.
+        max_bytes: Largest file that is accepted.
         needs_sha256: Hash the files.
-        read: Reads files, given paths and expected sizes.
-        batch_files: Most files of a batch.
-        threads: Batches that are read at a time.
+        read: Function that reads files, given paths and expected sizes.
         is_remote: The files are not on this machine.
     """
 
@@ -67,113 +222,137 @@ class Reading:
     max_bytes: int
     needs_sha256: bool
     read: Callable[[Sequence[str], Sequence[int]], Files]
-    batch_files: int = BATCH_FILES
-    threads: int = THREADS
     is_remote: bool = False
 
     @property
-    def describes_only(self) -> bool:
-        """True where no more is wanted of a picture than its bytes and its header."""
-        return self.check != "decode" and self.transform.is_none
+    def batch_files(self) -> int:
+        """Largest number of files of a batch."""
+        return REMOTE_BATCH_FILES if self.is_remote else BATCH_FILES
 
     @property
-    def keeps_files(self) -> bool:
-        """True where what is stored is what lies in files of this machine."""
-        return self.transform.is_none and not self.is_remote
+    def threads(self) -> int:
+        """Number of batches that are read at a time."""
+        return REMOTE_THREADS if self.is_remote else THREADS
+
+
+class _Checked(NamedTuple):
+    """A picture as it is stored.
+
+    Attributes:
+        header: None if the file has no readable header, which ``--check none`` accepts.
+        changed: The new bytes; None if the file is stored unchanged.
+        original_size: Width and height before resizing, turned as the stored picture is.
+    """
+
+    header: Header | None
+    changed: bytes | None = None
+    original_size: tuple[int | None, int | None] = (None, None)
 
 
 @dataclasses.dataclass(frozen=True)
-class Pictures:
-    """Pictures that were read, in columns; shape `[kept]` each.
+class Rows:
+    """Rows whose pictures are to be read.
 
     Attributes:
-        kept: Index among the wanted ones of each.
-        contents: The bytes to store.
-        headers: What is known of each; None where it could not be told.
-        sha256: Hexadecimal hash of each file; empty where none was wanted.
-        faults: Index among the wanted ones, and what was wrong, of all others.
-        original_sizes: Width and height of each before it was resized; None: none was to be.
+        batch: The columns that do not come from the pictures, ``path`` among them, and the origin.
+        paths: Path or URL of the picture of each row.
+        sizes: Expected bytes of each picture.
+        faults: Faults that are known already, by index: these pictures are not read.
+        reject: Function that returns the reject of a row, given its index and fault.
     """
 
-    kept: list[int]
-    contents: pa.Array
-    headers: list[Header | None]
-    sha256: list[str]
-    faults: list[tuple[int, Fault]]
-    original_sizes: list[tuple[int | None, int | None]] | None = None
-
-    def columns(self) -> dict[str, pa.Array]:
-        """Return the columns that come from the pictures alone."""
-        known = [_UNKNOWN if header is None else header for header in self.headers]
-        fields = dict(zip(Header._fields, zip(*known, strict=True), strict=True)) if known else {}
-        columns = {name: pa.array(fields.get(name, ()), kind) for name, kind in _FIELDS.items()}
-        columns["image"] = self.contents
-        if self.original_sizes is not None:
-            for side, name in enumerate(_ORIGINAL_FIELDS):
-                sizes = [size[side] for size in self.original_sizes]
-                columns[name] = pa.array(sizes, pa.int64())
-        if self.sha256 or not self.kept:
-            columns["sha256"] = pa.array(self.sha256, pa.string())
-        return columns
+    batch: Batch
+    paths: Sequence[str]
+    sizes: Sequence[int]
+    faults: dict[int, Fault]
+    reject: Callable[[int, Fault], Reject]
 
 
-def read_pictures(paths: Sequence[str], sizes: Sequence[int], how: Reading) -> Pictures:
-    """Read, check, describe and hash some pictures.
+def add_pictures(rows: Rows, schema: pa.Schema, how: Reading) -> Batch:
+    """Read, check, describe and hash pictures, and add them to their rows.
 
     Args:
-        paths: What opens each.
-        sizes: Expected size of each.
-        how: What is done to them.
+        rows: The rows.
+        schema: Columns of the batch to return.
+        how: What to do with the pictures.
+
+    Raises:
+        DataError: A column of the schema is missing.
     """
-    is_small = [size <= how.max_bytes for size in sizes]
-    wanted = [index for index, is_so in enumerate(is_small) if is_so]
-    files = how.read(taken(paths, wanted), taken(sizes, wanted))
-    at: list[int] = []
-    kept: list[int] = []
-    headers: list[Header | None] = []
-    originals: list[tuple[int | None, int | None]] = []
-    changed: dict[int, bytes] = {}
-    faults = [
-        (index, _too_large(sizes[index], how)) for index, is_so in enumerate(is_small) if not is_so
-    ]
-    plain: Sequence[Header | None] = [None] * len(wanted)
-    if how.describes_only:
-        plain = files.plain_jpegs(max_pixels=how.max_pixels)
-    for place, (index, header) in enumerate(zip(wanted, plain, strict=True)):
-        if header is None:
-            try:
-                checked = _checked(_content(files, place, how), how)
-            except Fault as fault:
-                faults.append((index, fault))
-                continue
-            header = checked.header
-            if checked.changed is not None:
-                changed[place] = checked.changed
-            originals.append(checked.original_size or (None, None))
-        at.append(place)
-        kept.append(index)
-        headers.append(header)
-    hashes = files.sha256(at) if how.needs_sha256 else []
-    return Pictures(
-        kept,
-        files.array(at, changed),
-        headers,
-        hashes,
-        faults,
-        originals if how.transform.resizes else None,
+    accepted, columns, headers = read_pictures(rows, how)
+    batch = rows.batch.take(np.array(accepted, np.int64)) if rows.faults else rows.batch
+    rejects = [rows.reject(index, fault) for index, fault in sorted(rows.faults.items())]
+    refused = None
+    if "image" in schema.names:
+        found = [index for index, header in enumerate(headers) if header and header.refusal]
+        names = batch.data.column("path")
+        refused = refused_in((names[index].as_py(), headers[index]) for index in found)
+    return batch.replace(
+        data=with_columns(batch, columns, schema),
+        rejects=(*rows.batch.rejects, *rejects),
+        refused=refused,
     )
 
 
-def _content(files: Files, place: int, how: Reading) -> memoryview:
-    try:
-        view = files.content(place)
-    except FileNotFoundError:
-        raise Fault("missing", "is missing") from None
-    except OSError as error:
-        raise Fault("unreadable", f"cannot be read ({error.strerror or error})") from error
-    if len(view) > how.max_bytes:
-        raise _too_large(len(view), how)
-    return view
+def with_columns(batch: Batch, more: Mapping[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    """Return the columns of `schema` from a batch and from `more`.
+
+    Raises:
+        DataError: A column is missing.
+    """
+    columns = dict(zip(batch.data.schema.names, batch.data.columns, strict=True)) | dict(more)
+    if missing := [name for name in schema.names if name not in columns]:
+        of = batch.origin.unit if batch.origin is not None else "the input"
+        raise DataError(f"column {missing[0]!r} of the schema is not in {of}")
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def read_pictures(
+    rows: Rows, how: Reading
+) -> tuple[list[int], dict[str, pa.Array], list[Header | None]]:
+    """Read the pictures of rows, and add the faults that are found to `rows.faults`.
+
+    Returns:
+        Index of each accepted picture, the columns that come from the files, and the headers.
+    """
+    for index, size in enumerate(rows.sizes):
+        if size > how.max_bytes:
+            rows.faults.setdefault(index, _too_large(size, how))
+    wanted = [index for index in range(len(rows.paths)) if index not in rows.faults]
+    files = how.read(pick(rows.paths, wanted), pick(rows.sizes, wanted))
+    plain: Sequence[Header | None] = [None] * len(wanted)
+    if how.check != "decode" and how.transform.is_none:
+        plain = files.plain_jpegs(max_pixels=how.max_pixels)
+    headers: dict[int, Header | None] = {}
+    changed: dict[int, bytes] = {}
+    originals: list[tuple[int | None, int | None]] = []
+    for place, header in enumerate(plain):
+        if header is None:
+            try:
+                checked = _checked(files, place, how)
+            except Fault as fault:
+                rows.faults[wanted[place]] = fault
+                continue
+            header = checked.header
+            originals.append(checked.original_size)
+            if checked.changed is not None:
+                changed[place] = checked.changed
+        headers[place] = header
+    places, described = list(headers), list(headers.values())
+    columns = _description(described)
+    columns["image"] = files.array(places, changed)
+    if how.transform.resizes:
+        for side, name in enumerate(_ORIGINAL_FIELDS):
+            columns[name] = pa.array([size[side] for size in originals], pa.int64())
+    if how.needs_sha256:
+        columns["sha256"] = pa.array(files.sha256(places), pa.string())
+    return pick(wanted, places), columns, described
+
+
+def _description(headers: Sequence[Header | None]) -> dict[str, pa.Array]:
+    known = [_UNKNOWN if header is None else header for header in headers]
+    fields = dict(zip(Header._fields, zip(*known, strict=True), strict=True)) if known else {}
+    return {name: pa.array(fields.get(name, ()), kind) for name, kind in _FIELDS.items()}
 
 
 def _too_large(size: int, how: Reading) -> Fault:
@@ -183,43 +362,39 @@ def _too_large(size: int, how: Reading) -> Fault:
     )
 
 
-class _Checked(NamedTuple):
-    """A picture as it is stored.
+def _checked(files: Files, index: int, how: Reading) -> _Checked:
+    """Check a picture, and change it if the options ask for that.
 
-    Attributes:
-        header: What is known of it; None where it could not be told.
-        changed: Its new bytes; None where it stays as it is.
-        original_size: Width and height before it was resized, turned as it is stored.
+    Raises:
+        Fault: The file cannot be read, or the check does not accept it.
     """
-
-    header: Header | None
-    changed: bytes | None = None
-    original_size: tuple[int, int] | None = None
-
-
-def _checked(view: memoryview, how: Reading) -> _Checked:
-    """Check a picture, and change it where that is asked for."""
+    try:
+        view = files.content(index)
+    except FileNotFoundError:
+        raise Fault("missing", "is missing") from None
+    except OSError as error:
+        raise Fault("unreadable", f"cannot be read ({error.strerror or error})") from error
+    if len(view) > how.max_bytes:
+        raise _too_large(len(view), how)
     header: Header | Fault
     try:
-        header = describe(view, whole=how.check == "header", max_pixels=how.max_pixels)
+        header = describe(view, check_end=how.check == "header", max_pixels=how.max_pixels)
     except Fault as fault:
-        is_lasting = fault.code in ("empty", "too-large") or how.check == "header"
-        if is_lasting or (how.check == "none" and not how.transform.is_none):
+        is_final = fault.code in ("empty", "too-large") or how.check == "header"
+        if is_final or (how.check == "none" and not how.transform.is_none):
             raise
         header = fault
     changes = isinstance(header, Header) and how.transform.changes(header)
     if how.check == "decode" and not changes:
-        # Pillow is the judge here: it forgives some faults of headers, and finds others.
+        # Pillow decides: it accepts some faults of headers, and finds other faults.
         header = check_decode(view, header, max_pixels=how.max_pixels)
         changes = how.transform.changes(header)
     if isinstance(header, Fault):
         return _Checked(None)
     if not changes:
         return _Checked(header, None, (header.width, header.height))
-    changed, header, original_size = transformed(
-        view, header, how.transform, max_pixels=how.max_pixels
-    )
-    return _Checked(header, changed, original_size)
+    changed, header, size = transformed(view, header, how.transform, max_pixels=how.max_pixels)
+    return _Checked(header, changed, size)
 
 
 def cut_by_bytes(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
@@ -237,7 +412,7 @@ def cut_by_bytes(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
 def in_order(
     function: Callable[[_Task], _Result], tasks: Iterable[_Task], *, threads: int
 ) -> Iterator[_Result]:
-    """Yield what `function` makes of every task, in order, while threads work ahead."""
+    """Yield the results of `function` in the order of the tasks, while threads work ahead."""
     waiting: collections.deque[Future[_Result]] = collections.deque()
     pool = ThreadPoolExecutor(threads, "pictures")
     try:
@@ -251,6 +426,6 @@ def in_order(
         pool.shutdown(cancel_futures=True)
 
 
-def taken(values: Sequence[Any], kept: Sequence[int]) -> list[Any]:
-    """Return the values at `kept`."""
-    return [values[index] for index in kept]
+def pick(values: Sequence[Any], indices: Sequence[int]) -> list[Any]:
+    """Return the values at `indices`."""
+    return [values[index] for index in indices]

@@ -1,18 +1,18 @@
-"""The images source: a picture a row, from directories or from a table of paths.
+"""The images source: one picture a row, from directories or from a table of paths.
 
-The bytes of a file are stored untouched, unless they are to be resized, turned or re-encoded. A
-row has the columns
+The bytes of a file are stored unchanged, unless it is to be resized, turned or re-encoded. A row
+has the columns
 
-* ``image``: the bytes; ``label``: number of the class; ``label_name``: its name; ``split``, where
-  the first folders are splits;
+* ``image``: the bytes; ``label``: number of the class; ``label_name``: its name; ``split``, if the
+  first folders are splits;
 * ``width``, ``height``, ``channels``, ``format``, ``orientation``: as in
   `beam_tfrecord.images.Header`;
-* ``original_width``, ``original_height``, where pictures are resized: the size before, turned as
-  the stored picture is;
+* ``original_width``, ``original_height``, if pictures are resized: the size before, turned as the
+  stored picture is;
 * ``path``: relative to the directory; ``sha256``: of the file, in hexadecimal;
 * from a table: its further columns.
 
-A picture that is missing, damaged or none at all is a reject with its path and the reason.
+A file that is missing, damaged or not a picture becomes a reject with its path and the reason.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
-from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.contract.labels import with_labels
-from beam_tfrecord.copies import mark_content
-from beam_tfrecord.errors import UsageError
-from beam_tfrecord.images.decode import check_pillow, make_transform
-from beam_tfrecord.images.describe import MAX_PIXELS
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
+from beam_tfrecord.duplicate_count import mark_content
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.extras import require
+from beam_tfrecord.features.feature import LABELS_FILE, labels_of, with_labels
+from beam_tfrecord.images import Fault
+from beam_tfrecord.images.decode import make_transform
+from beam_tfrecord.images.formats import MAX_PIXELS
 from beam_tfrecord.sources.base import (
     MOST_UNITS,
     Chunk,
@@ -41,25 +43,38 @@ from beam_tfrecord.sources.base import (
     wanted_columns,
 )
 from beam_tfrecord.sources.files import as_paths
-from beam_tfrecord.sources.images import folders, table
-from beam_tfrecord.sources.images.files import read_local
-from beam_tfrecord.sources.images.pack import PACK_BYTES, Pack, Skipped
-from beam_tfrecord.sources.images.read import (
-    BATCH_FILES,
-    CHECKS,
-    REMOTE_BATCH_FILES,
-    REMOTE_THREADS,
-    THREADS,
-    Reading,
-    picture_fields,
+from beam_tfrecord.sources.images.labels import Inferred, classes_of_option, is_line
+from beam_tfrecord.sources.images.listing import (
+    LAYOUTS,
+    PACK_BYTES,
+    Pack,
+    Skipped,
+    Tree,
+    find_tree,
+    is_utf8,
+    list_tree,
+    pack_files,
 )
-from beam_tfrecord.sources.images.remote import read_remote
-from beam_tfrecord.sources.images.tree import LAYOUTS
+from beam_tfrecord.sources.images.read import (
+    CHECKS,
+    Reading,
+    Rows,
+    add_pictures,
+    cut_by_bytes,
+    in_order,
+    picture_fields,
+    read_local,
+    read_remote,
+)
+from beam_tfrecord.sources.images.table import Table, is_table
 from beam_tfrecord.storage import absolute_path, is_remote
 
-# An example holds 2 GiB at most.
+# An example has at most 2 GiB.
 MAX_BYTES = 2**30
 _ENOUGH_GROUPS = 24
+# Bytes that the description of a picture adds to a record, about.
+_RECORD_EXTRA_BYTES = 300
+_SHOWN_CHARACTERS = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,21 +85,21 @@ class Images(Source):
         paths: Directories, globs and files; or tables (CSV, Parquet) of paths.
         columns: Names of the columns to read, in order; None means all.
         layout: ``class``: the first folder is the class. ``split``: it is the split, and the next
-            one, if there is any, the class. ``flat``: folders mean nothing. None: as the folders
-            are named.
+            one, if there is any, the class. ``flat``: folders mean nothing. None: the names of the
+            folders decide.
         labels: Names of the classes in order, or a file with one a line; None: all names, sorted.
         base: Directory that the paths of a table are relative to; None: that of the table.
-        path_column: Column of tables that holds the paths, by default ``path``; where it is named,
-            the input are tables, as it is where their suffixes say so.
-        label_column: Column of a table that holds the classes, as names or as numbers.
+        path_column: Column of tables that contains the paths, by default ``path``; if it is set,
+            the input are tables, as it is if their suffixes say so.
+        label_column: Column of a table that contains the classes, as names or as numbers.
         union: Let a table lack columns that others have: they are null there.
         check: ``header``: format, size and end marks. ``decode``: all pixels. ``none``: nothing.
-        resize: New length of the shorter side, or ``HEIGHTxWIDTH``; None: as it is.
-        format: ``jpeg``, ``png`` or ``webp`` to store all pictures so; None: as they are.
-        quality: Of what is re-encoded as JPEG or WebP, from 1 to 100.
+        resize: New length of the shorter side in pixels, or ``HEIGHTxWIDTH``; None: unchanged.
+        format: ``jpeg``, ``png`` or ``webp`` to store all pictures so; None: unchanged.
+        quality: Quality of pictures that are re-encoded as JPEG or WebP, from 1 to 100.
         orient: Turn the pixels as EXIF says.
-        max_pixels: Width times height that is let through.
-        max_bytes: Size of a file that is let through.
+        max_pixels: Largest width times height that is accepted.
+        max_bytes: Largest file that is accepted.
     """
 
     kind: ClassVar[str] = "images"
@@ -118,58 +133,57 @@ class Images(Source):
         if not 1 <= self.max_bytes <= MAX_BYTES:
             raise UsageError(f"max_bytes {self.max_bytes} is not from 1 to {MAX_BYTES}")
         make_transform(self.resize, self.format, self.quality, self.orient)
-        # Folders are known when they are listed; the classes in a table only when it is read.
+        # The listing shows the folders; the classes in a table are known only when it is read.
         object.__setattr__(self, "infers_from_scans", not self.is_table)
-        # The listing has told all of a pack.
+        # Nothing of a pack has to be scanned.
         object.__setattr__(self, "quick_scans", 0 if self.is_table else MOST_UNITS)
 
     def sized(self, total_bytes: int) -> Source:
-        """Return this source, set to be read in groups of packs that are not too few."""
+        """Return this source with `group_bytes` small enough for some 24 groups of packs."""
         sized = super().sized(total_bytes)
-        # To decode a picture takes long for its bytes: no worker is to be left with the last group.
+        # Decoding a picture takes long for its bytes: no worker should be alone with a last group.
         least = min(max(PACK_BYTES, total_bytes // _ENOUGH_GROUPS), Source.group_bytes)
         object.__setattr__(sized, "group_bytes", least)
         return sized
 
     @property
     def is_table(self) -> bool:
-        """True where the paths come from tables."""
-        return self.path_column is not None or all(
-            table.is_table(path) for path in as_paths(self.paths)
+        """True if the paths come from tables."""
+        return self.path_column is not None or all(map(is_table, as_paths(self.paths)))
+
+    @property
+    def _table(self) -> Table | None:
+        if not self.is_table:
+            return None
+        return Table(
+            as_paths(self.paths),
+            columns=self.columns,
+            labels=self.labels,
+            base=self.base,
+            path_column=self.path_column or "path",
+            label_column=self.label_column,
+            union=self.union,
+            resizes=self.resize is not None,
         )
 
     @property
     def default_group(self) -> tuple[str, ...]:
-        """Columns that are equal where the pictures are: copies must not be in two splits."""
+        """Column that is equal for equal pictures: these must not be in two splits."""
         columns = ("sha256",) if self.columns is None else self.columns
         return next(((name,) for name in ("sha256", "image") if name in columns), ())
 
     @property
     def is_stable(self) -> bool:
-        """False for a table: it says nothing of the files that it names."""
+        """False for a table: it does not show whether the files that it names have changed."""
         return not self.is_table
 
-    @property
-    def holds_files(self) -> bool:
-        """True for folders of this machine whose pictures are stored as they are."""
-        if self.is_table or (self.columns is not None and "image" not in self.columns):
-            return False
-        are_remote = any(is_remote(path) for path in as_paths(self.paths))
-        return self.reading(is_remote=are_remote).keeps_files
-
-    def held_files(self, file: InputFile) -> list[str]:
-        """Return the paths of the pictures of a pack."""
-        if not isinstance(file, Pack):
-            return []
-        return [os.path.join(file.path, name) for name, _ in file.files()]
-
     def default_split_column(self) -> str | None:
-        """Return ``split`` where the first folders are splits.
+        """Return ``split`` if the first folders are splits, else None.
 
         Raises:
-            UsageError: They are, but that column is not among those to read.
+            UsageError: They are, but `columns` does not contain that column.
         """
-        if self.is_table or not folders.tree_of(self).has_splits:
+        if self.is_table or not self._tree().has_splits:
             return None
         if self.columns is not None and "split" not in self.columns:
             raise UsageError(
@@ -181,11 +195,11 @@ class Images(Source):
         """Return how pictures are read, here or from a remote filesystem.
 
         Raises:
-            UsageError: That needs Pillow, which is not there.
+            UsageError: Pillow is needed, but missing.
         """
         transform = make_transform(self.resize, self.format, self.quality, self.orient)
         if self.check == "decode" or not transform.is_none:
-            check_pillow()
+            require("images", "decoding pictures")
         return Reading(
             check=self.check,
             transform=transform,
@@ -193,13 +207,11 @@ class Images(Source):
             max_bytes=self.max_bytes,
             needs_sha256=self.columns is None or "sha256" in self.columns,
             read=read_remote if is_remote else functools.partial(read_local, most=self.max_bytes),
-            batch_files=REMOTE_BATCH_FILES if is_remote else BATCH_FILES,
-            threads=REMOTE_THREADS if is_remote else THREADS,
             is_remote=is_remote,
         )
 
     def to_send(self) -> tuple[Source, tuple[str, ...]]:
-        """Return this source with paths that are the same in any directory."""
+        """Return this source with absolute paths: workers may be in another directory."""
         sent, files = super().to_send()
         for name in ("base", "labels"):
             if isinstance(path := getattr(self, name), str | os.PathLike):
@@ -210,36 +222,70 @@ class Images(Source):
         """Yield packs of pictures in order of their paths, or the tables.
 
         Raises:
-            UsageError: There is nothing, or a directory cannot be read.
+            DataError: The name of a folder cannot be that of a class.
+            UsageError: Nothing is found, a directory cannot be read, or Pillow is missing.
         """
         self.reading(is_remote=False)
-        return table.files(self) if self.is_table else folders.files(self)
+        return table.files() if (table := self._table) else self._packs()
+
+    def _tree(self) -> Tree:
+        return find_tree(as_paths(self.paths), self.layout or "auto")
+
+    def _packs(self) -> Iterator[Pack]:
+        tree = self._tree()
+        classes = classes_of_option(self.labels)
+        if classes is not None and not tree.has_labels:
+            raise UsageError("labels are given, but no folder names a class: leave out --labels")
+        if classes is None:
+            classes = tree.classes
+            if broken := [name for name in classes if not is_line(name)]:
+                raise DataError(
+                    f"class {broken[0]!r} cannot be one line of {LABELS_FILE}: rename the folder"
+                )
+        has_any = False
+        for pack in pack_files(list_tree(tree), root=tree.root, classes=classes):
+            has_any = True
+            yield dataclasses.replace(pack, has_splits=tree.has_splits, has_labels=tree.has_labels)
+        if not has_any:
+            named = " ".join(map(repr, as_paths(self.paths)))
+            raise UsageError(f"no picture in {named}: check the path, or pass --from")
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        """Yield what to look at before the file is cut: of a pack, nothing."""
-        if self.is_table:
-            return table.table_of(self).chunks(file)
+        """Yield the pieces of a table to scan; a pack is one piece."""
+        if table := self._table:
+            return table.chunks(file)
         return iter([Chunk(file, 0, 0, file.bytes)])
 
     def scan(self, chunk: Chunk) -> Scan:
-        """Look at a piece of a table; the listing has told all of a pack."""
-        return table.table_of(self).scan(chunk) if self.is_table else Scan(chunk, None)
+        """Scan a piece of a table; for a pack, the listing has found everything."""
+        return table.scan(chunk) if (table := self._table) else Scan(chunk, None)
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Return a pack as one unit, or cut a table."""
-        return table.units(self, scans) if self.is_table else folders.units(scans)
+        """Cut a table into units; a pack is one unit."""
+        if table := self._table:
+            return table.units(scans)
+        return [_unit(_pack(scan.chunk.file), index) for index, scan in enumerate(scans)]
 
     def infer(self, of: Any) -> Any:
-        """Return the classes that a pack or a unit tells of, and the types of a table's columns."""
-        return table.infer(self, of) if self.is_table else folders.infer(of)
+        """Infer the columns of the scan of a pack, or of a unit of a table."""
+        if table := self._table:
+            return table.infer(of)
+        pack = _pack(of.chunk.file)
+        label = pa.field("label", pa.int64()) if pack.has_labels else None
+        return Inferred(label, pack.classes, pack.has_labels, pack.has_splits)
 
     def merge(self, inferences: Iterable[Any]) -> pa.Schema:
-        """Return the schema of the rows; the column ``label`` carries the names of the classes.
+        """Return the schema of the rows; the column ``label`` contains the names of the classes.
 
         Raises:
-            UsageError: A column that is asked for is nowhere.
+            SchemaConflict: The column of classes of a table has another type.
+            UsageError: A column that is asked for is missing.
         """
-        found = table.merge(self, inferences) if self.is_table else folders.merge(inferences)
+        if table := self._table:
+            found = table.merge(inferences)
+        else:
+            # The first pack has the names of all classes.
+            found = max(inferences, key=lambda one: len(one.classes))
         fields = {
             "image": pa.field("image", pa.binary()),
             **({"label": with_labels(found.label, found.classes)} if found.label else {}),
@@ -277,21 +323,111 @@ class Images(Source):
         Raises:
             DataError: A table is damaged.
         """
-        if self.is_table:
-            return table.read(self, unit, schema, batch_rows=batch_rows)
-        return folders.read(self, unit, schema, batch_rows=batch_rows)
+        if table := self._table:
+            return table.read(unit, schema, batch_rows=batch_rows, reading=self.reading)
+        listed = _pack(unit.file).files()
+        names, sizes = [name for name, _ in listed], [size for _, size in listed]
+        how = self.reading(is_remote=is_remote(unit.file.path))
+        tasks = (
+            _Task(start, names[start:stop], sizes[start:stop])
+            for start, stop in cut_by_bytes(sizes, min(batch_rows, how.batch_files))
+        )
+        return in_order(functools.partial(_batch, unit, schema, how), tasks, threads=how.threads)
 
     def notes(self, files: Iterable[InputFile]) -> list[str]:
-        """Tell how many files were passed over."""
-        skipped = sum((f.skipped for f in files if isinstance(f, Pack)), Skipped())
-        parts = [
-            f"{count:,} {what}"
-            for count, what in (
-                (skipped.other, "without the suffix of a picture"),
-                (skipped.hidden, "hidden or of the operating system"),
-            )
-            if count
-        ]
-        total = skipped.hidden + skipped.other
+        """Return how many files were skipped, and why."""
+        packs = [file for file in files if isinstance(file, Pack)]
+        counts = {
+            Skipped.OTHER: sum(pack.other for pack in packs),
+            Skipped.HIDDEN: sum(pack.hidden for pack in packs),
+        }
+        parts = [f"{count:,} {why.value}" for why, count in counts.items() if count]
+        total = sum(counts.values())
         were = "file was" if total == 1 else "files were"
         return [f"{total:,} {were} skipped: {' and '.join(parts)}"] if parts else []
+
+
+class _Task(NamedTuple):
+    """Some pictures of a pack: the number of the first, and name and size of each."""
+
+    first: int
+    names: list[str]
+    sizes: list[int]
+
+
+def _pack(file: InputFile) -> Pack:
+    assert isinstance(file, Pack)
+    return file
+
+
+def _unit(pack: Pack, index: int) -> Unit:
+    return Unit(
+        name=pack.name,
+        file=pack,
+        index=index,
+        start=0,
+        stop=pack.inside,
+        rows=pack.inside,
+        input_bytes=pack.bytes,
+        encoded_bytes=pack.bytes + _RECORD_EXTRA_BYTES * pack.inside,
+    )
+
+
+def _batch(unit: Unit, schema: pa.Schema, how: Reading, task: _Task) -> Batch:
+    """Read some pictures of a pack."""
+    pack = _pack(unit.file)
+    folders = [_class_and_split(pack, name) for name in task.names]
+    labels = [label for label, _ in folders]
+    numbers: dict[str | None, int] | None = None
+    if "label" in schema.names:
+        classes = labels_of(schema.field("label"))
+        numbers = {name: number for number, name in enumerate(classes)}
+    faults: dict[int, Fault] = {}
+    for index, (name, label) in enumerate(zip(task.names, labels, strict=True)):
+        if fault := _fault_of_name(pack, name, label, numbers):
+            faults[index] = fault
+    names = task.names
+    if faults:  # a name may not be UTF-8
+        names = [name.encode("utf-8", "backslashreplace").decode() for name in names]
+    columns = {
+        "path": pa.array(names, pa.string()),
+        "split": pa.array([split for _, split in folders], pa.string()),
+        "label_name": pa.array(labels, pa.string()),
+    }
+    if numbers is not None:
+        columns["label"] = pa.array([numbers.get(label) for label in labels], pa.int64())
+
+    def reject(index: int, fault: Fault) -> Reject:
+        name = names[index]
+        message, value = f"{name} {fault.reason}", name[:_SHOWN_CHARACTERS]
+        return Reject(name, 0, "image", fault.code, message, value)
+
+    origin = Origin(unit.name, unit.index, task.first)
+    base = os.path.join(pack.path, "")
+    rows = Rows(
+        Batch(pa.RecordBatch.from_pydict(columns), origin),
+        [base + name for name in task.names],
+        task.sizes,
+        faults,
+        reject,
+    )
+    return add_pictures(rows, schema, how)
+
+
+def _class_and_split(pack: Pack, name: str) -> tuple[str | None, str | None]:
+    """Return the class and the split that the folders of a picture name."""
+    folders = name.split("/")[:-1]
+    split = folders.pop(0) if pack.has_splits and folders else None
+    return (folders[0] if pack.has_labels and folders else None), split
+
+
+def _fault_of_name(
+    pack: Pack, name: str, label: str | None, numbers: dict[str | None, int] | None
+) -> Fault | None:
+    if not is_utf8(name):
+        return Fault("bad-name", "has a name that is not utf-8: rename it")
+    if pack.has_labels and label is None:
+        return Fault("no-label", "lies in no class folder: move it, or pass --layout flat")
+    if label is not None and numbers is not None and label not in numbers:
+        return Fault("unknown-label", f"is of class {label!r}, which is not among the labels")
+    return None

@@ -1,29 +1,32 @@
-"""Pictures named by a table: its rows tell path and class, and its further columns come along."""
+"""Pictures that a table names: its rows contain path and class, and all further columns are read.
+
+The source of the table, `Csv` or `Parquet`, lists, cuts and reads it; this module adds the pictures
+to its batches.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.batch import Batch, Reject
-from beam_tfrecord.errors import DataError
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images import Fault
-from beam_tfrecord.refused import refused_in
-from beam_tfrecord.sources.base import UNIT_BYTES, InputFile, Scan, Source, Unit
+from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.csv import source as csv
 from beam_tfrecord.sources.csv.source import Csv
-from beam_tfrecord.sources.files import as_paths, has_suffix
-from beam_tfrecord.sources.images.folders import Found
+from beam_tfrecord.sources.csv.types import CsvInference
+from beam_tfrecord.sources.files import has_suffix, list_files
 from beam_tfrecord.sources.images.labels import (
+    Inferred,
     Labels,
     classes_in,
-    given_classes,
+    classes_of_option,
     is_text,
     kind_of,
     label_field,
@@ -31,211 +34,327 @@ from beam_tfrecord.sources.images.labels import (
 )
 from beam_tfrecord.sources.images.read import (
     Reading,
+    Rows,
+    add_pictures,
     cut_by_bytes,
     in_order,
-    read_pictures,
-    taken,
-)
-from beam_tfrecord.sources.images.table_columns import (
-    check_columns,
-    check_named,
-    made_columns,
-    named_columns,
-    names_in,
-    needs_labels,
-    needs_paths,
-    path_column,
+    picture_fields,
+    with_columns,
 )
 from beam_tfrecord.sources.parquet import source as parquet
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.storage import is_remote
 
-if TYPE_CHECKING:
-    from beam_tfrecord.sources.images.source import Images
-
 # Little text names many bytes of pictures: this is some thousand paths.
 TABLE_CHUNK_BYTES = 2**17
+_SUFFIXES = (*csv.SUFFIXES, *parquet.SUFFIXES)
+_LABEL_COLUMNS = frozenset({"label", "label_name"})
 
 
 class TableUnit(NamedTuple):
-    """A piece of a table: the unit of its own source, and its scan where that tells the types."""
+    """The detail of a unit: the unit of the table's source, and its scan if that has the types."""
 
     unit: Unit
     scan: Scan | None
 
 
-class TableFound(NamedTuple):
-    """What one piece of a table tells: its source's own inference, and the classes in it."""
+class TableInference(NamedTuple):
+    """The inference of the table's source for a unit, and the names of classes in the unit."""
 
     inference: Any
     classes: frozenset[str]
 
 
-def is_table(path: str) -> bool:
-    """Tell whether a path is that of a table of paths."""
-    return has_suffix(path, (*csv.SUFFIXES, *parquet.SUFFIXES))
-
-
-def table_of(source: Images) -> Source:
-    """Return the source that reads the table."""
-    paths = as_paths(source.paths)
-    columns = None
-    if source.columns is not None:
-        made = made_columns(source)
-        further = [name for name in source.columns if name not in made]
-        columns = tuple(dict.fromkeys([*named_columns(source).values(), *further]))
-    if not _is_csv(paths):
-        return Parquet(paths, columns=columns, union=source.union)
-    delimiter = "\t" if all(has_suffix(path, (".tsv",)) for path in paths) else ","
-    # A path is text, even where all of them look like numbers.
-    types = {path_column(source): pa.string()} if needs_paths(source) else {}
-    return Csv(
-        paths,
-        delimiter=delimiter,
-        columns=columns,
-        union=source.union,
-        types=types,
-        chunk_bytes=TABLE_CHUNK_BYTES,
-    )
-
-
-def _is_csv(paths: Sequence[str]) -> bool:
-    """Tell CSV from Parquet: by the suffixes, or by what a directory holds."""
-    if all(is_table(path) for path in paths):
-        return all(has_suffix(path, csv.SUFFIXES) for path in paths)
-    from beam_tfrecord.inputs import detect_kind
-
-    return detect_kind(paths) == Csv.kind
-
-
-def files(source: Images) -> Iterator[InputFile]:
-    """Yield the tables; the names of the classes, where they are given, are part of them."""
-    check_named(source)
-    classes = given_classes(source.labels)
-    for file in table_of(source).files():
-        digest = "" if classes is None else "\n".join(classes)
-        yield dataclasses.replace(file, digest=digest)
-
-
-def units(source: Images, scans: Sequence[Scan]) -> list[Unit]:
-    """Cut a table; every unit counts as a full one, for what its pictures weigh is not known."""
-    table = table_of(source)
-    return [
-        dataclasses.replace(
-            unit,
-            detail=TableUnit(unit, scans[0] if table.infers_from_scans else None),
-            encoded_bytes=UNIT_BYTES,
-        )
-        for unit in table.units(scans)
-    ]
-
-
-def infer(source: Images, unit: Unit) -> TableFound:
-    """Digest the types of a unit, and the names of the classes in it."""
-    table = table_of(source)
-    inner: TableUnit = unit.detail
-    piece = inner.scan if table.infers_from_scans else inner.unit
-    inference = table.infer(piece)
-    name = source.label_column
-    if source.labels is not None or not needs_labels(source) or name not in names_in(inference):
-        return TableFound(inference, frozenset())
-    if isinstance(table, Parquet):
-        own = dataclasses.replace(table, columns=(name,)).merge([inference])
-        if not is_text(own.field(name).type):
-            return TableFound(inference, frozenset())
-    # Whole numbers in this piece of a CSV file may be among names in the next.
-    only = pa.schema([pa.field(name, pa.string())])
-    columns = (batch.data.column(0) for batch in table.read(inner.unit, only))
-    return TableFound(inference, classes_in(columns))
-
-
-def merge(source: Images, found: Iterable[TableFound]) -> Found:
-    """Join what all pieces tell.
-
-    Raises:
-        SchemaConflict: The column of classes holds neither names nor whole numbers.
-        UsageError: A column that is named is nowhere.
-    """
-    pieces = list(found)
-    inferences = [piece.inference for piece in pieces]
-    check_columns(source, inferences)
-    schema = table_of(source).merge(inferences)
-    special = {path_column(source), source.label_column}
-    further = tuple(field for field in schema if field.name not in special)
-    if source.label_column not in schema.names:
-        return Found(further=further)
-    kind = read_as(schema.field(source.label_column))
-    classes = given_classes(source.labels)
-    if classes is None and kind == pa.string():
-        classes = tuple(sorted(set().union(*(piece.classes for piece in pieces))))
-    return Found(label_field(kind), classes or (), classes is not None, further=further)
-
-
 class _Task(NamedTuple):
-    """Rows of a table, the path of each, and the size of its file."""
+    """Rows of a table, the path of the picture of each, and the size of its file."""
 
     batch: Batch
     paths: list[str | None]
     sizes: list[int]
 
 
-def read(source: Images, unit: Unit, schema: pa.Schema, *, batch_rows: int) -> Iterator[Batch]:
-    """Yield the rows of a unit with their pictures."""
-    table = table_of(source)
+def is_table(path: str) -> bool:
+    """Return whether a path has the suffix of a table."""
+    return has_suffix(path, _SUFFIXES)
+
+
+def _is_csv(path: str) -> bool:
+    return has_suffix(path, csv.SUFFIXES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Tables of paths, with those options of `Images` that concern them.
+
+    Attributes:
+        paths: Files and globs of CSV or Parquet, or directories of such files.
+        columns: Columns of the rows; None means all.
+        labels: As in `Images`.
+        base: Directory that the paths in the table are relative to; None: that of the table.
+        path_column: Column of the paths.
+        label_column: Column of the classes.
+        union: Let a table lack columns that others have.
+        resizes: Pictures are resized.
+    """
+
+    paths: tuple[str, ...]
+    columns: Sequence[str] | None
+    labels: str | os.PathLike[str] | Sequence[str] | None
+    base: str | None
+    path_column: str
+    label_column: str
+    union: bool
+    resizes: bool
+
+    @functools.cached_property
+    def _made(self) -> frozenset[str]:
+        """Names of the columns of the rows that are not further columns of the table."""
+        fields = picture_fields(resizes=self.resizes)
+        return frozenset({"image", "path", "sha256", *_LABEL_COLUMNS, *fields})
+
+    @property
+    def _needs_paths(self) -> bool:
+        return self.columns is None or not self._made.isdisjoint(self.columns)
+
+    @property
+    def _needs_labels(self) -> bool:
+        return self.columns is None or not _LABEL_COLUMNS.isdisjoint(self.columns)
+
+    def _named(self) -> dict[str, str]:
+        """Return the columns of paths and classes that are needed, by their options."""
+        named = {"--path-column": self.path_column} if self._needs_paths else {}
+        return named | ({"--label-column": self.label_column} if self._needs_labels else {})
+
+    def _source(self, *, of_csv: bool) -> Csv | Parquet:
+        """Return the source that reads the table."""
+        columns = None
+        if self.columns is not None:
+            further = [name for name in self.columns if name not in self._made]
+            columns = tuple(dict.fromkeys([*self._named().values(), *further]))
+        if not of_csv:
+            return Parquet(self.paths, columns=columns, union=self.union)
+        delimiter = "\t" if all(has_suffix(path, (".tsv",)) for path in self.paths) else ","
+        # A path is text, even if all of them look like numbers.
+        types = {self.path_column: pa.string()} if self._needs_paths else {}
+        return Csv(
+            self.paths,
+            delimiter=delimiter,
+            columns=columns,
+            union=self.union,
+            types=types,
+            chunk_bytes=TABLE_CHUNK_BYTES,
+        )
+
+    def _source_of(self, file: InputFile) -> Csv | Parquet:
+        return self._source(of_csv=_is_csv(file.name))
+
+    def files(self) -> Iterator[InputFile]:
+        """Yield the tables; their digests contain the option ``labels``.
+
+        Raises:
+            UsageError: There is no table, there are both CSV and Parquet, or an option is wrong.
+        """
+        self._check_named()
+        paths: Sequence[str] = self.paths
+        if not all(map(is_table, paths)):
+            paths = [file.name for file in list_files(paths, _SUFFIXES, remote=True)]
+            if others := [path for path in paths if not is_table(path)]:
+                raise UsageError(
+                    f"cannot tell what {others[0]!r} holds from its name: name it .csv or .parquet"
+                )
+            if len(set(map(_is_csv, paths))) > 1:
+                named = " ".join(map(repr, self.paths))
+                raise UsageError(f"{named} holds CSV and Parquet: name the tables of one kind")
+        classes = classes_of_option(self.labels)
+        digest = "" if classes is None else "\n".join(classes)
+        for file in self._source(of_csv=all(map(_is_csv, paths))).files():
+            yield dataclasses.replace(file, digest=digest)
+
+    def chunks(self, file: InputFile) -> Iterator[Chunk]:
+        """Yield the pieces of a table to scan."""
+        return self._source_of(file).chunks(file)
+
+    def scan(self, chunk: Chunk) -> Scan:
+        """Scan a piece of a table."""
+        return self._source_of(chunk.file).scan(chunk)
+
+    def units(self, scans: Sequence[Scan]) -> list[Unit]:
+        """Cut a table; a unit counts as a full one, since the size of its pictures is unknown."""
+        source = self._source_of(scans[0].chunk.file)
+        scan = scans[0] if source.infers_from_scans else None
+        return [
+            dataclasses.replace(unit, detail=TableUnit(unit, scan), encoded_bytes=UNIT_BYTES)
+            for unit in source.units(scans)
+        ]
+
+    def infer(self, unit: Unit) -> TableInference:
+        """Infer the types of a unit and the names of the classes in it."""
+        source = self._source_of(unit.file)
+        inference = _inference(source, unit)
+        name = self.label_column
+        has_names = self.labels is None and self._needs_labels and name in _names_in(inference)
+        if has_names and isinstance(source, Parquet):
+            own = dataclasses.replace(source, columns=(name,)).merge([inference])
+            has_names = is_text(own.field(name).type)
+        if not has_names:
+            return TableInference(inference, frozenset())
+        # Whole numbers in this piece of a CSV file may be among names in the next.
+        only = pa.schema([pa.field(name, pa.string())])
+        columns = (batch.data.column(0) for batch in source.read(unit.detail.unit, only))
+        return TableInference(inference, classes_in(columns))
+
+    def merge(self, found: Iterable[TableInference]) -> Inferred:
+        """Join the inferences of all units.
+
+        Raises:
+            SchemaConflict: The column of classes contains neither names nor whole numbers.
+            UsageError: A column that an option names is missing.
+        """
+        pieces = list(found)
+        inferences = [piece.inference for piece in pieces]
+        self._check_columns(inferences)
+        schema = self._source(of_csv=isinstance(inferences[0], CsvInference)).merge(inferences)
+        special = {self.path_column, self.label_column}
+        further = tuple(field for field in schema if field.name not in special)
+        if self.label_column not in schema.names:
+            return Inferred(further=further)
+        kind = read_as(schema.field(self.label_column))
+        classes = classes_of_option(self.labels)
+        if classes is None and kind == pa.string():
+            classes = tuple(sorted(set().union(*(piece.classes for piece in pieces))))
+        return Inferred(label_field(kind), classes or (), classes is not None, further=further)
+
+    def _check_named(self) -> None:
+        """Check the options of the columns of paths and classes.
+
+        Raises:
+            UsageError: Both name one column, or ``label_name`` is wanted without its numbers.
+        """
+        wanted = self.columns or ("label", "label_name")
+        if self.labels is not None and "label_name" in wanted and "label" not in wanted:
+            raise UsageError("--labels numbers the classes: add label to --columns")
+        named = self._named()
+        if len(set(named.values())) < len(named):
+            raise UsageError(
+                f"column {self.label_column!r} cannot hold both paths and classes: "
+                "correct --path-column or --label-column"
+            )
+
+    def _check_columns(self, inferences: Iterable[CsvInference | Scan]) -> None:
+        """Check that the tables have the columns of paths and classes.
+
+        Raises:
+            UsageError: A column is missing.
+        """
+        known = set().union(*map(_names_in, inferences))
+        if not known:
+            raise UsageError("the tables are empty: give them a header that names their columns")
+        named = self._named()
+        # By default a table may have no classes.
+        if (self.label_column, self.labels, self.columns) == ("label", None, None):
+            del named["--label-column"]
+        for option, name in named.items():
+            if name not in known:
+                raise UsageError(
+                    f"column {name!r} is not in the input: "
+                    f"correct {option} to one of {', '.join(sorted(known))}"
+                )
+
+    def read(
+        self,
+        unit: Unit,
+        schema: pa.Schema,
+        *,
+        batch_rows: int,
+        reading: Callable[..., Reading],
+    ) -> Iterator[Batch]:
+        """Yield the rows of a unit with their pictures.
+
+        Args:
+            unit: One of `units`.
+            schema: Columns of the rows.
+            batch_rows: Largest number of rows of a batch.
+            reading: Function that returns how to read pictures, given ``is_remote``.
+        """
+        source = self._source_of(unit.file)
+        base = self.base or os.path.dirname(unit.file.path)
+        how = reading(is_remote=is_remote(base))
+        # The size of a remote file is unknown before it is read: one a batch, many at a time.
+        most = 1 if how.is_remote else min(batch_rows, how.batch_files)
+        inner = self._inner_schema(source, unit, schema)
+        batches = source.read(unit.detail.unit, inner, batch_rows=most)
+        if not self._needs_paths:
+            return (batch.replace(data=with_columns(batch, {}, schema)) for batch in batches)
+        tasks = self._tasks(batches, base, most)
+        return in_order(
+            functools.partial(self._batch, unit, schema, how), tasks, threads=how.threads
+        )
+
+    def _inner_schema(self, source: Source, unit: Unit, schema: pa.Schema) -> pa.Schema:
+        """Return the schema of the rows of the table itself."""
+        fields = [field for field in schema if field.name not in self._made]
+        if self._needs_paths:
+            fields.append(pa.field(self.path_column, pa.string()))
+        if not _LABEL_COLUMNS.isdisjoint(schema.names):
+            fields.append(pa.field(self.label_column, self._label_type(source, unit, schema)))
+        return pa.schema(fields)
+
+    def _label_type(self, source: Source, unit: Unit, schema: pa.Schema) -> pa.DataType:
+        """Return the type of the classes in all tables: one piece may lack the names of others."""
+        if "label" in schema.names and (kind := kind_of(schema.field("label"))):
+            return kind
+        if self.labels is None:
+            # Rows with names but without numbers come from text only.
+            return pa.string()
+        own = source.merge([_inference(source, unit)])
+        known = [field for field in own if field.name == self.label_column]
+        return read_as(known[0]) if known and known[0].type != pa.null() else pa.int64()
+
+    def _tasks(self, batches: Iterable[Batch], base: str, most: int) -> Iterator[_Task]:
+        for batch in batches:
+            names = batch.data.column(self.path_column).to_pylist()
+            paths = [os.path.join(base, name) if name else None for name in names]
+            sizes = [_size_of(path) for path in paths]
+            for start, stop in cut_by_bytes(sizes, most):
+                yield _Task(batch.slice(start, stop), paths[start:stop], sizes[start:stop])
+            if not paths:
+                yield _Task(batch, [], [])
+
+    def _batch(self, unit: Unit, schema: pa.Schema, how: Reading, task: _Task) -> Batch:
+        batch = task.batch
+        names = [name or "a row" for name in batch.data.column(self.path_column).to_pylist()]
+        labels = Labels.of(batch.data, self.label_column, schema)
+        faults: dict[int, Fault] = {}
+        for index, path in enumerate(task.paths):
+            if path is None or "\0" in path:
+                faults[index] = Fault("missing", "has no path")
+            elif labels and (fault := labels.fault(index)):
+                faults[index] = fault
+        columns = {"path": pa.array(names, pa.string())} | (labels.columns() if labels else {})
+        further = [field for field in batch.data.schema if field.name not in columns]
+        columns |= {field.name: batch.data.column(field.name) for field in further}
+        assert batch.origin is not None
+        numbers = batch.origin.row_numbers(batch.num_rows)
+
+        def reject(index: int, fault: Fault) -> Reject:
+            name, row = names[index], int(numbers[index])
+            return Reject(unit.name, row, "image", fault.code, f"{name} {fault.reason}", name)
+
+        rows = batch.replace(data=pa.RecordBatch.from_pydict(columns))
+        paths = [path or "" for path in task.paths]
+        return add_pictures(Rows(rows, paths, task.sizes, faults, reject), schema, how)
+
+
+def _inference(source: Source, unit: Unit) -> Any:
     inner: TableUnit = unit.detail
-    inner_schema = _inner_schema(source, table, inner, schema)
-    base = source.base or os.path.dirname(unit.file.path)
-    how = source.reading(is_remote=is_remote(base))
-    # How large a remote file is shows only when it is read: one a batch, many at a time.
-    most = 1 if is_remote(base) else min(batch_rows, how.batch_files)
-    batches = table.read(inner.unit, inner_schema, batch_rows=most)
-    if not needs_paths(source):
-        return (_without_pictures(batch, schema) for batch in batches)
-    tasks = _tasks(batches, path_column(source), base, most)
-    return in_order(
-        functools.partial(_batch, source, unit, schema, how), tasks, threads=how.threads
-    )
+    return source.infer(inner.scan if source.infers_from_scans else inner.unit)
 
 
-def _inner_schema(source: Images, table: Source, inner: TableUnit, schema: pa.Schema) -> pa.Schema:
-    """Return the schema that the table is read with: what the rows need of it, in their types."""
-    made = made_columns(source)
-    fields = [field for field in schema if field.name not in made]
-    if needs_paths(source):
-        fields.append(pa.field(path_column(source), pa.string()))
-    if {"label", "label_name"}.intersection(schema.names):
-        fields.append(pa.field(source.label_column, _label_type(source, table, inner, schema)))
-    return pa.schema(fields)
-
-
-def _label_type(source: Images, table: Source, inner: TableUnit, schema: pa.Schema) -> pa.DataType:
-    """Return what the merged schema says, for a piece may hold whole numbers among names."""
-    if "label" in schema.names and (told := kind_of(schema.field("label"))):
-        return told
-    if source.labels is None:
-        # Without numbers there are only the names that text has.
-        return pa.string()
-    own = table.merge([table.infer(inner.scan if table.infers_from_scans else inner.unit)])
-    known = [field for field in own if field.name == source.label_column]
-    return read_as(known[0]) if known and known[0].type != pa.null() else pa.int64()
-
-
-def _without_pictures(batch: Batch, schema: pa.Schema) -> Batch:
-    data = batch.data
-    return batch.replace(
-        data=pa.RecordBatch.from_arrays([data.column(name) for name in schema.names], schema=schema)
-    )
-
-
-def _tasks(batches: Iterable[Batch], column: str, base: str, most: int) -> Iterator[_Task]:
-    for batch in batches:
-        named = batch.data.column(column).to_pylist()
-        paths = [os.path.join(base, name) if name else None for name in named]
-        sizes = [_size_of(path) for path in paths]
-        for start, stop in cut_by_bytes(sizes, most):
-            yield _Task(batch.slice(start, stop), paths[start:stop], sizes[start:stop])
-        if not paths:
-            yield _Task(batch, [], [])
+def _names_in(inference: CsvInference | Scan) -> set[str]:
+    """Return the names of all columns of one piece of a table."""
+    if isinstance(inference, CsvInference):
+        return {*inference.names, *dict(inference.file.partitions)}
+    return {*inference.detail.names, *dict(inference.chunk.file.partitions)}
 
 
 def _size_of(path: str | None) -> int:
@@ -243,45 +362,3 @@ def _size_of(path: str | None) -> int:
         return os.stat(path).st_size if path is not None else 0
     except (OSError, ValueError):
         return 0
-
-
-def _batch(source: Images, unit: Unit, schema: pa.Schema, how: Reading, task: _Task) -> Batch:
-    batch = task.batch
-    names = [name or "a row" for name in batch.data.column(path_column(source)).to_pylist()]
-    labels = Labels.of(batch.data, source.label_column, schema)
-    faults: dict[int, Fault] = {}
-    wanted: list[int] = []
-    for index, path in enumerate(task.paths):
-        fault = labels.fault(index)
-        if path is None or "\0" in path:
-            fault = Fault("missing", "has no path")
-        if fault:
-            faults[index] = fault
-        else:
-            wanted.append(index)
-    paths = [path for path in taken(task.paths, wanted) if path is not None]
-    pictures = read_pictures(paths, taken(task.sizes, wanted), how)
-    faults |= {wanted[index]: fault for index, fault in pictures.faults}
-    kept = np.array(taken(wanted, pictures.kept), np.int64)
-    left = batch.take(kept)
-    columns = {field.name: left.data.column(field.name) for field in left.data.schema}
-    columns["path"] = pa.array(taken(names, kept.tolist()), pa.string())
-    columns |= pictures.columns() | labels.columns(kept.tolist())
-    missing = [name for name in schema.names if name not in columns]
-    if missing:
-        raise DataError(f"column {missing[0]!r} of the schema is not in {unit.file.name}")
-    data = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
-    assert batch.origin is not None
-    numbers = batch.origin.row_numbers(batch.num_rows)
-    rejects = [
-        Reject(
-            unit.name, int(numbers[i]), "image", fault.code, f"{names[i]} {fault.reason}", names[i]
-        )
-        for i, fault in sorted(faults.items())
-    ]
-    if not rejects:
-        left = batch
-    refused = None
-    if "image" in schema.names:
-        refused = refused_in(zip(taken(names, kept.tolist()), pictures.headers, strict=True))
-    return left.replace(data=data, rejects=(*batch.rejects, *rejects), refused=refused)

@@ -1,1 +1,1 @@
-"""NumPy arrays in files or in memory: `arrays` is the source."""
+"""The NumPy source, for files and for arrays in memory; `source` is its main module."""

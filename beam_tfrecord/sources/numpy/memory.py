@@ -16,15 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from beam_tfrecord.contract.tensors import Array, dtype_name, is_foreign
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.features.tensors import Array, dtype_name, is_foreign
 from beam_tfrecord.sources.numpy.columns import columns_of
-from beam_tfrecord.sources.numpy.files import StoredArray
+from beam_tfrecord.sources.numpy.files import DIRECTORY_PREFIX, FILE_NAME, IN_MEMORY, StoredArray
 
-_HERE = InputFile("", "the arrays in memory", 0)
-_DIRECTORY_PREFIX = "beam_tfrecord-arrays-"
-_FILE_NAME = "arrays.npz"
 # A zip archive tells the length of a name in two bytes.
 _MAX_NAME_BYTES = 2**16 - 1
 
@@ -46,7 +42,7 @@ def named_arrays(arrays: Any) -> dict[str, Array]:
     if not found:
         raise UsageError("there is no array: give at least one, as {'data': array}")
     try:
-        columns_of(_described(found), _HERE, types={}, as_row=False)
+        columns_of(_described(found), IN_MEMORY, types={}, as_row=False)
     except DataError as error:
         raise UsageError(str(error)) from error
     return found
@@ -76,17 +72,6 @@ def _member_of(name: str) -> str:
     return f"{name}.npy"
 
 
-def is_in_memory(file: InputFile) -> bool:
-    """Tell whether a file is one that `spill_arrays` wrote."""
-    directory, name = os.path.split(file.path)
-    return name == _FILE_NAME and os.path.basename(directory).startswith(_DIRECTORY_PREFIX)
-
-
-def as_told(file: InputFile) -> InputFile:
-    """Return a file as messages name it: nobody knows the one that `spill_arrays` wrote."""
-    return _HERE if is_in_memory(file) else file
-
-
 def _described(arrays: Mapping[str, Array]) -> list[StoredArray]:
     return [StoredArray(name, array.dtype, array.shape, False, 0) for name, array in arrays.items()]
 
@@ -101,16 +86,16 @@ def spill_arrays(arrays: Mapping[str, Array], temp_dir: str | None) -> tuple[str
     Returns:
         The path of the file, and the dtypes that it cannot tell, by column.
     """
-    directory = tempfile.mkdtemp(prefix=_DIRECTORY_PREFIX, dir=temp_dir)
+    directory = tempfile.mkdtemp(prefix=DIRECTORY_PREFIX, dir=temp_dir)
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    path = os.path.join(directory, _FILE_NAME)
+    path = os.path.join(directory, FILE_NAME)
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             with archive.open(zipfile.ZipInfo(_member_of(name)), "w", force_zip64=True) as member:
                 width = array.dtype.itemsize
                 raw = array.view(f"V{width}") if is_foreign(array.dtype) else array
                 np.lib.format.write_array(member, raw, allow_pickle=False)
-    columns = columns_of(_described(arrays), _HERE, types={}, as_row=False)
+    columns = columns_of(_described(arrays), IN_MEMORY, types={}, as_row=False)
     return path, {
         column.name: dtype_name(column.dtype) for column in columns if is_foreign(column.dtype)
     }

@@ -1,1 +1,1 @@
-"""Parquet files, and datasets staged in them: `source` is the source."""
+"""The Parquet source, which also reads stages; `source` is its main module."""

@@ -1,34 +1,46 @@
-"""What the footer of a Parquet file says: types, nulls, and the sizes of its row groups."""
+"""Parquet files: opening them, the contents of their footers, and streams of their rows.
+
+The footer states the types, the nulls and the sizes of the row groups. Every fault of a file
+becomes a `DataError` that names the file and the row group.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_tfrecord.sources.parquet.int96 import int96_leaves
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.parquet.types import plain_field
-from beam_tfrecord.staging.types import staged_schema_of
+from beam_tfrecord.stage import staged_schema_of
+from beam_tfrecord.storage import is_remote, open_read
 
-# Framing (16), and tags and lengths of an Example and of one of its features.
+# Estimates: the framing of a record, and the tags and lengths of one feature.
 _RECORD_BYTES = 16
 _FEATURE_BYTES = 8
-# Behind the footer stand its length and a magic text.
+# The length of the footer and the magic bytes follow it at the end of the file.
 _TAIL_BYTES = 8
+# Number of sizes to try for even ranges of row groups.
+_EVEN_STEPS = 16
+# Column chunks are streamed through buffers of this size. Buffers of complete chunks took ten times
+# the memory, and twice the time on small row groups.
+_STREAM_BYTES = 2**18
 
 
 @dataclasses.dataclass(frozen=True)
 class RowGroup:
-    """The size of a row group, over the columns that are read.
+    """The size and place of a row group, restricted to the columns that are read.
 
     Attributes:
         rows: Number of rows.
         compressed_bytes: Bytes in the file.
-        uncompressed_bytes: Bytes of its pages once decompressed.
+        uncompressed_bytes: Bytes of its pages after decompression.
         encoded_bytes: Estimate of the size of its records.
-        ranges: Where the column chunks lie in the file: start and end of each run of them.
+        ranges: Start and end in the file of each run of adjacent column chunks.
     """
 
     rows: int
@@ -40,15 +52,15 @@ class RowGroup:
 
 @dataclasses.dataclass(frozen=True)
 class Footer:
-    """The footer of one file.
+    """The contents of the footer of one file that this source needs.
 
     Attributes:
-        schema: The columns that are read; a field is not nullable where its column has no null.
+        schema: The columns that are read; a field is not nullable if its column has no null.
         names: Names of all columns of the file.
         row_groups: Sizes of the row groups.
         nbytes: Bytes of the footer at the end of the file.
-        far: Names of the columns whose INT96 timestamps are read in microseconds.
-        in_us: `schema` with all INT96 timestamps in microseconds; None where there are none.
+        far: Names of the columns with INT96 timestamps that are read in microseconds.
+        in_us: `schema` with all INT96 timestamps in microseconds; None if the file has none.
     """
 
     schema: pa.Schema
@@ -59,22 +71,17 @@ class Footer:
     in_us: pa.Schema | None = None
 
 
-def never_null(footer: Footer, name: str) -> bool:
-    """Tell whether the column `name` is known to hold no null in a file."""
-    return not footer.schema.field(name).nullable
-
-
 def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Footer:
-    """Digest the footer of an open file.
+    """Return the contents of the footer of an open file.
 
     Args:
         parquet: The file.
         columns: Names of the columns that are read; None means all.
     """
     inside = parquet.schema_arrow
-    # Files of a stage hold what Parquet can hold of the types that they stand for.
-    told = staged_schema_of(inside) or pa.schema([plain_field(field) for field in inside])
-    fields = [f for f in told if columns is None or f.name in columns]
+    # A file of a stage states in its metadata the types that Parquet itself does not have.
+    stated = staged_schema_of(inside) or pa.schema([plain_field(field) for field in inside])
+    fields = [f for f in stated if columns is None or f.name in columns]
     leaves = _leaves_by_column(parquet)
     groups = [parquet.metadata.row_group(index) for index in range(parquet.num_row_groups)]
     wanted = {field.name: leaves[field.name] for field in fields}
@@ -94,16 +101,21 @@ def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Foote
 
 
 def int96_in(parquet: pq.ParquetFile, footer: Footer) -> dict[str, int]:
-    """Return how many INT96 leaves each column of a footer has, of those that have any."""
+    """Return the number of INT96 leaves of each column that has any."""
     leaves = _leaves_by_column(parquet)
-    return int96_leaves(parquet, {name: leaves[name] for name in footer.schema.names})
+    schema = parquet.schema
+    counts = {
+        name: sum(schema.column(leaf).physical_type == "INT96" for leaf in leaves[name])
+        for name in footer.schema.names
+    }
+    return {name: count for name, count in counts.items() if count}
 
 
 def _leaves_by_column(parquet: pq.ParquetFile) -> dict[str, list[int]]:
-    """Return the numbers of the Parquet leaf columns of every column of the rows.
+    """Return the indices of the Parquet leaf columns of each top-level column.
 
-    Leaves come in the order of the columns, so counting those of each type needs no look at
-    their paths, in which a dot may be part of a name.
+    Leaves are in the order of the columns, so the number of leaves of each type is enough. Their
+    paths are ambiguous because names may contain dots.
     """
     leaves = {}
     first = 0
@@ -117,7 +129,7 @@ def _leaves_by_column(parquet: pq.ParquetFile) -> dict[str, list[int]]:
 def _leaf_count(arrow: pa.DataType) -> int:
     if isinstance(arrow, pa.BaseExtensionType):
         return _leaf_count(arrow.storage_type)
-    # A dictionary is nested for Arrow only, and has no children.
+    # A dictionary type has no child fields.
     if not arrow.num_fields:
         return 1
     return sum(_leaf_count(arrow.field(index).type) for index in range(arrow.num_fields))
@@ -126,10 +138,10 @@ def _leaf_count(arrow: pa.DataType) -> int:
 def _has_no_null(
     parquet: pq.ParquetFile, groups: Sequence[pq.RowGroupMetaData], leaves: Sequence[int]
 ) -> bool:
-    """Tell whether statistics prove a column to hold no null.
+    """Return whether statistics prove that a column has no null.
 
-    A null struct is a null in each of its leaves, so that one leaf without nulls is proof. Leaves
-    inside lists are no witness: writers differ in what they count there.
+    A null struct is a null in each of its leaves, so one leaf without nulls is proof. Leaves
+    inside lists prove nothing because writers count their nulls in different ways.
     """
     return any(
         parquet.schema.column(leaf).max_repetition_level == 0
@@ -166,7 +178,7 @@ def _chunk_range(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
 
 
 def joined_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return ranges in order, those that touch joined: most files have one a row group."""
+    """Return ranges in order, with ranges that touch or overlap joined into one."""
     joined: list[tuple[int, int]] = []
     for start, stop in sorted(ranges):
         if joined and start <= joined[-1][1]:
@@ -187,12 +199,12 @@ def _value_bytes(column: pq.ColumnChunkMetaData) -> int:
         case "INT32" | "INT64":
             return count * _varint_bytes(column.statistics)
         case _:
-            # Where a dictionary holds each value once, the pages say little about their length.
+            # With dictionary encoding the size of the pages says little about the length of values.
             return max(int(column.total_uncompressed_size), 8 * count)
 
 
 def _varint_bytes(statistics: pq.Statistics | None) -> int:
-    """Return the bytes of the longest varint; a negative one always takes 10."""
+    """Estimate the bytes of the longest varint; a negative number always takes 10."""
     high = statistics.max_raw if statistics is not None and statistics.has_min_max else 2**31
     if not isinstance(high, int):
         return 5
@@ -202,13 +214,13 @@ def _varint_bytes(statistics: pq.Statistics | None) -> int:
 
 
 def row_groups_of(groups: Sequence[RowGroup], unit_bytes: int) -> list[tuple[int, int]]:
-    """Cut row groups into ranges of at most `unit_bytes`, unless one alone is larger.
+    """Cut row groups into ranges of at most `unit_bytes`; a larger row group is a range of its own.
 
-    There are as few ranges as that allows, and they are as even as whole row groups allow:
-    runners that deal tasks out beforehand would else give one worker all the large ones.
+    The number of ranges is the smallest possible. Their sizes are as even as the row groups
+    allow, because some runners assign tasks to workers in advance.
 
     Returns:
-        Ranges (start, stop) that cover all row groups; one empty range where there are none.
+        Ranges (start, stop) that cover all row groups; one empty range if there are none.
     """
     sizes = [group.uncompressed_bytes for group in groups]
     fewest = len(_spans(sizes, unit_bytes))
@@ -220,9 +232,6 @@ def row_groups_of(groups: Sequence[RowGroup], unit_bytes: int) -> list[tuple[int
     return _spans(sizes, unit_bytes)
 
 
-_EVEN_STEPS = 16
-
-
 def _spans(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
     spans = []
     start = total = 0
@@ -232,3 +241,146 @@ def _spans(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
             start, total = index, 0
         total += size
     return [*spans, (start, len(sizes))]
+
+
+@contextlib.contextmanager
+def opened(file: InputFile, *units: str) -> Iterator[tuple[pq.ParquetFile, ...]]:
+    """Open a file once for streaming, and yield one reader for each unit of INT96 timestamps.
+
+    Args:
+        file: The file.
+        units: Units in which the readers return INT96 timestamps.
+
+    Raises:
+        DataError: The file is not a complete Parquet file.
+        OSError: The system cannot open it.
+    """
+    remote = is_remote(file.path)
+    with _raw(file) as raw:
+        metadata = None
+        readers = []
+        try:
+            for unit in units:
+                parquet = pq.ParquetFile(
+                    raw,
+                    metadata=metadata,
+                    # A request to a remote filesystem costs more than memory for larger requests.
+                    pre_buffer=remote,
+                    buffer_size=0 if remote else _STREAM_BYTES,
+                    page_checksum_verification=True,
+                    coerce_int96_timestamp_unit=unit,
+                )
+                if metadata is None:
+                    # This raises for an unsupported type and for a name that is not UTF-8.
+                    str(parquet.schema_arrow.remove_metadata())
+                    metadata = parquet.metadata
+                readers.append(parquet)
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+            _raise_infrastructure(error)
+            raise DataError(
+                f"{file.name} is not a whole parquet file ({_reason(error)}): "
+                "write it anew, or leave it out"
+            ) from error
+        yield tuple(readers)
+
+
+def _raw(file: InputFile) -> pa.NativeFile:
+    if is_remote(file.path):
+        return pa.PythonFile(open_read(file.path, buffer_bytes=0, version=file.version), mode="r")
+    return pa.OSFile(file.path)
+
+
+def record_batches(
+    parquet: pq.ParquetFile,
+    file: InputFile,
+    groups: range,
+    columns: Sequence[str],
+    batch_rows: int,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range of row groups in batches of `batch_rows`, across row groups.
+
+    Raises:
+        DataError: A row group cannot be read.
+        OSError: The system cannot read the file.
+    """
+    if groups.stop > parquet.num_row_groups:
+        raise changed(file)
+    try:
+        yield from _row_groups(parquet, groups, columns, batch_rows)
+    except (OSError, pa.ArrowException) as error:
+        _raise_infrastructure(error)
+        where, reason = _fault_of(parquet, groups, columns, batch_rows, error)
+        raise DataError(
+            f"cannot read {where} of {file.name} ({_reason(reason)}): "
+            "write the file anew, or leave it out"
+        ) from error
+
+
+def side_by_side(
+    file: InputFile, left: Iterable[pa.RecordBatch], right: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Join two streams of different columns of the same rows into one stream.
+
+    The batches of the two streams may have different lengths, because a batch also ends with
+    the dictionary of each of its columns.
+
+    Raises:
+        DataError: The second stream ends before the first.
+    """
+    other = None
+    for one in left:
+        while one.num_rows:
+            while not other:
+                other = next(right, None)
+                if other is None:
+                    raise changed(file)
+            rows = min(one.num_rows, other.num_rows)
+            yield pa.RecordBatch.from_arrays(
+                [*one.slice(0, rows).columns, *other.slice(0, rows).columns],
+                names=[*one.schema.names, *other.schema.names],
+            )
+            one, other = one.slice(rows), other.slice(rows)
+
+
+def changed(file: InputFile) -> DataError:
+    """Return the error for a file whose rows differ from its footer at planning."""
+    return DataError(
+        f"{file.name} is damaged, or changed while it was read: run again, or write it anew"
+    )
+
+
+def _row_groups(
+    parquet: pq.ParquetFile, groups: range, columns: Sequence[str], batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    for batch in parquet.iter_batches(
+        batch_size=batch_rows, row_groups=list(groups), columns=list(columns), use_threads=False
+    ):
+        # `columns=["a"]` also selects a column named "a.b".
+        yield batch.select(list(columns))
+
+
+def _fault_of(
+    parquet: pq.ParquetFile,
+    groups: range,
+    columns: Sequence[str],
+    batch_rows: int,
+    error: Exception,
+) -> tuple[str, Exception]:
+    """Find the row group at fault by reading one at a time, since Arrow does not report it."""
+    for group in groups:
+        try:
+            for _ in _row_groups(parquet, range(group, group + 1), columns, batch_rows):
+                pass
+        except (OSError, pa.ArrowException) as again:
+            return f"row group {group}", again
+    return f"row groups {groups.start} to {groups.stop - 1}", error
+
+
+def _raise_infrastructure(error: Exception) -> None:
+    """Raise `error` itself if it comes from the system: unlike bad data, a retry may cure it."""
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
+        raise error
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(". ")[:200]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import glob
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,21 +16,25 @@ import pyarrow.parquet as pq
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
+from beam_tfrecord.manifest import MANIFEST_NAME
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
-from beam_tfrecord.sources.files import as_paths
+from beam_tfrecord.sources.files import as_paths, list_files
 from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
 from beam_tfrecord.sources.parquet.footer import (
     Footer,
+    changed,
     footer_of,
     int96_in,
     joined_ranges,
-    never_null,
+    opened,
+    record_batches,
     row_groups_of,
+    side_by_side,
 )
 from beam_tfrecord.sources.parquet.int96 import NS, US, S, is_far
-from beam_tfrecord.sources.parquet.open import changed, opened, record_batches, side_by_side
-from beam_tfrecord.sources.parquet.stage import footer_of_none, list_staged, stands_for_none
 from beam_tfrecord.sources.parquet.types import can_cast, cast_exactly, join_types
+from beam_tfrecord.stage import StageManifest, is_stage, stage_files
+from beam_tfrecord.storage import absolute_path, exists, is_directory
 
 SUFFIXES = (".parquet", ".pq")
 
@@ -93,9 +98,10 @@ class Parquet(Source):
         if stands_for_none(chunk.file):
             return Scan(chunk, footer_of_none(chunk.file, self.columns))
         with opened(chunk.file, NS) as (parquet,):
-            if doubled := _doubled(parquet.schema_arrow.names):
+            names = parquet.schema_arrow.names
+            if doubled := [name for name, count in Counter(names).items() if count > 1]:
                 raise DataError(
-                    f"{chunk.file.name} has two columns named {doubled!r}: rename one of them"
+                    f"{chunk.file.name} has two columns named {doubled[0]!r}: rename one of them"
                 )
             footer = footer_of(parquet, self.columns)
             int96 = int96_in(parquet, footer)
@@ -252,10 +258,6 @@ def _no_rows(unit: Unit, schema: pa.Schema) -> Batch:
     return Batch(empty, Origin(unit.name, unit.index, 0))
 
 
-def _doubled(names: Sequence[str]) -> str | None:
-    return next((name for name, count in Counter(names).items() if count > 1), None)
-
-
 def _wanted(unit: Unit, inside: pa.Schema, schema: pa.Schema, union: bool) -> pa.Schema:
     """Return those fields of `schema` that are inside the file, under the types of `schema`."""
     partitions = dict(unit.file.partitions)
@@ -339,11 +341,51 @@ def _merged_field(
                 f"{before[0].name}: pass --schema"
             )
         joined = wider
-    is_nullable = len(having) < len(found) or not all(
-        never_null(footer, name) for _, footer in found
-    )
+    is_nullable = len(having) < len(found) or any(field.nullable for _, field in having)
     # What is said of a column besides its type counts where all files say the same.
     metadata = having[0][1].metadata
     if any(field.metadata != metadata for _, field in having):
         metadata = None
     return pa.field(name, joined, nullable=is_nullable, metadata=metadata)
+
+
+def list_staged(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputFile]:
+    """Yield the files that `paths` name as `list_files` does, and those of stages among them.
+
+    A stage without rows has no files: its manifest stands for one.
+
+    Raises:
+        UsageError: Nothing is found, or a file cannot be opened.
+        DataError: A file of a stage is not the one that the stage was made with.
+    """
+    named: list[str] = []
+    sizes: dict[str, int] = {}
+    for path in paths:
+        if path.endswith(tuple(suffixes)) or glob.has_magic(path) or not is_stage(path):
+            named.append(path)
+            continue
+        manifest, (_, files) = StageManifest.load(path), stage_files(path)
+        for file in files:
+            if not exists(file) or is_directory(file):
+                raise DataError(f"{file!r} of its stage is missing: extract it again")
+        named += files or [os.path.join(absolute_path(path), MANIFEST_NAME)]
+        sizes |= dict(zip(files, (file.bytes for file in manifest.files), strict=True))
+    for found in list_files(named, suffixes, remote=True):
+        if found.bytes != sizes.get(found.path, found.bytes):
+            raise DataError(
+                f"{found.path!r} has {found.bytes:,} bytes but the manifest of its stage says "
+                f"{sizes[found.path]:,}: extract it again"
+            )
+        yield found
+
+
+def stands_for_none(file: InputFile) -> bool:
+    """Tell whether a file is the manifest of a stage without rows."""
+    return os.path.basename(file.path) == MANIFEST_NAME
+
+
+def footer_of_none(file: InputFile, columns: Collection[str] | None) -> Footer:
+    """Return what the footer would say if a stage without rows had a file."""
+    schema = StageManifest.load(file.path).schema
+    fields = [field for field in schema if columns is None or field.name in columns]
+    return Footer(pa.schema(fields), tuple(schema.names), ())

@@ -1,24 +1,23 @@
-"""Types of Parquet columns: joined over files, and enforced value by value."""
+"""Arrow types of Parquet columns: the common type of several files, and exact casts to it."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.contract.arrow_types import is_bytes, is_plain_list, is_text, widen
+from beam_tfrecord.features.arrow_types import is_binary, is_list, is_text, widen
 
 _UNITS = ("s", "ms", "us", "ns")
+_DURATIONS_TIMES_DATES = (pa.types.is_duration, pa.types.is_time, pa.types.is_date)
 _MAX_DECIMAL_DIGITS = 38
 
 
 def plain_type(arrow: pa.DataType) -> pa.DataType:
-    """Return `arrow` without what only says how values are laid out in one file.
+    """Return the logical type of a column, without details of its layout in one file.
 
-    Dictionaries become their values, and the names and nullability of list items, which differ
-    from writer to writer, are dropped.
+    A dictionary type becomes the type of its values. The names and nullability of list items
+    differ between writers and are dropped.
     """
     if pa.types.is_dictionary(arrow):
         return plain_type(arrow.value_type)
@@ -36,15 +35,15 @@ def plain_type(arrow: pa.DataType) -> pa.DataType:
 
 
 def plain_field(field: pa.Field) -> pa.Field:
-    """Return `field` of its plain type, without metadata, which differs from writer to writer."""
+    """Return a field with its plain type and without metadata, which differs between writers."""
     return pa.field(field.name, plain_type(field.type), field.nullable)
 
 
 def join_types(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the type that holds the values of both exactly, or None where there is none.
+    """Return the type that holds the values of both types exactly, or None if there is none.
 
-    Beyond `widen`, times and decimals widen to the finer unit, and structs of the same fields
-    field by field.
+    Unlike `widen`, this also joins times and decimals, to the finer unit, and structs of the same
+    fields, field by field.
     """
     if one.equals(other) or pa.types.is_null(one) or pa.types.is_null(other):
         return widen(one, other)
@@ -52,10 +51,10 @@ def join_types(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return _join_structs(one, other)
     if pa.types.is_decimal128(one) and pa.types.is_decimal128(other):
         return _join_decimals(one, other)
-    for is_kind, finer in _TIMES:
+    for is_kind in (pa.types.is_timestamp, *_DURATIONS_TIMES_DATES):
         if is_kind(one) and is_kind(other):
-            return finer(one, other)
-    if is_plain_list(one) and is_plain_list(other):
+            return _join_times(one, other)
+    if is_list(one) and is_list(other):
         item = join_types(one.value_type, other.value_type)
         is_large = pa.types.is_large_list(one) or pa.types.is_large_list(other)
         return None if item is None else pa.large_list(item) if is_large else pa.list_(item)
@@ -76,39 +75,23 @@ def _join_decimals(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     return pa.decimal128(digits, scale) if digits <= _MAX_DECIMAL_DIGITS else None
 
 
-def _finer_unit(one: pa.DataType, other: pa.DataType) -> str:
-    units: tuple[str, str] = (one.unit, other.unit)
-    return max(units, key=_UNITS.index)
-
-
-def _finer_timestamp(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    return pa.timestamp(_finer_unit(one, other), one.tz) if one.tz == other.tz else None
-
-
-def _finer_time(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    unit = _finer_unit(one, other)
+def _join_times(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the type of the finer unit; None for timestamps of different time zones."""
+    if pa.types.is_date(one):
+        return pa.date64()
+    unit = max(one.unit, other.unit, key=_UNITS.index)
+    if pa.types.is_timestamp(one):
+        return pa.timestamp(unit, one.tz) if one.tz == other.tz else None
+    if pa.types.is_duration(one):
+        return pa.duration(unit)
     return pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
 
 
-_TIMES: tuple[
-    tuple[
-        Callable[[pa.DataType], bool],
-        Callable[[pa.DataType, pa.DataType], pa.DataType | None],
-    ],
-    ...,
-] = (
-    (pa.types.is_timestamp, _finer_timestamp),
-    (pa.types.is_duration, lambda one, other: pa.duration(_finer_unit(one, other))),
-    (pa.types.is_time, _finer_time),
-    (pa.types.is_date, lambda one, other: pa.date64()),
-)
-
-
 def can_cast(of: pa.DataType, to: pa.DataType) -> bool:
-    """Tell whether Arrow's checked cast from `of` to `to` is exact wherever it succeeds.
+    """Return whether Arrow's checked cast from `of` to `to` is exact if it succeeds.
 
-    Left out are the casts that round or cut silently: to a narrower float, from a decimal to a
-    float, from a timestamp to a date; and those between text and numbers.
+    The answer is False for casts that round or truncate silently (to a narrower float, from a
+    decimal to a float, from a timestamp to a date) and for casts between text and numbers.
     """
     types = pa.types
     if isinstance(to, pa.FixedShapeTensorType) and not isinstance(of, pa.BaseExtensionType):
@@ -123,12 +106,12 @@ def can_cast(of: pa.DataType, to: pa.DataType) -> bool:
     if types.is_floating(of):
         is_wider = types.is_floating(to) and to.bit_width >= of.bit_width
         return bool(is_wider or types.is_integer(to))
-    if is_text(of) or is_bytes(of):
-        return is_text(to) or is_bytes(to)
+    if is_text(of) or is_binary(of):
+        return is_text(to) or is_binary(to)
     if any(types.is_list_view(t) or types.is_large_list_view(t) for t in (of, to)):
-        # Arrow has no cast to list views, and its casts from them give arrays that are not valid.
+        # Arrow has no cast to list views, and its casts from them return invalid arrays.
         return False
-    if is_plain_list(of) and is_plain_list(to):
+    if is_list(of) and is_list(to):
         return can_cast(of.value_type, to.value_type)
     if types.is_struct(of) and types.is_struct(to):
         names = [field.name for field in of] == [field.name for field in to]
@@ -141,16 +124,14 @@ def can_cast(of: pa.DataType, to: pa.DataType) -> bool:
         return to.tz is None
     if types.is_decimal(of) and types.is_decimal(to):
         return True
-    return any(
-        is_kind(of) and is_kind(to) for is_kind in (types.is_duration, types.is_time, types.is_date)
-    )
+    return any(is_kind(of) and is_kind(to) for is_kind in _DURATIONS_TIMES_DATES)
 
 
 def cast_exactly(values: pa.Array, to: pa.DataType) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Cast `values` to a type that `can_cast` allows.
+    """Cast values to a type that `can_cast` allows.
 
     Returns:
-        The values, null where they do not fit exactly, and the numbers of those rows.
+        The cast values, null if a value does not fit exactly, and the row numbers of those nulls.
     """
     none = np.empty(0, np.int64)
     if values.type.equals(to):
@@ -161,7 +142,7 @@ def cast_exactly(values: pa.Array, to: pa.DataType) -> tuple[pa.Array, npt.NDArr
     try:
         return values.cast(to), none
     except pa.ArrowInvalid:
-        # Arrow does not say which value it was: only batches with a misfit pay for this.
+        # Arrow does not report the value at fault; only batches with a misfit are this slow.
         return _cast_one_by_one(values, to)
 
 
@@ -170,7 +151,7 @@ def _cast_one_by_one(values: pa.Array, to: pa.DataType) -> tuple[pa.Array, npt.N
     pieces = []
     for row in range(len(values)):
         try:
-            # A slice of lists would be cast together with the items of all other rows.
+            # The cast of a slice of lists would include the items of all other rows.
             pieces.append(values.take(pa.array([row])).cast(to))
         except pa.ArrowInvalid:
             misfits.append(row)

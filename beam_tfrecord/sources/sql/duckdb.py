@@ -1,24 +1,23 @@
-"""DuckDB through its own package, which gives Arrow by itself.
+"""Reads DuckDB files through DuckDB's own package, which returns Arrow.
 
-An open reader keeps other processes from writing, so one moment holds as long as the connection
-that planned is open; whoever reads elsewhere compares the file's size and time.
+An open reader prevents other processes from writing, so the snapshot lasts as long as the
+connection that planned the job. Readers in other processes compare the file's size and times.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
+import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 
-from beam_tfrecord.errors import BeamTFRecordError, UsageError
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.parquet.types import can_cast
-from beam_tfrecord.sources.sql.engine import (
+from beam_tfrecord.sources.sql.database import (
     Connection,
     Dialect,
     Engine,
@@ -28,17 +27,20 @@ from beam_tfrecord.sources.sql.engine import (
     SqlColumn,
     SqlRows,
     Table,
+    file_path,
+    no_such_table,
 )
 from beam_tfrecord.sources.sql.plan import ranges
-from beam_tfrecord.sources.sql.values import Infinities, rows_taken
+from beam_tfrecord.sources.sql.secrets import driver_errors
+from beam_tfrecord.sources.sql.values import Infinities, convert_batch
 
-# Arrow has no exact type for these, or another one than other databases get.
+# Types without an exact Arrow type, or with another one than those of other databases.
 _AS_TEXT = (
     *("HUGEINT", "UHUGEINT", "BIGNUM", "VARINT", "TIME WITH TIME ZONE", "TIMETZ", "INTERVAL"),
     *("UUID", "ENUM", "JSON", "BIT", "UNION", "GEOMETRY", "VARIANT"),
 )
 _NESTED = ("STRUCT", "MAP", "UNION", "VARIANT")
-# What values, and the ends of ranges, rest on.
+# Settings on which values and the bounds of ranges depend.
 _SETTINGS = {
     "TimeZone": "UTC",
     "Calendar": "gregorian",
@@ -60,15 +62,12 @@ class DuckDb(Engine):
 
     @property
     def path(self) -> str:
-        """The database's file."""
-        if not self.url.lower().startswith("duckdb:"):
-            return self.url
-        path = unquote(self.url[len("duckdb:") :].partition("?")[0])
-        return path.removeprefix("///") if path.startswith("///") else path.removeprefix("//")
+        """Path of the database file."""
+        return file_path(self.url, "duckdb")
 
     @property
     def place(self) -> str:
-        """The file's name."""
+        """Name of the file."""
         return os.path.basename(self.path)
 
     def connect(self, *, snapshot: str = "") -> DuckDbConnection:
@@ -85,9 +84,9 @@ class DuckDb(Engine):
             raise UsageError(
                 f"cannot read DuckDB files ({error}): pip install 'beam-tfrecord[duckdb]'"
             ) from None
-        # A query reads this file and no other, and loads nothing, unless the user says otherwise.
+        # By default a query reads this file only, and loads no extension.
         config = {"enable_external_access": "false", **dict(self.options.properties)}
-        with told(self):
+        with self.errors():
             opened = duckdb.connect(self.path, read_only=True, config=config)
             try:
                 connection = DuckDbConnection(self, opened)
@@ -99,40 +98,39 @@ class DuckDb(Engine):
             raise SnapshotLost(f"{self.place} was changed while it was read: run the job again")
         return connection
 
+    def errors(self) -> contextlib.AbstractContextManager[None]:
+        """Raise DuckDB's exceptions as errors of this package."""
+        return driver_errors(functools.partial(_translate, self.place))
 
-@contextlib.contextmanager
-def told(engine: DuckDb) -> Iterator[None]:
-    """Raise what DuckDB raises as errors of ours, in one line."""
+
+def _translate(place: str, error: Exception, _: Callable[[str], str]) -> Exception | None:
     import duckdb
 
-    try:
-        yield
-    except BeamTFRecordError:
-        raise
-    except (duckdb.Error, pa.ArrowException) as error:
-        message = str(error).strip().splitlines()[0]
-        if "different configuration" in message:
-            message = "it is open in this process: close that connection first"
-        elif "disabled by configuration" in message or "through configuration" in message:
-            message += ": pass --properties enable_external_access=true to allow it"
-        raise UsageError(f"cannot read {engine.place}: {message}") from None
+    if not isinstance(error, duckdb.Error | pa.ArrowException):
+        return None
+    message = str(error).strip().splitlines()[0]
+    if "different configuration" in message:
+        message = "it is open in this process: close that connection first"
+    elif "disabled by configuration" in message or "through configuration" in message:
+        message += ": pass --properties enable_external_access=true to allow it"
+    return UsageError(f"cannot read {place}: {message}")
 
 
 class DuckDbConnection(Connection):
-    """A connection that only reads."""
+    """A read-only connection."""
 
     dialect = Dialect("duckdb")
 
     def __init__(self, engine: DuckDb, connection: Any) -> None:
         self._engine = engine
         self._connection = connection
-        # Ours come last, so that no statement of the user undoes them.
+        # Our settings come last, so that no statement of the user changes them.
         settings = [f"SET {name} = '{value}'" for name, value in _SETTINGS.items()]
         for statement in (*engine.options.session_init, *settings):
             connection.execute(statement)
 
     def _one(self, sql: str) -> str:
-        """Return a statement that is one SELECT by DuckDB's own parser, which would run several."""
+        """Return a statement after checking with DuckDB's parser that it is a single SELECT."""
         import duckdb
 
         found = self._connection.extract_statements(sql)
@@ -142,39 +140,38 @@ class DuckDbConnection(Connection):
 
     def fetch(self, sql: str) -> list[tuple[Any, ...]]:
         """Return the rows of a small result as Python values."""
-        with told(self._engine):
+        with self._engine.errors():
             rows: list[tuple[Any, ...]] = self._connection.execute(self._one(sql)).fetchall()
             return rows
 
     def find_table(self, table: str) -> Table:
-        """Look a table or view up by its name, with or without its schema, in any case."""
+        """Look up a table or view by its name, with or without its schema, in any case."""
         found = {
             f"{schema}.{name}": (schema, name, rows) for schema, name, rows in self.fetch(_ALL)
         }
         plain = table.replace('"', "").lower()
         for full, (schema, name, rows) in found.items():
             is_plain = plain in (full.lower(), name.lower() if schema == "main" else None)
-            # Or letter for letter: a name may hold points and quotes itself.
+            # Or by the exact name, which may contain points and quotes itself.
             if is_plain or (schema == "main" and table == name):
                 quoted = [self.dialect.name(part) for part in (schema, name)]
                 of = [self.dialect.text(part) for part in (schema, name)]
                 keys = [key for (key,) in self.fetch(_KEY.format(*of))]
                 shown = name if schema == "main" else full
                 return Table(".".join(quoted), shown, tuple(keys), rows)
-        near = difflib.get_close_matches(table, [full.removeprefix("main.") for full in found], n=1)
-        known = f"did you mean {near[0]!r}?" if near else "correct --table"
-        raise UsageError(f"table {table!r} is not in {self._engine.place}: {known}")
+        names = [full.removeprefix("main.") for full in found]
+        raise no_such_table(table, self._engine.place, names)
 
     def describe(
         self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
     ) -> tuple[SqlColumn, ...]:
-        """Return the columns of what is read."""
+        """Return the columns of a relation."""
         described = self.fetch(f"DESCRIBE {relation.select('*')}")
         sure: set[str] = set()
         if relation.table is not None:
             of_table = self.fetch(f"DESCRIBE {relation.table.sql}")
             sure = {str(name) for name, _, null, *_ in of_table if null == "NO"}
-        with told(self._engine):
+        with self._engine.errors():
             empty = self._connection.sql(self._one(f"{relation.select('*')} LIMIT 0"))
             schema = empty.to_arrow_table().schema
         return tuple(
@@ -221,16 +218,16 @@ class DuckDbConnection(Connection):
 
     def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
         """Stream a result."""
-        with told(self._engine):
+        with self._engine.errors():
             for data in self._connection.sql(self._one(sql)).to_arrow_reader(batch_rows):
-                yield rows_taken(data, columns, INFINITIES)
+                yield convert_batch(data, columns, INFINITIES)
 
     def key_of(self, relation: Relation, column: SqlColumn) -> Key | None:
-        """Cut by anything but nested values, whose text is ambiguous."""
+        """Return the key for any column but one of nested values, whose text is ambiguous."""
         declared = column.declared
         if declared.endswith("]") or declared.upper().startswith(_NESTED):
             return None
-        # A literal without a type would be compared with the text of an ENUM.
+        # DuckDB compares a literal without a type with the text of an ENUM.
         return Key(
             self.dialect.name(column.name),
             "CAST({} AS VARCHAR)",
@@ -238,7 +235,7 @@ class DuckDbConnection(Connection):
         )
 
     def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
-        """Cut a table by the numbers of its rows; a view has none."""
+        """Split a table by its row numbers; a view has none."""
         columns = {str(name).lower() for name, *_ in self.fetch(f"DESCRIBE {relation.sql}")}
         if "rowid" in columns:
             return None
@@ -251,7 +248,7 @@ class DuckDbConnection(Connection):
         return ranges("rowid", [str(cut) for cut in cuts], nullable=False)
 
     def export_snapshot(self) -> str:
-        """Return what changes with the file, also where another one takes its place."""
+        """Return a token that changes with the file, also if another file replaces it."""
         state = os.stat(self._engine.path)
         times = f"{state.st_mtime_ns}:{state.st_ctime_ns}"
         return f"{self._engine.path}:{state.st_size}:{times}:{state.st_ino}"
@@ -262,7 +259,7 @@ class DuckDbConnection(Connection):
 
 
 def _is_exact(arrow: pa.DataType) -> bool:
-    """Tell whether Example and Arrow hold such values exactly, items and fields included."""
+    """Return whether Arrow and Example hold such values exactly, including items and fields."""
     types = pa.types
     if types.is_list(arrow) or types.is_large_list(arrow) or types.is_fixed_size_list(arrow):
         return _is_exact(arrow.value_type)

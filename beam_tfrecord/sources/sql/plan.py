@@ -1,7 +1,8 @@
-"""Planning a read of a database: columns, partitions and their counts, all of one moment.
+"""Plans a read of a database: columns, partitions and row counts, all in one snapshot.
 
-Ranges are half open, the first and the last without an outer bound, and rows whose key is null
-get a partition of their own: together they are exactly the table, whatever the bounds.
+Partitions are half-open key ranges, of which the first and the last are unbounded, and one
+partition for rows whose key is null. Together they hold exactly the rows of the table, whatever
+the bounds.
 """
 
 from __future__ import annotations
@@ -15,33 +16,23 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.sources.sql.engine import Connection, Key, Relation, SqlColumn
-from beam_tfrecord.sources.sql.parts import trimmed
-from beam_tfrecord.sources.sql.sizes import partition_count, row_bytes_of
+from beam_tfrecord.sources.sql.database import Connection, Key, Relation, SqlColumn, Table, trimmed
 
 MAX_PARTITIONS = 1000
+# A partition is the unit of parallel reading, and is read again after a dropped connection.
+PARTITION_BYTES = 32 * 2**20
+PARTITION_ROWS = 250_000
+
+_VARIABLE_BYTES = 32
 # Databases limit how deep a condition may be.
-_TOGETHER = 100
+_CONDITIONS_AT_ONCE = 100
 
 _LOGGER = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What the user asks of a database.
-
-    Attributes:
-        table: A table or view; None where there is a query.
-        query: A SELECT.
-        where: Condition in SQL.
-        columns: Columns to read, in order; None: all.
-        types: Types to read columns as, by name.
-        partition_column: Column to cut by; None: the key, where there is one.
-        partitions: How many parts to read at the same time; None: by rows and bytes.
-        max_partitions: Never more than these.
-        ordered: Give the rows in order of the key.
-        counts: Count the rows, and compare.
-    """
+    """What the user wants to read; `Sql` documents the fields."""
 
     table: str | None
     query: str | None
@@ -50,9 +41,9 @@ class Question:
     types: Mapping[str, pa.DataType] = dataclasses.field(default_factory=dict)
     partition_column: str | None = None
     partitions: int | None = None
-    max_partitions: int | None = None
+    max_connections: int | None = None
     ordered: bool = False
-    counts: bool = True
+    row_count: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +51,8 @@ class Partition:
     """A part of the rows.
 
     Attributes:
-        condition: What its rows meet; empty: all rows.
-        rows: How many there are; None where they were not counted.
+        condition: Condition that its rows meet; empty for all rows.
+        rows: Number of rows, if they were counted.
     """
 
     condition: str
@@ -70,20 +61,20 @@ class Partition:
 
 @dataclasses.dataclass(frozen=True)
 class SqlPlan:
-    """How a database is read; small and picklable, and free of secrets.
+    """How a database is read; small, picklable and without secrets.
 
     Attributes:
-        name: Of the table, or ``query``.
-        relation: What is read.
-        columns: The columns, in order.
-        number: Column whose values number the rows: a key of integers; None: there is none.
-        order_by: Expressions that order the rows of a partition; empty: as the database likes.
-        partitions: The parts.
-        row_bytes: Estimate of the size of a row.
-        is_ordered: True where rows come in an order of their own, and are numbered so.
+        name: Name of the table, or ``query``.
+        relation: The rows to read.
+        columns: The columns to read, in order.
+        number: Integer key column, whose values become the row numbers, or None.
+        order_by: Expressions that sort the rows of a partition; empty for any order.
+        partitions: The partitions.
+        row_bytes: Estimated size of a row.
+        is_ordered: True if rows are numbered in their order.
         key: Names of the columns of the primary key.
-        locator: Column that names a row in messages, where there is no key; None: there is none.
-        snapshot: Token of the moment that was planned at; empty where none is shared.
+        locator: Column that identifies rows in messages if there is no key, or None.
+        snapshot: Token of the snapshot of the plan; empty if connections cannot share it.
     """
 
     name: str
@@ -99,13 +90,13 @@ class SqlPlan:
     snapshot: str = ""
 
     @property
-    def behind(self) -> SqlColumn | None:
-        """The column that is read behind those that are wanted: it numbers or names the rows."""
+    def row_id(self) -> SqlColumn | None:
+        """The column, selected after all others, that numbers or identifies the rows."""
         return self.locator if self.number is None else self.number
 
     @property
     def encoded_row_bytes(self) -> int:
-        """Estimate of the size of a record: framing, names and values."""
+        """Estimated size of a record: framing, names and values."""
         return 24 + sum(len(column.name) + 8 for column in self.columns) + self.row_bytes
 
     @property
@@ -115,36 +106,44 @@ class SqlPlan:
 
 
 def make_plan(connection: Connection, question: Question) -> SqlPlan:
-    """Plan a read over a connection whose moment is the job's.
+    """Plan a read over the connection whose snapshot the job reads.
 
     Raises:
-        UsageError: There is no such table or column, or the statement is wrong.
-        DataError: A column has no exact Arrow type, or rows got lost between the partitions.
+        UsageError: A table or column does not exist, or the statement is wrong.
+        DataError: A column has no exact Arrow type, or the partitions do not hold all rows.
     """
     relation = _relation(connection, question)
     found = connection.describe(relation, types=question.types)
-    if relation.where:
-        _check_where(connection, relation)
+    # Otherwise a row could meet the conditions of several partitions.
+    if relation.where and connection.fetch(relation.select("COUNT(*)", "1 = 0")) != [(0,)]:
+        raise UsageError("--where is not one condition: correct its brackets")
     name = relation.table.name if relation.table else "query"
     by_name = _by_name(found, name)
     columns = _chosen(found, by_name, question, name)
     keys = [by_name[key] for key in (relation.table.key if relation.table else ())]
-    cut_by = _cut_by(question, by_name, keys, name)
-    rows = _count(connection, relation) if question.counts else None
-    row_bytes = row_bytes_of(relation.table, rows, columns)
-    wanted = _wanted(relation, question, rows, row_bytes)
+    split_by = _split_by(question, by_name, keys, name)
+    rows = _count(connection, relation) if question.row_count else None
+    row_bytes = _row_bytes(relation.table, rows, columns)
+    wanted = question.partitions or _partition_count(relation.table, rows, row_bytes)
+    wanted = max(1, min(wanted, question.max_connections or MAX_PARTITIONS, MAX_PARTITIONS))
     key = None
-    if cut_by is not None and (wanted > 1 or question.ordered):
-        key = connection.key_of(relation, cut_by)
-    partitions = _partitions(connection, relation, cut_by, key, question.ordered, wanted, rows)
+    if split_by is not None and (wanted > 1 or question.ordered):
+        key = connection.key_of(relation, split_by)
+    partitions = None
+    if wanted > 1 and split_by is not None and key is not None:
+        partitions = _by_key(connection, relation, split_by, key, wanted, rows)
+    if wanted > 1 and partitions is None and not question.ordered:
+        partitions = _by_position(connection, relation, wanted, rows)
+    if wanted > 1 and partitions is None:
+        _warn(relation, split_by)
     number = keys[0] if len(keys) == 1 and _is_number(keys[0]) else None
     return SqlPlan(
         name=name,
         relation=relation,
         columns=columns,
         number=None if question.ordered else number,
-        order_by=_order(connection, keys, cut_by, key) if question.ordered else "",
-        partitions=partitions,
+        order_by=_order(connection, keys, split_by, key) if question.ordered else "",
+        partitions=partitions or (Partition("", rows),),
         row_bytes=row_bytes,
         is_ordered=question.ordered,
         key=relation.table.key if relation.table else (),
@@ -164,12 +163,6 @@ def _relation(connection: Connection, question: Question) -> Relation:
     return Relation(table.sql, where, table)
 
 
-def _check_where(connection: Connection, relation: Relation) -> None:
-    """Refuse a condition that is more than one, and so would give rows to several partitions."""
-    if connection.fetch(relation.select("COUNT(*)", "1 = 0")) != [(0,)]:
-        raise UsageError("--where is not one condition: correct its brackets")
-
-
 def _by_name(columns: Sequence[SqlColumn], name: str) -> dict[str, SqlColumn]:
     counts = Counter(column.name for column in columns)
     for column, count in counts.items():
@@ -184,13 +177,13 @@ def _chosen(
     found: Sequence[SqlColumn], by_name: Mapping[str, SqlColumn], question: Question, name: str
 ) -> tuple[SqlColumn, ...]:
     for option, names in (("--columns", question.columns or ()), ("--types", question.types)):
-        for asked in names:
-            if asked not in by_name:
+        for wanted in names:
+            if wanted not in by_name:
                 raise UsageError(
-                    f"column {asked!r} is not in the input: "
+                    f"column {wanted!r} is not in the input: "
                     f"correct {option} to some of {', '.join(sorted(by_name))}"
                 )
-    chosen = found if question.columns is None else [by_name[asked] for asked in question.columns]
+    chosen = found if question.columns is None else [by_name[one] for one in question.columns]
     for column in chosen:
         if column.arrow is None:
             raise DataError(
@@ -199,18 +192,18 @@ def _chosen(
     return tuple(chosen)
 
 
-def _cut_by(
+def _split_by(
     question: Question, by_name: Mapping[str, SqlColumn], keys: Sequence[SqlColumn], name: str
 ) -> SqlColumn | None:
-    asked = question.partition_column
-    if asked is None:
+    wanted = question.partition_column
+    if wanted is None:
         return keys[0] if keys else None
-    if asked not in by_name:
+    if wanted not in by_name:
         raise UsageError(
-            f"partition column {asked!r} is not in {name}: "
+            f"partition column {wanted!r} is not in {name}: "
             f"correct --partition-column to one of {', '.join(sorted(by_name))}"
         )
-    return by_name[asked]
+    return by_name[wanted]
 
 
 def _is_number(column: SqlColumn) -> bool:
@@ -222,10 +215,10 @@ def _is_number(column: SqlColumn) -> bool:
 
 
 def _order(
-    connection: Connection, keys: Sequence[SqlColumn], cut_by: SqlColumn | None, key: Key | None
+    connection: Connection, keys: Sequence[SqlColumn], split_by: SqlColumn | None, key: Key | None
 ) -> str:
-    ordered = [cut_by] if cut_by is not None and key is None else []
-    ordered += [column for column in keys if column is not cut_by]
+    ordered = [split_by] if split_by is not None and key is None else []
+    ordered += [column for column in keys if column is not split_by]
     names = [connection.dialect.name(column.name) for column in ordered]
     return ", ".join(names if key is None else [key.expression, *names])
 
@@ -234,43 +227,31 @@ def _count(connection: Connection, relation: Relation, *conditions: str) -> int:
     return int(connection.fetch(relation.select("COUNT(*)", *conditions))[0][0])
 
 
-def _wanted(relation: Relation, question: Question, rows: int | None, row_bytes: int) -> int:
-    """Return how many partitions to make at most."""
-    wanted = question.partitions or partition_count(relation.table, rows, row_bytes)
-    return max(1, min(wanted, question.max_partitions or MAX_PARTITIONS, MAX_PARTITIONS))
+def _partition_count(table: Table | None, rows: int | None, row_bytes: int) -> int:
+    """Return the number of partitions: a power of two that depends on the data alone.
+
+    Two workers or eight then get equal shares even of a few partitions.
+    """
+    known = (table.rows if rows is None and table else rows) or 0
+    least = max(known * row_bytes // PARTITION_BYTES, known // PARTITION_ROWS, 1)
+    return 1 << (least - 1).bit_length()
 
 
-def _partitions(
-    connection: Connection,
-    relation: Relation,
-    cut_by: SqlColumn | None,
-    key: Key | None,
-    is_ordered: bool,
-    wanted: int,
-    rows: int | None,
-) -> tuple[Partition, ...]:
-    """Return the partitions, in order; a single one where nothing can cut the rows."""
-    if wanted == 1:
-        return (Partition("", rows),)
-    if cut_by is not None and key is not None:
-        found = _by_key(connection, relation, cut_by, key, wanted, rows)
-        if found is not None:
-            return found
-    by_place = None
-    if relation.table is not None and not is_ordered:
-        by_place = connection.row_ranges(relation, wanted)
-    if by_place is not None:
-        found = _counted(connection, relation, by_place, counts=rows is not None)
-        return _checked(relation, found, rows)
-    why = "pass --partition-column with a column to cut it by"
-    if cut_by is not None:
-        why = f"{cut_by.name!r}, which is {cut_by.declared}, cannot cut it exactly: " + why
-    _LOGGER.warning("%s is read over one connection: %s", _shown(relation), why)
-    return (Partition("", rows),)
+def _row_bytes(table: Table | None, rows: int | None, columns: Sequence[SqlColumn]) -> int:
+    """Estimate the size of a row from its fixed columns and the catalogue's size of the table."""
+    fixed = sum(_column_bytes(column) for column in columns)
+    if table is None or table.bytes is None:
+        return fixed
+    total = table.rows or rows
+    return max(fixed, table.bytes // total) if total else fixed
 
 
-def _shown(relation: Relation) -> str:
-    return relation.table.name if relation.table else "the query"
+def _column_bytes(column: SqlColumn) -> int:
+    assert column.arrow is not None
+    try:
+        return max(1, int(column.arrow.bit_width) // 8)
+    except ValueError:
+        return _VARIABLE_BYTES
 
 
 def _by_key(
@@ -281,34 +262,52 @@ def _by_key(
     wanted: int,
     rows: int | None,
 ) -> tuple[Partition, ...] | None:
-    """Return ranges of a key; None where the database does not compare as it orders.
+    """Return ranges of a key, or None if the database does not compare as it sorts.
 
-    Whatever the order of the cuts, every row is in one range at least. It is in a second one only
-    if it is below one cut and not below the next.
+    Whatever the order of the literals, every row is in at least one range. It is in a second one
+    only if it is below one literal and not below the next.
     """
     try:
         cuts = connection.cut_points(relation, column, key, wanted)
     except UsageError as error:
         raise UsageError(
-            f"{_shown(relation)} cannot be cut by {column.name!r}, which is {column.declared} "
+            f"{relation.name} cannot be cut by {column.name!r}, which is {column.declared} "
             f"({error}): choose another --partition-column, or pass --partitions 1"
         ) from None
     name = key.expression
     conditions = ranges(name, cuts, nullable=column.nullable, null=key.null)
-    found = _counted(connection, relation, conditions, counts=rows is not None)
+    found = _counted(connection, relation, conditions, rows)
     if rows is not None:
         is_exact = sum(partition.rows or 0 for partition in found) <= rows
     else:
         twice = [f"({name} < {a} AND {name} >= {b})" for a, b in itertools.pairwise(cuts)]
-        pieces = (twice[start : start + _TOGETHER] for start in range(0, len(twice), _TOGETHER))
+        starts = range(0, len(twice), _CONDITIONS_AT_ONCE)
+        pieces = (twice[start : start + _CONDITIONS_AT_ONCE] for start in starts)
         is_exact = not any(_count(connection, relation, " OR ".join(some)) for some in pieces)
     return _checked(relation, found, rows) if is_exact else None
+
+
+def _by_position(
+    connection: Connection, relation: Relation, wanted: int, rows: int | None
+) -> tuple[Partition, ...] | None:
+    """Return ranges of the positions of a table's rows, or None if the database has none."""
+    conditions = None if relation.table is None else connection.row_ranges(relation, wanted)
+    if conditions is None:
+        return None
+    return _checked(relation, _counted(connection, relation, conditions, rows), rows)
+
+
+def _warn(relation: Relation, split_by: SqlColumn | None) -> None:
+    why = "pass --partition-column with a column to cut it by"
+    if split_by is not None:
+        why = f"{split_by.name!r}, which is {split_by.declared}, cannot cut it exactly: " + why
+    _LOGGER.warning("%s is read over one connection: %s", relation.name, why)
 
 
 def ranges(
     name: str, cuts: Sequence[str], *, nullable: bool, null: str = "{} IS NULL"
 ) -> list[str]:
-    """Return conditions that cut all values of a column at literals in rising order.
+    """Return conditions that split all values of a column at ascending literals.
 
     >>> ranges('"id"', ["10", "20"], nullable=True)
     ['"id" < 10', '"id" >= 10 AND "id" < 20', '"id" >= 20', '"id" IS NULL']
@@ -321,27 +320,21 @@ def ranges(
 
 
 def _counted(
-    connection: Connection, relation: Relation, conditions: Sequence[str], *, counts: bool
+    connection: Connection, relation: Relation, conditions: Sequence[str], rows: int | None
 ) -> tuple[Partition, ...]:
-    """Return partitions, with their rows where these are to be counted."""
-    return tuple(
-        Partition(condition, _count(connection, relation, condition) if counts else None)
-        for condition in conditions
-    )
+    """Return partitions, with their row counts if all rows were counted."""
+    counts = (None if rows is None else _count(connection, relation, one) for one in conditions)
+    return tuple(map(Partition, conditions, counts))
 
 
 def _checked(
     relation: Relation, partitions: tuple[Partition, ...], rows: int | None
 ) -> tuple[Partition, ...]:
-    """Return partitions that hold all the rows that were counted.
-
-    Raises:
-        DataError: They do not.
-    """
+    """Return partitions after checking that they hold all the rows that were counted."""
     found = sum(partition.rows or 0 for partition in partitions)
     if rows is not None and found != rows:
         raise DataError(
-            f"the partitions of {_shown(relation)} hold {found:,} rows but it has {rows:,}: "
+            f"the partitions of {relation.name} hold {found:,} rows but it has {rows:,}: "
             "choose another --partition-column, or pass --partitions 1"
         )
     return partitions

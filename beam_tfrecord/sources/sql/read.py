@@ -1,21 +1,31 @@
-"""Reading one partition: at the moment of the plan, again after a dropped connection, and counted.
+"""Reads a partition in the snapshot of its plan, and converts its rows to batches.
 
-After a drop the same statement is asked again at the same moment, and the batches that were
-already given are compared with what comes now, by hash, and left out: rows are never doubled, and
-another order of the rows is seen. Where that moment is gone with the connection, the job fails.
+After a dropped connection the same statement runs again in the same snapshot. Batches that were
+already returned are compared by hash with the new ones and skipped, so rows are never duplicated
+and another order of the rows is detected. If the snapshot ended with the connection, the job fails.
+
+Other connections can join a snapshot only while the connection that planned the job is open. This
+process holds that connection until it has read the last partition, the job ends, or it exits.
 """
 
 from __future__ import annotations
 
+import atexit
+import dataclasses
 import logging
+import threading
 import time
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord import native
-from beam_tfrecord.errors import DataError
-from beam_tfrecord.sources.sql.engine import (
+from beam_tfrecord.batch import Batch, Origin, Reject
+from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.sources.base import Unit
+from beam_tfrecord.sources.parquet.types import can_cast, cast_exactly
+from beam_tfrecord.sources.sql.database import (
     Connection,
     ConnectionLost,
     Engine,
@@ -28,7 +38,57 @@ from beam_tfrecord.sources.sql.plan import SqlPlan
 ATTEMPTS = 6
 FIRST_PAUSE_S = 0.2
 
+_SHOWN_CHARACTERS = 200
 _LOGGER = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass
+class _Holder:
+    connection: Connection
+    job: str
+    unread: set[int]
+
+
+_lock = threading.Lock()
+_holders: dict[str, _Holder] = {}
+
+
+def hold_snapshot(snapshot: str, connection: Connection, *, job: str, partitions: int) -> None:
+    """Keep a connection open until its partitions are read or `release_snapshots` is called.
+
+    Args:
+        snapshot: Token of the snapshot.
+        connection: The connection that exported it.
+        job: Identifies the job for `release_snapshots`.
+        partitions: Number of partitions to read.
+    """
+    with _lock:
+        _holders[snapshot] = _Holder(connection, job, set(range(partitions)))
+
+
+def partition_done(snapshot: str, index: int) -> None:
+    """Record that a partition was read to its end; the last one ends the snapshot."""
+    with _lock:
+        holder = _holders.get(snapshot)
+        if holder is None:
+            return
+        holder.unread.discard(index)
+        if holder.unread:
+            return
+        del _holders[snapshot]
+    holder.connection.close()
+
+
+def release_snapshots(job: str | None = None) -> None:
+    """Close the connections that this process holds for a job, or for all jobs if None."""
+    with _lock:
+        ended = [key for key, holder in _holders.items() if job in (None, holder.job)]
+        holders = [_holders.pop(key) for key in ended]
+    for holder in holders:
+        holder.connection.close()
+
+
+atexit.register(release_snapshots)
 
 
 def read_partition(
@@ -37,36 +97,41 @@ def read_partition(
     """Yield the rows of a partition in batches of `batch_rows`, the last one shorter.
 
     Raises:
-        SnapshotLost: The moment of the plan cannot be seen any more.
-        DataError: The connection dropped and the rows came in another order, or cannot be had;
-            or there are not as many rows as were counted.
+        SnapshotLost: The snapshot of the plan is gone.
+        DataError: The connection dropped and the rows came in another order or cannot be read
+            again, or their number differs from the plan's.
     """
     values = ", ".join(column.select for column in columns)
     condition = plan.partitions[index].condition
     sql = plan.relation.select(values, condition, order_by=plan.order_by)
-    given: list[int] = []
+    hashes: list[int] = []
     rows = 0
     expected = plan.partitions[index].rows
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with engine.connect(snapshot=plan.snapshot) as connection:
                 if expected is not None and not plan.snapshot:
-                    expected = _count_now(connection, plan, condition)
+                    # Without a shared snapshot, this connection counts in its own.
+                    ((expected,),) = connection.fetch(plan.relation.select("COUNT(*)", condition))
                 found = even(connection.read(sql, columns, batch_rows=batch_rows), batch_rows)
                 for number, one in enumerate(found):
-                    seen = _hash(one.data, plan)
-                    if number < len(given):
-                        _check_same(seen, given[number], plan.name)
+                    hashed = _hash(one.data, plan)
+                    if number < len(hashes):
+                        if hashed != hashes[number]:
+                            raise DataError(
+                                f"the connection dropped, and {plan.name} then came in another "
+                                "order: run the job again, or order the query"
+                            )
                         continue
-                    given.append(seen)
+                    hashes.append(hashed)
                     rows += one.data.num_rows
                     yield one
             break
         except ConnectionLost as error:
-            if given and not plan.snapshot:
+            if hashes and not plan.snapshot:
                 raise DataError(
-                    f"the connection to {engine.place} dropped, and the moment it read can no "
-                    f"longer be seen ({error}): run the job again"
+                    f"the connection to {engine.place} dropped, and the snapshot it read is "
+                    f"gone ({error}): run the job again"
                 ) from error
             if attempt == ATTEMPTS:
                 raise DataError(
@@ -82,27 +147,14 @@ def read_partition(
         )
 
 
-def _count_now(connection: Connection, plan: SqlPlan, condition: str) -> int:
-    """Count at the moment of a connection, where it cannot be that of the plan."""
-    return int(connection.fetch(plan.relation.select("COUNT(*)", condition))[0][0])
-
-
-def _check_same(seen: int, given: int, name: str) -> None:
-    if seen != given:
-        raise DataError(
-            f"the connection dropped, and {name} then came in another order: run the job again, "
-            "or order the query"
-        )
-
-
 def _hash(data: pa.RecordBatch, plan: SqlPlan) -> int:
-    # At one moment a key tells its row: the other columns need no look. It is the last column.
-    told = data if plan.number is None else data.select([data.num_columns - 1])
-    return native.xxh64(told.serialize(), 0)
+    # In one snapshot a key identifies its row, so the key, which is the last column, is enough.
+    hashed = data if plan.number is None else data.select([data.num_columns - 1])
+    return native.xxh64(hashed.serialize(), 0)
 
 
 def even(found: Iterator[SqlRows], batch_rows: int) -> Iterator[SqlRows]:
-    """Cut and join batches to `batch_rows` rows, the last one shorter; nothing where no row is."""
+    """Cut and join batches to `batch_rows` rows, the last one shorter; skip empty ones."""
     waiting: list[SqlRows] = []
     count = 0
     for rows in found:
@@ -123,7 +175,11 @@ def cut(rows: SqlRows, start: int, stop: int) -> SqlRows:
     """Return the rows `start` to `stop`."""
     if start == 0 and stop == rows.data.num_rows:
         return rows
-    misfits = tuple(_moved(misfit, -start) for misfit in rows.misfits if start <= misfit.row < stop)
+    misfits = tuple(
+        dataclasses.replace(misfit, row=misfit.row - start)
+        for misfit in rows.misfits
+        if start <= misfit.row < stop
+    )
     return SqlRows(rows.data.slice(start, stop - start), misfits)
 
 
@@ -134,11 +190,93 @@ def join(pieces: Sequence[SqlRows]) -> SqlRows:
     misfits: list[Misfit] = []
     first = 0
     for piece in pieces:
-        misfits += [_moved(misfit, first) for misfit in piece.misfits]
+        misfits += [dataclasses.replace(one, row=one.row + first) for one in piece.misfits]
         first += piece.data.num_rows
     data = pa.concat_batches([piece.data for piece in pieces])
     return SqlRows(data, tuple(misfits))
 
 
-def _moved(misfit: Misfit, by: int) -> Misfit:
-    return Misfit(misfit.row + by, misfit.column, misfit.message, misfit.value)
+def columns_for(schema: pa.Schema, plan: SqlPlan) -> list[SqlColumn]:
+    """Return the columns to select: those of `schema`, then the one that identifies the rows."""
+    by_name = {column.name: column for column in plan.columns}
+    for field in schema:
+        column = by_name.get(field.name)
+        if column is None:
+            raise DataError(f"column {field.name!r} of the schema is not in {plan.name}")
+        if column.arrow is None or not can_cast(column.arrow, field.type):
+            raise SchemaConflict(
+                f"column {field.name!r} of {plan.name} is {column.declared} but {field.type} in "
+                f"the schema: pass --types {field.name}={field.type}"
+            )
+    row_ids = [] if plan.row_id is None else [plan.row_id]
+    return [by_name[name] for name in schema.names] + row_ids
+
+
+def origin_of(unit: Unit, plan: SqlPlan, rows: SqlRows, first_row: int) -> Origin | None:
+    """Return the row numbers from the key or the order, or None if rows have neither."""
+    if plan.number is not None:
+        keys = rows.data.column(rows.data.num_columns - 1).cast(pa.int64())
+        numbers = keys.fill_null(-1).to_numpy(zero_copy_only=False)
+        # Not the partition's name: row numbers must not depend on the partitions.
+        return Origin(plan.name, unit.index, numbers)
+    return Origin(unit.name, unit.index, first_row) if plan.is_ordered else None
+
+
+def batch_of(rows: SqlRows, origin: Origin | None, schema: pa.Schema, plan: SqlPlan) -> Batch:
+    """Convert rows to a schema; misfits and values that the schema cannot hold are rejects."""
+    rejects: dict[int, Reject] = {}
+    for misfit in rows.misfits:
+        rejects.setdefault(misfit.row, _reject(misfit, origin, schema, plan, rows))
+    arrays = []
+    for index, field in enumerate(schema):
+        values = rows.data.column(index)
+        array, misfits = cast_exactly(values, field.type)
+        arrays.append(array)
+        for row in misfits.tolist():
+            text = str(values[row].as_py())
+            misfit = Misfit(row, field.name, f"is {text[:40]}, which is not {field.type}", text)
+            rejects.setdefault(row, _reject(misfit, origin, schema, plan, rows))
+    data = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    if not rejects:
+        return Batch(data, origin)
+    good = np.setdiff1d(np.arange(data.num_rows, dtype=np.int64), list(rejects))
+    return (
+        Batch(data, origin)
+        .take(good)
+        .replace(rejects=tuple(rejects[row] for row in sorted(rejects)))
+    )
+
+
+def _reject(
+    misfit: Misfit, origin: Origin | None, schema: pa.Schema, plan: SqlPlan, rows: SqlRows
+) -> Reject:
+    number, where = -1, ""
+    if plan.row_id is not None:
+        found = rows.data.column(rows.data.num_columns - 1)[misfit.row].as_py()
+        number = -1 if found is None else int(found)
+        where = "" if found is None else f" where {plan.row_id.name} is {found}"
+    elif origin is not None:
+        number = int(origin.row_numbers(rows.data.num_rows)[misfit.row])
+        where = f" in row {number}"
+    else:
+        keys = [name for name in plan.key if name in schema.names and name != misfit.column]
+        values = [rows.data.column(schema.get_field_index(name))[misfit.row] for name in keys]
+        shown = [f"{name} is {_shown(of)}" for name, of in zip(keys, values, strict=True)]
+        where = f" where {' and '.join(shown)}" if shown else ""
+    return Reject(
+        unit=plan.name if origin is None else origin.unit,
+        row=number,
+        column=misfit.column,
+        code="bad-value",
+        message=f"column {misfit.column!r} of {plan.name}{where} {misfit.message}",
+        value=misfit.value[:_SHOWN_CHARACTERS],
+    )
+
+
+def _shown(value: pa.Scalar) -> str:
+    # Python has no dates before year 1 or after 9999.
+    try:
+        found = value.as_py()
+    except (OverflowError, ValueError):
+        return str(value.cast(pa.string()))
+    return repr(found[:40]) if isinstance(found, str | bytes) else str(found)

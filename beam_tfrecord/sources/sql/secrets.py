@@ -1,23 +1,25 @@
-"""Passwords: out of everything that is written, sent or shown.
+"""Keeps passwords out of everything that is written, sent or shown, driver errors included.
 
-A password that comes inside a URL, or as an argument, is taken out at once and kept in this
-process alone, by the URL without it. Runners inside this process find it there; workers elsewhere
-need an environment variable or a file of their own.
+A password in a URL or an argument is removed at once and stored in this process only, under the
+URL without it. Runners inside this process find it there. Workers elsewhere need an environment
+variable or a file of their own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+from collections.abc import Callable, Iterator
 from urllib.parse import quote, unquote
 
-from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sources.sql.engine import SqlOptions
+from beam_tfrecord.errors import BeamTFRecordError, UsageError
+from beam_tfrecord.sources.sql.database import ConnectionLost, SqlOptions
 
 _HIDDEN = "***"
 _SCHEME = r"^((?:jdbc:)?[a-z0-9+.:_-]*?//[^/?#;@:]*):"
 _USERINFO = re.compile(_SCHEME + r"([^/?#;]*)@", re.I)
-# A password that should have been percent-encoded: rather hide too much than too little.
+# For a password that should have been percent-encoded; hides too much rather than too little.
 _RAW_USERINFO = re.compile(_SCHEME + r"(.*)@(?=[^@]*$)", re.I)
 _ORACLE = re.compile(r"^(jdbc:oracle:[a-z]+:[^/@]+)/([^@]*)@", re.I)
 _PARAMETER = re.compile(
@@ -25,15 +27,15 @@ _PARAMETER = re.compile(
 )
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+|jdbc:\S+", re.I)
 
-# By URL without the password: what this process was told.
+# Passwords of this process, by URL without the password.
 _held: dict[str, str] = {}
 
 
 def take_password(url: str) -> tuple[str, str | None]:
-    """Split a URL into itself without its password, and the password.
+    """Split a URL into the URL without its password, and the password.
 
-    ``//user:password@host``, ``jdbc:oracle:thin:user/password@…`` and parameters such as
-    ``?password=`` or ``;pwd=`` are known. An empty password counts as none.
+    Recognizes ``//user:password@host``, ``jdbc:oracle:thin:user/password@…`` and parameters such
+    as ``?password=`` or ``;pwd=``. An empty password counts as none.
     """
     found: list[str] = []
     for pattern in (_USERINFO, _RAW_USERINFO, _ORACLE):
@@ -48,20 +50,20 @@ def take_password(url: str) -> tuple[str, str | None]:
 
 
 def hold_password(url: str, password: str) -> None:
-    """Keep a password in this process, by the URL without it."""
+    """Store the password of a URL in this process."""
     _held[url] = password
 
 
 def has_held_password(url: str) -> bool:
-    """Tell whether this process keeps a password of a URL."""
+    """Return whether this process stores a password for a URL."""
     return url in _held
 
 
 def password_of(url: str, options: SqlOptions) -> str | None:
-    """Return the password to connect with; None where there is none to give.
+    """Return the password to connect with, or None if there is none.
 
     Raises:
-        UsageError: The environment variable or file that should hold it is not there.
+        UsageError: The environment variable or file that should hold it does not exist.
     """
     if options.password_env is not None:
         password = os.environ.get(options.password_env)
@@ -84,13 +86,37 @@ def password_of(url: str, options: SqlOptions) -> str | None:
 
 
 def without_password(text: str, password: str | None = None) -> str:
-    """Return text, such as a driver's message, without a password in any form.
+    """Return text, such as a driver's message, with passwords removed.
 
     Args:
-        text: Whatever would be shown or written.
-        password: The password, where it is known; those inside URLs are found anyway.
+        text: Any text; passwords inside URLs are always removed.
+        password: A password to remove in plain and percent-encoded form.
     """
     for secret in (password, quote(password, safe="") if password else None):
         if secret:
             text = text.replace(secret, _HIDDEN)
     return _URL.sub(lambda match: take_password(match[0])[0], text)
+
+
+@contextlib.contextmanager
+def driver_errors(
+    translate: Callable[[Exception, Callable[[str], str]], Exception | None],
+    password: str | None = None,
+) -> Iterator[None]:
+    """Raise a driver's exceptions as errors of this package, in one line without the password.
+
+    Args:
+        translate: Returns the error to raise, or None for an exception that is not the driver's.
+            Its arguments are the exception and a function that removes the password from text.
+        password: The password of the connection.
+    """
+    try:
+        yield
+    except (BeamTFRecordError, ConnectionLost):
+        raise
+    except Exception as error:
+        found = translate(error, lambda text: without_password(text, password))
+        if found is None:
+            raise
+        # The driver's exception may hold the password, so it is not chained.
+        raise type(found)(str(found).splitlines()[0]) from None

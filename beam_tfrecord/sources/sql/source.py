@@ -1,69 +1,136 @@
-"""The SQL source: a table or a query of a database, read in partitions at one moment."""
+"""The SQL source, which reads a table or a query of a database in partitions of one snapshot."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
 import dataclasses
+import importlib
 import os
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin
-from beam_tfrecord.contract.arrow_types import type_from_json
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.options.table import flag_of
+from beam_tfrecord.features.arrow_types import type_from_json
+from beam_tfrecord.options import flag_of
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
 from beam_tfrecord.sources.files import as_paths
-from beam_tfrecord.sources.sql import snapshots
-from beam_tfrecord.sources.sql.arguments import texts_of
-from beam_tfrecord.sources.sql.batches import batch_of, columns_for, origin_of
-from beam_tfrecord.sources.sql.engine import ConnectionLost, Engine, SqlOptions
-from beam_tfrecord.sources.sql.engines import engine_of, url_from_anywhere
-from beam_tfrecord.sources.sql.jdbc.jars import jars_to_send
+from beam_tfrecord.sources.sql.database import ConnectionLost, Engine, SqlOptions
+from beam_tfrecord.sources.sql.jdbc_java import jars_to_send
 from beam_tfrecord.sources.sql.plan import Question, SqlPlan, make_plan
-from beam_tfrecord.sources.sql.read import read_partition
+from beam_tfrecord.sources.sql.read import (
+    batch_of,
+    columns_for,
+    hold_snapshot,
+    origin_of,
+    partition_done,
+    read_partition,
+    release_snapshots,
+)
 from beam_tfrecord.sources.sql.secrets import hold_password, take_password
+
+# Modules and classes by scheme; a driver is loaded only if its engine is used.
+_ENGINES = {
+    "sqlite": ("sqlite", "Sqlite"),
+    "duckdb": ("duckdb", "DuckDb"),
+    "postgresql": ("postgres", "Postgres"),
+    "postgres": ("postgres", "Postgres"),
+    "jdbc": ("jdbc", "Jdbc"),
+}
+_SCHEME = re.compile(r"([a-z][a-z0-9]*)(?:\+[a-z0-9_]+)?:", re.I)
+_FILES = {".duckdb": "duckdb", ".ddb": "duckdb"}
+
+
+def engine_of(url: str, options: SqlOptions | None = None) -> Engine:
+    """Return the engine for a URL or the path of a database file, without connecting.
+
+    Raises:
+        UsageError: No engine reads such a URL.
+    """
+    module, name = _ENGINES[_scheme_of(url)]
+    engine: type[Engine] = getattr(importlib.import_module(f"{__package__}.{module}"), name)
+    return engine(url, options or SqlOptions())
+
+
+def url_from_anywhere(url: str, path: str | None) -> str:
+    """Return a URL whose file is found from any directory.
+
+    Args:
+        url: URL or path of a database.
+        path: Path of the database file, or None for a server.
+    """
+    if path is None:
+        return url
+    match = _SCHEME.match(url)
+    absolute = os.path.abspath(path)
+    if match is None or len(match[1]) == 1:
+        return absolute
+    _, mark, options = url.partition("?")
+    return f"{match[1]}:///{quote(absolute)}{mark}{options}"
+
+
+def _scheme_of(url: str) -> str:
+    match = _SCHEME.match(url)
+    # A single letter is a drive of Windows.
+    if match is None or len(match[1]) == 1:
+        return _FILES.get(os.path.splitext(url.lower())[1], "sqlite")
+    scheme = match[1].lower()
+    if scheme not in _ENGINES:
+        raise UsageError(
+            f"cannot read a database by {scheme!r}: use sqlite:///file.db, duckdb:///file, "
+            "postgresql://host/database, or the URL of a jdbc: driver"
+        )
+    return scheme
+
+
+def texts_of(values: Sequence[str]) -> tuple[str, ...]:
+    """Return one text or several texts as a tuple."""
+    return (values,) if isinstance(values, str) else tuple(values)
+
 
 _ARRAYS = ("refuse", "text", "list")
 
 
 @dataclasses.dataclass(frozen=True)
 class Sql(Source):
-    """A table or a query of a database.
+    """A table or a query of a database, read in partitions of one snapshot.
 
-    The password belongs in an environment variable or a file of the machines that read. One
-    inside the URL, or given as an argument, stays in this process: it serves runners in this
-    process alone and is in no field of this object.
+    The password belongs in an environment variable or a file of the machines that read. A
+    password inside the URL, or one passed as an argument, stays in this process. It works only for
+    runners inside this process, and no field of this object holds it.
 
     Attributes:
-        paths: The database's URL, or the path of a SQLite or DuckDB file.
+        paths: URL of the database, or path of a SQLite or DuckDB file.
         table: Table or view to read.
         query: SELECT to read instead.
-        where: Condition in SQL that every row meets.
+        where: SQL condition that every row meets.
         columns: Names of the columns to read, in order; None means all.
-        types: Types to read columns as, such as ``{"price": "text"}``; strict, never a cast that
-            loses something.
-        partition_column: Column to cut the rows by; None: the primary key.
-        partitions: Number of parts that are read at the same time; None: by rows and bytes.
-        ordered: Give the rows in the order of the key, and number them so.
-        max_connections: Read over no more connections than these at a time, whatever the runner.
-        row_count: Count the rows at the moment that is read, and compare.
-        arrays: What becomes of array columns: ``refuse``, ``text`` or ``list``.
+        types: Types to read columns as, such as ``{"price": "text"}``. No cast loses anything.
+        partition_column: Column whose ranges become partitions; None means the primary key.
+        partitions: Number of partitions, which are read in parallel; None derives it from the
+            number of rows and bytes.
+        ordered: Return the rows in the order of the key, and number them so.
+        max_connections: Maximum number of connections at a time, whatever the runner.
+        row_count: Count the rows in the snapshot, and compare with the rows read.
+        arrays: How to read array columns: ``refuse``, ``text`` or ``list``.
         session_init: Statements that every connection runs first.
-        fetch_rows: Rows that a driver fetches at a time; None: the engine's choice.
-        statement_timeout_s: Seconds after which the database gives a statement up.
-        username: User; None: as in the URL.
-        password_env: Environment variable that holds the password where the database is read.
-        password_file: File that holds it there.
+        fetch_rows: Rows that a driver fetches at a time; None lets the engine choose.
+        statement_timeout_s: Seconds after which the database cancels a statement.
+        username: User; None means the user in the URL, or the driver's default.
+        password_env: Environment variable with the password, on the machines that read.
+        password_file: File with the password, on the machines that read.
         driver: Class of a JDBC driver.
         jars: Where a JDBC driver is: paths, URLs or Maven coordinates.
-        properties: Further properties of the connection.
-        password: The password itself; taken out of this object at once.
+        properties: Further connection properties.
+        password: The password itself; removed from this object at once.
     """
 
     kind: ClassVar[str] = "sql"
@@ -97,7 +164,7 @@ class Sql(Source):
     def __post_init__(self, password: str | None) -> None:
         paths = as_paths(self.paths)
         if len(paths) != 1:
-            raise UsageError(f"{len(paths)} databases are given: read one at a time")
+            raise UsageError(f"{len(paths)} databases: read one at a time")
         url, in_url = take_password(paths[0])
         if password or in_url:
             hold_password(url, password or in_url or "")
@@ -133,54 +200,44 @@ class Sql(Source):
 
     @property
     def engine(self) -> Engine:
-        """What reads the database."""
-        options = SqlOptions(
-            username=self.username,
-            password_env=self.password_env,
-            password_file=self.password_file,
-            session_init=tuple(self.session_init),
-            fetch_rows=self.fetch_rows,
-            statement_timeout_s=self.statement_timeout_s,
-            arrays=self.arrays,
-            driver=self.driver,
-            jars=tuple(self.jars),
-            properties=tuple(sorted(self.properties.items())),
-        )
-        return engine_of(self.url, options)
+        """The engine that reads the database."""
+        options = {field.name: getattr(self, field.name) for field in fields(SqlOptions)}
+        options["properties"] = tuple(sorted(self.properties.items()))
+        return engine_of(self.url, SqlOptions(**options))
 
     @property
     def is_stable(self) -> bool:
-        """False: neither name nor size tells whether the rows are the same."""
+        """False, since name and size do not show whether the rows have changed."""
         return False
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What was read, and what holds for all partitions together."""
-        asked = {"table": self.table} if self.query is None else {"query": self.query}
-        return {**asked, "snapshot": self.engine.guarantee}
+        """The table or query, and the consistency guarantee, for the manifest."""
+        what = {"table": self.table} if self.query is None else {"query": self.query}
+        return {**what, "snapshot": self.engine.guarantee}
 
     def in_order(self) -> Sql:
-        """Return the same source, with rows in the order of the key."""
+        """Return this source with rows in the order of the key."""
         return dataclasses.replace(self, ordered=True)
 
     def to_send(self) -> tuple[Source, tuple[str, ...]]:
-        """Return this source with its driver's jars found here, and those jars."""
+        """Return this source with local paths of its driver's jars, and those files."""
         sent, jars = copy.copy(self), jars_to_send(self.jars)
         object.__setattr__(sent, "jars", jars)
         object.__setattr__(sent, "paths", (url_from_anywhere(self.url, self.engine.path),))
         return sent, tuple(filter(os.path.isfile, jars))
 
     def numbers_rows(self, units: Iterable[Unit]) -> bool:
-        """Tell whether a key of integers, or an order, numbers the rows."""
+        """Return whether an integer key, or their order, numbers the rows."""
         return all(unit.detail.number is not None or unit.detail.is_ordered for unit in units)
 
     def prepare(self) -> None:
-        """Load the driver meanwhile; what is wrong with it is told when it is used."""
+        """Load the driver in the background; its first use reports any error."""
         threading.Thread(target=_try, args=(self.engine.load,)).start()
 
     def release(self) -> None:
-        """Close what this process holds open for this source's jobs."""
-        snapshots.release(self.job)
+        """Close the connections that this process holds for this source's jobs."""
+        release_snapshots(self.job)
 
     def files(self) -> Iterator[InputFile]:
         """Yield the database as one file, without connecting to it."""
@@ -189,14 +246,14 @@ class Sql(Source):
         yield InputFile(self.url, engine.place, size)
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        """Yield one chunk: the plan of the whole is made in one place."""
+        """Yield one chunk, since one connection makes the plan for all partitions."""
         yield Chunk(file, 0, 0, file.bytes)
 
     def scan(self, chunk: Chunk) -> Scan:
-        """Connect, plan the partitions, and hold the moment they are of.
+        """Connect, plan the partitions, and hold their snapshot.
 
         Raises:
-            UsageError: The database, the table or a column is not there.
+            UsageError: The database, the table or a column does not exist.
             DataError: A column has no exact type.
         """
         engine = self.engine
@@ -211,11 +268,11 @@ class Sql(Source):
         try:
             plan = make_plan(connection, self._question())
             count = len(plan.partitions)
-            # One reader of a file sees one moment by itself, in whatever process it is.
+            # A single reader of a file has one snapshot by itself, in any process.
             is_shared = count > 1 or engine.path is None
             snapshot = connection.export_snapshot() if is_shared else ""
             if snapshot:
-                snapshots.hold(snapshot, connection, job=self.job, partitions=count)
+                hold_snapshot(snapshot, connection, job=self.job, partitions=count)
                 is_held = True
             return dataclasses.replace(plan, snapshot=snapshot)
         finally:
@@ -223,21 +280,10 @@ class Sql(Source):
                 connection.close()
 
     def _question(self) -> Question:
-        return Question(
-            table=self.table,
-            query=self.query,
-            where=self.where,
-            columns=None if self.columns is None else tuple(self.columns),
-            types=self.types,
-            partition_column=self.partition_column,
-            partitions=self.partitions,
-            max_partitions=self.max_connections,
-            ordered=self.ordered,
-            counts=self.row_count,
-        )
+        return Question(**{field.name: getattr(self, field.name) for field in fields(Question)})
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Return one unit a partition."""
+        """Return one unit per partition."""
         (scan,) = scans
         plan: SqlPlan = scan.detail
         count = len(plan.partitions)
@@ -257,24 +303,24 @@ class Sql(Source):
         ]
 
     def infer(self, of: Scan) -> Scan:
-        """Return the scan itself: the catalogue states the types."""
+        """Return the scan itself, which has the types of the catalogue."""
         return of
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
-        """Return the schema of the one database."""
+        """Return the schema of the database."""
         (scan,) = inferences
         return scan.detail.schema
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Batch]:
-        """Yield the rows of a partition, as batches of exactly `schema`.
+        """Yield the rows of a partition as batches of exactly `schema`.
 
-        Rows are numbered by a key of integers, or in their order where they are `ordered`; where
-        there is neither, their place in the dataset follows from their bytes.
+        An integer key numbers the rows, or their order if they are `ordered`. Without either, the
+        place of a row in the dataset depends on its bytes.
 
         Raises:
-            DataError: A column is not there, the connection is lost, or rows are missing.
+            DataError: A column does not exist, the connection is lost, or rows are missing.
         """
         plan: SqlPlan = unit.detail
         columns = columns_for(schema, plan)
@@ -288,7 +334,7 @@ class Sql(Source):
             empty = pa.RecordBatch.from_pylist([], schema=schema)
             is_numbered = self.ordered or plan.number is not None
             yield Batch(empty, Origin(unit.name, unit.index, 0) if is_numbered else None)
-        snapshots.partition_done(plan.snapshot, unit.index)
+        partition_done(plan.snapshot, unit.index)
 
 
 def _try(load: Callable[[], None]) -> None:

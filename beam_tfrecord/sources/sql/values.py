@@ -1,7 +1,7 @@
-"""Values of databases that give Arrow by themselves: brought to a column's type, or misfits.
+"""Converts driver batches that are already in Arrow to the columns' types, exactly or as misfits.
 
-A date or time that no calendar has, such as ``infinity`` or ``24:00``, comes as a number that
-means it; taken for a date it would be a silent lie.
+A date or time outside every calendar, such as ``infinity`` or ``24:00``, arrives as a reserved
+number. Read as a date it would be silently wrong.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.contract.lowering_text import from_text
+from beam_tfrecord.features.arrow_arrays import from_text
 from beam_tfrecord.sources.parquet.types import cast_exactly
-from beam_tfrecord.sources.sql.engine import Misfit, SqlColumn, SqlRows
+from beam_tfrecord.sources.sql.database import Misfit, SqlColumn, SqlRows
 
-_SHOWN_CHARACTERS = 200
 _DAY_US = 86_400_000_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Infinities:
-    """The numbers that a database gives for ``infinity`` and ``-infinity``, in this order.
+    """The numbers by which a database represents ``infinity`` and ``-infinity``, in this order.
 
     Attributes:
         days: As dates.
@@ -34,28 +33,27 @@ class Infinities:
     ticks: tuple[int, int]
 
 
-def rows_taken(
+def convert_batch(
     data: pa.RecordBatch, columns: Sequence[SqlColumn], infinities: Infinities
 ) -> SqlRows:
-    """Bring a batch of a driver to the types of its columns, which are named by their numbers."""
+    """Convert a driver's batch to the types of its columns; the result's names are numbers."""
     arrays, misfits = [], []
     for values, column in zip(data.columns, columns, strict=True):
-        array, found = taken(values, column, infinities)
+        array, found = _convert(values, column, infinities)
         arrays.append(array)
         misfits += found
     names = [str(index) for index in range(len(columns))]
     return SqlRows(pa.RecordBatch.from_arrays(arrays, names=names), tuple(misfits))
 
 
-def taken(
+def _convert(
     values: pa.Array, column: SqlColumn, infinities: Infinities
 ) -> tuple[pa.Array, list[Misfit]]:
-    """Bring what a driver gives to the type of its column; what does not fit becomes null."""
     assert column.arrow is not None
-    values = _plain(values)
+    values = _storage(values)
     if pa.types.is_nested(values.type):
         return _nested(values, column, infinities)
-    mask = _no_date(values, infinities)
+    mask = _not_a_moment(values, infinities)
     if mask is not None:
         return _without(values, mask, column, infinities)
     if pa.types.is_string(values.type) and pa.types.is_decimal(column.arrow):
@@ -64,13 +62,12 @@ def taken(
     return array, [_misfit(row, column, str(values[row].as_py())) for row in rows.tolist()]
 
 
-def _plain(values: pa.Array) -> pa.Array:
-    """Return the storage of an extension."""
+def _storage(values: pa.Array) -> pa.Array:
     return values.storage if isinstance(values.type, pa.BaseExtensionType) else values
 
 
-def _no_date(values: pa.Array, infinities: Infinities) -> pa.Array | None:
-    """Return a mask of the values that no date or time can be, or None where there are none."""
+def _not_a_moment(values: pa.Array, infinities: Infinities) -> pa.Array | None:
+    """Return a mask of the values that are no date or time, or None if there are none."""
     if pa.types.is_date32(values.type):
         mask = pc.is_in(values.view(pa.int32()), pa.array(infinities.days, pa.int32()))
     elif pa.types.is_timestamp(values.type):
@@ -85,9 +82,9 @@ def _no_date(values: pa.Array, infinities: Infinities) -> pa.Array | None:
 def _nested(
     values: pa.Array, column: SqlColumn, infinities: Infinities
 ) -> tuple[pa.Array, list[Misfit]]:
-    """Bring lists, structs and maps to their type; one that holds no date is a misfit itself."""
+    """Convert lists, structs and maps; a value with an invalid date inside is a misfit itself."""
     assert column.arrow is not None
-    rows = _rows_without_date(values, infinities)
+    rows = _rows_without_moment(values, infinities)
     if len(rows):
         mask = np.zeros(len(values), bool)
         mask[rows] = True
@@ -101,27 +98,27 @@ def _nested(
     return array, found + [_misfit(row, column, str(values[row])) for row in others.tolist()]
 
 
-def _rows_without_date(values: pa.Array, infinities: Infinities) -> np.ndarray:
-    """Return the rows that hold, at whatever depth, what no date or time can be."""
+def _rows_without_moment(values: pa.Array, infinities: Infinities) -> np.ndarray:
+    """Return the rows that contain, at any depth, a number that is no date or time."""
     of = values.type
     none = np.zeros(0, np.int64)
     if not _has_moments(of):
         return none
     if pa.types.is_struct(of):
-        return np.concatenate([_rows_without_date(one, infinities) for one in values.flatten()])
+        return np.concatenate([_rows_without_moment(one, infinities) for one in values.flatten()])
     if pa.types.is_fixed_size_list(of):
         parents = pc.list_parent_indices(values).to_numpy()
-        return np.take(parents, _rows_without_date(values.flatten(), infinities))
+        return np.take(parents, _rows_without_moment(values.flatten(), infinities))
     if pa.types.is_nested(of):
         offsets = values.offsets.to_numpy()
         parents = np.repeat(np.arange(len(values)), np.diff(offsets))
         parts = [values.keys, values.items] if pa.types.is_map(of) else [values.values]
         cut = [part.slice(offsets[0], offsets[-1] - offsets[0]) for part in parts]
-        found = [parents[_rows_without_date(part, infinities)] for part in cut]
-        # A null list may still have items behind it.
+        found = [parents[_rows_without_moment(part, infinities)] for part in cut]
+        # A null list may still span some items.
         nulls = np.flatnonzero(np.asarray(values.is_null()))
         return np.setdiff1d(np.concatenate(found), nulls)
-    mask = _no_date(_plain(values), infinities)
+    mask = _not_a_moment(_storage(values), infinities)
     return none if mask is None else np.flatnonzero(mask.to_numpy(zero_copy_only=False))
 
 
@@ -134,7 +131,6 @@ def _has_moments(of: pa.DataType) -> bool:
 def _without(
     values: pa.Array, mask: pa.Array, column: SqlColumn, infinities: Infinities
 ) -> tuple[pa.Array, list[Misfit]]:
-    assert column.arrow is not None
     numbers = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())
     least = (infinities.days[1], infinities.ticks[1])
     misfits = []
@@ -142,13 +138,13 @@ def _without(
         text = "-infinity" if numbers[row].as_py() in least else "infinity"
         text = "24:00:00" if pa.types.is_time(values.type) else text
         misfits.append(_misfit(row, column, text))
-    kept = pc.if_else(mask, pa.scalar(None, values.type), values)
-    array, rows = cast_exactly(kept, column.arrow)
-    return array, misfits + [_misfit(row, column, str(kept[row])) for row in rows.tolist()]
+    valid = pc.if_else(mask, pa.scalar(None, values.type), values)
+    array, rows = cast_exactly(valid, column.arrow)
+    return array, misfits + [_misfit(row, column, str(valid[row])) for row in rows.tolist()]
 
 
 def _decimals(values: pa.Array, column: SqlColumn) -> tuple[pa.Array, list[Misfit]]:
-    """Read decimals from text, one by one where they do not all fit."""
+    """Parse decimals, one by one if they do not all fit."""
     assert column.arrow is not None
     try:
         return from_text(values, column.arrow), []
@@ -166,4 +162,4 @@ def _decimals(values: pa.Array, column: SqlColumn) -> tuple[pa.Array, list[Misfi
 
 def _misfit(row: int, column: SqlColumn, text: str) -> Misfit:
     message = f"is {text[:40]!r}, which {column.arrow} cannot hold: pass --types {column.name}=text"
-    return Misfit(row, column.name, message, text[:_SHOWN_CHARACTERS])
+    return Misfit(row, column.name, message, text)

@@ -1,0 +1,97 @@
+"""Small Beam helpers: the global window, counters, and the coder of `Batch`.
+
+Importing this module registers the coder: Beam would pickle batches, and a pickled slice drags its
+whole parent along, while Arrow's IPC format writes the rows of the slice alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.metrics import Metrics
+from apache_beam.transforms.window import GlobalWindow, GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+import beam_tfrecord.features.tensors  # noqa: F401 - registers its type with Arrow
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.job_batch import JobBatch
+
+
+def in_one_window(rows: beam.PCollection) -> beam.PCollection:
+    """Return rows without the windows and triggers that they came in.
+
+    An element of several sliding windows is one element in each of them, as to any Beam sink.
+    """
+    if rows.windowing.is_default():
+        return rows
+    return rows | "OneWindow" >> beam.WindowInto(GlobalWindows())
+
+
+def in_global_window(output: Any) -> Any:
+    """Return an output, tagged or not, as a value of the one window that bounded data has."""
+    if isinstance(output, beam.pvalue.TaggedOutput):
+        return beam.pvalue.TaggedOutput(output.tag, in_global_window(output.value))
+    window = GlobalWindow()
+    return WindowedValue(output, window.max_timestamp(), [window])
+
+
+def count(namespace: type, name: str, amount: int) -> None:
+    """Add to a Beam counter in the namespace of a class: for show, as runners count differently."""
+    Metrics.counter(namespace, name).inc(amount)
+
+
+class BatchCoder(beam.coders.Coder):
+    """Writes a batch as a pickled head and Arrow IPC streams of the data and of its numbers."""
+
+    def encode(self, value: Batch) -> bytes:
+        """Return the batch as bytes."""
+        sink = pa.BufferOutputStream()
+        for columns in (value.data, value.numbers):
+            if columns is not None:
+                with pa.ipc.new_stream(sink, columns.schema) as writer:
+                    writer.write_batch(columns)
+        fields = dataclasses.fields(value)[1:]
+        rest = {field.name: getattr(value, field.name) for field in fields}
+        rest["numbers"] = value.numbers is not None
+        rest["kind"] = type(value)
+        head = pickle.dumps(rest, protocol=pickle.HIGHEST_PROTOCOL)
+        return b"".join((len(head).to_bytes(8, "little"), head, sink.getvalue()))
+
+    def decode(self, encoded: bytes) -> Batch:
+        """Return the batch that `encode` wrote."""
+        end = 8 + int.from_bytes(encoded[:8], "little")
+        rest = pickle.loads(encoded[8:end])
+        streams = pa.BufferReader(pa.py_buffer(encoded).slice(end))
+        data = _next_batch(streams)
+        rest["numbers"] = _next_batch(streams) if rest["numbers"] else None
+        kind: type[Batch] = rest.pop("kind")
+        return kind(data, **rest)
+
+    def estimate_size(self, value: Batch) -> int:
+        """Return about the length of what `encode` returns; runners ask for it on the way."""
+        return int(value.data.nbytes)
+
+    def is_deterministic(self) -> bool:
+        """A batch is never a grouping key."""
+        return False
+
+    def to_type_hint(self) -> type[Batch]:
+        """Return the type this coder is for."""
+        return Batch
+
+
+def _next_batch(streams: pa.BufferReader) -> pa.RecordBatch:
+    with pa.ipc.open_stream(streams) as reader:
+        batch = reader.read_next_batch()
+        # Behind the end mark begins the next stream.
+        for _ in reader:
+            raise ValueError("a stream holds one batch")
+    return batch
+
+
+for kind in (Batch, JobBatch):
+    beam.coders.registry.register_coder(kind, BatchCoder)

@@ -1,0 +1,381 @@
+"""The commands that run or plan jobs: write, plan, schema, extract; and their summaries."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from beam_tfrecord.cli.base import (
+    BEAM_OPTIONS,
+    BeamCommand,
+    Failure,
+    LogWarnings,
+    check_beam_options,
+    counted,
+    debug_option,
+    job_arguments,
+    parse_prices,
+    print_message,
+    print_result,
+    signal_handler,
+    source_options,
+    split_output,
+    with_options,
+)
+from beam_tfrecord.options import EXTRACT_OPTIONS, FROM, SOURCE_OPTIONS, WRITE_OPTIONS
+from beam_tfrecord.options.runners import (
+    EXTRACT_RUNNER_OPTIONS,
+    RUNNER_OPTIONS,
+    misplaced,
+    runner_words,
+)
+
+if TYPE_CHECKING:
+    from beam_tfrecord.manifest import Manifest
+    from beam_tfrecord.stage import StageManifest
+
+Result = TypeVar("Result")
+
+_COLUMNS_NAMED = 5
+
+
+@click.command(cls=BeamCommand)
+@click.argument("paths", nargs=-1, required=True, metavar="INPUT... OUTPUT")
+@with_options((*WRITE_OPTIONS, *SOURCE_OPTIONS, *RUNNER_OPTIONS))
+@click.option("--dry-run", is_flag=True, help="Only say what would be done, and how.")
+@click.option("--detach", is_flag=True, help="Leave the job to its runner, and do not wait.")
+@debug_option
+@click.pass_context
+def write(
+    ctx: click.Context, /, paths: tuple[str, ...], dry_run: bool, detach: bool, **given: Any
+) -> None:
+    """Write INPUT (files, directories, patterns) as a dataset into the directory OUTPUT.
+
+    Options of Beam itself go after a lone "--".
+    """
+    inputs, output = split_output(paths)
+    arguments = job_arguments(given) | _beam_arguments(ctx, given)
+    if dry_run:
+        _dry_run(inputs, output, **arguments)
+        return
+    if detach or given["template_location"]:
+        _start_only(inputs, output, given["template_location"], **arguments)
+        return
+    from beam_tfrecord.jobs import api
+
+    with LogWarnings() as log:
+        manifest, is_new, seconds = _run(api.write, inputs, output, arguments)
+        if not is_new:
+            print_message(f"{output} already holds this dataset: nothing to do")
+            return
+        print_message(summary(manifest, output, seconds=seconds))
+        log.add(warnings_of(manifest, output))
+
+
+@click.command(cls=BeamCommand)
+@click.argument("paths", nargs=-1, required=True, metavar="INPUT... OUTPUT")
+@with_options((*WRITE_OPTIONS, *SOURCE_OPTIONS, *RUNNER_OPTIONS))
+@click.option(
+    "--price",
+    "prices",
+    multiple=True,
+    callback=lambda ctx, param, pairs: parse_prices(pairs),
+    metavar="NAME=AMOUNT",
+    help="Your price of a million read_requests or write_requests, or of a GB of shuffle_bytes; "
+    "may be repeated.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@debug_option
+@click.pass_context
+def plan(
+    ctx: click.Context,
+    /,
+    paths: tuple[str, ...],
+    prices: dict[str, float] | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Say what "write" would do with the same arguments, and do nothing."""
+    inputs, output = split_output(paths)
+    arguments = job_arguments(given) | _beam_arguments(ctx, given)
+    from beam_tfrecord.jobs import api
+
+    with LogWarnings():
+        planned = api.plan(inputs, output, prices=prices, **arguments)
+        text = json.dumps(planned, indent=2, ensure_ascii=False)
+        print_result(text if as_json else "\n".join(render(planned)))
+
+
+@click.command()
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@with_options((FROM, *SOURCE_OPTIONS))
+@debug_option
+def schema(inputs: tuple[str, ...], from_: str | None, **given: Any) -> None:
+    """Print the schema that INPUT shows, as JSON; edited, it is for "write --schema"."""
+    from beam_tfrecord.jobs import api
+
+    with LogWarnings():
+        found = api.schema(list(inputs), from_=from_, **source_options(given))
+        print_result(found.dumps().rstrip("\n"))
+
+
+@click.command(cls=BeamCommand)
+@click.argument("paths", nargs=-1, required=True, metavar="INPUT... STAGE")
+@with_options((*EXTRACT_OPTIONS, *SOURCE_OPTIONS, *EXTRACT_RUNNER_OPTIONS))
+@click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON.")
+@debug_option
+@click.pass_context
+def extract(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **given: Any) -> None:
+    """Extract INPUT, such as a database, to Parquet files in the directory STAGE.
+
+    "write STAGE OUTPUT" then never touches INPUT. Options of Beam itself go after a lone "--".
+    """
+    inputs, output = split_output(paths)
+    arguments = job_arguments(given, EXTRACT_OPTIONS) | _beam_arguments(ctx, given)
+    from beam_tfrecord.jobs import api
+
+    with LogWarnings() as log:
+        manifest, is_new, seconds = _run(api.extract, inputs, output, arguments)
+        if as_json:
+            values = _stage_values(manifest, is_new=is_new, seconds=seconds)
+            print_result(json.dumps(values, ensure_ascii=False))
+        if not is_new:
+            print_message(f"{output} already holds this stage: nothing to do")
+            return
+        print_message(_stage_summary(manifest, output, seconds=seconds))
+        log.add(_stage_warnings(manifest, output))
+
+
+JOB_COMMANDS = (write, plan, schema, extract)
+
+
+def _beam_arguments(ctx: click.Context, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return Beam's options as an argument: those of the runner's flags, then those after ``--``.
+
+    Args:
+        ctx: Context of the command.
+        given: Values of all flags by keyword.
+
+    Raises:
+        click.UsageError: A flag belongs to another runner.
+        UsageError: A word is no option of Beam.
+    """
+    if (wrong := misplaced(given["runner"].lower(), given)) is not None:
+        raise click.UsageError(f"{wrong.flag} is for --runner {' or '.join(wrong.runners)}")
+    words = (*runner_words(given), *check_beam_options(ctx.meta[BEAM_OPTIONS]))
+    return {"pipeline_options": words}
+
+
+def _dry_run(inputs: list[str], output: str, **arguments: Any) -> None:
+    """Print what a job would do and how."""
+    from beam_tfrecord.jobs.settings import make_settings
+    from beam_tfrecord.jobs.submit import describe
+
+    with LogWarnings():
+        print_result("\n".join(render(describe(make_settings(inputs, output, **arguments)))))
+
+
+def _start_only(inputs: list[str], output: str, template: str | None, **arguments: Any) -> None:
+    """Start a job, or write its template, and print where to find it.
+
+    Args:
+        inputs: The job's inputs.
+        output: The job's output.
+        template: Path of the template to write; None starts the job.
+        **arguments: Further arguments of `write`.
+    """
+    from beam_tfrecord.jobs.settings import make_settings
+    from beam_tfrecord.jobs.submit import make_template, submit
+
+    with LogWarnings():
+        settings = make_settings(inputs, output, **arguments)
+        if template is not None:
+            make_template(settings)
+            print_message(f"wrote the template {template}: each run of it writes {output}")
+        elif (started := submit(settings)) is not None:
+            where = f": see {started.page}" if started.page else ""
+            print_message(f"started {started}{where}")
+            print_result(started.id)
+
+
+def _run(
+    function: Callable[..., Result], inputs: list[str], output: str, arguments: Mapping[str, Any]
+) -> tuple[Result, bool, float]:
+    """Run a job with a progress bar.
+
+    Returns:
+        What the function returned, whether the output changed, and the seconds it took.
+    """
+    from beam_tfrecord.progress import Progress
+
+    before = _manifest_version(output)
+    began_s = time.monotonic()
+    with Progress() as progress, _job_ends_at_interrupt():
+        manifest = function(inputs, output, progress=progress, **arguments)
+    is_new = before is None or _manifest_version(output) != before
+    return manifest, is_new, time.monotonic() - began_s
+
+
+def _manifest_version(output: str) -> str | None:
+    """Return what changes when the manifest of an output is replaced; None if there is none."""
+    from beam_tfrecord.storage import absolute_path, status
+
+    entry = status(os.path.join(absolute_path(output), "manifest.json"))
+    return None if entry is None else entry.version
+
+
+@contextlib.contextmanager
+def _job_ends_at_interrupt() -> Iterator[None]:
+    """End the process at the first interrupt of a running job, and print what the job leaves.
+
+    The files of a job can be resumed from at any moment, and its threads may be busy for long.
+    """
+    from beam_tfrecord.jobs.run import what_is_kept
+    from beam_tfrecord.runners.launch import cancel_all
+
+    handler_outside: Any = signal.getsignal(signal.SIGINT)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if what_is_kept() is None:
+            handler_outside(number, frame)
+            return
+        # A second signal ends the process at once.
+        signal.signal(number, signal.SIG_DFL)
+        cancelled = cancel_all()
+        # Look again: a job elsewhere may have published before the runner cancelled it.
+        outcome = "; ".join([*cancelled, what_is_kept() or "nothing was published"])
+        Failure(f"interrupted: {outcome}", 128 + number).show()
+        sys.stderr.flush()
+        os._exit(128 + number)
+
+    with signal_handler(interrupt):
+        yield
+
+
+def summary(manifest: Manifest, output: str, *, seconds: float) -> str:
+    """Return one line such as ``wrote 1,000 rows in 2 splits, 3 shards (98.1 MB) to out/ …``."""
+    from beam_tfrecord.progress import format_seconds
+
+    splits = f" in {len(manifest.splits)} splits" if len(manifest.splits) > 1 else ""
+    return (
+        f"wrote {counted(manifest.examples, 'row')}{splits}, "
+        f"{counted(len(manifest.shards), 'shard')} ({_size(manifest, output)}) "
+        f"to {output} in {format_seconds(seconds)}"
+    )
+
+
+def _size(manifest: Manifest, output: str) -> str:
+    from beam_tfrecord.sizes import format_size
+    from beam_tfrecord.storage import absolute_path, file_size
+
+    if not manifest.compression:
+        return format_size(manifest.bytes)
+    directory = absolute_path(output)
+    stored = sum(file_size(os.path.join(directory, shard.path)) for shard in manifest.shards)
+    return f"{format_size(stored)} compressed from {format_size(manifest.bytes)}"
+
+
+def warnings_of(manifest: Manifest, output: str) -> list[str]:
+    """Return a line for each property of a new dataset that its maker should know."""
+    lines = []
+    if not manifest.examples:
+        lines.append("the input holds no rows: the dataset has no shards")
+    lines += _losses(manifest)
+    lines += _rejects(manifest.rejects.get("rows", 0), output)
+    if manifest.order == "shuffled" and manifest.place == "bytes":
+        lines.append("rows have no stable number here: their order follows from their bytes")
+    return lines
+
+
+def _losses(manifest: Manifest) -> list[str]:
+    rounded: dict[str, float] = {}
+    cut: dict[str, float] = {}
+    for feature in manifest.schema.features:
+        if feature.observed is not None and (error := feature.observed.max_relative_error) > 0:
+            (rounded if feature.store == "auto" else cut)[feature.name] = error
+    lines = []
+    if rounded:
+        lines.append(
+            f"values of {_named(rounded)} were rounded to float32 (relative error at most "
+            f'{max(rounded.values()):.1e}): "store": "bytes" or "text" in --schema keeps them exact'
+        )
+    if cut:
+        lines.append(
+            f"values of {_named(cut)} have more digits than float64 holds (relative error at most "
+            f'{max(cut.values()):.1e}): "store": "text" in --schema keeps them exact'
+        )
+    return lines
+
+
+def _named(columns: Iterable[str]) -> str:
+    names = [repr(name) for name in columns]
+    more = f" and {len(names) - _COLUMNS_NAMED} more" if len(names) > _COLUMNS_NAMED else ""
+    return ", ".join(names[:_COLUMNS_NAMED]) + more
+
+
+def _rejects(rows: int, output: str) -> list[str]:
+    where = os.path.join(output, "rejects")
+    return [f"{counted(rows, 'row')} rejected: the reasons are in {where}"] if rows else []
+
+
+def _stage_values(manifest: StageManifest, *, is_new: bool, seconds: float) -> dict[str, Any]:
+    return {
+        "written": is_new,
+        "rows": manifest.rows,
+        "files": len(manifest.files),
+        "bytes": manifest.bytes,
+        "rejects": manifest.rejects["rows"],
+        "seconds": round(seconds, 3),
+    }
+
+
+def _stage_summary(manifest: StageManifest, output: str, *, seconds: float) -> str:
+    from beam_tfrecord.progress import format_seconds
+    from beam_tfrecord.sizes import format_size
+
+    return (
+        f"extracted {counted(manifest.rows, 'row')} to {counted(len(manifest.files), 'file')} "
+        f"({format_size(manifest.bytes)}) in {output} in {format_seconds(seconds)}"
+    )
+
+
+def _stage_warnings(manifest: StageManifest, output: str) -> list[str]:
+    empty = [] if manifest.rows else ["the input holds no rows: the stage has no files"]
+    return [*empty, *_rejects(manifest.rejects["rows"], output)]
+
+
+def render(value: Mapping[str, Any], *, indent: int = 0) -> list[str]:
+    """Return a nested mapping as lines, one for each key."""
+    lines = []
+    for key, item in value.items():
+        label = f"{' ' * indent}{key.replace('_', ' ')}:"
+        if isinstance(item, Mapping) and item:
+            lines += [label, *render(item, indent=indent + 2)]
+        else:
+            lines.append(f"{label} {_text(key, item)}")
+    return lines
+
+
+def _text(key: str, value: Any) -> str:
+    from beam_tfrecord.sizes import format_size
+
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return format_size(value) if key.endswith("bytes") else f"{value:,}"
+    if isinstance(value, list | tuple):
+        return ", ".join(_text(key, item) for item in value) or "none"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={_text(name, item)}" for name, item in value.items()) or "none"
+    return str(value)

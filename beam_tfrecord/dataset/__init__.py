@@ -1,0 +1,1 @@
+"""Written datasets: `load`, `show`, `verify`, `diff` and `repair`. Nothing here imports Beam."""

@@ -1,0 +1,212 @@
+"""`diff`: compares two datasets by their rows, whatever the order and files of these."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_tfrecord import native
+from beam_tfrecord.dataset.load import load
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.manifest import Manifest, Split
+from beam_tfrecord.places import purpose_seed
+
+UInt64Array = npt.NDArray[np.uint64]
+# A split in the first dataset and in the second.
+SplitPair = tuple[Split, Split]
+
+_SETTINGS = ("order", "seed", "compression", "key", "group", "place", "split_by", "fingerprint")
+_NO_SPLIT = Split(())
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitDifference:
+    """The difference of a split's rows as multisets: equal rows count as often as they occur.
+
+    Attributes:
+        name: Name of the split.
+        rows_a: Rows in the first dataset.
+        rows_b: Rows in the second.
+        removed: Rows of the first that are missing in the second.
+        added: Rows of the second that are missing in the first.
+    """
+
+    name: str
+    rows_a: int
+    rows_b: int
+    removed: int
+    added: int
+
+    @property
+    def same(self) -> bool:
+        """True if the rows are the same."""
+        return not (self.removed or self.added)
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """The difference between two datasets.
+
+    Attributes:
+        schema: Differences in names and types of columns and how they are stored, a line each.
+        splits: Every split of either dataset, in order.
+        moved: Rows that are in both datasets, but in another split.
+        notes: Differences beside the data: settings, order, shards.
+    """
+
+    schema: tuple[str, ...]
+    splits: tuple[SplitDifference, ...]
+    moved: int
+    notes: tuple[str, ...]
+
+    @property
+    def same_data(self) -> bool:
+        """True if schema and rows of every split are the same."""
+        return not self.schema and all(split.same for split in self.splits)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object."""
+        return dataclasses.asdict(self) | {"same_data": self.same_data}
+
+    def lines(self) -> list[str]:
+        """Return lines of text for users; none if nothing differs."""
+        out = [f"schema: {line}" for line in self.schema]
+        out += [
+            f"split {split.name}: {split.rows_a:,} rows and {split.rows_b:,} rows: "
+            f"{split.removed:,} removed, {split.added:,} added"
+            for split in self.splits
+            if not split.same
+        ]
+        if self.moved:
+            out.append(f"rows moved between splits: {self.moved:,}")
+        return out + [f"note: {line}" for line in self.notes]
+
+
+def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Difference:
+    """Compare two datasets: schema, splits, and rows by their content.
+
+    Datasets that differ in the order of their rows or in their shards have the same data. If the
+    shards are the same byte for byte, or all rows of a single split have the same hash, only the
+    manifests are read; otherwise every row of the splits that differ, with 8 bytes of memory per
+    row. Rows are compared by a 64-bit hash of their example in canonical form.
+
+    Raises:
+        UsageError: There is no dataset at `a` or `b`.
+        DataError: One of them is damaged.
+    """
+    first, second = Manifest.load(a), Manifest.load(b)
+    names = dict.fromkeys((*first.splits, *second.splits))
+    pairs = {
+        name: (first.splits.get(name, _NO_SPLIT), second.splits.get(name, _NO_SPLIT))
+        for name in names
+    }
+    # A split without rows is no difference: one manifest may name it, another not.
+    pairs = {name: pair for name, pair in pairs.items() if pair[0].examples or pair[1].examples}
+    same = (first.content, first.examples) == (second.content, second.examples)
+    splits, moved = _compare_rows(a, b, {} if same and len(pairs) == 1 else pairs)
+    found = [
+        splits.get(name, SplitDifference(name, one.examples, other.examples, 0, 0))
+        for name, (one, other) in pairs.items()
+    ]
+    schema = tuple(_schema_lines(first.schema, second.schema))
+    return Difference(schema, tuple(found), moved, tuple(_notes(first, second)))
+
+
+def _compare_rows(
+    a: str | os.PathLike[str], b: str | os.PathLike[str], pairs: Mapping[str, SplitPair]
+) -> tuple[dict[str, SplitDifference], int]:
+    """Return the differences of splits whose shards differ, and the number of moved rows."""
+    splits: dict[str, SplitDifference] = {}
+    removed, added = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+    for name, (one, other) in pairs.items():
+        if _shard_hashes(one) != _shard_hashes(other):
+            only_a, only_b = multiset_difference(
+                _row_hashes(a, name, one), _row_hashes(b, name, other)
+            )
+            splits[name] = SplitDifference(
+                name, one.examples, other.examples, len(only_a), len(only_b)
+            )
+            removed.append(only_a)
+            added.append(only_b)
+    all_removed = np.concatenate(removed)
+    only_removed, _ = multiset_difference(all_removed, np.concatenate(added))
+    return splits, len(all_removed) - len(only_removed)
+
+
+def _shard_hashes(split: Split) -> list[tuple[int, int, str]]:
+    return [(shard.examples, shard.bytes, shard.xxh64) for shard in split.shards]
+
+
+def _row_hashes(path: str | os.PathLike[str], name: str, split: Split) -> UInt64Array:
+    """Return the hash of every example of a split, shape `[rows]`."""
+    if not split.examples:
+        return np.empty(0, dtype=np.uint64)
+    seed = purpose_seed(0, "content")
+    return np.concatenate(
+        [
+            native.canonical_hashes(block.data, block.starts, seed)
+            for _, block in load(path, split=name).blocks()
+        ]
+    )
+
+
+def multiset_difference(a: UInt64Array, b: UInt64Array) -> tuple[UInt64Array, UInt64Array]:
+    """Return the values that `a` has more often than `b`, and those that `b` has more often."""
+    values, indices = np.unique(np.concatenate([a, b]), return_inverse=True)
+    surplus = np.bincount(indices[: len(a)], minlength=len(values))
+    surplus -= np.bincount(indices[len(a) :], minlength=len(values))
+    only_a = np.repeat(values, np.maximum(surplus, 0))
+    only_b = np.repeat(values, np.maximum(-surplus, 0))
+    return only_a, only_b
+
+
+def _schema_lines(a: Schema, b: Schema) -> Iterator[str]:
+    for name in a.names:
+        if name not in b:
+            yield f"column {name!r} ({a[name].type}) is only in the first"
+        else:
+            yield from _feature_lines(a[name], b[name])
+    for name in b.names:
+        if name not in a:
+            yield f"column {name!r} ({b[name].type}) is only in the second"
+    if a.separator != b.separator:
+        yield f"the separator of nested names is {a.separator!r}, then {b.separator!r}"
+
+
+def _feature_lines(a: Feature, b: Feature) -> Iterator[str]:
+    if a.type != b.type:
+        yield f"column {a.name!r} is {a.type}, then {b.type}"
+    if a.store != b.store:
+        yield f"column {a.name!r} is stored as {a.store!r}, then {b.store!r}"
+
+
+def _notes(a: Manifest, b: Manifest) -> Iterator[str]:
+    for setting in _SETTINGS:
+        before, after = getattr(a, setting), getattr(b, setting)
+        if before != after:
+            yield f"{setting} is {_shown(before)}, then {_shown(after)}"
+    common = [name for name in a.schema.names if name in b.schema]
+    if common != [name for name in b.schema.names if name in a.schema]:
+        yield "the columns are in another order"
+    for name in common:
+        before, after = a.schema[name].default, b.schema[name].default
+        if before != after:
+            yield f"the default of column {name!r} is {_shown(before)}, then {_shown(after)}"
+    for name in a.splits:
+        if name in b.splits and len(a.splits[name].shards) != len(b.splits[name].shards):
+            shards = [len(manifest.splits[name].shards) for manifest in (a, b)]
+            yield f"split {name} has {shards[0]:,} shards, then {shards[1]:,}"
+    if a.rejects.get("rows") != b.rejects.get("rows"):
+        yield f"{a.rejects.get('rows')} rows were rejected, then {b.rejects.get('rows')}"
+
+
+def _shown(value: Any) -> str:
+    if value is None or value == "":
+        return "none"
+    return ",".join(value) if isinstance(value, tuple) else str(value)

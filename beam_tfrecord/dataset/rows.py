@@ -1,0 +1,404 @@
+"""The rows of a dataset, read from its shards; a replacement of its files ends the reading.
+
+A writer of this package removes the old manifest before it replaces the first shard, and writes the
+new one after the last. So a shard that is opened while the manifest is still the loaded one belongs
+to it. Programs that copy files know no such order: therefore the state of each local shard is
+recorded when the dataset is opened, and compared after every block. Of an object in a store, one
+version is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from beam_tfrecord import native
+from beam_tfrecord.dataset.values import python_rows, rebatch
+from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.hashes import data_hash
+from beam_tfrecord.manifest import Manifest, Shard
+from beam_tfrecord.records.decoding import Decoder
+from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock, read_blocks
+from beam_tfrecord.storage import Entry, file_size, is_remote, read_small, status
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# Rows become Python objects in pieces, so that a block's worth of them never exists at once.
+_ROWS_AT_ONCE = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenedManifest:
+    """The manifest file of a dataset, as it was when the dataset was opened.
+
+    Attributes:
+        path: Absolute path or URL.
+        entry: The file's entry in its directory; None if the dataset has no manifest.
+        xxh64: Hash of its bytes, 16 hex digits.
+    """
+
+    path: str
+    entry: Entry | None
+    xxh64: str
+
+    @classmethod
+    def of(cls, path: str) -> OpenedManifest:
+        """Record the manifest at a path; call this before the manifest is parsed."""
+        entry = status(path)
+        return cls(path, entry, _manifest_hash(path))
+
+    def check(self) -> None:
+        """Check that the manifest is still the one that was opened.
+
+        Raises:
+            DataError: It is not.
+        """
+        # A touched or copied manifest has another time and the same text.
+        if status(self.path) != self.entry and _manifest_hash(self.path) != self.xxh64:
+            raise DataError(
+                f"the dataset in {os.path.dirname(self.path)!r} was replaced or removed after it "
+                "was opened: load it again"
+            )
+
+
+def _manifest_hash(path: str) -> str:
+    try:
+        return data_hash(read_small(path))
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return ""
+
+
+@contextlib.contextmanager
+def explained_by(*checks: Callable[[], None]) -> Iterator[None]:
+    """Run `checks` when reading fails, because a replaced file explains the error better.
+
+    Raises:
+        DataError: A check failed.
+    """
+    try:
+        yield
+    except (BeamTFRecordError, OSError):
+        for check in checks:
+            check()
+        raise
+
+
+class ShardFiles(Protocol):
+    """Reads the shards of a dataset, whatever the format of their files."""
+
+    def versions(self, shards: Sequence[Shard]) -> Any:
+        """Return what identifies the bytes of shards beside the manifest; None if it suffices."""
+
+    def check(self, shards: Sequence[Shard]) -> None:
+        """Check that the files of shards exist with their sizes."""
+
+    def blocks(
+        self, shards: Sequence[Shard], block_bytes: int = BLOCK_BYTES
+    ) -> Iterator[tuple[Shard, RecordBlock]]:
+        """Yield the records of shards as framed bytes, in blocks of about `block_bytes`."""
+
+    def batches(self, shards: Sequence[Shard], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of the rows of shards."""
+
+    def arrow_schema(self, names: Sequence[str]) -> pa.Schema:
+        """Return the types of some columns in `batches`."""
+
+
+class RecordFiles:
+    """The TFRecord shards of a written dataset.
+
+    Args:
+        directory: Absolute path or URL that the paths of the shards are relative to.
+        manifest: The description of the shards.
+        opened: The file of the manifest.
+    """
+
+    def __init__(self, directory: str, manifest: Manifest, opened: OpenedManifest) -> None:
+        self.opened = opened
+        self._directory = directory
+        self._manifest = manifest
+        # Remote shards are not compared: one version is read of each, and a look costs a request.
+        local = () if is_remote(directory) else manifest.shards
+        self._hashes = {self.path(shard): shard.xxh64 for shard in local}
+        self._states = {path: _file_state(path) for path in self._hashes}
+
+    def path(self, shard: Shard) -> str:
+        """Return the absolute path of a shard."""
+        return os.path.join(self._directory, shard.path)
+
+    def versions(self, shards: Sequence[Shard]) -> None:
+        """Return nothing: the manifest has the hash of every shard."""
+
+    def check(self, shards: Sequence[Shard]) -> None:
+        """Check that every shard exists and, uncompressed, has its size.
+
+        Raises:
+            DataError: One is missing or has another size, or the dataset was replaced.
+        """
+        for shard in shards:
+            with self._explained(shard):
+                self._check_size(shard)
+
+    def _explained(self, shard: Shard) -> contextlib.AbstractContextManager[None]:
+        unchanged = functools.partial(self.check_unchanged, self.path(shard))
+        return explained_by(self.opened.check, unchanged)
+
+    def _check_size(self, shard: Shard) -> None:
+        path = self.path(shard)
+        try:
+            size = file_size(path)
+        except FileNotFoundError:
+            raise DataError(f"{path!r} is missing: restore it or write the dataset again") from None
+        if not self._manifest.compression:
+            _check_count(path, "bytes", size, shard.bytes)
+
+    def check_unchanged(self, path: str) -> None:
+        """Check that a local shard is still the file that was opened; call this after each read.
+
+        A missing shard passes: reading it raises the error that names it.
+
+        Raises:
+            DataError: It was changed or replaced.
+        """
+        if path not in self._states or (state := _file_state(path)) is None:
+            return
+        if state == self._states[path]:
+            return
+        # A touched, linked or moved shard has other times and the same records.
+        if self._stream_hash(path) != self._hashes[path] or _file_state(path) != state:
+            raise DataError(
+                f"{path!r} was changed or replaced after it was opened: check the dataset with "
+                "verify, and load it again"
+            )
+        self._states[path] = state
+
+    def _stream_hash(self, path: str) -> str:
+        digest = native.XXH64(0)
+        try:
+            for block in read_blocks(path, compression=self._manifest.compression, is_once=True):
+                digest.update(block.data)
+        except (DataError, OSError):
+            return ""
+        return f"{digest.intdigest():016x}"
+
+    def blocks(
+        self, shards: Sequence[Shard], block_bytes: int = BLOCK_BYTES
+    ) -> Iterator[tuple[Shard, RecordBlock]]:
+        """Yield the records of shards as framed bytes; every CRC, count and size is checked.
+
+        Raises:
+            DataError: A shard is missing, damaged or not the one that the manifest describes, or
+                the dataset was replaced.
+        """
+        for shard in shards:
+            with self._explained(shard):
+                for block in self._shard_blocks(shard, block_bytes):
+                    yield shard, block
+
+    def _shard_blocks(self, shard: Shard, block_bytes: int) -> Iterator[RecordBlock]:
+        path = self.path(shard)
+        examples = nbytes = 0
+        for block in read_blocks(
+            path, compression=self._manifest.compression, block_bytes=block_bytes
+        ):
+            if not nbytes:
+                # From here on the file is open: another file under its name is not read.
+                self.opened.check()
+            # And what is written into it from here on is not in this block.
+            self.check_unchanged(path)
+            examples += len(block.starts)
+            nbytes += len(block.data)
+            yield block
+        _check_count(path, "examples", examples, shard.examples)
+        _check_count(path, "bytes", nbytes, shard.bytes)
+
+    def batches(self, shards: Sequence[Shard], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of the rows of shards.
+
+        Raises:
+            DataError: A shard is damaged, or its examples do not fit the schema.
+        """
+        decoder = Decoder(self._manifest.schema, columns=names)
+        for shard, block in self.blocks(shards):
+            try:
+                batch = decoder.decode(block.data, block.starts)
+                _check_present(batch, decoder.arrow_schema)
+            except DataError as error:
+                raise DataError(
+                    f"{self.path(shard)!r} does not fit the schema, in the block from record "
+                    f"{block.first_record} on: {error}: run verify to find every such record"
+                ) from error
+            yield batch
+
+    def arrow_schema(self, names: Sequence[str]) -> pa.Schema:
+        """Return the types of some columns in `batches`."""
+        return Decoder(self._manifest.schema, columns=names).arrow_schema
+
+
+def _file_state(path: str) -> tuple[int, int, int] | None:
+    """Return size, modification time and change time: no other file has these three."""
+    try:
+        seen = os.stat(path)
+    except OSError:
+        return None
+    return seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
+
+
+def _check_count(path: str, what: str, seen: int, known: int) -> None:
+    if seen != known:
+        raise DataError(
+            f"{path!r} has {seen:,} {what} but the manifest says {known:,}: restore the file or "
+            "write the dataset again"
+        )
+
+
+def _check_present(batch: pa.RecordBatch, schema: pa.Schema) -> None:
+    for field, seen in zip(schema, batch.schema, strict=True):
+        if seen.nullable and not field.nullable:
+            raise DataError(f"a value of column {field.name!r} is missing")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Rows:
+    """Rows of a dataset: one split or all, some columns or all.
+
+    Attributes:
+        directory: Absolute path or URL that the manifest's paths are relative to.
+        manifest: The description of the dataset.
+        split_names: The splits that are read.
+        schema: The columns that are read.
+        files: Reads the shards.
+    """
+
+    directory: str
+    manifest: Manifest
+    split_names: tuple[str, ...]
+    schema: Schema
+    files: ShardFiles
+
+    def __len__(self) -> int:
+        return sum(self.splits.values())
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{name}={count:,}" for name, count in self.splits.items())
+        return f"<Dataset {self.directory!r}: {splits}; {', '.join(self.schema.names)}>"
+
+    @property
+    def splits(self) -> dict[str, int]:
+        """Number of rows of every split that is read."""
+        return {name: self.manifest.splits[name].examples for name in self.split_names}
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """The shards that are read, in order."""
+        return tuple(
+            shard for name in self.split_names for shard in self.manifest.splits[name].shards
+        )
+
+    @property
+    def content(self) -> str:
+        """Hash of what is read, 64 hex digits; it differs if any row or shard differs."""
+        shards = [(shard.path, shard.examples, shard.bytes, shard.xxh64) for shard in self.shards]
+        content = _sha256((self.manifest.content, shards))
+        versions = self.files.versions(self.shards)
+        return content if versions is None else _sha256((content, versions))
+
+    def path(self, shard: Shard) -> str:
+        """Return the absolute path of a shard."""
+        return os.path.join(self.directory, shard.path)
+
+    def check_files(self) -> None:
+        """Check that every shard exists and, uncompressed, has its size.
+
+        Raises:
+            DataError: One is missing or has another size, or the dataset was replaced.
+        """
+        self.files.check(self.shards)
+
+    def blocks(self) -> Iterator[tuple[Shard, RecordBlock]]:
+        """Yield the records as framed bytes; every CRC, count and size is checked.
+
+        Raises:
+            DataError: A shard is missing, damaged or not the one that the manifest describes, or
+                the dataset was replaced.
+        """
+        self.check_files()
+        yield from self.files.blocks(self.shards)
+
+    def examples(self) -> Iterator[bytes]:
+        """Yield every serialized example with all of its features: `columns` has no effect."""
+        for _, block in self.blocks():
+            yield from block.payloads()
+
+    def batches(self, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in columns; memory does not grow with the size of the dataset.
+
+        Args:
+            batch_rows: Rows of every batch but the last; None for the rows of about 8 MB.
+
+        Raises:
+            UsageError: `batch_rows` is less than 1.
+            DataError: A shard is damaged, or its examples do not fit the schema.
+        """
+        if batch_rows is None:
+            return self._batches()
+        if batch_rows < 1:
+            raise UsageError(f"a batch must have at least 1 row, not {batch_rows}")
+        return rebatch(self._batches(), batch_rows)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        self.check_files()
+        yield from self.files.batches(self.shards, self.schema.names)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield every row as a dict of Python values; a missing value is None."""
+        for batch in self._batches():
+            for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
+                yield from python_rows(batch.slice(start, _ROWS_AT_ONCE))
+
+    def arrow(self) -> pa.Table:
+        """Return all rows as one table in memory."""
+        schema = self.files.arrow_schema(self.schema.names)
+        return pa.Table.from_batches(list(self._batches()), schema=schema)
+
+    def of_shards(self, index: int, count: int) -> Self:
+        """Return the part `index` of `count`: every `count`-th shard.
+
+        Parts have about the same number of rows only if `count` divides the number of shards.
+
+        Raises:
+            UsageError: `index` is not below `count`, or there are fewer shards than `count`, so
+                that a part would have no rows.
+        """
+        if not 0 <= index < count:
+            raise UsageError(f"shard {index} of {count} does not exist: count from 0")
+        if 0 < len(self.shards) < count:
+            raise UsageError(
+                f"too few shards ({len(self.shards)}) for {count} readers: write the dataset with "
+                f"shards={count} or more, or let each reader take one row in {count} of all"
+            )
+        return self.part(index, count)
+
+    def part(self, index: int, count: int) -> Self:
+        """Return every `count`-th shard from `index` on, possibly none."""
+        paths = {shard.path for shard in self.shards[index::count]}
+        splits = {
+            name: dataclasses.replace(
+                split, shards=tuple(shard for shard in split.shards if shard.path in paths)
+            )
+            for name, split in self.manifest.splits.items()
+        }
+        return dataclasses.replace(self, manifest=dataclasses.replace(self.manifest, splits=splits))
+
+
+def _sha256(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()

@@ -1,0 +1,334 @@
+"""A dataset as a ``tf.data.Dataset``; TensorFlow is imported in the functions that use it."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from beam_tfrecord.dataset.rows import RecordFiles, Rows
+from beam_tfrecord.dataset.tf_columns import (
+    IMAGE,
+    Decoding,
+    Pictures,
+    pictures_of,
+    tensor_decodings,
+)
+from beam_tfrecord.dataset.values import check_defaults
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.extras import require
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.storage import is_remote
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# The shuffle buffer holds serialized examples: about this many bytes of them.
+SHUFFLE_BYTES = 64 * 10**6
+_MIX_SHARDS = 16
+_READ_BYTES = 2**20
+# TensorFlow copies what comes out of Python: in small pieces that stays within a cache.
+_BLOCK_BYTES = 2**20
+
+
+def tf_dataset(
+    dataset: Rows,
+    batch_size: int | None = None,
+    *,
+    label: str | Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    shuffle: bool | int = False,
+    seed: int | None = None,
+    repeat: int | None = 1,
+    cache: bool | str = False,
+    prefetch: bool = True,
+    deterministic: bool = True,
+    interleave: int | None = None,
+    rename: Mapping[str, str] | None = None,
+    shard: tuple[int, int] | None = None,
+    drop_remainder: bool = False,
+    image_size: tuple[int, int] | None = None,
+    decode: bool = True,
+) -> tf.data.Dataset:
+    """Return the examples, parsed by the feature spec of the schema; the cardinality is exact.
+
+    A list comes as a ragged tensor and a value that may be missing, without a default, as a
+    sparse one; booleans and times are int64. A tensor or a float64 that is stored as bytes is
+    decoded; tensors whose first axes differ make a ragged batch. Keras's ``fit`` refuses text
+    among the features: choose `columns` without it, or encode it in the model.
+
+    Pictures (the column ``image`` of `ReadFromImages`) are decoded to RGB, float32 from 0 to 255,
+    shape `[height, width, 3]`. Without `columns` the result has only them, with the label as int32,
+    like ``keras.utils.image_dataset_from_directory``.
+
+    Args:
+        dataset: A dataset from `load`.
+        batch_size: Examples per batch; None for single examples.
+        label: Column, or columns, to return as the second part of ``(features, label)``.
+        columns: Columns to parse besides the label; None for all of the dataset's.
+        defaults: Replacements of missing values, by column; each makes its column dense.
+        shuffle: True mixes shards and a buffer of about 64 MB, a number a buffer of that many
+            examples, in another order every epoch. False keeps the order of the dataset.
+        seed: Seed of the shuffling; None for another order in every run.
+        repeat: Number of epochs; None for no end.
+        cache: True keeps the serialized examples in memory, a path in files whose names begin with
+            it. These files serve only the same rows in the same order: another dataset, split or
+            part gets files of its own. Remove files that you no longer need.
+        prefetch: Prepare batches while the model is busy.
+        deterministic: False lets shards and batches overtake each other, for speed.
+        interleave: Read that many shards side by side, an example of each in turn; None reads one
+            after the other in the order of the dataset, and 16 at once if that order is not
+            required, but row groups of Parquet files always one after the other.
+        rename: New names of columns in the result, by name.
+        shard: ``(index, count)``: read every count-th file only, for one worker of several; see
+            `Dataset.of_shards`.
+        drop_remainder: Leave out a last batch that is not full.
+        image_size: Height and width in pixels that pictures are resized to; None if all pictures
+            have one size.
+        decode: False returns pictures as the bytes they are stored as.
+
+    Raises:
+        UsageError: An option names no column, a label may be missing and has no default, pictures
+            have several sizes, or there are fewer shards than workers; or TensorFlow is not
+            installed.
+        DataError: A shard is missing or has the wrong size.
+    """
+    require("tensorflow", "load(...).tf()")
+    import tensorflow as tf
+
+    labels = [label] if isinstance(label, str) else list(label or ())
+    pictures = pictures_of(dataset, columns, image_size, decode=decode)
+    if pictures is not None and columns is None:
+        columns = [IMAGE]
+    schema = _parsed_schema(dataset, labels, columns, defaults or {})
+    if shard is not None:
+        dataset = dataset.of_shards(*shard)
+    dataset.check_files()
+    records = _records(dataset, bool(shuffle), seed, deterministic, interleave)
+    records = records.apply(tf.data.experimental.assert_cardinality(len(dataset)))
+    if cache:
+        order = (bool(shuffle), deterministic, interleave)
+        records = records.cache(_cache_file(dataset, cache, order))
+    if shuffle:
+        records = records.shuffle(_buffer_rows(dataset, shuffle), seed=seed)
+    decodings = tensor_decodings(schema)
+    # Pictures are decoded one by one, and become a batch when they have one size.
+    is_batched_first = batch_size is not None and pictures is None
+    if batch_size is not None:
+        for decoding in decodings:
+            decoding.check_batch()
+    if is_batched_first:
+        records = records.batch(batch_size, drop_remainder=drop_remainder)
+    parse = _parser(schema, decodings, pictures, label, rename or {}, is_batch=is_batched_first)
+    examples = records.map(parse, tf.data.AUTOTUNE, deterministic=deterministic)
+    if batch_size is not None and not is_batched_first:
+        # Lists and tensors of several sizes become ragged tensors, as in a batch that is parsed.
+        examples = examples.ragged_batch(batch_size, drop_remainder=drop_remainder)
+    if repeat != 1:
+        examples = examples.repeat(-1 if repeat is None else repeat)
+    return examples.prefetch(tf.data.AUTOTUNE) if prefetch else examples
+
+
+def _records(
+    dataset: Rows, mixed: bool, seed: int | None, deterministic: bool, interleave: int | None
+) -> tf.data.Dataset:
+    """Return the serialized examples: in order, or of several shards in turn."""
+    import tensorflow as tf
+
+    if interleave is not None and interleave < 1:
+        raise UsageError(f"interleave is {interleave}: read at least 1 shard at a time")
+    are_records = isinstance(dataset.files, RecordFiles)
+    if are_records and not is_remote(dataset.directory):
+        shards = tf.constant([dataset.path(shard) for shard in dataset.shards], tf.string)
+        examples = functools.partial(_read_by_tensorflow, dataset)
+    else:
+        shards = tf.range(len(dataset.shards), dtype=tf.int64)
+        examples = functools.partial(_read_by_python, dataset)
+    if deterministic and not mixed and interleave is None:
+        return examples(shards)
+    turns = tf.data.Dataset.from_tensor_slices(shards[:, None])
+    if mixed:
+        turns = turns.shuffle(max(1, len(dataset.shards)), seed=seed)
+    return turns.interleave(
+        examples,
+        # A row group in memory is much larger than the buffer of a record file.
+        cycle_length=interleave or (_MIX_SHARDS if are_records else 1),
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=deterministic,
+    )
+
+
+def _read_by_tensorflow(dataset: Rows, paths: tf.Tensor) -> tf.data.Dataset:
+    """Return the serialized examples of local shards, one shard after the other."""
+    import tensorflow as tf
+
+    names = _checked_names(paths, dataset.files)
+    return tf.data.TFRecordDataset(names, dataset.manifest.compression, _READ_BYTES)
+
+
+def _read_by_python(dataset: Rows, indices: tf.Tensor) -> tf.data.Dataset:
+    """Return the serialized examples of remote shards or Parquet files, read by this package.
+
+    TensorFlow's own readers know no ``s3://``, and look for credentials and endpoints of ``gs://``
+    elsewhere than the rest of the package does.
+    """
+    import tensorflow as tf
+
+    def blocks(indices: Sequence[int]) -> Iterator[Any]:
+        shards = [dataset.shards[index] for index in indices]
+        for _, block in dataset.files.blocks(shards, _BLOCK_BYTES):
+            yield np.array(list(block.payloads()), dtype=object)
+
+    # A block is an element, because each element costs a call into Python.
+    return (
+        tf.data.Dataset.from_generator(
+            blocks, args=(indices,), output_signature=tf.TensorSpec([None], tf.string)
+        )
+        .prefetch(1)
+        .unbatch()
+    )
+
+
+def _cache_file(dataset: Rows, cache: bool | str, order: object) -> str:
+    """Return the name of the file that caches the examples; empty to cache in memory.
+
+    TensorFlow uses any file of that name as it is, so the name identifies the content.
+    """
+    if not isinstance(cache, str):
+        return ""
+    return f"{cache}-{hashlib.sha256(repr((dataset.content, order)).encode()).hexdigest()[:16]}"
+
+
+def _checked_names(paths: tf.Tensor, files: Any) -> tf.data.Dataset:
+    """Return names of files one by one, each checked when its turn comes and when it is read.
+
+    TensorFlow opens a file between two checks, so it is one of the dataset that was opened, and
+    reads it to its end between them, so it was not changed meanwhile.
+
+    Args:
+        paths: Paths of shards, shape `[n]`.
+        files: The `RecordFiles` that the shards belong to.
+    """
+    import tensorflow as tf
+
+    def check(last: bytes, path: bytes) -> Any:
+        files.opened.check()
+        for name in filter(None, (last, path)):
+            files.check_unchanged(os.fsdecode(name))
+        return np.array([path] if path else [], object)
+
+    def checked(last: tf.Tensor, path: tf.Tensor) -> tf.data.Dataset:
+        name = tf.numpy_function(check, [last, path], tf.string)
+        return tf.data.Dataset.from_tensor_slices(tf.ensure_shape(name, [None]))
+
+    ends = (tf.concat([[""], paths], 0), tf.concat([paths, [""]], 0))
+    return tf.data.Dataset.from_tensor_slices(ends).flat_map(checked)
+
+
+def _buffer_rows(dataset: Rows, shuffle: bool | int) -> int:
+    if shuffle is not True:
+        return int(shuffle)
+    nbytes = sum(shard.bytes for shard in dataset.shards)
+    mean_bytes = max(1, nbytes // max(1, len(dataset)))
+    return max(1, min(len(dataset), SHUFFLE_BYTES // mean_bytes))
+
+
+def _parsed_schema(
+    dataset: Rows, labels: list[str], columns: Sequence[str] | None, defaults: Mapping[str, Any]
+) -> Schema:
+    """Return the schema of the columns that are parsed, with the defaults in it.
+
+    Raises:
+        UsageError: A name is no column, there is no column, or a label may be missing.
+    """
+    if isinstance(columns, str):
+        raise UsageError(f"columns is the text {columns!r}: give a list of names")
+    names = dataset.schema.names if columns is None else tuple(columns)
+    schema = dataset.manifest.schema.select(dict.fromkeys((*names, *labels)))
+    if not schema.features:
+        raise UsageError("there is no column to parse: choose at least one")
+    check_defaults(schema, defaults)
+    schema = schema.edit(
+        **{
+            name: dataclasses.replace(schema[name], default=value)
+            for name, value in defaults.items()
+        }
+    )
+    for name in labels:
+        feature = schema[name]
+        if feature.nullable and feature.default is None:
+            missing = f" {feature.observed.missing:,}" if feature.observed else ""
+            raise UsageError(
+                f"label {name!r} has{missing} missing values: pass defaults={{{name!r}: …}}"
+            )
+    return schema
+
+
+def _parser(
+    schema: Schema,
+    decodings: Sequence[Decoding],
+    pictures: Pictures | None,
+    label: str | Sequence[str] | None,
+    rename: Mapping[str, str],
+    *,
+    is_batch: bool,
+) -> Callable[[tf.Tensor], Any]:
+    """Return the function that makes features, and labels if there are any, of examples.
+
+    Args:
+        schema: The columns that are parsed.
+        decodings: Those among them that are decoded.
+        pictures: How pictures are decoded; None if there are none to decode.
+        label: Column, or columns, that are returned as labels.
+        rename: New names of columns in the result.
+        is_batch: The function is called with a batch of examples.
+    """
+    import tensorflow as tf
+
+    spec = schema.feature_spec()
+    for name in (name for decoding in decodings for name in decoding.unread):
+        del spec[name]
+    hidden = {decoding.shape_key for decoding in decodings}
+    names = _new_names([name for name in spec if name not in hidden], rename)
+    labels = [label] if isinstance(label, str) else list(label or ())
+    parse_examples = tf.io.parse_example if is_batch else tf.io.parse_single_example
+
+    def parse(serialized: tf.Tensor) -> Any:
+        parsed = parse_examples(serialized, spec)
+        for decoding in decodings:
+            parsed[decoding.column] = decoding.decode(parsed, is_batch=is_batch)
+        if pictures is not None:
+            parsed = pictures.decode(parsed, labels)
+        targets = {names[name]: parsed.pop(name) for name in labels}
+        features = {names[name]: value for name, value in parsed.items()}
+        if pictures is not None and pictures.are_alone:
+            features = features[names[IMAGE]]
+        if not labels:
+            return features
+        return features, targets[names[label]] if isinstance(label, str) else targets
+
+    return parse
+
+
+def _new_names(spec: Sequence[str], rename: Mapping[str, str]) -> dict[str, str]:
+    """Return the name in the result of every parsed feature.
+
+    Raises:
+        UsageError: `rename` names no feature, or gives two features one name.
+    """
+    if unknown := [name for name in rename if name not in spec]:
+        raise UsageError(
+            f"there is no feature {unknown[0]!r} to rename: the features are {', '.join(spec)}"
+        )
+    names = {name: rename.get(name, name) for name in spec}
+    for new, count in collections.Counter(names.values()).items():
+        if count > 1:
+            raise UsageError(f"two features would be named {new!r}: rename one of them otherwise")
+    return names

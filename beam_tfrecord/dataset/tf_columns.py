@@ -1,0 +1,239 @@
+"""The decoding of parsed columns by TensorFlow: tensors that are stored as bytes, and pictures.
+
+TensorFlow is imported in the functions that use it, so `tensor_decodings` works without it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from beam_tfrecord.dataset.rows import Rows
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.arrow_types import is_numpy_tensor, is_tensor
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.feature_spec import FIXED, readings
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.tensors import OpenShape, is_foreign
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# The dtypes that `tf.io.decode_raw` decodes; `tf.bitcast` adds two more.
+_RAW = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16"),
+    *("float16", "float32", "float64", "complex64", "complex128", "bfloat16"),
+)
+_CAST = ("uint32", "uint64")
+
+IMAGE = "image"
+# The columns that `beam_tfrecord.sources.images.source` writes beside the bytes of a picture.
+_DESCRIPTION = ("width", "height", "channels", "format")
+_CHANNELS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoding:
+    """The decoding of one column of tensors that are stored as bytes.
+
+    Attributes:
+        column: Name of the column, and of the feature with the bytes.
+        dtype: TensorFlow's name of the type of the values.
+        shape: Shape of the tensor of one example; None for sizes that differ.
+        shape_key: Feature with the shape of each example; None if all examples have one shape.
+        unread: Features that need not be parsed.
+    """
+
+    column: str
+    dtype: str
+    shape: OpenShape
+    shape_key: str | None
+    unread: tuple[str, ...]
+
+    @property
+    def is_simple(self) -> bool:
+        """True if `tf.io.decode_raw` and a reshape to ``[-1, *shape]`` decode the column."""
+        return self.shape_key is None and self.dtype in _RAW and 0 not in (self.shape or ())
+
+    def check_batch(self) -> None:
+        """Refuse batches of tensors that no ragged tensor can hold.
+
+        Raises:
+            UsageError: The tensors differ in more than the size of their first axis.
+        """
+        if self.shape_key and (self.shape is None or None in self.shape[1:]):
+            raise UsageError(
+                f"tensors of column {self.column!r} have different shapes: leave out batch_size, "
+                "and batch them with padded_batch"
+            )
+
+    def decode(self, parsed: dict[str, Any], *, is_batch: bool) -> Any:
+        """Return the tensor, and remove its features from `parsed`.
+
+        The tensors of a batch form a ragged tensor if their first axes differ.
+        """
+        import tensorflow as tf
+
+        data = parsed.pop(self.column)
+        if self.shape_key is None:
+            values = _numbers_in(data, self.dtype)
+            leading = tf.shape(data) if is_batch else tf.constant([], tf.int32)
+            tensor = tf.reshape(values, tf.concat([leading, self._sizes()], 0))
+            return tf.ensure_shape(tensor, [None, *self._dims()] if is_batch else self._dims())
+        sizes = parsed.pop(self.shape_key)
+        if not is_batch:
+            tensor = tf.reshape(_numbers_in(data, self.dtype), sizes)
+            return tensor if self.shape is None else tf.ensure_shape(tensor, self.shape)
+        lengths = sizes[:, 0]
+        values = _numbers_in(tf.strings.reduce_join(data), self.dtype)
+        total = tf.cast(tf.reduce_sum(lengths), tf.int32)
+        inner = tf.reshape(values, tf.concat([[total], self._sizes()], 0))
+        inner = tf.ensure_shape(inner, [None, *self._dims()])
+        return tf.RaggedTensor.from_row_lengths(inner, lengths)
+
+    def _dims(self) -> list[int]:
+        return [size for size in self.shape or () if size is not None]
+
+    def _sizes(self) -> tf.Tensor:
+        import tensorflow as tf
+
+        return tf.constant(self._dims(), tf.int32)
+
+
+def tensor_decodings(schema: Schema) -> list[Decoding]:
+    """Return how columns of tensors in bytes, and float64 in bytes, are decoded.
+
+    Columns that may be missing, and those of text, have no decoding: they stay as they are parsed.
+    """
+    fixed = {reading.name for reading in readings(schema) if reading.how == FIXED}
+    out = []
+    for feature in schema.features:
+        described = _described(feature)
+        if described is None or feature.name not in fixed:
+            continue
+        dtype, shape, parts = described
+        names = [f"{feature.name}{schema.separator}{part}" for part in parts]
+        is_open = shape is None or None in shape
+        shape_key = names.pop(0) if is_open else None
+        out.append(Decoding(feature.name, dtype, shape, shape_key, tuple(names)))
+    return out
+
+
+def _described(feature: Feature) -> tuple[str, OpenShape, tuple[str, ...]] | None:
+    """Return dtype, shape and the further features of a column in bytes; None for any other."""
+    arrow = feature.type
+    if pa.types.is_float64(arrow) and feature.store == "bytes":
+        return "float64", (), ()
+    if feature.store == "values":
+        return None
+    if is_tensor(arrow):
+        name = str(np.dtype(arrow.value_type.to_pandas_dtype()))
+        return name, tuple(arrow.shape), ("shape",)
+    if not is_numpy_tensor(arrow) or arrow.dtype.kind in "SU":
+        return None
+    if arrow.dtype.kind in "mM":
+        return "int64", arrow.shape, ("shape", "dtype")
+    name = arrow.dtype.name
+    if name not in (*_RAW, *_CAST) and is_foreign(arrow.dtype):
+        # TensorFlow has these numbers but decodes none: they come as their bytes.
+        name = "uint8"
+    return name, arrow.shape, ("shape", "dtype")
+
+
+def _numbers_in(data: tf.Tensor, dtype: str) -> tf.Tensor:
+    """Return the numbers that are stored in bytes: one more axis than `data` has."""
+    import tensorflow as tf
+
+    if dtype not in _CAST:
+        return tf.io.decode_raw(data, tf.as_dtype(dtype))
+    raw = tf.io.decode_raw(data, tf.uint8)
+    number = tf.as_dtype(dtype)
+    return tf.bitcast(tf.reshape(raw, tf.concat([tf.shape(data), [-1, number.size]], 0)), number)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pictures:
+    """How pictures become tensors.
+
+    Attributes:
+        size: Height and width in pixels.
+        resize: False if all pictures have that size already.
+        are_alone: The result has only the pictures, not the other columns.
+    """
+
+    size: tuple[int, int]
+    resize: bool
+    are_alone: bool
+
+    def decode(self, parsed: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
+        """Return the columns of one parsed example with the picture decoded."""
+        import tensorflow as tf
+
+        decoded = dict(parsed)
+        # The first frame of several: an animation cannot be one row of a batch.
+        image = tf.io.decode_image(parsed[IMAGE], channels=_CHANNELS, expand_animations=False)
+        image.set_shape((None, None, _CHANNELS))
+        image = tf.image.resize(image, self.size) if self.resize else tf.cast(image, tf.float32)
+        image.set_shape((*self.size, _CHANNELS))
+        decoded[IMAGE] = image
+        if self.are_alone:
+            for name in labels:
+                if decoded[name].dtype == tf.int64:
+                    decoded[name] = tf.cast(decoded[name], tf.int32)
+        return decoded
+
+
+def pictures_of(
+    dataset: Rows,
+    columns: Sequence[str] | None,
+    image_size: tuple[int, int] | None,
+    *,
+    decode: bool,
+) -> Pictures | None:
+    """Return how the pictures of a dataset are decoded; None if there are none to decode.
+
+    Args:
+        dataset: The dataset.
+        columns: The columns that are read; None for all.
+        image_size: Height and width in pixels to resize to; None if pictures have one size.
+        decode: False leaves pictures as bytes.
+
+    Raises:
+        UsageError: A size is set but there are no pictures, or it is missing though they have
+            several.
+    """
+    names = dataset.schema.names if columns is None else columns
+    described = dataset.manifest.schema
+    has_pictures = IMAGE in names and all(name in described for name in (IMAGE, *_DESCRIPTION))
+    if image_size is not None and (not decode or IMAGE not in names):
+        what = f"there is no column {IMAGE!r} among them" if decode else "decode is False"
+        raise UsageError(f"image_size is for pictures, but {what}: leave it out")
+    if not decode or not (has_pictures or image_size):
+        return None
+    are_alone = columns is None
+    if image_size is not None:
+        return Pictures(_checked_size(image_size), True, are_alone)
+    ranges = [described[name].observed for name in ("height", "width")]
+    lows = [seen.min if seen else None for seen in ranges]
+    highs = [seen.max if seen else None for seen in ranges]
+    if lows != highs or None in lows:
+        raise UsageError(
+            f"pictures are from {lows[0]}x{lows[1]} to {highs[0]}x{highs[1]} (height x width): "
+            "pass image_size=(height, width), or decode=False for their bytes"
+        )
+    return Pictures((int(lows[0] or 0), int(lows[1] or 0)), False, are_alone)
+
+
+def _checked_size(image_size: Any) -> tuple[int, int]:
+    try:
+        height, width = (operator.index(side) for side in image_size)
+    except (TypeError, ValueError):
+        height = width = 0
+    if height < 1 or width < 1:
+        raise UsageError(f"image_size {image_size!r} is no size: pass (height, width) in pixels")
+    return height, width

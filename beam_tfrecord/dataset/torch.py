@@ -1,0 +1,68 @@
+"""A dataset as a PyTorch ``IterableDataset``; importing this module imports PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from beam_tfrecord.dataset.rows import Rows
+from beam_tfrecord.dataset.values import dict_batches, list_columns, rebatch
+
+# With `shuffle=True`, about this many bytes of records are mixed with each other.
+_MIXED_BYTES = 64 * 10**6
+
+
+class TorchDataset(IterableDataset):
+    """Rows, or batches of them, as dicts of tensors; values that are no numbers stay as they are.
+
+    See `beam_tfrecord.dataset.load.Dataset.torch` for the arguments.
+    """
+
+    def __init__(
+        self,
+        dataset: Rows,
+        batch_size: int | None,
+        defaults: Mapping[str, Any],
+        shuffle: bool | int,
+    ) -> None:
+        super().__init__()
+        # A column that cannot be a tensor is refused here, not in the batch that lacks a value.
+        list_columns(dataset.schema, defaults)
+        self._dataset = dataset
+        self._batch_size = batch_size
+        self._defaults = defaults
+        self._shuffle = shuffle
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        info = get_worker_info()
+        part = self._dataset if info is None else self._dataset.part(info.id, info.num_workers)
+        batches = self._mixed(part) if self._shuffle else part.batches()
+        schema = self._dataset.schema
+        for columns in dict_batches(batches, schema, self._batch_size, self._defaults):
+            yield {name: _tensor(value) for name, value in columns.items()}
+
+    def _mixed(self, part: Rows) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of `part` with its shards, and rows near each other, in a new order."""
+        # PyTorch's own generator has another state in every epoch and every worker.
+        order = np.random.default_rng(int(torch.randint(2**62, ())))
+        count = len(part.shards)
+        shards = (part.part(int(index), count) for index in order.permutation(count))
+        every = (batch for shard in shards for batch in shard.batches())
+        for batch in rebatch(every, self._mixed_rows()):
+            yield batch.take(pa.array(order.permutation(batch.num_rows)))
+
+    def _mixed_rows(self) -> int:
+        if self._shuffle is not True:
+            return max(1, int(self._shuffle))
+        nbytes = sum(shard.bytes for shard in self._dataset.shards)
+        return max(1, _MIXED_BYTES * len(self._dataset) // max(1, nbytes))
+
+
+def _tensor(value: Any) -> Any:
+    is_number = getattr(value, "dtype", None) is not None and value.dtype.kind in "biuf"
+    return torch.as_tensor(value) if is_number else value

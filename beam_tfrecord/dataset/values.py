@@ -1,0 +1,391 @@
+"""Columns of Arrow data as Python values and as NumPy arrays.
+
+The arrays are in memory, memory-mapped, or come batch by batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.arrow_to_tf import typed_scalar
+from beam_tfrecord.features.arrow_types import is_numpy_tensor
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.tensors import column_arrays, dtype_of
+
+# Arrow makes Python objects of these by itself, several times as fast.
+_PLAIN_OBJECTS = (
+    *(pa.types.is_string, pa.types.is_large_string),
+    *(pa.types.is_binary, pa.types.is_large_binary),
+)
+
+
+def python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return the rows of a batch as dicts of Python values."""
+    columns = [python_values(column) for column in batch.columns]
+    names = batch.schema.names
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def python_values(column: pa.Array) -> list[Any]:
+    """Return a column's values; a missing one is None.
+
+    Times that Python's own classes cannot hold (of nanoseconds, or beyond year 9999) become
+    NumPy's datetime64 and timedelta64, in all rows of the column.
+    """
+    if pa.types.is_temporal(column.type):
+        if getattr(column.type, "unit", "") == "ns":
+            return _numpy_times(column)
+        try:
+            return list(column.to_pylist())
+        except (ValueError, OverflowError):
+            return _numpy_times(column)
+    return list(column.to_pylist())
+
+
+def _numpy_times(column: pa.Array) -> list[Any]:
+    return [None if np.isnat(value) else value for value in _times(column)]
+
+
+def arrays_of(
+    table: pa.Table | pa.RecordBatch, schema: Schema, defaults: Mapping[str, Any]
+) -> dict[str, npt.NDArray[Any]]:
+    """Return an array for each column; see `Dataset.numpy` for the types.
+
+    Raises:
+        UsageError: Numbers are missing without a default, or `defaults` names no column.
+    """
+    check_defaults(schema, defaults)
+    return {
+        feature.name: _array(table.column(feature.name), feature, defaults)
+        for feature in schema.features
+    }
+
+
+def check_defaults(schema: Schema, defaults: Mapping[str, Any]) -> None:
+    """Refuse a default for a column that does not exist.
+
+    Raises:
+        UsageError: There is one.
+    """
+    if unknown := [name for name in defaults if name not in schema]:
+        raise UsageError(
+            f"there is a default for {unknown[0]!r}, but the columns are {', '.join(schema.names)}"
+        )
+
+
+def _array(
+    column: pa.Array | pa.ChunkedArray, feature: Feature, defaults: Mapping[str, Any]
+) -> npt.NDArray[Any]:
+    """Return the array of a column, by its NumPy dtype if the schema has one."""
+    if isinstance(column, pa.ChunkedArray):
+        # Extension types are combined by their storage, which every version of Arrow can do.
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    default = defaults.get(feature.name, feature.default)
+    if default is not None and column.null_count:
+        column = column.fill_null(typed_scalar(default, column.type, feature, "default"))
+    if is_numpy_tensor(column.type):
+        return column_arrays(column)
+    if feature.dtype is not None:
+        return _of_dtype(column, dtype_of(feature.dtype))
+    return _of_arrow_type(column, feature.name)
+
+
+def _of_arrow_type(column: pa.Array, name: str) -> npt.NDArray[Any]:
+    """Return the array that the Arrow type of a column implies."""
+    if isinstance(column, pa.FixedShapeTensorArray):
+        return _shaped(column.storage, name).reshape(len(column), *column.type.shape)
+    if isinstance(column, pa.ExtensionArray):
+        return _objects(column)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    arrow = column.type
+    if _is_number(arrow):
+        return _numbers(column, name)
+    if pa.types.is_temporal(arrow):
+        return _times(column)
+    if pa.types.is_fixed_size_list(arrow) and _is_number(arrow.value_type):
+        return _shaped(column, name)
+    is_list = pa.types.is_list(arrow) or pa.types.is_large_list(arrow)
+    return _ragged(column) if is_list and _is_number(arrow.value_type) else _objects(column)
+
+
+def _of_dtype(column: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return values in a dtype that the Arrow type does not imply; missing times are NaT."""
+    if dtype.kind in "Mm":
+        missing = column.is_null().to_numpy(zero_copy_only=False)
+        times: npt.NDArray[Any] = column.fill_null(0).to_numpy().astype(np.int64).view(dtype)
+        times[missing] = np.array("NaT", dtype)
+        return times
+    if column.null_count:
+        return _objects(column)
+    if dtype.kind in "SU":
+        values = column.to_pylist()
+        # A function on the rows may have made text that the dtype would cut.
+        width = max(map(len, values), default=0) * np.dtype(f"{dtype.kind}1").itemsize
+        is_cut = width > dtype.itemsize or any(value[-1:] in (b"\0", "\0") for value in values)
+        return _objects(column) if is_cut else np.array(values, dtype)
+    return np.asarray(column.to_numpy(zero_copy_only=False)).astype(dtype)
+
+
+def _is_number(arrow: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(arrow) or pa.types.is_floating(arrow) or pa.types.is_boolean(arrow)
+    )
+
+
+def _numbers(column: pa.Array, name: str) -> npt.NDArray[Any]:
+    if column.null_count:
+        raise UsageError(
+            f"column {name!r} has {column.null_count:,} missing values, which NumPy has no value "
+            f"for: pass defaults={{{name!r}: …}}"
+        )
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def _shaped(column: pa.FixedSizeListArray, name: str) -> npt.NDArray[Any]:
+    if column.null_count:
+        return _numbers(column, name)
+    return _numbers(column.flatten(), name).reshape(len(column), column.type.list_size)
+
+
+def _times(column: pa.Array) -> npt.NDArray[Any]:
+    """Return times as datetime64 or timedelta64 in the column's own unit, missing ones NaT.
+
+    A time of day is the time since midnight.
+    """
+    arrow = column.type
+    days = pa.types.is_date32(arrow)
+    unit = "D" if days else "ms" if pa.types.is_date64(arrow) else arrow.unit
+    spans = pa.types.is_duration(arrow) or pa.types.is_time(arrow)
+    stored = pa.int32() if arrow.bit_width == 32 else pa.int64()
+    values = column.view(stored).fill_null(0).to_numpy().astype(np.int64)
+    out: npt.NDArray[Any] = values.view(f"{'m8' if spans else 'M8'}[{unit}]")
+    if column.null_count:
+        out[column.is_null().to_numpy(zero_copy_only=False)] = "NaT"
+    return out
+
+
+def _ragged(column: pa.ListArray) -> npt.NDArray[Any]:
+    values = _numbers(column.values, "")
+    offsets = column.offsets.to_numpy()
+    out = np.empty(len(column), dtype=object)
+    for row, valid in enumerate(column.is_valid().to_pylist()):
+        out[row] = values[offsets[row] : offsets[row + 1]] if valid else None
+    return out
+
+
+def _objects(column: pa.Array) -> npt.NDArray[Any]:
+    if any(is_type(column.type) for is_type in _PLAIN_OBJECTS):
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    out = np.empty(len(column), dtype=object)
+    # One by one: NumPy would make another dimension of lists of equal length.
+    for row, value in enumerate(python_values(column)):
+        out[row] = value
+    return out
+
+
+def rebatch(batches: Iterable[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `batches` in batches of exactly `batch_rows`, except for the last."""
+    pending: list[pa.RecordBatch] = []
+    pending_rows = 0
+    for batch in batches:
+        start = 0
+        while pending_rows + batch.num_rows - start >= batch_rows:
+            stop = start + batch_rows - pending_rows
+            yield _joined([*pending, batch.slice(start, stop - start)])
+            pending, pending_rows, start = [], 0, stop
+        if start < batch.num_rows:
+            pending.append(batch.slice(start))
+            pending_rows += batch.num_rows - start
+    if pending:
+        yield _joined(pending)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+# Written last: without it the files are incomplete.
+_MARK = "memmap.json"
+
+
+def memory_mapped(
+    directory: str | os.PathLike[str],
+    batches: Iterable[pa.RecordBatch],
+    *,
+    empty: pa.Table,
+    schema: Schema,
+    defaults: Mapping[str, Any],
+    identity: Mapping[str, Any],
+) -> dict[str, npt.NDArray[Any]]:
+    """Return every column as a read-only memory-mapped array, shape `[rows, …]`.
+
+    Args:
+        directory: Where the files are, or will be: ``<column number>.npy``.
+        batches: The rows, which are read only if the files have to be written.
+        empty: A table without rows that has the types of `batches`.
+        schema: The columns.
+        defaults: Replacements of missing values, by column.
+        identity: ``rows``, ``columns`` and whatever else decides the values, as JSON: files that
+            were written for another identity are written again.
+
+    Raises:
+        UsageError: Values of a column have no fixed width, or are missing without a default.
+        DataError: The dataset was replaced, or another process writes other rows there.
+    """
+    path = os.fspath(directory)
+    if (arrays := _mapped(path, identity)) is None:
+        os.makedirs(path, exist_ok=True)
+        # Renamed when complete: others may have the files mapped that these replace.
+        with tempfile.TemporaryDirectory(dir=path, prefix=".part-") as temporary:
+            columns = (arrays_of(batch, schema, defaults) for batch in batches)
+            if not _write_columns(temporary, columns, identity["rows"]):
+                for number, values in enumerate(arrays_of(empty, schema, defaults).values()):
+                    np.save(_column_file(temporary, number), values)
+            _move_columns(temporary, path, identity)
+        arrays = _mapped(path, identity)
+    if arrays is None:
+        raise DataError(
+            f"{path!r} was changed while it was written: give each dataset a directory of its own"
+        )
+    return arrays
+
+
+def _mapped(path: str, identity: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]] | None:
+    """Return the columns; None if the files are missing, incomplete, or of another identity."""
+    try:
+        arrays = {
+            name: np.load(_column_file(path, number), mmap_mode="r")
+            for number, name in enumerate(identity["columns"])
+        }
+        # Read last: what is mapped by now stays as it is, whatever another process writes.
+        with open(os.path.join(path, _MARK), encoding="utf-8") as file:
+            is_same = json.load(file) == {**identity, "files": _file_states(path, len(arrays))}
+    except (OSError, ValueError):
+        return None
+    return arrays if is_same else None
+
+
+def _column_file(path: str, number: int) -> str:
+    return os.path.join(path, f"{number}.npy")
+
+
+def _file_states(path: str, count: int) -> list[list[int]]:
+    """Return size and modification time in ns of every column's file."""
+    states = (os.stat(_column_file(path, number)) for number in range(count))
+    return [[state.st_size, state.st_mtime_ns] for state in states]
+
+
+def _write_columns(path: str, batches: Iterable[Mapping[str, npt.NDArray[Any]]], rows: int) -> bool:
+    """Write a file for every column of `batches`; return False if there was no batch."""
+    at = 0
+    files: dict[str, npt.NDArray[Any]] = {}
+    for arrays in batches:
+        for number, (name, values) in enumerate(arrays.items()):
+            if values.dtype == object:
+                raise UsageError(
+                    f"values of column {name!r} have no fixed width: leave it out with "
+                    "load(columns=[…])"
+                )
+            if name not in files:
+                shape = (rows, *values.shape[1:])
+                files[name] = np.lib.format.open_memmap(
+                    _column_file(path, number), "w+", values.dtype, shape
+                )
+            files[name][at : at + len(values)] = values
+        at += len(values)
+    for values in files.values():
+        values.flush()  # type: ignore[attr-defined]
+    return bool(files)
+
+
+def _move_columns(temporary: str, path: str, identity: Mapping[str, Any]) -> None:
+    """Put complete files in place, and the mark that names their identity last."""
+    mark, count = os.path.join(path, _MARK), len(identity["columns"])
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(mark)
+    for number in range(count):
+        os.replace(_column_file(temporary, number), _column_file(path, number))
+    written = os.path.join(temporary, _MARK)
+    with open(written, "w", encoding="utf-8") as file:
+        json.dump({**identity, "files": _file_states(path, count)}, file)
+    os.replace(written, mark)
+
+
+def dict_batches(
+    batches: Iterable[pa.RecordBatch],
+    schema: Schema,
+    batch_size: int | None,
+    defaults: Mapping[str, Any],
+) -> Iterator[dict[str, Any]]:
+    """Yield batches as dicts of writable arrays and, for objects, lists.
+
+    Whether a column comes as an array or as a list follows from the schema, never from a batch.
+
+    Args:
+        batches: The rows.
+        schema: Their columns.
+        batch_size: Rows per batch; None for single rows.
+        defaults: Replacements of missing values, by column.
+
+    Raises:
+        UsageError: A column may lack numbers and has no default.
+    """
+    lists = list_columns(schema, defaults)
+    for batch in batches if batch_size is None else rebatch(batches, batch_size):
+        columns = {
+            # Arrow's memory is read-only, which tensors over it would not know.
+            name: _list(values) if name in lists or values.dtype.kind in "OSU" else values.copy()
+            for name, values in arrays_of(batch, schema, defaults).items()
+        }
+        if batch_size is not None:
+            yield columns
+            continue
+        for row in zip(*columns.values(), strict=True):
+            yield dict(zip(columns, row, strict=True))
+
+
+def list_columns(schema: Schema, defaults: Mapping[str, Any]) -> frozenset[str]:
+    """Return the columns that have no array for a missing value: they are lists in every batch.
+
+    Raises:
+        UsageError: A column may lack numbers and has no default, or `defaults` names no column.
+    """
+    check_defaults(schema, defaults)
+    lists = set()
+    for feature in schema.features:
+        if not feature.nullable:
+            continue
+        missing = pa.table({feature.name: pa.nulls(1, feature.type)})
+        try:
+            values = _array(missing.column(0), feature, defaults)
+        except UsageError:
+            count = f"{feature.observed.missing:,} " if feature.observed else ""
+            raise UsageError(
+                f"column {feature.name!r} has {count}missing values, which no tensor holds: pass "
+                f"defaults={{{feature.name!r}: …}}, or leave it out with load(columns=[…])"
+            ) from None
+        if values.dtype == object:
+            lists.add(feature.name)
+    return frozenset(lists)
+
+
+def _list(values: npt.NDArray[Any]) -> list[Any]:
+    if values.dtype != object and values.ndim == 1:
+        return list(values.tolist())
+    # Only the first axis of a matrix becomes a list: each row stays an array.
+    out = list(values)
+    if isinstance(next((value for value in out if value is not None), None), np.ndarray):
+        out = [None if value is None else value.copy() for value in out]
+    return out

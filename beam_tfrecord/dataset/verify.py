@@ -1,0 +1,492 @@
+"""`verify`: checks everything a manifest says about a dataset, or a stage, against its files."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from beam_tfrecord import native
+from beam_tfrecord.dataset.verify_examples import DuplicateFinder, SchemaFit, SplitChecker
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.hashes import data_hash, file_hash
+from beam_tfrecord.manifest import (
+    BY_BYTES,
+    MANIFEST_NAME,
+    Manifest,
+    Shard,
+    directory_of,
+    manifest_path,
+)
+from beam_tfrecord.places import purpose_seed
+from beam_tfrecord.records.tfrecord import RecordBlock, RecordFault, read_blocks
+from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash
+from beam_tfrecord.stage import StageFile, StageManifest, is_stage
+from beam_tfrecord.storage import (
+    absolute_path,
+    exists,
+    file_size,
+    list_names,
+    open_read,
+    read_bytes,
+    read_small,
+)
+from beam_tfrecord.workdir.job_file import JOB_NAME, STORED_HASHES, load_job
+
+__all__ = ["Fault", "Verification", "verify"]
+
+_CONTENT_BITS = 64
+_DUPLICATES_SHOWN = 10
+_FAULTS_A_SHARD = 100
+# Large enough that threads seldom wait for each other, small enough for the shared cache.
+_BLOCK_BYTES = 2**22
+
+SCHEMA_FILE = "schema.json"
+# Endings of the names of files that are small.
+_TEXTS = (".json", ".pbtxt")
+_SHARD_LIKE = re.compile(r"[^._].*-\d+-of-\d+\.tfrecord(\.gz)?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """One fault that `verify` found.
+
+    Attributes:
+        path: File, relative to the manifest.
+        where: Place within it; empty if the complete file is at fault.
+        message: What is wrong.
+    """
+
+    path: str
+    where: str
+    message: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.path, self.where, self.message) if part)
+
+
+@dataclasses.dataclass(frozen=True)
+class Verification:
+    """The result of `verify`.
+
+    Attributes:
+        faults: All faults, in the order of the manifest; empty if there are none.
+        shards: Shards read.
+        examples: Intact examples read.
+        bytes: Size of the record streams read.
+        notes: Observations that are no faults.
+    """
+
+    faults: tuple[Fault, ...]
+    shards: int = 0
+    examples: int = 0
+    bytes: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """True if there is no fault."""
+        return not self.faults
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object."""
+        return dataclasses.asdict(self) | {"ok": self.ok}
+
+
+def verify(path: str | os.PathLike[str], *, threads: int | None = None) -> Verification:
+    """Check a dataset, or a stage: every CRC, count, size and hash, the schema, and stray files.
+
+    If the bytes of an example, its group or a column decides its split, that is checked too: for
+    every example in shards of up to 4 MiB, for one in 16 in larger ones.
+
+    Every shard is read once, several at a time; memory is a few blocks per thread. Examples that
+    are in more than one split with the same bytes are a fault if the bytes decide the split, and a
+    note otherwise. This check needs 8 bytes for each example outside of the largest split and,
+    above 64 million of them, covers a fixed part only.
+
+    Args:
+        path: The dataset's directory, file prefix, or manifest.
+        threads: Number of shards to read at a time; None for the number of cores.
+
+    Raises:
+        UsageError: There is no dataset.
+    """
+    if is_stage(path):
+        return _verify_stage(path)
+    file = manifest_path(path)
+    name = os.path.basename(file)
+    try:
+        manifest = Manifest.load(path)
+    except DataError as error:
+        return Verification((Fault(name, "", str(error)),))
+    checker = _ShardChecker(directory_of(file), manifest)
+    checked = checker.check_all(threads)
+    faults = [fault for one in checked for fault in one.faults]
+    shared = checker.duplicates.shared()
+    if not faults:
+        # The faults of a damaged shard would only be repeated by its effects on the totals.
+        content = f"{sum(one.content for one in checked) % 2**_CONTENT_BITS:016x}"
+        if content != manifest.content:
+            message = f"the hash of all examples is {content}, not {manifest.content}"
+            faults.append(Fault(name, "content", message))
+        faults += _schema_faults(name, manifest, checker.fit.unseen())
+        if not len(shared):
+            faults += checker.split_faults()
+    others = _OtherFiles(file, manifest)
+    notes = list(others.notes())
+    if len(shared) and manifest.split_by == BY_BYTES:
+        faults += checker.duplicate_faults(shared)
+    elif len(shared):
+        parts = checker.duplicates.parts
+        part = f" (of one in {parts} looked at)" if parts > 1 else ""
+        notes.append(f"{len(shared):,} distinct examples{part} are in more than one split")
+    return Verification(
+        faults=(*others.faults(), *faults),
+        shards=len(checked),
+        examples=sum(one.examples for one in checked),
+        bytes=sum(one.bytes for one in checked),
+        notes=tuple(notes),
+    )
+
+
+def _schema_faults(name: str, manifest: Manifest, unseen: Sequence[str]) -> Iterator[Fault]:
+    """Yield what the schema says of columns that no example has."""
+    for column in unseen:
+        observed = manifest.schema[column].observed
+        if observed is not None and (having := manifest.examples - observed.missing):
+            message = f"no example has it, the schema says {having:,}"
+            yield Fault(name, f"column {column!r}", message)
+    described = [feature.observed is not None for feature in manifest.schema.features]
+    if any(described) and not all(described):
+        column = manifest.schema.names[described.index(False)]
+        message = "the schema lacks what was seen when it was written"
+        yield Fault(name, f"column {column!r}", message)
+
+
+@dataclasses.dataclass(frozen=True)
+class _CheckedShard:
+    """The result of reading one shard.
+
+    Attributes:
+        faults: What is wrong.
+        examples: Intact examples.
+        bytes: Size of the intact part of the record stream.
+        content: Sum of the hashes of the examples.
+    """
+
+    faults: Sequence[Fault]
+    examples: int = 0
+    bytes: int = 0
+    content: int = 0
+
+
+class _ShardChecker:
+    """Reads shards and checks their records; thread-safe.
+
+    Args:
+        directory: The directory of the shards.
+        manifest: The description of the shards.
+    """
+
+    def __init__(self, directory: str, manifest: Manifest) -> None:
+        self.fit = SchemaFit(manifest.schema, manifest.examples)
+        self.duplicates = DuplicateFinder(manifest)
+        self._splits = SplitChecker(manifest)
+        self._directory = directory
+        self._manifest = manifest
+        self._seed = purpose_seed(0, "content")
+
+    def check_all(self, threads: int | None) -> list[_CheckedShard]:
+        """Return the result for every shard, in the order of the manifest."""
+        # The largest split last: its examples are looked up among those of the others.
+        splits = self._manifest.splits
+        order = sorted(splits, key=lambda name: name == self.duplicates.largest)
+        shards = [shard for name in order for shard in splits[name].shards]
+        with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+            results = pool.map(self._check, shards)
+            by_path = {shard.path: one for shard, one in zip(shards, results, strict=True)}
+        return [by_path[shard.path] for shard in self._manifest.shards]
+
+    def _blocks(
+        self, shard: Shard, on_fault: Callable[[RecordFault], None] = lambda _: None
+    ) -> Iterator[RecordBlock]:
+        return read_blocks(
+            os.path.join(self._directory, shard.path),
+            compression=self._manifest.compression,
+            block_bytes=_BLOCK_BYTES,
+            on_fault=on_fault,
+            is_once=True,
+        )
+
+    def _hashes(self, block: RecordBlock) -> npt.NDArray[np.uint64]:
+        return native.hash_records(block.data, block.starts, self._seed)
+
+    def _check(self, shard: Shard) -> _CheckedShard:
+        """Read a shard and compare it with the manifest."""
+        faults: list[Fault] = []
+        looks_for_duplicates = self.duplicates.is_needed and shard.examples > 0
+        stream_hash = native.XXH64(0)
+        examples = nbytes = content = 0
+        candidates: list[npt.NDArray[np.uint64]] = []
+        observe_split = self._splits.observer(shard)
+        try:
+            for block in self._blocks(
+                shard, lambda fault: faults.append(Fault(shard.path, fault.where, fault.reason))
+            ):
+                stream_hash.update(block.data)
+                examples += len(block.starts)
+                nbytes += len(block.data)
+                hashes = self._hashes(block)
+                content += int(hashes.sum(dtype=np.uint64))
+                if looks_for_duplicates:
+                    candidates.append(self.duplicates.candidates(shard.path, hashes))
+                observe_split(block)
+                if misfit := self.fit.first_misfit(block):
+                    record, message = misfit
+                    faults.append(Fault(shard.path, f"record {record}", message))
+        except DataError as error:
+            is_missing = isinstance(error.__context__, FileNotFoundError)
+            message = "the file is missing" if is_missing else str(error)
+            faults = [Fault(shard.path, "", message)]
+        except OSError as error:
+            faults = [Fault(shard.path, "", f"the file cannot be read: {error.strerror}")]
+        if looks_for_duplicates:
+            self.duplicates.end_shard(shard.path, candidates)
+        if not faults:
+            faults += _total_faults(shard, examples, nbytes, f"{stream_hash.intdigest():016x}")
+        if (more := len(faults) - _FAULTS_A_SHARD) > 0:
+            faults[_FAULTS_A_SHARD:] = [Fault(shard.path, "", f"{more:,} more faults")]
+        return _CheckedShard(faults, examples, nbytes, content)
+
+    def split_faults(self) -> list[Fault]:
+        """Return the faults of shards whose examples belong to another split."""
+        misnamed = list(self._splits.misnamed())
+        misplaced = list(self._splits.misplaced())
+        if misplaced and self._manifest.split_by == BY_BYTES:
+            # Examples that came encoded were split by their canonical form.
+            splits = SplitChecker(self._manifest, is_canonical=True)
+            for shard in self._manifest.shards:
+                observe_split = splits.observer(shard)
+                for block in self._blocks(shard):
+                    observe_split(block)
+            misplaced = list(splits.misplaced())
+        return [Fault(path, "", message) for path, message in misnamed + misplaced]
+
+    def duplicate_faults(self, shared: npt.NDArray[np.uint64]) -> Iterator[Fault]:
+        """Yield the places, outside of the largest split, of examples with one of some hashes."""
+        places = (
+            (shard.path, block.first_record + record)
+            for name, split in self._manifest.splits.items()
+            if name != self.duplicates.largest
+            for shard in split.shards
+            for block in self._blocks(shard)
+            for record in np.flatnonzero(np.isin(self._hashes(block), shared)).tolist()
+        )
+        for path, record in itertools.islice(places, _DUPLICATES_SHOWN):
+            yield Fault(path, f"record {record}", "another split has the same example")
+        if len(shared) > _DUPLICATES_SHOWN:
+            yield Fault("", "", f"{len(shared):,} distinct examples are in more than one split")
+
+
+def _total_faults(shard: Shard, examples: int, nbytes: int, digest: str) -> Iterator[Fault]:
+    if examples != shard.examples:
+        yield Fault(shard.path, "", f"{examples:,} examples, the manifest says {shard.examples:,}")
+    if nbytes != shard.bytes:
+        yield Fault(shard.path, "", f"{nbytes:,} bytes, the manifest says {shard.bytes:,}")
+    elif digest != shard.xxh64:
+        yield Fault(shard.path, "", f"the hash is {digest}, the manifest says {shard.xxh64}")
+
+
+class _OtherFiles:
+    """Checks the files of a dataset beside its shards: sidecars, rejects, ``job.json``, strays.
+
+    Args:
+        manifest_file: Path of the manifest, which the names of the others follow.
+        manifest: The manifest.
+    """
+
+    def __init__(self, manifest_file: str, manifest: Manifest) -> None:
+        self._directory = directory_of(manifest_file)
+        # For a dataset with a file prefix, that prefix and a dash.
+        self._prefix = os.path.basename(manifest_file).removesuffix(MANIFEST_NAME)
+        self._manifest = manifest
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield the faults of all of them."""
+        for name, digest in self._manifest.sidecars.items():
+            hash_faults = list(self._hash_faults(name, digest, "the manifest"))
+            yield from hash_faults
+            if name == self._prefix + SCHEMA_FILE and not hash_faults:
+                yield from self._schema_faults(name)
+        job_faults = list(self._job_faults())
+        yield from job_faults
+        # A file that is known to be damaged is not parsed.
+        if self._prefix + REJECTS_FILE not in {fault.path for fault in job_faults}:
+            yield from self._rejects_faults()
+        known = {shard.path for shard in self._manifest.shards}
+        alike = _shard_names(known)
+        message = "named like a shard of this dataset but not in its manifest: remove it"
+        for name in list_names(self._directory):
+            # Readers that go by names would read these.
+            if name not in known and not name.startswith((".", "_")) and alike.fullmatch(name):
+                yield Fault(name, "", message)
+
+    def notes(self) -> Iterator[str]:
+        """Yield what could not be checked."""
+        covers_more = self._manifest.compression or self._manifest.rejects.get("rows")
+        if covers_more and not exists(self._path(self._prefix + JOB_NAME)):
+            yield (
+                f"{self._prefix}{JOB_NAME} is missing: gzip headers and the file of rejects are "
+                "checked by their content alone"
+            )
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._directory, name)
+
+    def _hash_faults(self, name: str, digest: str, source: str) -> Iterator[Fault]:
+        try:
+            path = self._path(name)
+            seen = data_hash(read_small(path)) if name.endswith(_TEXTS) else file_hash(path)
+        except (OSError, DataError) as error:
+            yield Fault(name, "", f"the file cannot be read: {_reason(error)}")
+            return
+        if seen != digest:
+            yield Fault(name, "", f"the hash is {seen}, {source} says {digest}")
+
+    def _schema_faults(self, name: str) -> Iterator[Fault]:
+        try:
+            schema = Schema.loads(read_small(self._path(name)).decode())
+        except (UsageError, UnicodeDecodeError) as error:
+            yield Fault(name, "", f"the file cannot be read: {error}")
+            return
+        if schema.dumps() != self._manifest.schema.dumps():
+            yield Fault(name, "", "the schema is not that of the manifest")
+
+    def _job_faults(self) -> Iterator[Fault]:
+        name = self._prefix + JOB_NAME
+        try:
+            job = load_job(read_small(self._path(name)).decode())
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            yield Fault(name, "", f"the file cannot be read: {error.strerror}")
+            return
+        except (DataError, UnicodeDecodeError) as error:
+            yield Fault(name, "", f"the file {_reason(error)}")
+            return
+        stored: Mapping[str, Any] = job.get(STORED_HASHES, {})
+        for path, digest in stored.items():
+            # Missing files are reported where they are read.
+            if exists(self._path(path)):
+                yield from self._hash_faults(path, digest, name)
+
+    def _rejects_faults(self) -> Iterator[Fault]:
+        known = self._manifest.rejects
+        name = self._prefix + REJECTS_FILE
+        if not known.get("rows"):
+            return
+        try:
+            table = load_rejects(self._path(name))
+        except FileNotFoundError:
+            yield Fault(name, "", "the file is missing")
+            return
+        except (OSError, DataError) as error:
+            yield Fault(name, "", f"the file cannot be read: {str(error).splitlines()[0]}")
+            return
+        seen = rejects_hash(table)
+        if table.num_rows != known["rows"]:
+            yield Fault(name, "", f"{table.num_rows:,} rows, the manifest says {known['rows']:,}")
+        elif seen != known.get("xxh64"):
+            yield Fault(name, "", f"the hash is {seen}, the manifest says {known.get('xxh64')}")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "was changed after it was written"
+    return (getattr(error, "strerror", None) or str(error)).splitlines()[0]
+
+
+def load_rejects(path: str) -> pa.Table:
+    """Read a file of rejects.
+
+    Raises:
+        OSError: It cannot be read.
+        DataError: It is not a file of rejects.
+    """
+    try:
+        table = pq.read_table(pa.BufferReader(read_bytes(path)))
+    except (ValueError, pa.ArrowException) as error:
+        raise DataError(str(error)) from error
+    if not table.schema.equals(REJECTS_SCHEMA):
+        raise DataError("it has other columns than a file of rejects")
+    return table
+
+
+def _shard_names(known: set[str]) -> re.Pattern[str]:
+    """Return the pattern of the names of shards: those of the manifest with any numbers.
+
+    A dataset without shards, or one of several splits, may have lost a split: therefore every usual
+    name counts, unless the manifest's own names have another form.
+    """
+    if all(_SHARD_LIKE.fullmatch(name) for name in known):
+        return _SHARD_LIKE
+    forms = {re.sub(r"\d+", "0", name) for name in known}
+    return re.compile("|".join(re.escape(form).replace("0", r"\d+") for form in sorted(forms)))
+
+
+def _verify_stage(path: str | os.PathLike[str]) -> Verification:
+    """Check size, hash and rows of every file of a stage, and that there is no other file.
+
+    Args:
+        path: Directory of the stage, or its manifest.
+    """
+    try:
+        manifest = StageManifest.load(path)
+    except DataError as error:
+        return Verification((Fault(MANIFEST_NAME, "", str(error)),))
+    directory = absolute_path(path)
+    if directory.endswith(".json"):
+        directory = os.path.dirname(directory)
+    found = [(file, _stage_file_fault(directory, file)) for file in manifest.files]
+    faults = [Fault(file.path, "", message) for file, message in found if message]
+    sound = [file for file, message in found if not message]
+    known = {file.path for file in manifest.files}
+    faults += [
+        Fault(name, "", "is named like a file of this stage but is not in its manifest")
+        for name in list_names(directory)
+        if name.startswith("part-") and name.endswith(".parquet") and name not in known
+    ]
+    return Verification(
+        tuple(faults),
+        shards=len(manifest.files),
+        examples=sum(file.rows for file in sound),
+        bytes=sum(file.bytes for file in sound),
+    )
+
+
+def _stage_file_fault(directory: str, file: StageFile) -> str:
+    """Return what is wrong with a file of a stage; empty if nothing is."""
+    path = os.path.join(directory, file.path)
+    try:
+        nbytes, xxh64 = file_size(path), file_hash(path)
+    except FileNotFoundError:
+        return "is missing"
+    except (OSError, DataError) as error:
+        return f"cannot be read: {error}"
+    if nbytes != file.bytes:
+        return f"has {nbytes:,} bytes, the manifest says {file.bytes:,}"
+    if xxh64 != file.xxh64:
+        return f"has hash {xxh64}, the manifest says {file.xxh64}"
+    with open_read(path, buffer_bytes=0) as opened:
+        rows = int(pq.ParquetFile(pa.PythonFile(opened, mode="r")).metadata.num_rows)
+    return "" if rows == file.rows else f"has {rows:,} rows, the manifest says {file.rows:,}"

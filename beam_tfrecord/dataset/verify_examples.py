@@ -1,0 +1,444 @@
+"""The checks of `verify` on examples: the fit of the schema, their splits, and duplicates.
+
+* `SchemaFit`: the kernel accepts nearly all records without decoding them. What it does not accept,
+  and columns whose features have to agree with each other (nested lists, maps), is decoded.
+* `SplitChecker`: the manifest does not have the shares of the splits. But a split is a range of
+  hashes, in the order of the splits: so no example of a split has a greater hash than any of a
+  later one. Nor does the manifest name the column that names the splits; but if that column was
+  written too, it holds nothing but their names.
+* `DuplicateFinder`: only the hashes of the smaller splits stay in memory. Those of the largest one
+  are looked up among them block by block, and only what is found there stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_tfrecord import native
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.errors import BeamTFRecordError, DataError
+from beam_tfrecord.exchange.block import ColumnHashes
+from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_tensor, is_text
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.type_contract import (
+    BYTES,
+    INT64,
+    SHAPE,
+    VALUES,
+    TFColumn,
+    schema_tf_columns,
+    value_count,
+)
+from beam_tfrecord.manifest import BY_BYTES, BY_COLUMN, BY_GROUP, Manifest, Shard
+from beam_tfrecord.native.values import KIND_NAMES, FitRule
+from beam_tfrecord.places import purpose_seed
+from beam_tfrecord.records.decoding import Decoder
+from beam_tfrecord.records.tfrecord import RecordBlock
+
+UInt64Array = npt.NDArray[np.uint64]
+Hasher = Callable[[RecordBlock], UInt64Array]
+
+_BLOCK_RECORD = re.compile(r"^record \d+: ")
+_MOST_VALUES = 2**63 - 1
+_INT64_RANGE = -(2**63), 2**63 - 1
+
+# Of larger shards one example in so many is looked at, which still detects exchanged shards.
+_WHOLE_BYTES, _STEP = 4 * 2**20, 16
+_NUMBERED = re.compile(r"(.+)-\d+-of-\d+\.tfrecord(\.gz)?")
+
+# 64 million hashes of 8 bytes: 0.5 GB, sorted in place.
+MAX_HASHES = 2**26
+
+
+class SchemaFit:
+    """Checks whether records are examples of a schema.
+
+    Args:
+        schema: The schema.
+        examples: Number of examples in all files.
+    """
+
+    def __init__(self, schema: Schema, examples: int) -> None:
+        columns = list(zip(schema.features, schema_tf_columns(schema), strict=True))
+        self._leaves = {leaf.name: leaf for _, column in columns for leaf in column}
+        self._rules = sorted(map(_fit_rule, self._leaves.values()), key=lambda rule: rule.name)
+        self._decoder = Decoder(schema)
+        linked = [feature.name for feature, column in columns if not _rules_suffice(column)]
+        self._linked = Decoder(schema, linked) if linked else None
+        self._columns = {leaf.name: feature.name for feature, column in columns for leaf in column}
+        # A column that is never missing is looked for in every record; one that always is, in none.
+        self._unseen = {
+            feature.name
+            for feature in schema.features
+            if feature.nullable and feature.observed and feature.observed.missing < examples
+        }
+
+    def first_misfit(self, block: RecordBlock) -> tuple[int, str] | None:
+        """Return the number within the file, and the fault, of a block's first misfit."""
+        if self._unseen:
+            self._note_seen(block)
+        sure = native.fitting_records(block.data, block.starts, self._rules)
+        if self._linked is not None:
+            try:
+                self._linked.decode(block.data, block.starts[:sure])
+            except (ValueError, DataError):
+                sure = 0
+        rest = block.slice(sure, len(block.starts))
+        if not len(rest.starts) or self._problem(rest) is None:
+            return None
+        # The shortest beginning that does not fit ends with the record at fault.
+        low, high = 0, len(rest.starts)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._problem(rest.slice(low, middle)) is None:
+                low = middle
+            else:
+                high = middle
+        one = rest.slice(low, high)
+        return one.first_record, self._problem(one) or "does not fit the schema"
+
+    def unseen(self) -> tuple[str, ...]:
+        """Return the columns that may be missing and were missing in all records so far."""
+        return tuple(sorted(self._unseen))
+
+    def _note_seen(self, block: RecordBlock) -> None:
+        with contextlib.suppress(ValueError):
+            for name, feature in native.discover(block.data, block.starts).items():
+                if feature.present_count:
+                    self._unseen.discard(self._columns.get(name.decode("utf-8", "replace"), ""))
+
+    def _problem(self, block: RecordBlock) -> str | None:
+        """Return why the records of a block do not fit; None if all do."""
+        try:
+            found = native.discover(block.data, block.starts)
+            for name, feature in found.items():
+                text = name.decode("utf-8", "backslashreplace")
+                leaf = self._leaves.get(text)
+                if leaf is None:
+                    return f"feature {text!r} is not in the schema"
+                if feature.kind not in (0, leaf.kind):
+                    kind, known = KIND_NAMES[feature.kind], KIND_NAMES[leaf.kind]
+                    return f"feature {text!r} is {kind}, the schema says {known}"
+            for leaf in self._leaves.values():
+                seen = found.get(leaf.name.encode())
+                if not leaf.nullable and (seen.present_count if seen else 0) < len(block.starts):
+                    return f"feature {leaf.name!r} is missing, the schema says it never is"
+            self._decoder.decode(block.data, block.starts)
+        except (ValueError, DataError) as error:
+            # The kernel counts records within the block, which no user sees.
+            return _BLOCK_RECORD.sub("", str(error))
+        return None
+
+
+def _fit_rule(leaf: TFColumn) -> FitRule:
+    """Return the kernel's rule for a feature, which never accepts more than decoding would."""
+    low, high = _integer_range(leaf)
+    exact = None if leaf.shape is None else value_count(leaf.shape)
+    return FitRule(
+        name=leaf.name.encode(),
+        kind=leaf.kind,
+        required=not leaf.nullable,
+        min_values=0 if exact is None else exact,
+        max_values=_MOST_VALUES if exact is None else exact,
+        low=low,
+        high=high,
+        is_text=leaf.kind == BYTES and (is_text(leaf.type) or leaf.store == "text"),
+        value_bytes=_value_bytes(leaf),
+    )
+
+
+def _integer_range(leaf: TFColumn) -> tuple[int, int]:
+    arrow = leaf.type
+    if leaf.kind != INT64 or leaf.role != VALUES:
+        return _INT64_RANGE
+    if pa.types.is_boolean(arrow):
+        return 0, 1
+    if pa.types.is_unsigned_integer(arrow):
+        return 0, min(2**arrow.bit_width, 2**63) - 1
+    if pa.types.is_integer(arrow) or is_temporal(arrow):
+        return -(2 ** (arrow.bit_width - 1)), 2 ** (arrow.bit_width - 1) - 1
+    return _INT64_RANGE
+
+
+def _value_bytes(leaf: TFColumn) -> int:
+    """Return the size of every value of a feature in bytes; -1 for any size."""
+    arrow = leaf.type
+    if leaf.kind != BYTES:
+        return -1
+    if is_tensor(arrow):
+        item_bytes = max(1, int(arrow.value_type.bit_width) // 8)
+        return value_count(tuple(arrow.shape)) * item_bytes
+    if pa.types.is_fixed_size_binary(arrow):
+        return int(arrow.byte_width)
+    return 8 if leaf.store == "bytes" else -1
+
+
+def _rules_suffice(column: tuple[TFColumn, ...]) -> bool:
+    """Return True if no feature of a column has to agree with another one, or be parsed."""
+    values = [leaf for leaf in column if leaf.role == VALUES]
+    # The shape of a fixed-shape tensor adds nothing; any other has to agree with its values.
+    others = {leaf.role for leaf in column} - {VALUES}
+    if others and not (others == {SHAPE} and is_tensor(values[0].type)):
+        return False
+    if not all(map(_is_plain, column)):
+        return False
+    return len(values) == 1 or all(leaf.depth == 0 for leaf in values)
+
+
+def _is_plain(leaf: TFColumn) -> bool:
+    arrow, types = leaf.type, pa.types
+    if leaf.store == "text":
+        return False
+    if is_tensor(arrow):
+        return not types.is_boolean(arrow.value_type)
+    is_number = types.is_integer(arrow) or types.is_floating(arrow) or types.is_boolean(arrow)
+    return bool(is_number or is_temporal(arrow) or is_text(arrow) or is_binary(arrow))
+
+
+class SplitChecker:
+    """Checks that what decides the split of examples agrees with their shards; thread-safe.
+
+    Args:
+        manifest: The manifest of the dataset.
+        is_canonical: Hash the canonical form of examples, as `write` does with those that it
+            received encoded.
+    """
+
+    def __init__(self, manifest: Manifest, *, is_canonical: bool = False) -> None:
+        self._manifest = manifest
+        self._is_canonical = is_canonical
+        self._split_of = {
+            s.path: name for name, split in manifest.splits.items() for s in split.shards
+        }
+        # Lowest and highest hash in each shard.
+        self._ranges: dict[str, tuple[int, int]] = {}
+        self._seed = purpose_seed(manifest.seed, "split")
+        # By column that may name the splits, the shards for which it names another one.
+        self._naming: dict[str, set[str]] = {}
+        if manifest.split_by == BY_COLUMN and len(manifest.splits) > 1:
+            self._naming = {f.name: set() for f in manifest.schema.features if _can_name(f.type)}
+        group = manifest.group or ()
+        by_group = manifest.split_by == BY_GROUP and bool(group)
+        by_group = by_group and all(name in manifest.schema.names for name in group)
+        filled = sum(split.examples > 0 for split in manifest.splits.values())
+        self._has_hashes = filled > 1 and (manifest.split_by == BY_BYTES or by_group)
+
+    def observer(self, shard: Shard) -> Callable[[RecordBlock], None]:
+        """Return the function that has to be called with every block of a shard."""
+        if not self._has_hashes and not self._naming:
+            return lambda block: None
+        hashes = self._hasher() if self._has_hashes else None
+        step = 1 if shard.bytes <= _WHOLE_BYTES else _STEP
+
+        def observe(block: RecordBlock) -> None:
+            starts = np.ascontiguousarray(block.starts[::step])
+            chosen = dataclasses.replace(block, starts=starts)
+            if hashes is not None:
+                self._add(shard.path, hashes(chosen))
+            elif self._naming:
+                self._compare(shard.path, chosen)
+
+        return observe
+
+    def _compare(self, path: str, block: RecordBlock) -> None:
+        split, names = self._split_of[path], set(self._manifest.splits)
+        for column in list(self._naming):
+            with contextlib.suppress(BeamTFRecordError, ValueError, pa.ArrowException):
+                data = Decoder(self._manifest.schema, [column]).decode(block.data, block.starts)
+                named = set(pc.unique(data.column(0).cast(pa.string())).to_pylist())
+                if not named <= names:
+                    self._naming.pop(column, None)
+                elif named - {split} and (wrong := self._naming.get(column)) is not None:
+                    wrong.add(path)
+
+    def _hasher(self) -> Hasher:
+        if self._manifest.split_by == BY_GROUP:
+            return _group_hasher(self._manifest, self._seed)
+        hash_all = native.canonical_hashes if self._is_canonical else native.hash_records
+        return lambda block: hash_all(block.data, block.starts, self._seed)
+
+    def _add(self, path: str, hashes: UInt64Array) -> None:
+        if len(hashes):
+            _extend(self._ranges, path, int(hashes.min()), int(hashes.max()))
+
+    def misplaced(self) -> Iterator[tuple[str, str]]:
+        """Yield path and fault of the shards whose examples belong to another split."""
+        wrong = list(self._naming.items())
+        if wrong and all(paths for _, paths in wrong):
+            column, paths = wrong[0]
+            message = f"column {column!r} names another split for some of its examples"
+            yield from ((path, f"{message}: examples were exchanged") for path in sorted(paths))
+        order = list(self._manifest.splits)
+        bounds: dict[str, tuple[int, int]] = {}
+        for path, (low, high) in self._ranges.items():
+            _extend(bounds, self._split_of[path], low, high)
+        what = "bytes" if self._manifest.split_by == BY_BYTES else "groups"
+        for path, (low, high) in self._ranges.items():
+            here = self._split_of[path]
+            before, behind = order[: order.index(here)], order[order.index(here) + 1 :]
+            others = [name for name in before if name in bounds and low <= bounds[name][1]]
+            others += [name for name in behind if name in bounds and high >= bounds[name][0]]
+            if others:
+                yield (
+                    path,
+                    f"the {what} of its examples do not tell split {here!r} from {others[0]!r}: "
+                    "examples were exchanged between them",
+                )
+
+    def misnamed(self) -> Iterator[tuple[str, str]]:
+        """Yield path and fault of the shards that are named like those of another split."""
+        for path, split in self._split_of.items():
+            named = _NUMBERED.fullmatch(path)
+            if named and named[1] != split and named[1] in self._manifest.splits:
+                yield path, f"is named as of split {named[1]!r}, but is in {split!r}"
+
+
+def _extend(ranges: dict[str, tuple[int, int]], key: str, low: int, high: int) -> None:
+    old_low, old_high = ranges.get(key, (low, high))
+    ranges[key] = min(low, old_low), max(high, old_high)
+
+
+def _can_name(arrow: pa.DataType) -> bool:
+    return is_text(arrow) or pa.types.is_integer(arrow) or pa.types.is_boolean(arrow)
+
+
+def _group_hasher(manifest: Manifest, seed: int) -> Hasher:
+    """Return the function that hashes the group's columns, as they were before they were stored.
+
+    It leaves out rows with zeros or NaNs: older versions distinguished some that are equal.
+    """
+    columns = manifest.group or ()
+    decoder = Decoder(manifest.schema, columns)
+    hashes = ColumnHashes(manifest.schema)
+
+    def hash_groups(block: RecordBlock) -> UInt64Array:
+        try:
+            data = decoder.decode(block.data, block.starts)
+            rows = np.flatnonzero(~_is_ambiguous(data))
+            return hashes.hashes(Batch(data), columns, rows, seed)
+        except (BeamTFRecordError, ValueError):
+            # `SchemaFit` reports examples that do not fit the schema.
+            return np.zeros(0, np.uint64)
+
+    return hash_groups
+
+
+def _is_ambiguous(data: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    found = np.zeros(data.num_rows, np.bool_)
+    for column in data.columns:
+        if pa.types.is_floating(column.type):
+            values = pc.fill_null(column, 1).to_numpy(zero_copy_only=False)
+            found |= np.isnan(values) | (values == 0)
+        elif pa.types.is_nested(column.type):
+            found[:] = True
+    return found
+
+
+class _HashSet:
+    """A set of hashes in which many others are looked up, most of them not among it.
+
+    About two in a hundred others pass the sieve that comes first, a Bloom filter with both bits of
+    a hash in one word (Putze, Sanders, Singler: Cache-, Hash- and Space-Efficient Bloom Filters,
+    2007), so that one memory access decides. It needs 2 to 4 bytes per hash.
+    """
+
+    def __init__(self, hashes: UInt64Array) -> None:
+        self.sorted = np.sort(hashes)
+        bits = max(len(hashes) // 4, 2).bit_length()
+        self._shift = np.uint64(64 - bits)
+        self._sieve = np.zeros(2**bits, np.uint64)
+        np.bitwise_or.at(self._sieve, hashes >> self._shift, _two_bits(hashes))
+
+    def common(self, hashes: UInt64Array) -> UInt64Array:
+        """Return those of `hashes` that are in the set."""
+        bits = _two_bits(hashes)
+        likely = hashes[self._sieve[hashes >> self._shift] & bits == bits]
+        places = np.searchsorted(self.sorted, likely)
+        places[places == len(self.sorted)] = 0
+        found: UInt64Array = likely[self.sorted[places] == likely]
+        return found
+
+
+def _two_bits(hashes: UInt64Array) -> UInt64Array:
+    # Neither from the high bits, which choose the word, nor from the low ones, which choose the
+    # part that is looked at.
+    one, six_bits = np.uint64(1), np.uint64(63)
+    first, second = hashes >> np.uint64(24), hashes >> np.uint64(30)
+    bits: UInt64Array = one << (first & six_bits) | one << (second & six_bits)
+    return bits
+
+
+class DuplicateFinder:
+    """Finds the examples that are in several splits; thread-safe.
+
+    Args:
+        manifest: The manifest of the dataset. Nothing is searched for if it has fewer than two
+            splits with examples, or if columns decide the split, since then equal examples may
+            differ in columns that were left out.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        filled = {name: split for name, split in manifest.splits.items() if split.examples}
+        by_columns = manifest.group is not None or manifest.key is not None
+        self.is_needed = len(filled) > 1 and not by_columns
+        self.largest = max(filled, key=lambda name: filled[name].examples, default="")
+        smaller = [split for name, split in filled.items() if name != self.largest]
+        # Only one in so many examples is looked at.
+        self.parts = 1
+        while sum(split.examples for split in smaller) // self.parts > MAX_HASHES:
+            self.parts *= 2
+        self._split_of = {s.path: name for name, split in filled.items() for s in split.shards}
+        self._awaited = sum(len(split.shards) for split in smaller)
+        self._lock = threading.Lock()
+        self._found: dict[str, list[UInt64Array]] = {name: [_NO_HASHES] for name in filled}
+        self._of_smaller: _HashSet | None = None
+        self._shared_by_smaller = _NO_HASHES
+
+    def candidates(self, path: str, hashes: UInt64Array) -> UInt64Array:
+        """Return those of a shard's `hashes` that have to be passed to `end_shard`."""
+        if self.parts > 1:
+            hashes = hashes[hashes & np.uint64(self.parts - 1) == 0]
+        if self._of_smaller is None or self._split_of[path] != self.largest:
+            return hashes
+        return self._of_smaller.common(hashes)
+
+    def end_shard(self, path: str, candidates: list[UInt64Array]) -> None:
+        """Add the candidates of a complete shard."""
+        split = self._split_of[path]
+        with self._lock:
+            self._found[split] += candidates
+            if split != self.largest:
+                self._awaited -= 1
+                if not self._awaited:
+                    self._end_smaller()
+
+    def shared(self) -> UInt64Array:
+        """Return the distinct hashes that are in several splits; call this once, at the end."""
+        if self._of_smaller is None:
+            return _NO_HASHES
+        # Some of these came before the hashes of the smaller splits were complete.
+        of_largest = self._of_smaller.common(np.concatenate(self._found[self.largest]))
+        return np.unique(np.concatenate([self._shared_by_smaller, of_largest]))
+
+    def _end_smaller(self) -> None:
+        smaller = [name for name in self._found if name != self.largest]
+        parts = [np.concatenate(self._found.pop(name)) for name in smaller]
+        hashes = _HashSet(np.concatenate(parts))
+        twice = np.unique(hashes.sorted[1:][hashes.sorted[1:] == hashes.sorted[:-1]])
+        if len(twice):
+            # These are twice in one split, or in several splits.
+            splits = sum(np.isin(twice, part).astype(int) for part in parts)
+            self._shared_by_smaller = twice[splits > 1]
+        self._of_smaller = hashes
+
+
+_NO_HASHES: UInt64Array = np.empty(0, dtype=np.uint64)

@@ -1,0 +1,175 @@
+"""Counts the rows whose content another row has too, by hashes of the content, in bounded memory.
+
+The count is exact for up to `MAX_HASHES` different contents. Beyond that, only hashes below a bound
+are counted, and the bound is halved as often as needed. All duplicates of a content are then in the
+sample, or none of them, so their number in the sample, divided by its share of all hashes, is an
+unbiased estimate.
+
+If rows have a class, the same content with two classes is counted too: one of them is wrong.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from beam_tfrecord import native
+
+UInt64Array = npt.NDArray[np.uint64]
+Int64Array = npt.NDArray[np.int64]
+
+CONTENT_KEY = b"beam_tfrecord.content"
+MAX_HASHES = 2**18
+
+_RANGE = 2**64
+_NO_LABEL = -(2**63)
+
+
+def mark_content(field: pa.Field, *, label: str = "") -> pa.Field:
+    """Return `field`, a text column, with metadata that makes its duplicates count.
+
+    Args:
+        field: The column; equal values mean equal content.
+        label: Name of an integer column that should be equal for equal content; empty if there is
+            no such column.
+    """
+    return field.with_metadata({**(field.metadata or {}), CONTENT_KEY: label.encode()})
+
+
+@dataclasses.dataclass(frozen=True)
+class DuplicateCount:
+    """A sample of the contents, with the number of rows of each.
+
+    Attributes:
+        bound: Upper bound of the hashes in the sample, of 2^64.
+        hashes: Different hashes, sorted, as little-endian uint64.
+        counts: Number of rows of each, likewise.
+        least: The smallest label of each, as little-endian int64.
+        most: The largest label of each, likewise; both are 0 if rows have no label.
+        is_labelled: Whether rows have labels.
+    """
+
+    bound: int = _RANGE
+    hashes: bytes = b""
+    counts: bytes = b""
+    least: bytes = b""
+    most: bytes = b""
+    is_labelled: bool = False
+
+    @classmethod
+    def of(cls, column: pa.Array, labels: pa.Array | None = None) -> DuplicateCount:
+        """Return the count for a column of texts, and a column of their labels."""
+        texts = column.to_pylist()
+        present = [index for index, text in enumerate(texts) if text is not None]
+        hashes = np.array([native.xxh64(texts[index].encode(), 0) for index in present], "<u8")
+        numbers = np.zeros(len(texts), "<i8")
+        if labels is not None:
+            numbers = labels.fill_null(_NO_LABEL).to_numpy(zero_copy_only=False).astype("<i8")
+        numbers = numbers[present]
+        found = _limited(hashes, np.ones(len(hashes), "<u8"), numbers, numbers, _RANGE)
+        return dataclasses.replace(found, is_labelled=labels is not None)
+
+    def merge(self, other: DuplicateCount) -> DuplicateCount:
+        """Return the count of two parts of the data together."""
+        found = _limited(
+            np.frombuffer(self.hashes + other.hashes, "<u8"),
+            np.frombuffer(self.counts + other.counts, "<u8"),
+            np.frombuffer(self.least + other.least, "<i8"),
+            np.frombuffer(self.most + other.most, "<i8"),
+            min(self.bound, other.bound),
+        )
+        return dataclasses.replace(found, is_labelled=self.is_labelled or other.is_labelled)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every content is in the sample."""
+        return self.bound == _RANGE
+
+    @property
+    def number(self) -> int:
+        """Number of rows whose content an earlier row has; an estimate unless `is_exact`."""
+        counts = np.frombuffer(self.counts, "<u8")
+        return self._scaled(int(counts.sum()) - len(counts))
+
+    @property
+    def mixed(self) -> int | None:
+        """Number of contents with several labels, an estimate unless `is_exact`.
+
+        None if rows have no labels.
+        """
+        if not self.is_labelled:
+            return None
+        least, most = np.frombuffer(self.least, "<i8"), np.frombuffer(self.most, "<i8")
+        return self._scaled(int((least != most).sum()))
+
+    def _scaled(self, seen: int) -> int:
+        return seen if self.is_exact else round(seen * (_RANGE / self.bound))
+
+
+def count_duplicates(data: pa.RecordBatch) -> DuplicateCount | None:
+    """Return the count for the column of `data` with content, or None if there is no such column.
+
+    `mark_content` says which column that is.
+    """
+    for field in data.schema:
+        label = (field.metadata or {}).get(CONTENT_KEY)
+        if label is not None:
+            name = label.decode()
+            labels = data.column(name) if name in data.schema.names else None
+            return DuplicateCount.of(data.column(field.name), labels)
+    return None
+
+
+def duplicates_to_json(duplicates: DuplicateCount | None) -> dict[str, Any] | None:
+    """Return the count as ``job.json`` holds it, or None if nothing was counted."""
+    if duplicates is None:
+        return None
+    return {
+        "rows": duplicates.number,
+        "exact": duplicates.is_exact,
+        "contents_of_several_labels": duplicates.mixed,
+    }
+
+
+def duplicate_lines(found: Mapping[str, Any]) -> list[str]:
+    """Return lines for a person about the count in ``job.json``."""
+    lines = []
+    about = "" if found["exact"] else "about "
+    if rows := found["rows"]:
+        are = "row is a duplicate of another" if rows == 1 else "rows are duplicates of others"
+        lines.append(f"{about}{rows:,} {are} by content")
+    if mixed := found["contents_of_several_labels"]:
+        have = "content has" if mixed == 1 else "contents have"
+        lines.append(f"{about}{mixed:,} duplicated {have} several labels: correct the wrong ones")
+    return lines
+
+
+def _limited(
+    hashes: UInt64Array, counts: UInt64Array, least: Int64Array, most: Int64Array, bound: int
+) -> DuplicateCount:
+    """Return the count of different hashes, with a bound that leaves at most `MAX_HASHES`."""
+    order = np.argsort(hashes, kind="stable")
+    ordered = hashes[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] + np.uint64(1)))
+    different = ordered[starts]
+    if len(starts):
+        counts = np.add.reduceat(counts[order], starts)
+        least = np.minimum.reduceat(least[order], starts)
+        most = np.maximum.reduceat(most[order], starts)
+    while True:
+        below = int(np.searchsorted(different, np.uint64(min(bound, _RANGE - 1)), "right"))
+        size = len(different) if bound == _RANGE else below
+        if size <= MAX_HASHES:
+            return DuplicateCount(
+                bound=bound,
+                hashes=different[:size].tobytes(),
+                counts=counts[:size].tobytes(),
+                least=least[:size].tobytes(),
+                most=most[:size].tobytes(),
+            )
+        bound //= 2

@@ -1,0 +1,250 @@
+"""Writing the rows of one group of units after the other to Parquet files of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.exchange.block import pieces_of
+from beam_tfrecord.exchange.shard_writers import Piece
+from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects
+from beam_tfrecord.exchange.write_summary import Tally
+from beam_tfrecord.features.arrow_arrays import relative_error, round_text
+from beam_tfrecord.features.feature import ColumnStats
+from beam_tfrecord.job_batch import JobBatch, as_job_batch
+from beam_tfrecord.layout import ONLY_SPLIT
+from beam_tfrecord.rejects import HashedSink
+from beam_tfrecord.stage import file_schema, not_held, staged_schema, to_file
+from beam_tfrecord.storage import WholeFile, file_size
+from beam_tfrecord.workdir.job import Job
+
+FILE_BYTES = 256 * 2**20
+ROW_GROUP_BYTES = 64 * 2**20
+ROW_GROUP_ROWS = 2**20
+
+
+class StageWriter:
+    """Writes batches in the order they come.
+
+    The cuts follow from the batches of a group alone, so every attempt writes the same files.
+
+    Args:
+        job: Where files are written under temporary names, and the inputs that rows come from.
+        file_bytes: A file ends with the row group that takes it to this size.
+        row_group_bytes: Bytes in memory of a row group, unless one row has more.
+        row_group_rows: Most rows of a row group.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        file_bytes: int = FILE_BYTES,
+        row_group_bytes: int = ROW_GROUP_BYTES,
+        row_group_rows: int = ROW_GROUP_ROWS,
+    ) -> None:
+        self._directory = job.directory
+        self._file_bytes = file_bytes
+        self._row_group_bytes = row_group_bytes
+        self._row_group_rows = row_group_rows
+        self._came = self._staged = self._inside = pa.schema([])
+        self._inputs = job.inputs
+        self._group: tuple[int, ...] = ()
+        self._number = 0
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = 0
+        self._pending_rows = 0
+        self._file: _StageFile | None = None
+        self.tally = Tally()
+        self.rejects: list[Reject] = []
+
+    def add(self, batch: Batch) -> Iterator[Piece]:
+        """Take a batch; yield the files that it filled.
+
+        Raises:
+            DataError: Parquet cannot hold a column.
+        """
+        job_batch = as_job_batch(batch)
+        group: tuple[int, ...] = (job_batch.group or 0,)
+        if self._inputs.count > 1:
+            group = (self._inputs.number(job_batch.way), *group)
+        if group != self._group:
+            yield from self.end_group()
+            self._group, self._number = group, 0
+        if batch.encoded:
+            raise DataError("serialized examples have no columns to stage: give rows, or batches")
+        if batch.split is not None:
+            raise DataError(
+                "a stage has no splits: leave AssignSplits out, and split what is written from it"
+            )
+        self._count(job_batch)
+        if not batch.data.num_columns:
+            return
+        if batch.data.schema is not self._came:
+            self._take_schema(batch.data.schema)
+        for piece in pieces_of(batch, self._row_group_bytes):
+            if piece.num_rows:
+                yield from self._add_rows(to_file(piece.data, self._staged, self._inside))
+
+    def end_group(self) -> Iterator[Piece]:
+        """Finish the last file of a group; yield what was not yet yielded."""
+        yield from self._write_row_group()
+        if self._file is not None:
+            yield self._close()
+
+    def take_summary(self) -> Tally:
+        """Return the sums since the last call, once all files are finished."""
+        spill_rejects(self, self._directory)
+        tally, self.tally = self.tally, Tally()
+        return tally
+
+    def abort(self) -> None:
+        """Remove an unfinished file."""
+        if self._file is not None:
+            self._file.abort()
+
+    def _count(self, batch: JobBatch) -> None:
+        self.rejects += batch.rejects
+        counted = Tally(
+            rows=batch.rows_counted,
+            records=batch.num_rows,
+            rejects=len(batch.rejects),
+            observed=_rounded(batch),
+            input_hash=batch.input_hash,
+            refused=batch.refused,
+        )
+        self.tally = self.tally.merge(counted)
+        spill_rejects(self, self._directory, least=MAX_REJECTS)
+
+    def _take_schema(self, schema: pa.Schema) -> None:
+        if schema.equals(self._came, check_metadata=True):
+            self._came = schema
+        else:
+            _check_names(schema)
+            self._staged = staged_schema(schema)
+            self._inside = checked_file_schema(self._staged)
+            self._came = schema
+        message = self._staged.serialize().to_pybytes()
+        self.tally = self.tally.merge(Tally(staged=message))
+
+    def _add_rows(self, data: pa.RecordBatch) -> Iterator[Piece]:
+        is_full = (
+            self._pending_bytes + data.nbytes > self._row_group_bytes
+            or self._pending_rows + data.num_rows > self._row_group_rows
+        )
+        if is_full:
+            yield from self._write_row_group()
+        self._pending.append(data)
+        self._pending_bytes += data.nbytes
+        self._pending_rows += data.num_rows
+
+    def _write_row_group(self) -> Iterator[Piece]:
+        if not self._pending:
+            return
+        table = pa.Table.from_batches(self._pending, self._inside)
+        self._pending, self._pending_bytes, self._pending_rows = [], 0, 0
+        if self._file is None:
+            order = (*self._group, self._number)
+            self._file = _StageFile(self._directory, order, self._inside)
+            self._number += 1
+        if self._file.write(table) >= self._file_bytes:
+            yield self._close()
+
+    def _close(self) -> Piece:
+        assert self._file is not None
+        piece, self._file = self._file.close(), None
+        return piece
+
+
+class _StageFile:
+    """One Parquet file under a temporary name."""
+
+    def __init__(self, directory: str, order: tuple[int, ...], schema: pa.Schema) -> None:
+        # Named as unpublished shards are, so that whoever clears or resumes a job knows it.
+        name = "-".join(("shard", ONLY_SPLIT, *map(str, order), uuid.uuid4().hex))
+        self._path = os.path.join(directory, name)
+        self._order = order
+        self._rows = 0
+        self._file = WholeFile(self._path)
+        self._sink = HashedSink(self._file)
+        self._output = pa.PythonFile(self._sink, "w")
+        with _taken_away(self._file):
+            self._writer = pq.ParquetWriter(
+                self._output, schema, compression="zstd", write_page_checksum=True
+            )
+
+    def write(self, table: pa.Table) -> int:
+        """Write a row group; return the size of the file so far."""
+        with _taken_away(self):
+            self._writer.write_table(table, row_group_size=table.num_rows)
+        self._rows += table.num_rows
+        return int(self._output.tell())
+
+    def close(self) -> Piece:
+        """Finish the file."""
+        with _taken_away(self):
+            self._writer.close()
+            self._output.close()
+            self._file.close()
+        size = file_size(self._path)
+        xxh64 = f"{self._sink.hash.intdigest():016x}"
+        return Piece(ONLY_SPLIT, self._order, self._path, self._rows, size, xxh64, 0, size)
+
+    def abort(self) -> None:
+        """Take away what was written."""
+        # Else its end would be written when it is thrown away, to a file that is gone.
+        self._writer.is_open = False
+        self._file.abort()
+
+
+def _rounded(batch: Batch) -> dict[str, ColumnStats]:
+    """Return the columns whose numbers had more digits than they have in the batch."""
+    if batch.numbers is None:
+        return {}
+    observed = {}
+    for name in batch.numbers.schema.names:
+        exact = batch.numbers.column(name)
+        if pa.types.is_string(exact.type):
+            exact = round_text(exact).exact
+        if error := relative_error(pc.cast(batch.data.column(name), pa.float64()), exact):
+            observed[name] = ColumnStats(max_relative_error=error)
+    return observed
+
+
+@contextlib.contextmanager
+def _taken_away(file: _StageFile | WholeFile) -> Iterator[None]:
+    """Take a file away where an error leaves the block."""
+    try:
+        yield
+    except BaseException:
+        file.abort()
+        raise
+
+
+def checked_file_schema(staged: pa.Schema) -> pa.Schema:
+    """Return the schema of the files of a stage once it is known that Parquet holds it.
+
+    Raises:
+        DataError: It does not.
+    """
+    inside = file_schema(staged)
+    for field in inside:
+        try:
+            pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
+        except (pa.ArrowException, OSError) as error:
+            raise not_held(field) from error
+    return inside
+
+
+def _check_names(schema: pa.Schema) -> None:
+    for name in schema.names:
+        if schema.names.count(name) > 1:
+            raise DataError(f"two columns are named {name!r}: rename one of them")

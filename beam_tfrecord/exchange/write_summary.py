@@ -1,0 +1,220 @@
+"""What writing saw: counts, losses and rejects, summed over all workers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from beam_tfrecord.batch import Reject
+from beam_tfrecord.duplicate_count import DuplicateCount
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.features.feature import ColumnStats
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.hashes import sum_hashes
+from beam_tfrecord.images import Refused, merge_refused
+from beam_tfrecord.layout import SPLIT_IN_PART
+
+SAMPLE_REJECTS = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Discovered:
+    """What the examples of a feature showed where they came without a schema.
+
+    Attributes:
+        kind: 1 for bytes, 2 for float, 3 for int64.
+        present: Examples that have the feature.
+        least: Fewest values of one example.
+        most: Most values of one example.
+    """
+
+    kind: int
+    present: int
+    least: int
+    most: int
+
+    def merge(self, other: Discovered) -> Discovered:
+        """Join what two parts of the data showed."""
+        return Discovered(
+            self.kind,
+            self.present + other.present,
+            min(self.least, other.least),
+            max(self.most, other.most),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Tally:
+    """Sums over a part of the data; `merge` is associative and order-free.
+
+    Attributes:
+        rows: Rows read, the rejected ones included.
+        records: Records written.
+        rejects: Number of rejected rows.
+        sample: The first few of them, in order of origin.
+        reject_files: Files that hold all of them.
+        schema: Of the rows; None where nothing, or only examples, came by.
+        observed: By feature name.
+        discovered: By feature name, for examples that came without a schema.
+        places_by_bytes: True where some rows had no stable number.
+        splits_assigned: Whether rows came with their split; None where there were none.
+        left_out: Columns without any value, which have no type and so no feature.
+        opaque: True where some elements were bytes of no known format.
+        copies: Number of duplicate rows, by a column that identifies them; None if there is none.
+        refused: Pictures that TensorFlow refuses; None where there are none.
+        staged: Arrow schema of rows that were staged, as an IPC message; else empty.
+        input_hash: Hash of the bytes that were read; None where none was made.
+    """
+
+    rows: int = 0
+    records: int = 0
+    rejects: int = 0
+    sample: tuple[Reject, ...] = ()
+    reject_files: tuple[str, ...] = ()
+    schema: Schema | None = None
+    observed: Mapping[str, ColumnStats] = dataclasses.field(default_factory=dict)
+    discovered: Mapping[str, Discovered] = dataclasses.field(default_factory=dict)
+    places_by_bytes: bool = False
+    splits_assigned: bool | None = None
+    left_out: frozenset[str] = frozenset()
+    opaque: bool = False
+    copies: DuplicateCount | None = None
+    refused: Refused | None = None
+    staged: bytes = b""
+    input_hash: int | None = None
+
+    def merge(self, other: Tally) -> Tally:
+        """Join the tallies of two parts of the data.
+
+        Raises:
+            DataError: Their rows have different schemas, or their examples different kinds, or
+                some rows have a split and some have none.
+        """
+        sample = sorted((*self.sample, *other.sample), key=dataclasses.astuple)
+        return Tally(
+            rows=self.rows + other.rows,
+            records=self.records + other.records,
+            rejects=self.rejects + other.rejects,
+            sample=tuple(sample[:SAMPLE_REJECTS]),
+            reject_files=tuple(sorted({*self.reject_files, *other.reject_files})),
+            schema=_same_schema(self.schema, other.schema),
+            observed=_merge_by_name(self.observed, other.observed),
+            discovered=_merge_discovered(self.discovered, other.discovered),
+            places_by_bytes=self.places_by_bytes or other.places_by_bytes,
+            splits_assigned=_all_or_none(self.splits_assigned, other.splits_assigned),
+            left_out=self.left_out | other.left_out,
+            opaque=self.opaque or other.opaque,
+            copies=_merge_copies(self.copies, other.copies),
+            refused=merge_refused(self.refused, other.refused),
+            staged=_same_staged(self.staged, other.staged),
+            input_hash=_sum_hashes(self.input_hash, other.input_hash),
+        )
+
+    def final_schema(self) -> Schema:
+        """Return the schema of the dataset, with what was observed; empty for opaque records."""
+        if self.opaque:
+            return Schema(())
+        schema = self.schema or schema_of_discovered(self.discovered)
+        if self.schema is None:
+            return schema.with_observed(
+                {
+                    name: ColumnStats(missing=self.records - found.present)
+                    for name, found in self.discovered.items()
+                }
+            )
+        return schema.with_observed(self.observed)
+
+
+def merge_tallies(tallies: Iterable[Tally]) -> Tally:
+    """Join any number of tallies."""
+    total = Tally()
+    for tally in tallies:
+        total = total.merge(tally)
+    return total
+
+
+def _all_or_none(one: bool | None, other: bool | None) -> bool | None:
+    if one is None or other is None or one == other:
+        return other if one is None else one
+    raise DataError(SPLIT_IN_PART)
+
+
+def _sum_hashes(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return sum_hashes((one, other))
+
+
+def _merge_copies(
+    one: DuplicateCount | None, other: DuplicateCount | None
+) -> DuplicateCount | None:
+    if one is None or other is None:
+        return one or other
+    return one.merge(other)
+
+
+def _same_schema(one: Schema | None, other: Schema | None) -> Schema | None:
+    if one is None or other is None:
+        return one or other
+    # Whether a column may be null is observed in the end, so it does not tell schemas apart.
+    if [(f.name, f.type, f.store) for f in one.features] == [
+        (f.name, f.type, f.store) for f in other.features
+    ]:
+        return one
+    raise DataError(
+        f"batches of different schemas were given to one dataset: ({_line(one)}) and "
+        f"({_line(other)}): pass schema="
+    )
+
+
+def _same_staged(one: bytes, other: bytes) -> bytes:
+    if not one or not other or one == other:
+        return one or other
+    # Batches of any order meet here, and a message must not tell which came first.
+    lines = sorted(_line(Schema.from_arrow(_read_schema(schema))) for schema in (one, other))
+    raise DataError(
+        f"batches of different schemas were given to one stage: ({lines[0]}) and ({lines[1]}): "
+        "bring them to one schema before"
+    )
+
+
+def _read_schema(message: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(message))
+
+
+def _line(schema: Schema) -> str:
+    return ", ".join(f"{feature.name}: {feature.type}" for feature in schema.features)
+
+
+def _merge_by_name(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(one)
+    for name, value in other.items():
+        merged[name] = merged[name].merge(value) if name in merged else value
+    return merged
+
+
+def _merge_discovered(
+    one: Mapping[str, Discovered], other: Mapping[str, Discovered]
+) -> dict[str, Discovered]:
+    for name in one.keys() & other.keys():
+        if one[name].kind != other[name].kind:
+            kinds = ", ".join(sorted({_KIND_NAMES[one[name].kind], _KIND_NAMES[other[name].kind]}))
+            raise DataError(f"feature {name!r} has values of two kinds in the examples: {kinds}")
+    return _merge_by_name(one, other)
+
+
+_KIND_NAMES = {1: "bytes", 2: "float", 3: "int64"}
+_KIND_TYPES = {1: pa.binary(), 2: pa.float32(), 3: pa.int64()}
+
+
+def schema_of_discovered(discovered: Mapping[str, Discovered]) -> Schema:
+    """Return the schema of examples: one value in every example is a scalar, else a list."""
+    fields = []
+    for name in sorted(discovered, key=str.encode):
+        found = discovered[name]
+        value = _KIND_TYPES[found.kind]
+        fields.append(pa.field(name, value if found.least == found.most == 1 else pa.list_(value)))
+    return Schema.from_arrow(pa.schema(fields))

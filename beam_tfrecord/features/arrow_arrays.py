@@ -1,0 +1,374 @@
+"""Arrow arrays: their lists as offsets and values, their text, and their numbers rounded once.
+
+Arrow casts most types to text and back. Times of day, durations and times with a zone are
+converted here.
+
+A decimal, or a number as text, has a nearest float64. Rounding that one to float32 would round the
+number twice: halfway between two float32 values it may take the wrong one. `round_text` and
+`round_decimals` therefore give a second float64 for each number: one that rounds to float32 as the
+number itself does. Its distance from the stored value is the loss. Both are the same if the float64
+*stands for* the number, which is so if it has the same digits, as 0.1 has. If such a float64 lies
+halfway between two float32 values, the second one lies two steps beside it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_tfrecord.native.values import AS_DOUBLE, Target
+
+try:
+    from beam_tfrecord.native._csv import Filler
+except ImportError:
+    from beam_tfrecord.native._csv import Filler
+
+Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+Float64Array = npt.NDArray[np.float64]
+
+_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
+# Positions of the 32 hexadecimal digits of a UUID in its 36 characters.
+_UUID_DIGITS = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
+
+_NUMBER = Target(0, AS_DOUBLE, 8)
+_ONE_COLUMN = (ord(","), None, None, False)
+_LINE_END = ord("\n")
+_ROWS = 2**16
+# A float64 holds integers of 15 digits exactly, and powers of ten up to 10^22.
+_FEW_DIGITS = 10**15
+_EXACT_POWER = 22
+
+
+class Layer(NamedTuple):
+    """One level of lists.
+
+    Attributes:
+        offsets: Where each list begins among the values, and where the last ends, shape `[n + 1]`.
+        missing: Which lists are null, shape `[n]`; None if no list is.
+    """
+
+    offsets: Int64Array
+    missing: BoolArray | None
+
+
+def bare_array(array: pa.Array) -> pa.Array:
+    """Return `array` without dictionary or run-end encoding."""
+    while True:
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        elif pa.types.is_run_end_encoded(array.type):
+            array = pc.run_end_decode(array)
+        else:
+            return array
+
+
+def missing_of(array: pa.Array) -> BoolArray | None:
+    """Return which values of `array` are null, or None if no value is."""
+    if not array.null_count:
+        return None
+    missing: BoolArray = pc.is_null(array).to_numpy(zero_copy_only=False)
+    return missing
+
+
+def null_positions(array: pa.Array) -> Int64Array:
+    """Return the indices of the nulls of `array`."""
+    return np.flatnonzero(pc.is_null(array).to_numpy(zero_copy_only=False))
+
+
+def with_nulls_at(array: pa.Array, rows: BoolArray) -> pa.Array:
+    """Return `array` with null in the rows that are true."""
+    return pc.if_else(pa.array(rows), pa.scalar(None, array.type), array)
+
+
+def list_offsets(lengths: Int64Array | BoolArray) -> Int64Array:
+    """Return the offsets of lists of the given lengths, shape `[n + 1]`."""
+    return np.concatenate([[0], np.cumsum(lengths)])
+
+
+def open_list(array: pa.Array) -> tuple[Layer, pa.Array]:
+    """Return the lists of a list array of any layout, and their values.
+
+    Values that a slice of the array does not cover are left out.
+    """
+    missing = missing_of(array)
+    if pa.types.is_list_view(array.type) or pa.types.is_large_list_view(array.type):
+        return _open_list_view(array, missing)
+    if pa.types.is_fixed_size_list(array.type):
+        size, rows = array.type.list_size, len(array)
+        values = array.values.slice(array.offset * size, rows * size)
+        return Layer(np.arange(rows + 1, dtype=np.int64) * size, missing), values
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    values = array.values.slice(offsets[0], offsets[-1] - offsets[0])
+    return Layer(offsets - offsets[0], missing), values
+
+
+def _open_list_view(array: pa.Array, missing: BoolArray | None) -> tuple[Layer, pa.Array]:
+    sizes = array.sizes.to_numpy().astype(np.int64)
+    if missing is not None:
+        sizes[missing] = 0
+    first = array.offsets.to_numpy().astype(np.int64)
+    offsets = list_offsets(sizes)
+    lists = np.flatnonzero(sizes)
+    if not len(lists):
+        return Layer(offsets, missing), array.values.slice(0, 0)
+    # Views may overlap or stand in any order, but mostly they follow one another.
+    start = first[lists[0]]
+    if np.array_equal(first[lists], start + offsets[lists]):
+        return Layer(offsets, missing), array.values.slice(start, offsets[-1])
+    indices = np.repeat(first - offsets[:-1], sizes) + np.arange(offsets[-1])
+    return Layer(offsets, missing), take_values(array.values, pa.array(indices))
+
+
+def open_map(array: pa.Array) -> tuple[Layer, pa.Array, pa.Array]:
+    """Return the lists of a map array, its keys and its values."""
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    first, count = offsets[0], offsets[-1] - offsets[0]
+    layer = Layer(offsets - first, missing_of(array))
+    return layer, array.keys.slice(first, count), array.items.slice(first, count)
+
+
+def make_list(layer: Layer, values: pa.Array) -> pa.Array:
+    """Return a large list array from offsets and values."""
+    mask = None if layer.missing is None else pa.array(layer.missing)
+    return pa.LargeListArray.from_arrays(pa.array(layer.offsets), values, mask=mask)
+
+
+def take_values(values: pa.Array, indices: pa.Array) -> pa.Array:
+    """Return the values at `indices`, and null for a null index."""
+    try:
+        return values.take(indices)
+    except pa.ArrowNotImplementedError:
+        # Arrow cannot take from views or from what contains them. It can join slices.
+        pass
+    wanted = pc.fill_null(indices, -1).to_numpy()
+    if not len(wanted):
+        return values.slice(0, 0)
+    follows = (np.diff(wanted) == 1) & (wanted[:-1] >= 0)
+    cuts = [0, *(np.flatnonzero(~follows) + 1).tolist(), len(wanted)]
+    return pa.concat_arrays(
+        pa.nulls(1, values.type) if wanted[start] < 0 else values.slice(wanted[start], stop - start)
+        for start, stop in itertools.pairwise(cuts)
+    )
+
+
+def fixed_binary(
+    data: np.ndarray, width: int, missing: np.ndarray | None, *, rows: int | None = None
+) -> pa.Array:
+    """Return C-contiguous `data` as binary values of `width` bytes each, without a copy.
+
+    Args:
+        data: The bytes of all rows, null ones included.
+        width: Bytes of one row.
+        missing: Which rows are null, shape `[rows]`; None if no row is.
+        rows: Number of rows; needed only if `width` is 0.
+    """
+    rows = rows if rows is not None else data.nbytes // width
+    validity = None
+    if missing is not None:
+        validity = pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    return pa.Array.from_buffers(pa.binary(width), rows, [validity, pa.py_buffer(data)])
+
+
+def to_text(values: pa.Array) -> pa.Array:
+    """Return numbers, booleans or times as text: decimal digits, or ISO 8601.
+
+    Timestamps with a zone are written in UTC, durations as their number of units.
+    """
+    arrow = values.type
+    if pa.types.is_duration(arrow):
+        values = values.view(pa.int64())
+    elif pa.types.is_timestamp(arrow) and arrow.tz is not None:
+        values = pc.cast(values, pa.timestamp(arrow.unit, "UTC"))
+    elif pa.types.is_float16(arrow):
+        values = pc.cast(values, pa.float32())
+    return pc.cast(values, pa.string())
+
+
+def from_text(text: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """Parse text into values of type `arrow`; the inverse of `to_text`.
+
+    Raises:
+        pyarrow.ArrowInvalid: A text is not a value of that type.
+    """
+    if pa.types.is_duration(arrow):
+        return pc.cast(text, pa.int64()).view(arrow)
+    if pa.types.is_time(arrow):
+        return _times_from_text(text, arrow)
+    if pa.types.is_float16(arrow):
+        return pc.cast(pc.cast(text, pa.float32()), arrow)
+    if pa.types.is_timestamp(arrow) and arrow.tz is not None:
+        return pc.cast(pc.cast(text, pa.timestamp(arrow.unit, "UTC")), arrow)
+    made = pc.cast(text, arrow)
+    if pa.types.is_decimal(arrow):
+        # Arrow makes 0 of a number that is 39 digits finer than the type.
+        zeros = text.filter(pc.equal(made, pa.scalar(0, arrow)))
+        if pc.any(pc.match_substring_regex(zeros, "^[^eE]*[1-9]")).as_py():
+            raise pa.ArrowInvalid(f"a number is finer than {arrow}")
+    return made
+
+
+def _times_from_text(text: pa.Array, arrow: pa.DataType) -> pa.Array:
+    # Arrow cannot parse a time of day. It can parse a timestamp of the first day: the same number.
+    on_first_day = pc.binary_join_element_wise(
+        pa.scalar("1970-01-01"), pc.cast(text, pa.string()), " "
+    )
+    ticks = pc.cast(on_first_day, pa.timestamp(arrow.unit)).view(pa.int64())
+    is_32_bit = pa.types.is_time32(arrow)
+    return (pc.cast(ticks, pa.int32()) if is_32_bit else ticks).view(arrow)
+
+
+def uuid_to_text(storage: pa.Array) -> pa.Array:
+    """Return 16-byte UUIDs in their canonical form: lower case, 8-4-4-4-12."""
+    rows = len(storage)
+    if not rows:
+        return pa.array([], pa.string())
+    raw = np.frombuffer(storage.buffers()[1], np.uint8)
+    raw = raw[storage.offset * 16 : (storage.offset + rows) * 16].reshape(rows, 16)
+    text = np.full((rows, 36), ord("-"), np.uint8)
+    text[:, _UUID_DIGITS[0::2]] = _HEX[raw >> 4]
+    text[:, _UUID_DIGITS[1::2]] = _HEX[raw & 15]
+    return pc.cast(fixed_binary(text, 36, missing_of(storage)), pa.string())
+
+
+def uuid_from_text(text: pa.Array) -> pa.Array:
+    """Return the 16 bytes of UUIDs written as text, in either case, with or without dashes.
+
+    Raises:
+        pyarrow.ArrowInvalid: A text is not a UUID.
+    """
+    digits = pc.replace_substring(pc.cast(text, pa.string()), "-", "")
+    good = pc.match_substring_regex(digits, "^[0-9a-fA-F]{32}$")
+    if pc.any(pc.invert(good)).as_py():
+        first = text.filter(pc.invert(good))[0].as_py()
+        raise pa.ArrowInvalid(f"{first!r} is not a uuid")
+    joined = "".join(pc.fill_null(digits, "0" * 32).to_pylist())
+    return fixed_binary(np.frombuffer(bytes.fromhex(joined), np.uint8), 16, missing_of(digits))
+
+
+class Rounded(NamedTuple):
+    """Numbers as float64, null where the number is.
+
+    Attributes:
+        nearest: The float64 nearest to each number.
+        exact: A float64 that rounds to float32 as the number does.
+    """
+
+    nearest: pa.Array
+    exact: pa.Array
+
+    @property
+    def error(self) -> float:
+        """The largest relative error of `nearest`; 0 if each stands for its number."""
+        if self.exact is self.nearest:
+            return 0.0
+        return relative_error(self.nearest, self.exact)
+
+
+def relative_error(stored: pa.Array, exact: pa.Array) -> float:
+    """Return the largest relative error of float64 values that are stored for `exact` ones.
+
+    An exact value two steps beside the stored one only says how it rounds: that is no loss.
+    """
+    one, other = stored.drop_null().to_numpy(), exact.drop_null().to_numpy()
+    beside = np.nextafter(one, other)
+    stands = (beside != other) & (np.nextafter(beside, other) == other)
+    changed = np.flatnonzero((one != other) & ~stands & ~np.isnan(other))
+    lengths = np.sort(np.abs([one[changed], other[changed]]), axis=0)
+    errors = (lengths[1] - lengths[0]) / np.where(lengths[0], lengths[0], lengths[1])
+    return float(errors.max(initial=0.0))
+
+
+def round_text(text: pa.Array) -> Rounded:
+    """Return numbers that are written as text.
+
+    Raises:
+        pyarrow.ArrowInvalid: A text is not a number, or a number is too large for a float64.
+    """
+    known = pc.cast(text, pa.float64())
+    plain = pc.replace_substring_regex(pc.cast(text, pa.string()), r"^\+", "")
+    nearest, exact, bad = _parsed(plain.drop_null())
+    # Arrow decides what a number is: it knows some notations that the kernel does not.
+    nearest[bad] = exact[bad] = known.drop_null().to_numpy()[bad]
+    if np.isinf(nearest[bad]).any():
+        raise pa.ArrowInvalid("a number is too large for float64")
+    return _with_nulls(text, nearest, exact)
+
+
+def round_decimals(values: pa.Array) -> Rounded:
+    """Return decimals as float64."""
+    present = values.drop_null()
+    digits, is_short = _short_digits(present)
+    scale = values.type.scale
+    power = np.float64(10 ** min(abs(scale), _EXACT_POWER))
+    nearest = digits / power if scale > 0 else digits * power
+    is_short &= abs(scale) <= _EXACT_POWER
+    # A number halfway between two float32 values matters only if it is not this very float64.
+    halfway = nearest.view(np.int64) & 0x1FFFFFFF == 0x10000000
+    if is_short.all() and not halfway.any():
+        return _with_nulls(values, nearest, nearest)
+    if 0 < scale <= _EXACT_POWER:
+        halfway &= digits % 5**scale != 0
+    long = np.flatnonzero(~is_short | halfway)
+    exact = nearest.copy()
+    nearest[long], exact[long], _ = _parsed(pc.cast(to_text(present.take(long)), pa.string()))
+    return _with_nulls(values, nearest, exact)
+
+
+def _short_digits(values: pa.Array) -> tuple[Int64Array, BoolArray]:
+    """Return the unscaled integers of decimals, and which of them have few digits.
+
+    Those of many digits are 0.
+    """
+    width = values.type.bit_width
+    kind = np.int32 if width == 32 else np.int64
+    words = np.frombuffer(values.buffers()[1] or b"", kind)
+    words = words.reshape(-1, max(1, width // 64))[values.offset : values.offset + len(values)]
+    low = words[:, 0].astype(np.int64)
+    is_short = (low > -_FEW_DIGITS) & (low < _FEW_DIGITS)
+    for word in words.T[1:]:
+        is_short &= word == low >> 63
+    return low if is_short.all() else np.where(is_short, low, 0), is_short
+
+
+def _parsed(text: pa.Array) -> tuple[Float64Array, Float64Array, list[int]]:
+    """Return numbers as `nearest` and `exact`, and which of them the kernel cannot parse."""
+    nearest, exact, bad = np.zeros(len(text)), np.zeros(len(text)), []
+    for start in range(0, len(text), _ROWS):
+        part = text.slice(start, _ROWS)
+        stop = start + len(part)
+        filler = Filler(
+            _ONE_COLUMN, 1, [_NUMBER], keep_blank=True, nulls=[], always=[], capacity=len(part)
+        )
+        filler.feed(_lines(part), 0, True)
+        bad += [start + fault.row for fault in filler.take_faults()]
+        ((values, _, _, found),) = filler.take()
+        nearest[start:stop] = values.view(np.float64)
+        exact[start:stop] = nearest[start:stop] if found is None else found
+    return nearest, exact, bad
+
+
+def _lines(text: pa.Array) -> npt.NDArray[np.uint8]:
+    """Return text without nulls and line ends as one line for each value."""
+    _, offsets, data = text.buffers()
+    ends = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1]
+    return np.insert(np.frombuffer(data, np.uint8)[: ends[-1]], ends[1:], _LINE_END)[ends[0] :]
+
+
+def _with_nulls(source: pa.Array, nearest: Float64Array, exact: Float64Array) -> Rounded:
+    """Return the numbers with the nulls of `source`, which the arrays leave out."""
+    is_same = exact is nearest or np.array_equal(nearest, exact, equal_nan=True)
+    missing = missing_of(source)
+    arrays = []
+    for values in (nearest,) if is_same else (nearest, exact):
+        spread = values
+        if missing is not None:
+            spread = np.zeros(len(source))
+            spread[~missing] = values
+        arrays.append(pa.array(spread, mask=missing))
+    return Rounded(arrays[0], arrays[-1])

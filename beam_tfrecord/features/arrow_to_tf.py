@@ -1,0 +1,333 @@
+"""Converts a column of any Arrow type to the arrays of its TF columns, which the kernel encodes.
+
+The kernel encodes booleans, integers, floats, text, bytes and lists of those. Other types are
+viewed as one of these if their bytes allow it: times are integers, fields of a struct get the nulls
+of the struct, and lists in lists become one list and the lengths of the inner lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.arrow_arrays import (
+    BoolArray,
+    Int64Array,
+    Layer,
+    bare_array,
+    fixed_binary,
+    make_list,
+    missing_of,
+    null_positions,
+    open_list,
+    open_map,
+    round_decimals,
+    to_text,
+    uuid_to_text,
+)
+from beam_tfrecord.features.arrow_types import (
+    bare_type,
+    is_binary,
+    is_extension,
+    is_list,
+    is_numpy_tensor,
+    is_temporal,
+    is_tensor,
+    is_text,
+    is_uuid,
+)
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.tensors import (
+    Array,
+    TensorType,
+    dtype_name,
+    is_small_float,
+    tensor_column,
+)
+from beam_tfrecord.features.type_contract import (
+    decimal_is_integer,
+    is_flat_tensor,
+    tensor_type,
+    value_count,
+)
+
+
+class TFArrays(NamedTuple):
+    """The TF columns of one column, as arrays that the kernel encodes.
+
+    Attributes:
+        arrays: One array for each TF column, in the order of `type_contract.tf_columns`.
+        null_in_list: Which rows have a null that no Example can hold, shape `[rows]`; None if no
+            row has.
+    """
+
+    arrays: tuple[pa.Array, ...]
+    null_in_list: BoolArray | None
+
+
+def is_encoded_as_is(feature: Feature) -> bool:
+    """Return whether the kernel encodes columns of `feature` without conversion."""
+    arrow, types = feature.type, pa.types
+    if is_list(arrow) and feature.fill is None:
+        if types.is_list_view(arrow) or types.is_large_list_view(arrow):
+            return False
+        arrow = arrow.value_type
+    if types.is_floating(arrow) or types.is_boolean(arrow) or types.is_integer(arrow):
+        return feature.store == "auto"
+    return is_text(arrow) or is_binary(arrow)
+
+
+def arrow_to_tf(array: pa.Array, feature: Feature, *, one_zero: bool = False) -> TFArrays:
+    """Convert a column to the arrays of its TF columns.
+
+    Args:
+        array: The column. Its type is that of `feature`, except for the layout of lists,
+            dictionaries, and float64 that the kernel rounds to float32.
+        feature: The column in the schema.
+        one_zero: Give floats that are stored as equal ones equal bytes, and so every NaN.
+    """
+    conversion = _Conversion(feature, len(array), one_zero)
+    arrays = tuple(conversion.arrays(array, feature.type))
+    return TFArrays(arrays, conversion.null_in_list)
+
+
+class _Conversion:
+    """The conversion of one column of one batch."""
+
+    def __init__(self, feature: Feature, rows: int, one_zero: bool) -> None:
+        self._feature = feature
+        self._rows = rows
+        self._one_zero = one_zero
+        self.null_in_list: BoolArray | None = None
+
+    def arrays(
+        self,
+        array: pa.Array,
+        arrow: pa.DataType,
+        layers: tuple[Layer, ...] = (),
+        *,
+        dense: bool = True,
+    ) -> Iterator[pa.Array]:
+        """Yield the arrays of the TF columns for `array`.
+
+        Args:
+            array: The values, of all lists around them.
+            arrow: Their type in the schema.
+            layers: The lists around them, outermost first.
+            dense: The schema fixes the sizes of all those lists.
+        """
+        array, arrow = bare_array(array), bare_type(arrow)
+        if is_tensor(arrow) or is_numpy_tensor(arrow):
+            yield from self._tensors(array, arrow)
+        elif is_extension(arrow) and not is_uuid(arrow):
+            storage = array.storage if is_extension(array.type) else array
+            yield from self.arrays(storage, arrow.storage_type, layers, dense=dense)
+        elif pa.types.is_struct(arrow):
+            for field, child in zip(arrow, array.flatten(), strict=True):
+                yield from self.arrays(child, field.type, layers, dense=dense)
+        elif pa.types.is_map(arrow):
+            layer, keys, items = open_map(array)
+            yield from self.arrays(keys, arrow.key_type, (*layers, layer), dense=False)
+            yield from self.arrays(items, arrow.item_type, (*layers, layer), dense=False)
+        elif is_list(arrow):
+            layer, values = open_list(array)
+            dense = dense and pa.types.is_fixed_size_list(arrow)
+            yield from self.arrays(values, arrow.value_type, (*layers, layer), dense=dense)
+        elif not pa.types.is_null(arrow):
+            yield from self._values(array, arrow, layers, dense)
+
+    def _values(
+        self, values: pa.Array, arrow: pa.DataType, layers: tuple[Layer, ...], dense: bool
+    ) -> Iterator[pa.Array]:
+        if layers and self._feature.fill is not None and values.null_count:
+            fill = typed_scalar(self._feature.fill, values.type, self._feature, "fill")
+            values = pc.fill_null(values, fill)
+        if self._one_zero:
+            values = _with_one_zero(values)
+        stored = store_values(values, arrow, store=self._feature.store)
+        if self._one_zero:
+            # The kernel rounds numbers that are not text or bytes by now to float32.
+            stored = _with_one_zero(stored, is_narrow=True)
+        if not layers:
+            yield stored
+            return
+        # starts[k] is, for each row, the index of its first list among the lists of level k.
+        starts = [layers[0].offsets]
+        for layer in layers[1:]:
+            if layer.missing is not None:
+                lists = np.flatnonzero(layer.missing)
+                rows = np.searchsorted(starts[-1], lists, side="right") - 1
+                self._add_null_rows(rows, layers[0].missing)
+            starts.append(layer.offsets[starts[-1]])
+        yield make_list(Layer(starts[-1], layers[0].missing), stored)
+        if dense:
+            return
+        for level, layer in enumerate(layers[1:]):
+            lengths = pa.array(np.diff(layer.offsets))
+            yield make_list(Layer(starts[level], layers[0].missing), lengths)
+
+    def _add_null_rows(self, rows: Int64Array, missing: BoolArray | None) -> None:
+        """Note rows with a null in a list, except those that are null themselves."""
+        found = np.zeros(self._rows, bool)
+        found[rows] = True
+        if missing is not None:
+            found &= ~missing
+        if found.any():
+            self.null_in_list = found if self.null_in_list is None else found | self.null_in_list
+
+    def _tensors(self, array: pa.ExtensionArray, arrow: pa.DataType) -> Iterator[pa.Array]:
+        tensor, has_dtype = tensor_type(arrow, self._feature.name), is_numpy_tensor(arrow)
+        is_flat = is_flat_tensor(tensor, self._feature.store)
+        if not has_dtype:
+            array = self._as_numpy(array.storage, tensor, is_flat)
+        elif self._one_zero:
+            array = _tensors_with_one_zero(array, is_narrow=is_flat)
+        missing, shape = missing_of(array), tensor.fixed_shape
+        data, shapes = (array.storage, None) if tensor.is_dense else array.storage.flatten()
+        if is_flat:
+            values, offsets = _numbers(data, tensor)
+            yield (
+                pa.array(values, mask=missing)
+                if shape == ()
+                else make_list(Layer(offsets, missing), pa.array(values))
+            )
+            if shape is not None:
+                return
+        else:
+            # A fixed-size binary array of width 0 has no buffer for the kernel.
+            yield data if tensor.nbytes != 0 else data.cast(pa.binary())
+        if shapes is None:
+            sizes = np.tile(np.array(shape, np.int64), len(array))
+            offsets = np.arange(len(array) + 1, dtype=np.int64) * len(shape or ())
+            shapes = make_list(Layer(offsets, missing), pa.array(sizes))
+        yield shapes
+        if has_dtype and not is_flat:
+            name = pa.repeat(pa.scalar(dtype_name(tensor.dtype)), len(array))
+            yield name if missing is None else pa.array(name.to_pylist(), name.type, mask=missing)
+
+    def _as_numpy(self, storage: pa.Array, tensor: TensorType, is_flat: bool) -> pa.ExtensionArray:
+        """Return Arrow's fixed-shape tensors as a column of NumPy arrays."""
+        layer, values = open_list(storage)
+        if self._one_zero:
+            values = _with_one_zero(values, is_narrow=is_flat)
+        shape = tensor.fixed_shape or ()
+        if values.null_count:
+            rows = null_positions(values) // max(value_count(shape), 1)
+            self._add_null_rows(rows, layer.missing)
+        if pa.types.is_boolean(values.type):
+            values = pc.cast(values, pa.uint8())
+        width = tensor.dtype.itemsize
+        data = np.frombuffer(values.buffers()[1] or b"", np.uint8)
+        data = data[values.offset * width : (values.offset + len(values)) * width]
+        dense = fixed_binary(data, tensor.nbytes or 0, layer.missing, rows=len(storage))
+        return pa.ExtensionArray.from_storage(tensor, dense)
+
+
+def _numbers(data: pa.Array, tensor: TensorType) -> tuple[Array, Int64Array]:
+    """Return the numbers in binary values, and where those of each row begin."""
+    rows, first, width = len(data), data.offset, tensor.dtype.itemsize
+    if tensor.is_dense:
+        starts = np.arange(first, first + rows + 1, dtype=np.int64) * (tensor.nbytes or 0)
+    else:
+        starts = np.frombuffer(data.buffers()[1], np.int64)[first : first + rows + 1]
+    raw = np.frombuffer(data.buffers()[-1] or b"", np.uint8)[starts[0] : starts[-1]]
+    # Arrow's buffers need not be aligned to the size of the numbers.
+    values = np.require(raw.view(tensor.dtype), requirements=["C", "A"])
+    if values.dtype.kind == "b":
+        values = values.view(np.uint8)
+    if is_small_float(tensor.dtype):
+        values = values.astype(np.float32)
+    return values, (starts - starts[0]) // width
+
+
+def _floats_with_one_zero(numbers: Array, *, is_narrow: bool) -> Array:
+    """Return a copy of floats with one zero and one NaN: equal floats have equal bytes.
+
+    Args:
+        numbers: The floats.
+        is_narrow: They are stored as float32. A number that rounds to zero becomes zero.
+    """
+    kind = numbers.dtype.type
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+        stored = numbers.astype(np.float32) if is_narrow else numbers
+        # Adding zero changes the parts of complex numbers: one may be -0.0 beside another number.
+        with_one_zero = np.where(stored == 0, kind(0), numbers + kind(0))
+        made: Array = np.where(np.isnan(numbers), kind(np.nan), with_one_zero)
+    return made
+
+
+def _tensors_with_one_zero(array: pa.ExtensionArray, *, is_narrow: bool) -> pa.ExtensionArray:
+    """Return a column of tensors with one zero and one NaN if they are of floats."""
+    arrow = array.type
+    if arrow.dtype.kind not in "fc" and not is_small_float(arrow.dtype):
+        return array
+    tensors = (value.as_py() for value in array)
+    made = [
+        None if tensor is None else _floats_with_one_zero(tensor, is_narrow=is_narrow)
+        for tensor in tensors
+    ]
+    return tensor_column(made, arrow)
+
+
+def _with_one_zero(values: pa.Array, *, is_narrow: bool = False) -> pa.Array:
+    """Return values with one zero and one NaN if they are floats."""
+    if not pa.types.is_floating(values.type):
+        return values
+    numbers = np.frombuffer(values.buffers()[1] or b"", f"<f{values.type.bit_width // 8}")
+    numbers = numbers[values.offset : values.offset + len(values)]
+    made = _floats_with_one_zero(numbers, is_narrow=is_narrow)
+    return pa.array(made, values.type, mask=missing_of(values))
+
+
+def typed_scalar(value: Any, arrow: pa.DataType, feature: Feature, what: str) -> pa.Scalar:
+    """Return a value from a schema as a scalar of type `arrow`.
+
+    Args:
+        value: The value, as it stands in JSON.
+        arrow: The type.
+        feature: The feature that has the value, for errors.
+        what: The option that has the value, for errors: ``fill`` or ``default``.
+
+    Raises:
+        UsageError: The value does not fit the type.
+    """
+    try:
+        return pa.scalar(value, arrow)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError):
+        pass
+    try:
+        return pc.cast(pa.scalar(value), arrow)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, OverflowError) as error:
+        raise UsageError(
+            f"{what} {value!r} of column {feature.name!r} is not a value of type {arrow}"
+        ) from error
+
+
+def store_values(values: pa.Array, arrow: pa.DataType, *, store: str = "auto") -> pa.Array:
+    """Return scalars of type `arrow` in the type that the kernel encodes.
+
+    A decimal that is stored as a float becomes a float64 that rounds to float32 as the decimal
+    does.
+    """
+    if is_uuid(arrow):
+        return uuid_to_text(values.storage if is_extension(values.type) else values)
+    if is_text(arrow) or is_binary(arrow):
+        return values
+    if store == "text":
+        return to_text(values)
+    if store == "bytes" and pa.types.is_float64(arrow):
+        return values.view(pa.binary(8))
+    if is_temporal(values.type):
+        return values.view(pa.int64() if values.type.bit_width == 64 else pa.int32())
+    if pa.types.is_decimal(values.type):
+        is_integer = decimal_is_integer(arrow)
+        if is_integer and pa.types.is_decimal32(values.type):
+            # Arrow checks the range of a cast from decimal32 to int64 in 32 bits.
+            values = pc.cast(values, pa.decimal64(18, values.type.scale))
+        return pc.cast(values, pa.int64()) if is_integer else round_decimals(values).exact
+    return values

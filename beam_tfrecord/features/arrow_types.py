@@ -1,0 +1,269 @@
+"""Arrow types: tests for families of types, their JSON form, and the wider of two types.
+
+In JSON a type without children is a string in Arrow's own notation (``int64``,
+``timestamp[us, tz=UTC]``, ``decimal128(10, 2)``). A type with children is an object with one key,
+such as ``{"list": "float"}``, ``{"struct": {"lat": "double", "lon": "double"}}`` or, for NumPy
+arrays, ``{"tensor": "float32", "shape": [28, null]}``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.tensors import TensorType, dtype_of, join_tensor_types
+
+# The list layouts of varying size: JSON name, test, constructor.
+_LISTS: dict[str, tuple[Callable[[pa.DataType], bool], Callable[[Any], pa.DataType]]] = {
+    "list": (pa.types.is_list, pa.list_),
+    "large_list": (pa.types.is_large_list, pa.large_list),
+    "list_view": (pa.types.is_list_view, pa.list_view),
+    "large_list_view": (pa.types.is_large_list_view, pa.large_list_view),
+}
+# Names that people write by hand. Files get Arrow's own name of the type.
+_ALIASES = {
+    "text": pa.string(),
+    "str": pa.string(),
+    "bytes": pa.binary(),
+    "boolean": pa.bool_(),
+    "int": pa.int64(),
+    "float16": pa.float16(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "date": pa.date32(),
+    "date32": pa.date32(),
+    "date64": pa.date64(),
+    "timestamp": pa.timestamp("us"),
+}
+_ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=([^\]]+)\]")
+_DECIMAL = re.compile(r"decimal(32|64|128|256)\((\d+), ?(-?\d+)\)")
+_FIXED = re.compile(r"fixed_size_binary\[(\d+)\]")
+
+
+def bare_type(arrow: pa.DataType) -> pa.DataType:
+    """Return the value type of a dictionary or run-end encoded type, else the type itself."""
+    while pa.types.is_dictionary(arrow) or pa.types.is_run_end_encoded(arrow):
+        arrow = arrow.value_type
+    return arrow
+
+
+def is_tensor(arrow: pa.DataType) -> bool:
+    """Return whether `arrow` is Arrow's canonical fixed-shape tensor."""
+    return isinstance(arrow, pa.FixedShapeTensorType)
+
+
+def is_numpy_tensor(arrow: pa.DataType) -> bool:
+    """Return whether `arrow` is `TensorType`, our type of NumPy arrays."""
+    return isinstance(arrow, TensorType)
+
+
+def is_uuid(arrow: pa.DataType) -> bool:
+    """Return whether `arrow` is the canonical UUID type."""
+    return isinstance(arrow, pa.UuidType)
+
+
+def is_extension(arrow: pa.DataType) -> bool:
+    """Return whether `arrow` is an extension type."""
+    return isinstance(arrow, pa.BaseExtensionType)
+
+
+def is_list(arrow: pa.DataType) -> bool:
+    """Return whether `arrow` is one of the five list layouts; a map is not."""
+    return _list_layout(arrow) is not None or pa.types.is_fixed_size_list(arrow)
+
+
+def is_text(arrow: pa.DataType) -> bool:
+    """Return whether `arrow` is one of the three text layouts."""
+    types = pa.types
+    return bool(
+        types.is_string(arrow) or types.is_large_string(arrow) or types.is_string_view(arrow)
+    )
+
+
+def is_binary(arrow: pa.DataType) -> bool:
+    """Return whether `arrow` is one of the binary layouts, fixed size included."""
+    types = pa.types
+    return bool(
+        types.is_binary(arrow)
+        or types.is_large_binary(arrow)
+        or types.is_binary_view(arrow)
+        or types.is_fixed_size_binary(arrow)
+    )
+
+
+def is_temporal(arrow: pa.DataType) -> bool:
+    """Return whether `arrow` is a date, time, timestamp or duration."""
+    return pa.types.is_temporal(arrow) and not pa.types.is_interval(arrow)
+
+
+def _list_layout(arrow: pa.DataType) -> str | None:
+    return next((name for name, (is_kind, _) in _LISTS.items() if is_kind(arrow)), None)
+
+
+def decoded_type(arrow: pa.DataType) -> pa.DataType:
+    """Return the type that decoding gives for a column of type `arrow`: without dictionaries."""
+    arrow = bare_type(arrow)
+    if pa.types.is_struct(arrow):
+        return pa.struct([_decoded_field(field) for field in arrow])
+    if pa.types.is_map(arrow):
+        return pa.map_(_decoded_field(arrow.key_field), _decoded_field(arrow.item_field))
+    if pa.types.is_fixed_size_list(arrow):
+        return pa.list_(_decoded_field(arrow.value_field), arrow.list_size)
+    if (layout := _list_layout(arrow)) is not None:
+        return _LISTS[layout][1](_decoded_field(arrow.value_field))
+    return arrow
+
+
+def _decoded_field(field: pa.Field) -> pa.Field:
+    return field.with_type(decoded_type(field.type))
+
+
+def type_to_json(arrow: pa.DataType) -> Any:
+    """Return `arrow` as a JSON value; `type_from_json` is the inverse."""
+    if isinstance(arrow, TensorType):
+        return arrow.to_json()
+    if isinstance(arrow, pa.BaseExtensionType):
+        name = arrow.type_name if isinstance(arrow, pa.OpaqueType) else arrow.extension_name
+        shape = {"shape": list(arrow.shape)} if is_tensor(arrow) else {}
+        return {"extension": name, "storage": type_to_json(arrow.storage_type)} | shape
+    if pa.types.is_run_end_encoded(arrow):
+        return {"run_end_encoded": type_to_json(arrow.value_type)}
+    if pa.types.is_dictionary(arrow):
+        return {"dictionary": type_to_json(arrow.value_type)}
+    if pa.types.is_struct(arrow):
+        return {"struct": {field.name: type_to_json(field.type) for field in arrow}}
+    if pa.types.is_map(arrow):
+        return {"map": [type_to_json(arrow.key_type), type_to_json(arrow.item_type)]}
+    if pa.types.is_fixed_size_list(arrow):
+        return {"fixed_size_list": type_to_json(arrow.value_type), "size": arrow.list_size}
+    if (layout := _list_layout(arrow)) is not None:
+        return {layout: type_to_json(arrow.value_type)}
+    return str(arrow)
+
+
+def type_from_json(value: Any) -> pa.DataType:
+    """Return the Arrow type for `value`, as `type_to_json` or a person wrote it.
+
+    Raises:
+        UsageError: `value` is not a type.
+    """
+    if isinstance(value, pa.DataType):
+        return value
+    if isinstance(value, str):
+        return _type_from_text(value.strip())
+    if isinstance(value, dict):
+        return _nested_from_json(value)
+    raise UsageError(f"{value!r} is not a type: use a name such as 'int64', 'text' or 'double'")
+
+
+def _type_from_text(text: str) -> pa.DataType:
+    if text in _ALIASES:
+        return _ALIASES[text]
+    if zoned := _ZONED.fullmatch(text):
+        return pa.timestamp(zoned[1], zoned[2])
+    if decimal := _DECIMAL.fullmatch(text):
+        return getattr(pa, f"decimal{decimal[1]}")(int(decimal[2]), int(decimal[3]))
+    if fixed := _FIXED.fullmatch(text):
+        return pa.binary(int(fixed[1]))
+    try:
+        named = pa.type_for_alias(text)
+    except ValueError:
+        named = None
+    # PyArrow has aliases of its own, such as "i4". A schema has one name for a type.
+    if named is not None and str(named) == text and not pa.types.is_interval(named):
+        return named
+    known = ", ".join(["text", "bytes", "int64", "float", "double", "bool", "date", "timestamp"])
+    raise UsageError(f"{text!r} is not a type: use one of {known}, or any other Arrow type's name")
+
+
+def _nested_from_json(value: dict[str, Any]) -> pa.DataType:
+    if "tensor" in value:
+        return TensorType(dtype_of(value["tensor"]), value.get("shape"))
+    if "extension" in value:
+        return _extension_from_json(value)
+    if "struct" in value:
+        return pa.struct([(name, type_from_json(of)) for name, of in value["struct"].items()])
+    if "map" in value:
+        key, item = value["map"]
+        return pa.map_(type_from_json(key), type_from_json(item))
+    if "dictionary" in value:
+        return pa.dictionary(pa.int32(), type_from_json(value["dictionary"]))
+    if "run_end_encoded" in value:
+        return pa.run_end_encoded(pa.int32(), type_from_json(value["run_end_encoded"]))
+    if "fixed_size_list" in value:
+        return pa.list_(type_from_json(value["fixed_size_list"]), int(value["size"]))
+    for layout, (_, make) in _LISTS.items():
+        if layout in value:
+            return make(type_from_json(value[layout]))
+    raise UsageError(f"{value!r} is not a type")
+
+
+def _extension_from_json(value: dict[str, Any]) -> pa.DataType:
+    name, storage = value["extension"], type_from_json(value["storage"])
+    if name == "arrow.fixed_shape_tensor":
+        return pa.fixed_shape_tensor(storage.value_type, value["shape"])
+    if name == "arrow.uuid":
+        return pa.uuid()
+    if name == "arrow.json":
+        return pa.json_(storage)
+    if name == "arrow.bool8":
+        return pa.bool8()
+    # An unknown extension is its storage under the extension's name.
+    return pa.opaque(storage, name, "")
+
+
+def with_shape(arrow: pa.DataType, shape: Sequence[int]) -> pa.DataType:
+    """Return fixed-size lists of the sizes `shape`, outermost first, of the values of `arrow`.
+
+    The lists of `arrow` itself, if it has any, must be as many as the sizes, and are replaced.
+
+    Raises:
+        UsageError: A size is not positive, or the shape does not fit the lists of the type.
+    """
+    if not shape or not all(isinstance(size, int) and size > 0 for size in shape):
+        raise UsageError(f"shape {shape!r} is not a list of positive numbers")
+    item, sizes = arrow, []
+    while is_list(item):
+        sizes.append(item.list_size if pa.types.is_fixed_size_list(item) else None)
+        item = item.value_type
+    fits = not sizes or len(sizes) == len(shape)
+    if not fits or any(own not in (None, new) for own, new in zip(sizes, shape, strict=False)):
+        raise UsageError(f"shape {list(shape)} does not fit values of type {arrow}")
+    for size in reversed(shape):
+        item = pa.list_(item, size)
+    return item
+
+
+def widen(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the type that holds the values of both exactly, or None if there is no such type.
+
+    Integers widen to the smallest integer type that holds both ranges, floats to the wider float,
+    text and bytes to the larger layout, and null to anything. Integers never become floats.
+    """
+    if one.equals(other) or pa.types.is_null(other):
+        return one
+    if pa.types.is_null(one):
+        return other
+    if pa.types.is_dictionary(one) or pa.types.is_dictionary(other):
+        return widen(bare_type(one), bare_type(other))
+    if pa.types.is_integer(one) and pa.types.is_integer(other):
+        dtype = np.promote_types(one.to_pandas_dtype(), other.to_pandas_dtype())
+        # No integer holds both int64 and uint64: NumPy makes them float64.
+        return pa.from_numpy_dtype(dtype) if dtype.kind in "iu" else None
+    if pa.types.is_floating(one) and pa.types.is_floating(other):
+        return max(one, other, key=lambda arrow: arrow.bit_width)
+    if is_text(one) and is_text(other):
+        return pa.large_string()
+    if is_binary(one) and is_binary(other):
+        return pa.large_binary()
+    if isinstance(one, TensorType) and isinstance(other, TensorType):
+        return join_tensor_types(one, other)
+    if is_list(one) and is_list(other):
+        item = widen(one.value_type, other.value_type)
+        return None if item is None else pa.list_(item)
+    return None

@@ -1,0 +1,301 @@
+"""Converts columns to the types of a schema without changing any value; finds rows that do not fit.
+
+Widening, unit conversion and parsing of text are done. A value that would change does not fit. One
+rounding is left to the kernel, which reports it: that of float64, decimals and text to float32, if
+the schema says float32 (or float64, which is stored as float32).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_tfrecord.features.arrow_arrays import (
+    BoolArray,
+    Layer,
+    Rounded,
+    bare_array,
+    from_text,
+    list_offsets,
+    make_list,
+    missing_of,
+    open_list,
+    open_map,
+    round_decimals,
+    round_text,
+    to_text,
+    uuid_from_text,
+    uuid_to_text,
+    with_nulls_at,
+)
+from beam_tfrecord.features.arrow_types import (
+    bare_type,
+    is_binary,
+    is_extension,
+    is_list,
+    is_numpy_tensor,
+    is_tensor,
+    is_text,
+    is_uuid,
+    type_to_json,
+)
+from beam_tfrecord.features.tensors import (
+    TensorType,
+    join_tensor_types,
+    repeated_shape,
+    varying_storage,
+)
+
+_FAILURES = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
+
+
+class NoConversion(Exception):
+    """The two types have no values in common."""
+
+
+class Converted(NamedTuple):
+    """A column in the type of the schema, up to the layout of lists.
+
+    Attributes:
+        array: The values; null in rows that do not fit.
+        bad_rows: Which rows have a value that does not fit, shape `[rows]`; None if all rows fit.
+        error: Largest relative error of numbers that are stored as float64.
+    """
+
+    array: pa.Array
+    bad_rows: BoolArray | None = None
+    error: float = 0.0
+
+
+@functools.lru_cache(maxsize=1024)
+def same_values(source: pa.DataType, target: pa.DataType) -> bool:
+    """Return whether two types differ at most in field names and index types.
+
+    An Example holds neither.
+    """
+    if source == target:
+        return True
+    source, target = bare_type(source), bare_type(target)
+    return bool(type_to_json(source) == type_to_json(target))
+
+
+def convert(array: pa.Array, target: pa.DataType, store: str = "auto") -> Converted:
+    """Convert a column to a type of the schema.
+
+    Args:
+        array: The column.
+        target: The type.
+        store: How the values are stored; see `Feature.store`. Numbers as text that are stored as
+            text stay as they are.
+
+    Raises:
+        NoConversion: No value of such a column can be a value of type `target`.
+    """
+    if same_values(array.type, target):
+        return Converted(array)
+    array, target = bare_array(array), bare_type(target)
+    if is_extension(target) or is_extension(array.type):
+        return _convert_extension(array, target, store)
+    if pa.types.is_null(array.type):
+        return Converted(pa.nulls(len(array), target))
+    if pa.types.is_struct(target) and pa.types.is_struct(array.type):
+        return _convert_struct(array, target, store)
+    if pa.types.is_map(target) and pa.types.is_map(array.type):
+        return _convert_map(array, target, store)
+    if is_list(target):
+        return _convert_list(array, target, store)
+    if pa.types.is_nested(target) or pa.types.is_nested(array.type):
+        raise NoConversion
+    return _convert_scalars(array, target, store)
+
+
+def _convert_extension(array: pa.Array, target: pa.DataType, store: str) -> Converted:
+    source = array.type
+    if is_uuid(source) and is_text(target):
+        return Converted(pc.cast(uuid_to_text(array.storage), target))
+    if is_uuid(target) and is_text(source):
+        return _cast_each(array, uuid_from_text)
+    if is_numpy_tensor(source) and is_numpy_tensor(target):
+        return Converted(_convert_tensors(array, target))
+    if is_numpy_tensor(source) or (is_numpy_tensor(target) and not pa.types.is_null(source)):
+        raise NoConversion
+    storage = array.storage if is_extension(source) else array
+    if not is_extension(target):
+        return convert(storage, target, store)
+    # Tensors of another shape with as many values have the same storage.
+    if is_tensor(source) and is_tensor(target) and source.shape != target.shape:
+        raise NoConversion
+    converted = convert(storage, target.storage_type, store)
+    storage = converted.array
+    if storage.type != target.storage_type:
+        storage = pc.cast(storage, target.storage_type)
+    return converted._replace(array=pa.ExtensionArray.from_storage(target, storage))
+
+
+def _convert_tensors(array: pa.ExtensionArray, target: TensorType) -> pa.Array:
+    """Return a column of tensors in a type whose shape is more open."""
+    source = array.type
+    if join_tensor_types(source, target) != target or source.dtype != target.dtype:
+        raise NoConversion
+    if source.storage_type == target.storage_type:
+        return pa.ExtensionArray.from_storage(target, array.storage)
+    data = array.storage.cast(pa.binary()).cast(pa.large_binary())
+    shapes = repeated_shape(source.fixed_shape or (), len(array))
+    storage = varying_storage(data, shapes, missing_of(array))
+    return pa.ExtensionArray.from_storage(target, storage)
+
+
+def _convert_struct(array: pa.Array, target: pa.DataType, store: str) -> Converted:
+    names = [field.name for field in array.type]
+    children, bad_rows, error = array.flatten(), None, 0.0
+    fields: list[pa.Array] = []
+    for field in target:
+        if field.name in names:
+            converted = convert(children[names.index(field.name)], field.type, store)
+        else:
+            converted = Converted(pa.nulls(len(array), field.type))
+        fields.append(converted.array)
+        bad_rows = _either(bad_rows, converted.bad_rows)
+        error = max(error, converted.error)
+    missing = missing_of(array)
+    mask = None if missing is None else pa.array(missing)
+    made = pa.StructArray.from_arrays(fields, [field.name for field in target], mask=mask)
+    return Converted(made, bad_rows, error)
+
+
+def _convert_map(array: pa.Array, target: pa.DataType, store: str) -> Converted:
+    layer, keys, items = open_map(array)
+    keys, bad_keys, key_error = convert(keys, target.key_type, store)
+    items, bad_items, item_error = convert(items, target.item_type, store)
+    bad_rows = _either(_rows_with(layer, bad_keys), _rows_with(layer, bad_items))
+    if bad_keys is not None:
+        # A map array refuses null keys. The row is rejected, so any valid key will do.
+        keys = pc.fill_null(keys, next(key for key in keys if key.is_valid))
+    offsets = pa.array(layer.offsets.astype(np.int32))
+    mask = None if layer.missing is None else pa.array(layer.missing)
+    made = pa.MapArray.from_arrays(offsets, keys, items, mask=mask)
+    return Converted(made, bad_rows, max(key_error, item_error))
+
+
+def _convert_list(array: pa.Array, target: pa.DataType, store: str) -> Converted:
+    if is_list(array.type):
+        layer, values = open_list(array)
+    elif pa.types.is_nested(array.type):
+        raise NoConversion
+    else:
+        # One value is a list of one value: both are the same Example.
+        missing = missing_of(array)
+        counts = np.ones(len(array), np.int64) if missing is None else (~missing).astype(np.int64)
+        layer, values = Layer(list_offsets(counts), missing), array.drop_null()
+    values, bad_values, error = convert(values, target.value_type, store)
+    bad_rows = _rows_with(layer, bad_values)
+    if pa.types.is_fixed_size_list(target):
+        wrong_size = np.diff(layer.offsets) != target.list_size
+        if layer.missing is not None:
+            wrong_size &= ~layer.missing
+        bad_rows = _either(bad_rows, wrong_size if wrong_size.any() else None)
+    return Converted(make_list(layer, values), bad_rows, error)
+
+
+def _rows_with(layer: Layer, bad_values: BoolArray | None) -> BoolArray | None:
+    """Return which lists contain a bad value."""
+    if bad_values is None:
+        return None
+    before = list_offsets(bad_values)
+    rows = before[layer.offsets[1:]] > before[layer.offsets[:-1]]
+    return rows if layer.missing is None else rows & ~layer.missing
+
+
+def _either(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one | other
+
+
+def _convert_scalars(array: pa.Array, target: pa.DataType, store: str) -> Converted:
+    source, types = array.type, pa.types
+    from_string = is_text(source) or is_binary(source)
+    if from_string and (is_text(target) or is_binary(target)):
+        return _cast_each(array, lambda part: pc.cast(part, target))
+    if is_text(target):
+        return Converted(pc.cast(to_text(array), target))
+    is_rounded = types.is_floating(target) and not types.is_float16(target)
+    if from_string and is_rounded:
+        return _convert_text_to_float(array, store)
+    if from_string:
+        return _cast_each(array, lambda part: from_text(part, target))
+    if is_rounded and types.is_float64(source):
+        return Converted(array)
+    if is_rounded and types.is_decimal(source):
+        return _stored(round_decimals(array), store)
+    if _differ_in_meaning(source, target):
+        raise NoConversion
+    if types.is_integer(source) and types.is_decimal(target):
+        array = pc.cast(array, pa.decimal256(20, 0))
+    return _unchanged(_cast_each(array, lambda part: pc.cast(part, target)), array, target)
+
+
+def _convert_text_to_float(array: pa.Array, store: str) -> Converted:
+    """Convert text to float64, which the kernel rounds; keep text that is stored as text."""
+    bad_rows = _cast_each(array, lambda part: round_text(part).nearest).bad_rows
+    if bad_rows is not None:
+        array = with_nulls_at(array, bad_rows)
+    if store == "text":
+        return Converted(array, bad_rows)
+    return _stored(round_text(array), store)._replace(bad_rows=bad_rows)
+
+
+def _stored(rounded: Rounded, store: str) -> Converted:
+    if store == "bytes":
+        return Converted(rounded.nearest, error=rounded.error)
+    return Converted(rounded.exact)
+
+
+def _differ_in_meaning(source: pa.DataType, target: pa.DataType) -> bool:
+    """Return whether Arrow's cast would drop or invent a zone, a date or a time of day."""
+    types = pa.types
+    if types.is_timestamp(source) and types.is_timestamp(target):
+        return (source.tz is None) != (target.tz is None) and "UTC" not in (source.tz, target.tz)
+    return bool(types.is_timestamp(source) and types.is_time(target))
+
+
+def _unchanged(converted: Converted, source: pa.Array, target: pa.DataType) -> Converted:
+    """Find the values that a cast has changed, by casting them back."""
+    array, bad_rows, _ = converted
+    if pa.types.is_integer(source.type) and pa.types.is_integer(target):
+        return converted
+    back = pc.cast(array, source.type, safe=False)
+    changed = pc.and_(pc.is_valid(array), pc.not_equal(back, source))
+    if pa.types.is_floating(source.type) and pa.types.is_floating(target):
+        changed = pc.and_(changed, pc.invert(pc.is_nan(source)))
+    changed = pc.fill_null(changed, False).to_numpy(zero_copy_only=False)
+    if not changed.any():
+        return converted
+    return Converted(with_nulls_at(array, changed), _either(bad_rows, changed))
+
+
+def _cast_each(array: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> Converted:
+    """Cast all values; if that fails, find those that cannot be cast by halving."""
+    try:
+        return Converted(cast(array))
+    except _FAILURES:
+        bad_rows = np.zeros(len(array), bool)
+    except pa.ArrowNotImplementedError as error:
+        raise NoConversion from error
+    parts = [(0, len(array))]
+    while parts:
+        start, stop = parts.pop()
+        try:
+            cast(array.slice(start, stop - start))
+        except _FAILURES:
+            if stop - start == 1:
+                bad_rows[start] = True
+            else:
+                middle = (start + stop) // 2
+                parts += [(start, middle), (middle, stop)]
+    return Converted(cast(with_nulls_at(array, bad_rows)), bad_rows)

@@ -1,0 +1,260 @@
+"""`Feature`: one column of a schema, with its JSON form and its Arrow field.
+
+An Arrow field has no place for the store, the NumPy dtype and the class names of a column. They
+travel in the metadata of the field, from the source that reads the column to the schema of the
+dataset.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+import pyarrow as pa
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.arrow_types import type_from_json, type_to_json, with_shape
+from beam_tfrecord.type_checks import has_type
+
+STORES = ("auto", "values", "text", "bytes")
+LABELS_FILE = "labels.txt"
+
+_LABELS_KEY = b"beam_tfrecord.labels"
+_STORE_KEY, _DTYPE_KEY = b"beam_tfrecord.store", b"beam_tfrecord.dtype"
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnStats:
+    """Statistics of one column over all examples of a dataset, collected while writing.
+
+    Attributes:
+        missing: Number of examples without the feature.
+        min: Smallest value of a column of numbers or times, as stored; None for other columns, and
+            if there is no finite value.
+        max: Largest value, likewise.
+        max_relative_error: Largest relative error of rounding to float32, or to float64 if the
+            column is stored as float64; 0 if all values are exact. A number as text counts as the
+            float64 that stands for it: see `beam_tfrecord.features.arrow_arrays`.
+    """
+
+    missing: int = 0
+    min: float | int | None = None
+    max: float | int | None = None
+    max_relative_error: float = 0.0
+
+    def merge(self, other: ColumnStats) -> ColumnStats:
+        """Return the statistics of two parts of the data together."""
+        lows = [value for value in (self.min, other.min) if value is not None]
+        highs = [value for value in (self.max, other.max) if value is not None]
+        return ColumnStats(
+            missing=self.missing + other.missing,
+            min=min(lows, default=None),
+            max=max(highs, default=None),
+            max_relative_error=max(self.max_relative_error, other.max_relative_error),
+        )
+
+    def to_json(self, arrow: pa.DataType) -> dict[str, Any]:
+        """Return the keys that the statistics add to the JSON of a feature of type `arrow`."""
+        out: dict[str, Any] = {"missing": self.missing}
+        if self.min is not None:
+            out |= {"min": self.min, "max": self.max}
+        if self.max_relative_error:
+            error = float(self.max_relative_error)
+            out["loss"] = {"from": str(arrow), "max_relative_error": error}
+        return out
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> ColumnStats | None:
+        """Return the statistics in the JSON of a feature, or None if it has none."""
+        if "missing" not in value:
+            return None
+        error = value.get("loss", {}).get("max_relative_error", 0.0)
+        return cls(value["missing"], value.get("min"), value.get("max"), error)
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One column of the rows.
+
+    Attributes:
+        name: Name of the column.
+        type: Arrow type of its values, or the name of one (``"text"``, ``"int64"``).
+        nullable: False if every row has a value.
+        default: The value that readers use for a missing one.
+        store: How values are stored. ``auto``: by the type contract. ``text``: as decimal digits or
+            ISO text, which is exact. ``bytes``: float64 as its 8 little-endian bytes, which is
+            exact. ``values``: a tensor as a flat list of numbers.
+        fill: Replaces a null inside a list; without a fill such a row is rejected.
+        dtype: NumPy's name of the type in which `Dataset.numpy` returns the values, if the Arrow
+            type does not say it: ``<U5``, ``datetime64[D]``.
+        labels: Class names for values that are class numbers, that of class 0 first.
+        observed: Statistics that were collected while writing; None before that.
+        shape: Sizes of a list or of nested lists, outermost first, that all rows share. The type
+            becomes fixed-size lists, and rows of another shape are rejected.
+
+    Raises:
+        UsageError: The type or the store does not exist, or the shape does not fit the type.
+    """
+
+    name: str = ""
+    type: pa.DataType = dataclasses.field(default_factory=pa.string)
+    nullable: bool = True
+    default: Any = None
+    store: str = "auto"
+    fill: Any = None
+    dtype: str | None = None
+    labels: tuple[str, ...] = ()
+    observed: ColumnStats | None = None
+    shape: dataclasses.InitVar[Sequence[int] | None] = None
+
+    def __post_init__(self, shape: Sequence[int] | None) -> None:
+        if not isinstance(self.type, pa.DataType):
+            object.__setattr__(self, "type", type_from_json(self.type))
+        if shape is not None:
+            object.__setattr__(self, "type", with_shape(self.type, shape))
+        if self.store not in STORES:
+            raise UsageError(
+                f"feature {self.name!r} cannot be stored as {self.store!r}: use one of {STORES}"
+            )
+
+    @classmethod
+    def from_arrow(cls, field: pa.Field) -> Feature:
+        """Return the feature of an Arrow field; the inverse of `to_arrow`."""
+        return cls(
+            field.name,
+            field.type,
+            nullable=field.nullable,
+            labels=labels_of(field),
+            **field_options(field),
+        )
+
+    def to_arrow(self) -> pa.Field:
+        """Return the Arrow field of the column."""
+        field = make_field(
+            self.name, self.type, nullable=self.nullable, store=self.store, dtype=self.dtype
+        )
+        return with_labels(field, self.labels)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object; options with their default value are left out."""
+        out: dict[str, Any] = {"name": self.name, "type": type_to_json(self.type)}
+        if not self.nullable:
+            out["nullable"] = False
+        for option in ("default", "fill", "dtype"):
+            if (value := getattr(self, option)) is not None:
+                out[option] = value
+        if self.store != "auto":
+            out["store"] = self.store
+        if self.labels:
+            out["labels"] = list(self.labels)
+        return out if self.observed is None else out | self.observed.to_json(self.type)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Feature:
+        """Return the feature for JSON that `to_json` or a person wrote.
+
+        Raises:
+            UsageError: A key or a type does not exist, or a value has the wrong type.
+        """
+        if not isinstance(value, Mapping):
+            raise UsageError(f"a feature in the schema is no object but {value!r:.40}")
+        if fault := _fault_of(value):
+            raise UsageError(f"feature {value.get('name', '?')!r:.80} in the schema has {fault}")
+        try:
+            return cls(
+                type=type_from_json(value.get("type", "text")),
+                labels=tuple(value.get("labels", ())),
+                observed=ColumnStats.from_json(value),
+                **{option: value[option] for option in _PLAIN_OPTIONS if option in value},
+            )
+        except UsageError:
+            raise
+        except _MISTAKES as error:
+            raise UsageError(
+                f"feature {value['name']!r} in the schema has a type that does not exist: "
+                f"{str(error)[:100]}"
+            ) from error
+
+
+def _fault_of(value: Mapping[str, Any]) -> str:
+    """Return what is wrong with the keys of a feature, or an empty string."""
+    if unknown := set(value) - set(_KEY_TYPES):
+        return f"unknown key {min(unknown)!r}"
+    if not value.get("name"):
+        return "no name"
+    for key, hint in _KEY_TYPES.items():
+        if not has_type(value.get(key), hint):
+            return f"{key} {value[key]!r:.40}, which it cannot have"
+    return ""
+
+
+_PLAIN_OPTIONS = ("name", "nullable", "default", "store", "fill", "dtype", "shape")
+_NUMBER = float | int | None
+_KEY_TYPES: Mapping[str, Any] = {
+    **dict.fromkeys(("name", "store", "dtype", "kind"), str | None),
+    "type": str | dict[str, Any] | pa.DataType | None,
+    "nullable": bool | None,
+    **dict.fromkeys(("default", "fill"), Any),
+    "shape": Sequence[int] | None,
+    "labels": Sequence[str] | None,
+    "missing": int | None,
+    **dict.fromkeys(("min", "max"), _NUMBER),
+    "loss": dict[str, str | float] | None,
+}
+# Errors that building a type from arbitrary JSON can raise.
+_MISTAKES = (TypeError, ValueError, KeyError, AttributeError, OverflowError, pa.ArrowException)
+
+
+def make_field(
+    name: str,
+    arrow: pa.DataType,
+    *,
+    nullable: bool = True,
+    store: str = "auto",
+    dtype: str | None = None,
+) -> pa.Field:
+    """Return an Arrow field with the store and NumPy dtype of a `Feature` in its metadata."""
+    metadata = {} if store == "auto" else {_STORE_KEY: store}
+    if dtype is not None:
+        metadata[_DTYPE_KEY] = dtype
+    return pa.field(name, arrow, nullable, metadata=metadata or None)
+
+
+class FieldOptions(TypedDict):
+    """Options of a `Feature` in the metadata of a field."""
+
+    store: str
+    dtype: str | None
+
+
+def field_options(field: pa.Field) -> FieldOptions:
+    """Return the options in the metadata of a field."""
+    return FieldOptions(
+        store=_metadata(field, _STORE_KEY) or "auto", dtype=_metadata(field, _DTYPE_KEY)
+    )
+
+
+def with_labels(field: pa.Field, labels: Sequence[str]) -> pa.Field:
+    """Return `field` with class names in its metadata, the name of class 0 first."""
+    if not labels:
+        return field
+    text = json.dumps(list(labels), ensure_ascii=False)
+    return field.with_metadata({**(field.metadata or {}), _LABELS_KEY: text.encode()})
+
+
+def labels_of(field: pa.Field) -> tuple[str, ...]:
+    """Return the class names of `field`, the name of class 0 first; empty if it has none."""
+    text = _metadata(field, _LABELS_KEY)
+    return tuple(json.loads(text)) if text else ()
+
+
+def labels_text(labels: Sequence[str]) -> bytes:
+    """Return the text of a labels file: one class name a line, the name of class 0 first."""
+    return "".join(f"{label}\n" for label in labels).encode()
+
+
+def _metadata(field: pa.Field, key: bytes) -> str | None:
+    value = (field.metadata or {}).get(key)
+    return None if value is None else value.decode()

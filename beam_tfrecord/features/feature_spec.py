@@ -1,0 +1,252 @@
+"""Feature specs of TensorFlow for a schema, schemas from feature specs, and ``schema.pbtxt``.
+
+TensorFlow parses integers, float32 and bytes only: booleans and times come back as int64.
+
+``schema.pbtxt`` is a text proto of TensorFlow Metadata, for TFX and tf.Transform; the format is
+`tensorflow_metadata/proto/v0/schema.proto`. Every feature has an explicit TensorRepresentation, so
+`tensorflow_transform` reads the same feature spec from it as `feature_spec` returns. The text is
+written without the package `tensorflow_metadata`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.arrow_to_tf import arrow_to_tf, typed_scalar
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.type_contract import (
+    BYTES,
+    FLOAT,
+    INT64,
+    ROW_LENGTHS,
+    SHAPE,
+    VALUES,
+    Features,
+    TFColumn,
+    schema_tf_columns,
+)
+
+FIXED, VARYING, RAGGED = "fixed", "varying", "ragged"
+
+_TYPES = {BYTES: "BYTES", FLOAT: "FLOAT", INT64: "INT"}
+_VALUES = {BYTES: "bytes_value", FLOAT: "float_value", INT64: "int_value"}
+_ESCAPES = {ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n", ord("\r"): "\\r"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How `tf.io.parse_example` parses one TF column.
+
+    Attributes:
+        name: Name of the TF column.
+        kind: `BYTES`, `FLOAT` or `INT64`.
+        how: ``fixed``: as a dense tensor; ``varying``: as a sparse one; ``ragged``.
+        shape: Shape of a dense tensor for one example.
+        default: Its value if the key is missing, as stored, flat; None if there is no default.
+        row_lengths: TF columns with the lengths of inner lists of a ragged one, outermost first.
+    """
+
+    name: str
+    kind: int
+    how: str
+    shape: tuple[int, ...] = ()
+    default: tuple[Any, ...] | None = None
+    row_lengths: tuple[str, ...] = ()
+
+
+def readings(schema: Features, *, ragged: bool = True) -> list[Reading]:
+    """Return how each TF column of a schema is parsed; see `Schema.feature_spec`.
+
+    Raises:
+        UsageError: An Example cannot hold a type, or a default does not fit its column.
+    """
+    out = []
+    for feature, columns in zip(schema.features, schema_tf_columns(schema), strict=True):
+        for column, default in zip(columns, _defaults(feature, columns), strict=True):
+            if column.role == ROW_LENGTHS and ragged:
+                continue
+            row_lengths = column.row_lengths(schema.separator) if ragged else ()
+            out.append(_reading(column, default, row_lengths, ragged))
+    return out
+
+
+def _reading(
+    column: TFColumn, default: tuple[Any, ...] | None, row_lengths: tuple[str, ...], ragged: bool
+) -> Reading:
+    if column.shape is not None and (default is not None or not column.nullable):
+        default = default if column.nullable else None
+        return Reading(column.name, column.kind, FIXED, shape=column.shape, default=default)
+    if column.shape is None and ragged:
+        return Reading(column.name, column.kind, RAGGED, row_lengths=row_lengths)
+    return Reading(column.name, column.kind, VARYING)
+
+
+def _defaults(feature: Feature, columns: tuple[TFColumn, ...]) -> list[tuple[Any, ...] | None]:
+    """Return the default of each TF column as it would be stored."""
+    if feature.default is None:
+        return [None] * len(columns)
+    value = feature.default
+    (shape, *_) = [column.shape for column in columns if column.role != SHAPE]
+    if shape and not isinstance(value, (list, tuple)):
+        for size in reversed(shape):
+            value = [value] * size
+    one = pa.array([typed_scalar(value, feature.type, feature, "default")], feature.type)
+    defaults: list[tuple[Any, ...] | None] = []
+    for column, array in zip(columns, arrow_to_tf(one, feature).arrays, strict=True):
+        stored = array[0].as_py()
+        if column.shape is None or stored is None:
+            defaults.append(None)
+            continue
+        values = stored if isinstance(stored, list) else [stored]
+        flat = tuple(_as_read(column.kind, one_value) for one_value in values)
+        if column.role == VALUES and len(set(flat)) > 1:
+            raise UsageError(
+                f"default {value!r} of column {feature.name!r} has several values, which the "
+                "schema.pbtxt of TFX cannot hold: give one value for the whole list"
+            )
+        defaults.append(flat or None)
+    return defaults
+
+
+def _as_read(kind: int, value: Any) -> Any:
+    """Return a default as readers of TFMD return it: floats as float32, bytes as text if they are.
+
+    Text is what is valid UTF-8.
+    """
+    if kind == FLOAT:
+        return float(np.float32(value))
+    if kind == INT64:
+        return int(value)
+    if isinstance(value, str):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def feature_spec(schema: Features, *, ragged: bool = True) -> dict[str, Any]:
+    """Return the feature spec for `tf.io.parse_example`; see `Schema.feature_spec`."""
+    import tensorflow as tf
+
+    dtypes = {BYTES: tf.string, FLOAT: tf.float32, INT64: tf.int64}
+    spec: dict[str, Any] = {}
+    for reading in readings(schema, ragged=ragged):
+        dtype = dtypes[reading.kind]
+        if reading.how == VARYING:
+            spec[reading.name] = tf.io.VarLenFeature(dtype)
+        elif reading.how == FIXED:
+            default: Any = reading.default
+            if default is not None:
+                default = default[0] if len(default) == 1 else list(default)
+            spec[reading.name] = tf.io.FixedLenFeature(list(reading.shape), dtype, default)
+        else:
+            spec[reading.name] = tf.io.RaggedFeature(
+                dtype,
+                value_key=reading.name,
+                partitions=[tf.io.RaggedFeature.RowLengths(key) for key in reading.row_lengths],
+                row_splits_dtype=tf.int64,
+            )
+    return spec
+
+
+def features_from_spec(spec: Mapping[str, Any]) -> tuple[Feature, ...]:
+    """Return the features for data that a feature spec reads; see `Schema.from_feature_spec`."""
+    return tuple(_feature_of(name, entry) for name, entry in spec.items())
+
+
+def _feature_of(name: str, entry: Any) -> Feature:
+    import tensorflow as tf
+
+    types = {tf.int64: pa.int64(), tf.float32: pa.float32(), tf.string: pa.binary()}
+    arrow = types.get(getattr(entry, "dtype", None))
+    if arrow is None:
+        raise UsageError(f"feature {name!r} has no type that an Example holds: {entry}")
+    if isinstance(entry, tf.io.FixedLenFeature):
+        for size in reversed(list(entry.shape)):
+            arrow = pa.list_(arrow, size)
+        default = entry.default_value
+        return Feature(name, arrow, nullable=default is not None, default=_plain(default, entry))
+    if isinstance(entry, tf.io.VarLenFeature):
+        return Feature(name, pa.list_(arrow))
+    if isinstance(entry, tf.io.FixedLenSequenceFeature) and not list(entry.shape):
+        return Feature(name, pa.list_(arrow))
+    if isinstance(entry, tf.io.RaggedFeature):
+        column = entry.value_key or name
+        wanted = [f"{column}/row_lengths_{i}" for i in range(1, len(entry.partitions) + 1)]
+        if [getattr(part, "key", None) for part in entry.partitions] == wanted:
+            for _ in range(len(wanted) + 1):
+                arrow = pa.list_(arrow)
+            return Feature(column, arrow)
+    raise UsageError(
+        f"feature {name!r} cannot be written as {type(entry).__name__}: use FixedLenFeature, "
+        "VarLenFeature or RaggedFeature (its row lengths under name/row_lengths_1, …)"
+    )
+
+
+def _plain(default: Any, entry: Any) -> Any:
+    """Return a default as plain Python values, nested as the shape of the feature says."""
+    if default is None:
+        return None
+    values = np.asarray(default)
+    if values.size == 1:
+        return values.item()
+    return values.reshape([int(size) for size in entry.shape]).tolist()
+
+
+def schema_pbtxt(schema: Features) -> str:
+    """Return a schema as the text of a `tensorflow.metadata.v0.Schema`.
+
+    Raises:
+        UsageError: An Example cannot hold a type, or a default does not fit its column.
+    """
+    lines: list[str] = []
+    for column in (column for columns in schema_tf_columns(schema) for column in columns):
+        lines += ["feature {", f"  name: {_quoted(column.name)}", f"  type: {_TYPES[column.kind]}"]
+        if not column.nullable:
+            lines.append("  presence { min_fraction: 1 min_count: 1 }")
+        lines.append("}")
+    lines += ["tensor_representation_group {", '  key: ""', "  value {"]
+    for reading in readings(schema):
+        representation = _representation(reading)
+        lines += [
+            "    tensor_representation {",
+            f"      key: {_quoted(reading.name)}",
+            f"      value {{ {representation} }}",
+            "    }",
+        ]
+    return "\n".join([*lines, "  }", "}", ""])
+
+
+def _representation(reading: Reading) -> str:
+    name = _quoted(reading.name)
+    if reading.how == FIXED:
+        dims = " ".join(f"dim {{ size: {size} }}" for size in reading.shape)
+        default = "" if reading.default is None else f" {_default(reading.kind, reading.default)}"
+        shape = f"shape {{ {dims} }}" if dims else "shape { }"
+        return f"dense_tensor {{ column_name: {name} {shape}{default} }}"
+    if reading.how == RAGGED:
+        partitions = "".join(
+            f" partition {{ row_length: {_quoted(key)} }}" for key in reading.row_lengths
+        )
+        path = f"feature_path {{ step: {name} }}"
+        return f"ragged_tensor {{ {path}{partitions} row_partition_dtype: INT64 }}"
+    return f"varlen_sparse_tensor {{ column_name: {name} }}"
+
+
+def _default(kind: int, values: tuple[Any, ...]) -> str:
+    # TFMD holds one value, which stands for all values of a tensor.
+    value = _quoted(values[0]) if kind == BYTES else repr(values[0])
+    return f"default_value {{ {_VALUES[kind]}: {value} }}"
+
+
+def _quoted(text: str | bytes) -> str:
+    if isinstance(text, str):
+        return '"' + text.translate(_ESCAPES) + '"'
+    return '"' + "".join(f"\\{byte:03o}" for byte in text) + '"'

@@ -1,0 +1,191 @@
+"""`Schema`: the features of a dataset, with its JSON form and its Arrow schema.
+
+A feature is one column of the rows. Its Arrow type says what the values mean, and the module
+`type_contract` says which TF columns it becomes. Statistics that were collected while writing
+(missing values, range, rounding) stand beside it, so that the schema on disk describes the data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.extras import require
+from beam_tfrecord.features.feature import ColumnStats, Feature
+
+
+@dataclasses.dataclass(frozen=True)
+class Schema:
+    """The features of a dataset, in order.
+
+    Attributes:
+        features: The features, with distinct names.
+        separator: Stands between the parts of the name of a nested feature.
+
+    Raises:
+        UsageError: Two features have the same name.
+    """
+
+    features: tuple[Feature, ...]
+    separator: str = "/"
+
+    def __post_init__(self) -> None:
+        names = [feature.name for feature in self.features]
+        if doubled := {name for name in names if names.count(name) > 1}:
+            raise UsageError(f"two features are named {min(doubled)!r}: rename one of them")
+
+    def __getitem__(self, name: str) -> Feature:
+        for feature in self.features:
+            if feature.name == name:
+                return feature
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return any(feature.name == name for feature in self.features)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features, in order."""
+        return tuple(feature.name for feature in self.features)
+
+    @classmethod
+    def from_arrow(cls, schema: pa.Schema) -> Schema:
+        """Return a schema with the columns of `schema`; columns of null type are left out."""
+        fields = (field for field in schema if not pa.types.is_null(field.type))
+        return cls(tuple(map(Feature.from_arrow, fields)))
+
+    def to_arrow(self) -> pa.Schema:
+        """Return the Arrow schema of the rows."""
+        return pa.schema([feature.to_arrow() for feature in self.features])
+
+    @classmethod
+    def from_feature_spec(cls, spec: Mapping[str, Any]) -> Schema:
+        """Return the schema for data that a TensorFlow feature spec reads; imports TensorFlow.
+
+        Strings become bytes, as TensorFlow knows no text. A `VarLenFeature` becomes a list, which
+        holds scalars too: one value and a list of one value are the same Example.
+
+        Raises:
+            UsageError: A feature of the spec cannot be written.
+        """
+        require("tensorflow", "Schema.from_feature_spec()")
+        from beam_tfrecord.features.feature_spec import features_from_spec
+
+        return cls(features_from_spec(spec))
+
+    def feature_spec(self, *, ragged: bool = True) -> dict[str, Any]:
+        """Return the feature spec for `tf.io.parse_example`; imports TensorFlow.
+
+        A scalar that is never null, or has a default, is a `FixedLenFeature`; another scalar is a
+        `VarLenFeature`. Fixed-size lists are a `FixedLenFeature` of their shape under the same
+        conditions. Other lists are `RaggedFeature`s, with partitions if they are nested.
+
+        Args:
+            ragged: Read lists as `tf.io.RaggedFeature`, else as `tf.io.VarLenFeature`.
+
+        Raises:
+            UsageError: A default does not fit its column.
+        """
+        require("tensorflow", "Schema.feature_spec()")
+        from beam_tfrecord.features.feature_spec import feature_spec
+
+        return feature_spec(self, ragged=ragged)
+
+    def edit(self, **features: Feature | None) -> Schema:
+        """Return a copy with features replaced, added (at the end) or, by None, removed.
+
+        Each feature gets the name of its keyword.
+        """
+        renamed = {
+            name: None if new is None else dataclasses.replace(new, name=name)
+            for name, new in features.items()
+        }
+        merged = {old.name: old for old in self.features} | renamed
+        left = tuple(feature for feature in merged.values() if feature is not None)
+        return dataclasses.replace(self, features=left)
+
+    def select(self, names: Iterable[str]) -> Schema:
+        """Return a copy with the features `names`, in that order.
+
+        Raises:
+            UsageError: A feature does not exist.
+        """
+        missing = [name for name in names if name not in self]
+        if missing:
+            raise UsageError(
+                f"column {missing[0]!r} does not exist: the columns are {', '.join(self.names)}"
+            )
+        return dataclasses.replace(self, features=tuple(self[name] for name in names))
+
+    def with_labels_of(self, read: Schema) -> Schema:
+        """Return a copy whose columns without class names have those of the schema `read`."""
+        labels = {feature.name: feature.labels for feature in read.features}
+        return self._map(
+            lambda feature: dataclasses.replace(
+                feature, labels=feature.labels or labels.get(feature.name, ())
+            )
+        )
+
+    def with_observed(self, observed: Mapping[str, ColumnStats]) -> Schema:
+        """Return a copy that describes written data: its statistics, and what is never missing."""
+
+        def described(feature: Feature) -> Feature:
+            stats = observed.get(feature.name, ColumnStats())
+            return dataclasses.replace(feature, nullable=stats.missing > 0, observed=stats)
+
+        return self._map(described)
+
+    def without_observed(self) -> Schema:
+        """Return a copy without the statistics of written data, for another job."""
+        return self._map(lambda feature: dataclasses.replace(feature, observed=None))
+
+    def _map(self, function: Callable[[Feature], Feature]) -> Schema:
+        return dataclasses.replace(self, features=tuple(map(function, self.features)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object."""
+        out: dict[str, Any] = {} if self.separator == "/" else {"separator": self.separator}
+        return out | {"features": [feature.to_json() for feature in self.features]}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Schema:
+        """Read what `to_json` wrote.
+
+        Raises:
+            UsageError: It is not a schema.
+        """
+        if not isinstance(value, Mapping) or not isinstance(value.get("features"), list):
+            raise UsageError("not a schema: it has no list of features")
+        separator = value.get("separator", "/")
+        if not isinstance(separator, str):
+            raise UsageError(f"not a schema: its separator is {separator!r:.40}")
+        try:
+            features = tuple(map(Feature.from_json, value["features"]))
+        except RecursionError as error:
+            raise UsageError("not a schema: its types are nested too deeply") from error
+        return cls(features, separator=separator)
+
+    def dumps(self) -> str:
+        """Return the JSON text of ``schema.json``, one feature a line."""
+        lines = ",\n    ".join(json.dumps(f.to_json(), ensure_ascii=False) for f in self.features)
+        head = "" if self.separator == "/" else f'  "separator": {json.dumps(self.separator)},\n'
+        return f'{{\n{head}  "features": [\n    {lines}\n  ]\n}}\n'
+
+    @classmethod
+    def loads(cls, text: str, *, where: str = "schema") -> Schema:
+        """Parse the text of a schema file; `where` names it in errors.
+
+        Raises:
+            UsageError: It is not JSON, or not a schema.
+        """
+        try:
+            return cls.from_json(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise UsageError(f"{where} is not JSON: line {error.lineno}: {error.msg}") from error
+        except (RecursionError, ValueError) as error:
+            raise UsageError(f"{where} is not JSON that can be read: {error}") from error

@@ -1,0 +1,298 @@
+"""`TensorType`: the Arrow type of a column of NumPy arrays, one array for each row.
+
+It is an extension type over bytes: all dtypes are stored as their values in C order, little-endian.
+Arrow's own tensor type has only numbers of Arrow's types, and one fixed shape.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from beam_tfrecord.errors import UsageError
+
+Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
+OpenShape = tuple[int | None, ...] | None
+"""A shape that may be partly open: None for a size that varies, or in place of a shape if the rank
+varies."""
+
+# The width of Arrow's fixed-size binary is an int32.
+_MAX_FIXED_BYTES = 2**31 - 1
+# The kinds of NumPy's own dtypes whose bytes mean the same on all machines.
+_PLAIN_KINDS = "biufcSUMm"
+_MAX_ITEM_BYTES = {"f": 8, "c": 16}
+_VARYING = [pa.field("data", pa.large_binary()), pa.field("shape", pa.list_(pa.int64()))]
+
+
+class TensorType(pa.ExtensionType):
+    """The type of a column of NumPy arrays of one dtype.
+
+    Attributes:
+        dtype: Type of the values, little-endian.
+        shape: Shape of the array of one row; None for a size that varies from row to row; None in
+            place of a shape if the rank varies.
+    """
+
+    def __init__(self, dtype: npt.DTypeLike, shape: Sequence[int | None] | None) -> None:
+        self.dtype = little_endian(np.dtype(dtype))
+        self.shape: OpenShape = None if shape is None else tuple(shape)
+        nbytes = self.nbytes
+        fits = nbytes is not None and nbytes <= _MAX_FIXED_BYTES
+        storage = pa.binary(nbytes) if fits else pa.struct(_VARYING)
+        super().__init__(storage, "beam_tfrecord.tensor")
+
+    @property
+    def fixed_shape(self) -> Shape | None:
+        """The shape, if all rows have the same; else None."""
+        if self.shape is None or any(size is None for size in self.shape):
+            return None
+        return tuple(size for size in self.shape if size is not None)
+
+    @property
+    def nbytes(self) -> int | None:
+        """Number of bytes of the values of one row, if all rows have the same shape; else None."""
+        shape = self.fixed_shape
+        return None if shape is None else math.prod(shape) * self.dtype.itemsize
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether rows are stored as bytes without a shape."""
+        return bool(pa.types.is_fixed_size_binary(self.storage_type))
+
+    @property
+    def is_number(self) -> bool:
+        """Whether an int64 or float32 list can hold the values."""
+        return self.dtype.kind in "biuf" or is_small_float(self.dtype)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the type as a JSON object."""
+        shape = None if self.shape is None else list(self.shape)
+        return {"tensor": dtype_name(self.dtype), "shape": shape}
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return json.dumps(self.to_json()).encode()
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> TensorType:
+        value = json.loads(serialized)
+        return cls(dtype_of(value["tensor"]), value["shape"])
+
+    def __arrow_ext_scalar_class__(self) -> type[TensorScalar]:
+        return TensorScalar
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TensorType.__arrow_ext_deserialize__, (None, self.__arrow_ext_serialize__())
+
+    def __hash__(self) -> int:
+        return hash(self.__arrow_ext_serialize__())
+
+    def __str__(self) -> str:
+        sizes = "?" if self.shape is None else ", ".join(str(size or "?") for size in self.shape)
+        return f"tensor<{dtype_name(self.dtype)}>[{sizes}]"
+
+
+class TensorScalar(pa.ExtensionScalar):
+    """The array of one row."""
+
+    def as_py(self, **_: Any) -> Array | None:
+        """Return the array, or None if it is missing."""
+        if self.value is None:
+            return None
+        if self.type.is_dense:
+            return array_of(self.value.as_py(), self.type.dtype, self.type.fixed_shape)
+        return array_of(self.value["data"].as_py(), self.type.dtype, self.value["shape"].as_py())
+
+
+def array_of(data: bytes, dtype: np.dtype[Any], shape: Sequence[int]) -> Array:
+    """Return a writable array whose bytes are `data`."""
+    # np.frombuffer refuses dtypes that the buffer protocol does not know.
+    return np.frombuffer(bytearray(data), np.uint8).view(dtype).reshape(tuple(shape))
+
+
+def is_small_float(dtype: np.dtype[Any]) -> bool:
+    """Return whether `dtype` is a float of ml_dtypes; float32 holds the values of all of them."""
+    return is_foreign(dtype) and "float" in dtype.name
+
+
+def is_foreign(dtype: np.dtype[Any]) -> bool:
+    """Return whether `dtype` is from ml_dtypes; NumPy files cannot name it."""
+    return dtype.type.__module__.startswith("ml_dtypes")
+
+
+def little_endian(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return `dtype` with its bytes in little-endian order."""
+    return dtype.newbyteorder("<") if dtype.str[0] == ">" else dtype
+
+
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return the name by which `dtype_of` finds a dtype: ``float32``, ``bfloat16``, ``<U5``."""
+    return dtype.str if dtype.kind in "SU" else dtype.name
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """Return the dtype with a name, from NumPy or ml_dtypes.
+
+    Raises:
+        UsageError: There is no such dtype, or its package is not installed.
+    """
+    try:
+        return np.dtype(name)
+    except (TypeError, ValueError):
+        pass
+    try:
+        import ml_dtypes
+    except ImportError as error:
+        raise UsageError(f"dtype {name!r} needs the package ml_dtypes: install it") from error
+    found = getattr(ml_dtypes, name, None)
+    if not (isinstance(found, type) and issubclass(found, np.generic)):
+        raise UsageError(f"{name!r} is no dtype: use a name such as 'float32' or 'bfloat16'")
+    return np.dtype(found)
+
+
+def item_type(dtype: np.dtype[Any]) -> pa.DataType:
+    """Return the Arrow type of one number."""
+    return pa.float32() if is_small_float(dtype) else pa.from_numpy_dtype(dtype)
+
+
+def refusal_of(dtype: np.dtype[Any]) -> str | None:
+    """Return why values of a dtype cannot be stored, and the cure; None if they can be stored."""
+    if dtype.kind == "O":
+        return (
+            "Python objects, which only pickle could read: save it as an array of one dtype "
+            "(text as astype('U'))"
+        )
+    if is_foreign(dtype):
+        return None
+    if dtype.kind == "V":
+        return f"raw bytes ({dtype.str}) without a type: name it with --types, as data=bfloat16"
+    if dtype.itemsize > _MAX_ITEM_BYTES.get(dtype.kind, dtype.itemsize):
+        return f"{dtype.name}, which differs from machine to machine: cast it to a smaller type"
+    if dtype.kind not in _PLAIN_KINDS:
+        return f"values of dtype {dtype}: cast it to numbers or to astype('U') first"
+    return None
+
+
+def join_tensor_types(one: TensorType, other: TensorType) -> TensorType | None:
+    """Return the type of the arrays of two types together, or None if their dtypes differ."""
+    dtype = join_dtypes(one.dtype, other.dtype)
+    return None if dtype is None else TensorType(dtype, join_shapes(one.shape, other.shape))
+
+
+def join_dtypes(one: np.dtype[Any], other: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return the dtype of both, for fixed-width text the wider one, or None if they differ."""
+    if one.kind == other.kind and one.kind in "SU":
+        return max(one, other, key=lambda dtype: dtype.itemsize)
+    return one if one == other else None
+
+
+def join_shapes(one: OpenShape, other: OpenShape) -> OpenShape:
+    """Return two shapes as one, which is open wherever they differ."""
+    if one is None or other is None or len(one) != len(other):
+        return None
+    return tuple(a if a == b else None for a, b in zip(one, other, strict=True))
+
+
+def shape_fits(shape: Sequence[int], within: OpenShape) -> bool:
+    """Return whether `shape` fits the partly open shape `within`."""
+    return within is None or (
+        len(shape) == len(within)
+        and all(size is None or size == seen for seen, size in zip(shape, within, strict=True))
+    )
+
+
+def tensor_block(block: Array, arrow: TensorType) -> pa.Array:
+    """Return the entries of an array along its first axis as a column of type `arrow`.
+
+    A block in C order with the dtype of `arrow` is not copied.
+
+    Args:
+        block: The rows, shape ``[rows, …]``, which fits the shape of `arrow`.
+        arrow: The type of the column.
+    """
+    shape, rows = block.shape[1:], len(block)
+    data = np.ascontiguousarray(block, arrow.dtype).reshape(-1).view(np.uint8)
+    row_bytes = math.prod(shape) * arrow.dtype.itemsize
+    if arrow.is_dense:
+        storage = pa.Array.from_buffers(pa.binary(row_bytes), rows, [None, pa.py_buffer(data)])
+    else:
+        offsets = np.arange(rows + 1, dtype=np.int64) * row_bytes
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        values = pa.Array.from_buffers(pa.large_binary(), rows, buffers)
+        storage = varying_storage(values, repeated_shape(shape, rows))
+    return pa.ExtensionArray.from_storage(arrow, storage)
+
+
+def repeated_shape(shape: Shape, rows: int) -> pa.Array:
+    """Return a column of shapes that are all the same."""
+    ends = pa.array(np.arange(rows + 1, dtype=np.int32) * np.int32(len(shape)))
+    return pa.ListArray.from_arrays(ends, pa.array(np.tile(shape, rows), pa.int64()))
+
+
+def varying_storage(
+    data: pa.Array, shapes: pa.Array, missing: npt.NDArray[np.bool_] | None = None
+) -> pa.Array:
+    """Return the storage of arrays whose shapes differ.
+
+    Args:
+        data: Bytes of each array.
+        shapes: Shape of each array.
+        missing: Which rows have no array, shape `[rows]`; None if all rows have one.
+    """
+    mask = None if missing is None else pa.array(missing)
+    return pa.StructArray.from_arrays([data, shapes], fields=_VARYING, mask=mask)
+
+
+def tensor_column(values: Sequence[Any], arrow: TensorType) -> pa.Array:
+    """Return a column of arrays.
+
+    Args:
+        values: Arrays, or values that NumPy can make arrays of; None for a missing one.
+        arrow: The type of the column.
+
+    Raises:
+        ValueError: An array does not fit the type exactly.
+    """
+    rows: list[Any] = []
+    for value in values:
+        if value is None:
+            rows.append(None)
+            continue
+        array = np.asarray(value)
+        if not np.can_cast(array.dtype, arrow.dtype) or not shape_fits(array.shape, arrow.shape):
+            raise ValueError(f"an array of {array.dtype} and shape {array.shape} is no {arrow}")
+        data = np.ascontiguousarray(array, arrow.dtype).reshape(-1).view(np.uint8).tobytes()
+        rows.append(data if arrow.is_dense else {"data": data, "shape": array.shape})
+    return pa.ExtensionArray.from_storage(arrow, pa.array(rows, arrow.storage_type))
+
+
+def column_arrays(column: pa.ExtensionArray) -> Array:
+    """Return a column of tensors as a NumPy array.
+
+    Returns:
+        One array ``[rows, …]`` if all rows have the same shape and none is missing; else an object
+        array with an array, or None, for each row.
+    """
+    arrow = column.type
+    if arrow.is_dense and not column.null_count:
+        nbytes = arrow.nbytes
+        buffer = column.storage.buffers()[1]
+        data = np.frombuffer(buffer if nbytes and buffer else b"", np.uint8)
+        data = data[column.offset * nbytes : (column.offset + len(column)) * nbytes]
+        # Arrow's buffers are read-only and need not be aligned.
+        values: Array = data.copy().view(arrow.dtype)
+        return values.reshape(len(column), *arrow.fixed_shape)
+    out: Array = np.empty(len(column), dtype=object)
+    for row, value in enumerate(column):
+        out[row] = value.as_py()
+    return out
+
+
+# Arrow finds the class by the name of this instance.
+pa.register_extension_type(TensorType("uint8", ()))

@@ -1,0 +1,303 @@
+"""The type contract: which TF columns a column of any Arrow type becomes.
+
+A *TF column* is one key of `tf.train.Example`, with one list of int64, float32 or bytes values. A
+column of plain values becomes one TF column. A nested column becomes several, named by the path to
+them: ``point/lat`` for a field of a struct, ``tags/key`` and ``tags/value`` for a map,
+``grid/row_lengths_1`` for the lengths of the lists inside the outermost list (the partitions of
+`tf.io.RaggedFeature`), ``pixels/shape`` for a tensor stored as bytes, and ``pixels/dtype`` too if
+it is a NumPy array.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator
+from typing import Protocol
+
+import pyarrow as pa
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.arrow_types import (
+    bare_type,
+    is_binary,
+    is_extension,
+    is_list,
+    is_numpy_tensor,
+    is_temporal,
+    is_tensor,
+    is_text,
+    is_uuid,
+)
+from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.tensors import TensorType, item_type
+
+# Field numbers of the kinds in `tf.train.Feature`.
+BYTES, FLOAT, INT64 = 1, 2, 3
+
+# The largest number of digits for which every number is within int64.
+INT64_DIGITS = 18
+
+VALUES, ROW_LENGTHS, SHAPE, DTYPE = "values", "row_lengths", "shape", "dtype"
+
+
+class Features(Protocol):
+    """The part of `Schema` that the type contract needs."""
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The features, with distinct names."""
+
+    @property
+    def separator(self) -> str:
+        """Stands between the parts of the name of a nested feature."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TFColumn:
+    """One key of the Examples that a column becomes.
+
+    Attributes:
+        name: The key.
+        kind: `BYTES`, `FLOAT` or `INT64`.
+        type: Arrow type of one value before it is stored.
+        column: Name of the column.
+        role: ``values``; ``row_lengths``: lengths of nested lists; ``shape`` or ``dtype`` of a
+            tensor.
+        depth: Number of lists around a value; 0 for a scalar.
+        shape: The fixed shape of the values of one example; None if their number varies.
+        nullable: Whether an example may lack the key.
+        store: How a value is stored: ``auto``, ``text`` or ``bytes``.
+    """
+
+    name: str
+    kind: int
+    type: pa.DataType
+    column: str
+    role: str = VALUES
+    depth: int = 0
+    shape: tuple[int, ...] | None = None
+    nullable: bool = True
+    store: str = "auto"
+
+    def row_lengths(self, separator: str) -> tuple[str, ...]:
+        """Return the names of the TF columns that partition the values, outermost first."""
+        if self.role != VALUES or self.shape is not None:
+            return ()
+        levels = range(1, self.depth)
+        return tuple(f"{self.name}{separator}row_lengths_{level}" for level in levels)
+
+
+def tf_columns(feature: Feature, *, separator: str = "/") -> tuple[TFColumn, ...]:
+    """Return the TF columns that a column becomes, in the order of its type.
+
+    Raises:
+        UsageError: An Example cannot hold the type, or `store` does not apply to it.
+    """
+    walk = _Walk(feature, separator)
+    found = tuple(walk.columns(feature.type, feature.name, (), feature.nullable))
+    if not found:
+        raise UsageError(
+            f"column {feature.name!r} of type {feature.type} holds no values: "
+            "give it a type in the schema or leave it out"
+        )
+    if feature.store != "auto" and not walk.store_used:
+        raise UsageError(
+            f"column {feature.name!r} of type {feature.type} cannot be stored as "
+            f"{feature.store!r}: {_STORE_CURES[feature.store]}"
+        )
+    return found
+
+
+def schema_tf_columns(schema: Features) -> tuple[tuple[TFColumn, ...], ...]:
+    """Return the TF columns of each feature of a schema, in order.
+
+    Raises:
+        UsageError: As `tf_columns`; or two columns have a TF column of one name.
+    """
+    found = tuple(tf_columns(feature, separator=schema.separator) for feature in schema.features)
+    owners: dict[str, str] = {}
+    for part in (part for column in found for part in column):
+        if part.name in owners:
+            raise UsageError(
+                f"columns {owners[part.name]!r} and {part.column!r} both give the feature "
+                f"{part.name!r}: rename one, or choose another separator in the schema"
+            )
+        owners[part.name] = part.column
+    return found
+
+
+def scalar_kind(arrow: pa.DataType) -> int | None:
+    """Return the kind that scalars of type `arrow` are stored as by default.
+
+    None if an Example cannot hold them.
+    """
+    types = pa.types
+    if types.is_boolean(arrow) or types.is_integer(arrow) or is_temporal(arrow):
+        return INT64
+    if types.is_floating(arrow):
+        return FLOAT
+    if types.is_decimal(arrow):
+        return INT64 if decimal_is_integer(arrow) else FLOAT
+    if is_text(arrow) or is_binary(arrow) or is_uuid(arrow):
+        return BYTES
+    return None
+
+
+def decimal_is_integer(arrow: pa.DataType) -> bool:
+    """Return whether every value of a decimal type is an integer within int64."""
+    return bool(arrow.scale <= 0 and arrow.precision - arrow.scale <= INT64_DIGITS)
+
+
+def tensor_type(arrow: pa.DataType, column: str) -> TensorType:
+    """Return the type of NumPy arrays for a tensor type of either kind.
+
+    Args:
+        arrow: A `TensorType`, or Arrow's fixed-shape tensor.
+        column: Name of the column, for errors.
+
+    Raises:
+        UsageError: The memory order is permuted, or the values are not numbers.
+    """
+    if isinstance(arrow, TensorType):
+        return arrow
+    shape = tuple(arrow.shape)
+    if arrow.permutation not in (None, list(range(len(shape)))):
+        raise UsageError(
+            f"column {column!r} holds tensors in the memory order {arrow.permutation}: "
+            "bring them into C order first"
+        )
+    item = arrow.value_type
+    if not (pa.types.is_integer(item) or pa.types.is_floating(item) or pa.types.is_boolean(item)):
+        raise UsageError(f"column {column!r} holds tensors of {item}: cast them to numbers first")
+    return _numpy_tensor_type(item, shape)
+
+
+@functools.lru_cache(maxsize=256)
+def _numpy_tensor_type(item: pa.DataType, shape: tuple[int, ...]) -> TensorType:
+    return TensorType(item.to_pandas_dtype(), shape)
+
+
+def is_flat_tensor(tensor: TensorType, store: str) -> bool:
+    """Return whether tensors are stored as lists of numbers, not as bytes."""
+    return store == "values" and tensor.is_number
+
+
+def value_count(shape: tuple[int, ...]) -> int:
+    """Return the number of values of a fixed shape."""
+    return math.prod(shape)
+
+
+_STORE_CURES = {
+    "text": "only numbers, booleans and times can become text",
+    "bytes": "only float64 values can be kept as their 8 bytes",
+    "values": "only tensors of numbers can become a flat list",
+}
+
+
+class _Walk:
+    """A walk through the type of one column."""
+
+    def __init__(self, feature: Feature, separator: str) -> None:
+        self._column = feature.name
+        self._store = feature.store
+        self._separator = separator
+        self.store_used = False
+
+    def columns(
+        self, arrow: pa.DataType, name: str, sizes: tuple[int | None, ...], nullable: bool
+    ) -> Iterator[TFColumn]:
+        """Yield the TF columns for `arrow`.
+
+        Args:
+            arrow: A type within the type of the column.
+            name: The path to it.
+            sizes: Sizes of the lists around it, outermost first; None for a size that varies.
+            nullable: Whether an example may lack its values.
+        """
+        arrow = bare_type(arrow)
+        if is_tensor(arrow) or is_numpy_tensor(arrow):
+            if sizes:
+                raise UsageError(
+                    f"column {self._column!r} has tensors inside lists: "
+                    "use one tensor a row, or nested lists"
+                )
+            yield from self._tensor(arrow, name, nullable)
+        elif is_extension(arrow) and not is_uuid(arrow):
+            yield from self.columns(arrow.storage_type, name, sizes, nullable)
+        elif pa.types.is_struct(arrow):
+            for field in arrow:
+                below = f"{name}{self._separator}{field.name}"
+                yield from self.columns(field.type, below, sizes, nullable or field.nullable)
+        elif pa.types.is_map(arrow):
+            for part, item in (("key", arrow.key_type), ("value", arrow.item_type)):
+                below = f"{name}{self._separator}{part}"
+                yield from self.columns(item, below, (*sizes, None), nullable)
+        elif is_list(arrow):
+            size = arrow.list_size if pa.types.is_fixed_size_list(arrow) else None
+            yield from self.columns(arrow.value_type, name, (*sizes, size), nullable)
+        elif not pa.types.is_null(arrow) or sizes or name == self._column:
+            yield from self._values(arrow, name, sizes, nullable)
+
+    def _values(
+        self, arrow: pa.DataType, name: str, sizes: tuple[int | None, ...], nullable: bool
+    ) -> Iterator[TFColumn]:
+        kind, store = self._kind_and_store(arrow)
+        fixed = tuple(size for size in sizes if size is not None)
+        shape = fixed if len(fixed) == len(sizes) else None
+        values = TFColumn(
+            name, kind, arrow, self._column, VALUES, len(sizes), shape, nullable, store
+        )
+        yield values
+        for depth, below in enumerate(values.row_lengths(self._separator), start=1):
+            yield TFColumn(
+                below, INT64, pa.int64(), self._column, ROW_LENGTHS, depth, nullable=nullable
+            )
+
+    def _tensor(self, arrow: pa.DataType, name: str, nullable: bool) -> Iterator[TFColumn]:
+        tensor = tensor_type(arrow, self._column)
+        shape, rank = tensor.fixed_shape, None if tensor.shape is None else len(tensor.shape)
+        values = TFColumn(name, BYTES, arrow, self._column, shape=(), nullable=nullable)
+        is_flat = is_flat_tensor(tensor, self._store)
+        if is_flat:
+            self.store_used = True
+            values = dataclasses.replace(
+                values,
+                kind=INT64 if tensor.dtype.kind in "biu" else FLOAT,
+                type=item_type(tensor.dtype),
+                depth=1 if shape is None else len(shape),
+                shape=shape,
+            )
+        yield values
+        if is_flat and shape is not None:
+            return
+        below = dataclasses.replace(values, kind=INT64, type=pa.int64(), role=SHAPE, depth=1)
+        sizes = None if rank is None else (rank,)
+        yield dataclasses.replace(below, name=f"{name}{self._separator}shape", shape=sizes)
+        if is_numpy_tensor(arrow) and not is_flat:
+            dtype = f"{name}{self._separator}dtype"
+            yield dataclasses.replace(values, name=dtype, type=pa.string(), role=DTYPE, shape=())
+
+    def _kind_and_store(self, arrow: pa.DataType) -> tuple[int, str]:
+        kind = scalar_kind(arrow)
+        if kind is None:
+            raise UsageError(
+                f"column {self._column!r} has values of type {arrow}, which no Example can hold: "
+                f"{_cure(arrow)}"
+            )
+        as_text = self._store == "text" and kind != BYTES
+        as_bytes = self._store == "bytes" and pa.types.is_float64(arrow)
+        if as_text or as_bytes or (self._store == "text" and is_text(arrow)):
+            self.store_used = True
+        return (BYTES, self._store) if as_text or as_bytes else (kind, "auto")
+
+
+def _cure(arrow: pa.DataType) -> str:
+    if pa.types.is_null(arrow):
+        return "give it a type in the schema or leave it out"
+    if pa.types.is_interval(arrow):
+        return "cast it to a duration, or to its parts as integers, first"
+    if pa.types.is_union(arrow):
+        return "make one column of each of its types first"
+    return "cast it to another type first"

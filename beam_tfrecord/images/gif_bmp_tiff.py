@@ -1,0 +1,262 @@
+"""Headers of GIF, BMP and TIFF, and the orientation in EXIF, which is a TIFF in other formats."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Collection
+from typing import TYPE_CHECKING, NamedTuple
+
+from beam_tfrecord.images import (
+    UPRIGHT,
+    Fault,
+    Header,
+    Refusal,
+    damaged,
+    too_large_for_tensorflow,
+    truncated,
+)
+
+if TYPE_CHECKING:
+    from PIL.BmpImagePlugin import BmpImageFile
+
+_RGB = 3
+
+# GIF89a. Pillow does not report the sizes of all frames without decoding them.
+_GIF_TRAILER, _GIF_IMAGE, _GIF_EXTENSION = 0x3B, 0x2C, 0x21
+
+
+class _Frame(NamedTuple):
+    """The position of a frame of a GIF on its screen, and the size of its own color table."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+    table_bytes: int
+
+
+def gif_header(data: memoryview, *, check_end: bool) -> Header:
+    """Read the frames of a GIF; TensorFlow decodes them to RGB of the size of the largest.
+
+    Args:
+        data: The content of the file.
+        check_end: Check that its blocks go on to the trailer.
+
+    Raises:
+        Fault: The file is truncated, or its structure is broken.
+    """
+    frames: list[_Frame] = []
+    try:
+        width, height = struct.unpack_from("<HH", data, 6)
+        _add_frames(data, frames)
+        if check_end and not frames:
+            raise damaged("it has no pixels")
+    except (struct.error, IndexError):
+        if check_end or len(data) < 13:
+            raise truncated("before its end mark") from None
+    except Fault:
+        if check_end:
+            raise
+    if not frames:
+        return Header("gif", width, height, _RGB, refusal=Refusal("has no whole frame"))
+    # TensorFlow reads no frame behind an empty one.
+    end = next((i for i, frame in enumerate(frames) if not frame.width * frame.height), len(frames))
+    width = max((frame.width for frame in frames[:end]), default=0)
+    height = max((frame.height for frame in frames[:end]), default=0)
+    first, refusal = frames[0], None
+    if not first.table_bytes and not _color_table_bytes(data[10]):
+        refusal = Refusal("has no table of colors")
+    elif first.left + first.width > width or first.top + first.height > height:
+        refusal = Refusal("has a frame that lies off its corner, of which TensorFlow cuts a part")
+    return Header("gif", width, height, _RGB, refusal=refusal)
+
+
+def _add_frames(data: memoryview, frames: list[_Frame]) -> None:
+    """Read all blocks up to the trailer, and add every complete frame to `frames`.
+
+    Raises:
+        Fault: Something other than a block follows a block.
+        IndexError: The file ends before the trailer.
+        struct.error: Likewise.
+    """
+    at = 13 + _color_table_bytes(data[10])
+    while (kind := data[at]) != _GIF_TRAILER:
+        frame = None
+        if kind == _GIF_IMAGE:
+            left, top, width, height = struct.unpack_from("<HHHH", data, at + 1)
+            frame = _Frame(left, top, width, height, _color_table_bytes(data[at + 9]))
+            at += 11 + frame.table_bytes
+        elif kind == _GIF_EXTENSION:
+            at += 2
+        else:
+            raise damaged(f"no block at byte {at}")
+        while size := data[at]:
+            at += size + 1
+        at += 1
+        if frame:
+            frames.append(frame)
+
+
+def _color_table_bytes(flags: int) -> int:
+    return 3 * 2 ** ((flags & 7) + 1) if flags & 0x80 else 0
+
+
+# BMP: Windows DIB.
+_BMP_OS2_HEADER = 12
+_BMP_LEAST_BYTES = 32  # of a file that TensorFlow decodes
+_BMP_MOST_PIXELS = (2**31 - 1) // 8
+
+
+def bmp_header(data: memoryview, *, check_end: bool) -> Header:
+    """Read the header of a BMP.
+
+    Args:
+        data: The content of the file.
+        check_end: Check that every row of pixels is there.
+
+    Raises:
+        Fault: The file is truncated, or Pillow does not read its header.
+    """
+    from PIL.BmpImagePlugin import BmpImageFile
+
+    try:
+        start, header_bytes = struct.unpack_from("<II", data, 10)
+        (bits,) = struct.unpack_from("<H", data, 24 if header_bytes == _BMP_OS2_HEADER else 28)
+    except struct.error:
+        raise truncated("in its header") from None
+    try:
+        image = BmpImageFile(io.BytesIO(data))
+    except Exception as error:
+        if len(data) < start:
+            raise truncated("in its header") from None
+        raise damaged(f"Pillow does not read its header ({error})") from error
+    is_compressed = image.tile[0].codec_name != "raw"
+    end = start if is_compressed else start + (image.width * bits + 31) // 32 * 4 * image.height
+    if check_end and end > len(data):
+        raise truncated(f"{end - len(data)} bytes before the end of its pixels")
+    # TensorFlow counts the bytes of a pixel, and decodes no smaller ones.
+    channels = bits // 8 if bits in (8, 24, 32) else _RGB
+    refusal: Refusal | None
+    if header_bytes == _BMP_OS2_HEADER:
+        refusal = Refusal("has a header of OS/2")
+    elif bits not in (8, 24, 32):
+        refusal = Refusal(f"has {bits} bits a pixel")
+    elif is_compressed:
+        refusal = Refusal("is compressed")
+    else:
+        refusal = _of_plain_bmp(image, len(data), end)
+    return Header("bmp", *image.size, channels, refusal=refusal)
+
+
+def _of_plain_bmp(image: BmpImageFile, file_bytes: int, end: int) -> Refusal | None:
+    """Return the refusal of a BMP of whole bytes a pixel; its pixels end at `end`."""
+    if image.width * image.height >= _BMP_MOST_PIXELS:
+        return too_large_for_tensorflow(image.width, image.height)
+    if end != file_bytes or end < _BMP_LEAST_BYTES:
+        more = f"{file_bytes - end} bytes behind" if end < file_bytes else "not all of"
+        return Refusal(f"has {more} its pixels")
+    if image.mode in ("P", "1"):
+        return Refusal("has a palette, whose numbers TensorFlow takes for shades of grey")
+    args = image.tile[0].args
+    if not isinstance(args, tuple) or args[0] not in ("L", "BGR", "BGRX", "BGRA"):
+        return Refusal("has its colors in another order than TensorFlow takes them")
+    return None
+
+
+# TIFF 6.0 (Adobe, 1992) and BigTIFF: a byte order, then a chain of directories of tagged values.
+# Only the first directory is read: it describes the first page. Pillow is not used: it refuses
+# pages of more than four channels, and warns about every damaged EXIF block.
+TIFF_SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_WIDTH, _HEIGHT, _PHOTOMETRIC, _ORIENTATION, _SAMPLES = 256, 257, 262, 274, 277
+_STRIP_OFFSETS, _STRIP_SIZES, _TILE_OFFSETS, _TILE_SIZES = 273, 279, 324, 325
+_HEADER_TAGS = (_WIDTH, _HEIGHT, _PHOTOMETRIC, _ORIENTATION, _SAMPLES)
+_PIXEL_TAGS = (_STRIP_OFFSETS, _STRIP_SIZES, _TILE_OFFSETS, _TILE_SIZES)
+_PALETTE, _YCBCR = 3, 6
+_BIG_TIFF = 43
+# struct formats of the integer types; 13 and 16 to 18 are the ones of BigTIFF.
+_INTEGERS = {1: "B", 3: "H", 4: "I", 13: "I", 16: "Q", 18: "Q"}
+# Strips beyond this number are not looked at one by one.
+_MAX_VALUES = 2**20
+# Raised for positions behind the end of the file, and for those that no file can have.
+_OUTSIDE = (struct.error, OverflowError)
+
+
+def tiff_header(data: memoryview, *, check_end: bool) -> Header:
+    """Read the header of the first page of a TIFF.
+
+    Args:
+        data: The content of the file.
+        check_end: Check that every strip or tile lies inside the file.
+
+    Raises:
+        Fault: The file is truncated, or its structure is broken.
+    """
+    try:
+        tags = _integer_tags(data, _HEADER_TAGS + (_PIXEL_TAGS if check_end else ()))
+    except _OUTSIDE:
+        raise truncated("in its header") from None
+    starts, sizes = tags.get(_STRIP_OFFSETS, ()), tags.get(_STRIP_SIZES, ())
+    if _STRIP_OFFSETS not in tags:
+        starts, sizes = tags.get(_TILE_OFFSETS, ()), tags.get(_TILE_SIZES, ())
+    end = max(map(sum, zip(starts, sizes, strict=False)), default=0)
+    if end > len(data):
+        raise truncated(f"{end - len(data)} bytes before the end of its pixels")
+    has_colors = _first(tags, _PHOTOMETRIC, 0) in (_PALETTE, _YCBCR)
+    return Header(
+        "tiff",
+        _first(tags, _WIDTH, 0),
+        _first(tags, _HEIGHT, 0),
+        _RGB if has_colors else _first(tags, _SAMPLES, 1),
+        _orientation(tags),
+        Refusal("is a TIFF"),
+    )
+
+
+def exif_orientation(data: memoryview) -> int:
+    """Return the orientation in an EXIF block; 1 if it contains none or is broken."""
+    try:
+        return _orientation(_integer_tags(data, (_ORIENTATION,)))
+    except (*_OUTSIDE, Fault):
+        return UPRIGHT
+
+
+def _orientation(tags: dict[int, tuple[int, ...]]) -> int:
+    orientation = _first(tags, _ORIENTATION, UPRIGHT)
+    return orientation if 1 <= orientation <= 8 else UPRIGHT
+
+
+def _first(tags: dict[int, tuple[int, ...]], tag: int, default: int) -> int:
+    return next(iter(tags.get(tag, ())), default)
+
+
+def _integer_tags(data: memoryview, wanted: Collection[int]) -> dict[int, tuple[int, ...]]:
+    """Return the values of those wanted tags that the first directory contains.
+
+    Raises:
+        Fault: A wanted tag has values that are not integers.
+        OverflowError: A position is too large for any file.
+        struct.error: The file ends before a value.
+    """
+    order = "<" if bytes(data[:2]) == b"II" else ">"
+    is_big = struct.unpack_from(order + "H", data, 2)[0] == _BIG_TIFF
+    offset, count_format = (order + "Q", order + "Q") if is_big else (order + "I", order + "H")
+    entry = struct.Struct(order + ("HHQ8x" if is_big else "HHI4x"))
+    inline_bytes = struct.calcsize(offset)
+    (at,) = struct.unpack_from(offset, data, inline_bytes)
+    (count,) = struct.unpack_from(count_format, data, at)
+    at += struct.calcsize(count_format)
+    tags = {}
+    # If the file cannot hold `count` entries, the loop ends with struct.error.
+    for start in range(at, at + count * entry.size, entry.size):
+        tag, kind, values = entry.unpack_from(data, start)
+        if tag not in wanted:
+            continue
+        if kind not in _INTEGERS:
+            raise damaged(f"tag {tag} is no whole number")
+        place = start + entry.size - inline_bytes
+        if struct.calcsize(order + _INTEGERS[kind]) * values > inline_bytes:
+            (place,) = struct.unpack_from(offset, data, place)
+        number = min(values, _MAX_VALUES)
+        tags[tag] = struct.unpack_from(f"{order}{number}{_INTEGERS[kind]}", data, place)
+    return tags

@@ -1,0 +1,210 @@
+"""`write`, `extract`, `plan` and `schema`: what the command line does, as functions."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.inputs import make_source
+from beam_tfrecord.jobs.settings import ExtractSettings, Inputs, make_settings
+from beam_tfrecord.manifest import Manifest
+from beam_tfrecord.preprocess.request import Transform
+from beam_tfrecord.rejects import parse_budget
+from beam_tfrecord.stage import StageManifest
+from beam_tfrecord.workdir.target import directory_target
+
+if TYPE_CHECKING:
+    from beam_tfrecord.progress import Progress
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def write(
+    inputs: Inputs,
+    output: str | os.PathLike[str],
+    *,
+    from_: str | None = None,
+    splits: Mapping[str, float] | str | None = None,
+    split_column: str | None = None,
+    group: Sequence[str] | str | None = None,
+    key: Sequence[str] | str | None = None,
+    shards: int | str | Mapping[str, int] | None = None,
+    shard_size: int | str | None = None,
+    shuffle: bool = True,
+    seed: int = 0,
+    limit: int | None = None,
+    compression: str = "none",
+    schema: Schema | str | os.PathLike[str] | None = None,
+    columns: Sequence[str] | None = None,
+    map: Callable[..., Any] | str | None = None,
+    transform: Transform | None = None,
+    step: Sequence[str] = (),
+    transform_fn: str | os.PathLike[str] | None = None,
+    fit: str = "train",
+    raw_too: bool = False,
+    max_rejects: int | str = 0,
+    overwrite: bool = False,
+    runner: str = "direct",
+    pipeline_options: Sequence[str] = (),
+    progress: Progress | None = None,
+    source_options: Mapping[str, Any] | None = None,
+) -> Manifest:
+    """Write input as a dataset.
+
+    Where the output already holds this dataset, made from the same input with the same settings,
+    nothing is done. A job that was stopped, however it was, leaves the old dataset or none; the
+    same call again goes on from there.
+
+    Args:
+        inputs: Files, globs or directories.
+        output: Directory of the dataset.
+        from_: Kind of the input, where its name does not tell: ``csv``, ``parquet``.
+        splits: Shares by name, such as ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.
+        split_column: Column that names each row's split.
+        group: Columns whose equal values share a split; without it, equal examples do.
+        key: Columns that decide the order, however the input is filed.
+        shards: Number of shards of all splits, or of each: ``{"train": 64, "test": 8}``.
+        shard_size: Bytes of a shard before compression; by default ``"128MB"``.
+        shuffle: False keeps the order of the input.
+        seed: Of the order and of the splits, from 0 to 2^64-1.
+        limit: Read only the first rows.
+        compression: ``none`` or ``gzip``.
+        schema: Schema to enforce, or the path of its JSON.
+        columns: Columns to read.
+        map: Function of a row, or ``module:function``, or ``file.py:function``.
+        transform: Preprocessing by tensorflow-transform: steps as dicts, the path of their JSON,
+            or a preprocessing function (also as ``module:function`` or ``file.py:function``).
+        step: Further steps, such as ``"zscore=fare,distance"``.
+        transform_fn: A dataset whose fitted function to use instead.
+        fit: The split that statistics are made of.
+        raw_too: Keep the raw values of changed columns too, named ``…_raw``.
+        max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
+        overwrite: Replace another dataset in the output.
+        runner: ``direct``, or the name of any Beam runner.
+        pipeline_options: Further Beam options, as on a command line.
+        progress: Where to show how far the job is.
+        source_options: Options of the source, such as ``{"delimiter": ";"}``.
+
+    Returns:
+        The manifest of the dataset.
+
+    Raises:
+        UsageError: The call cannot be carried out.
+        DataError: The data cannot become this dataset; nothing was published.
+    """
+    arguments = dict(locals())
+    progress = arguments.pop("progress")
+    settings = make_settings(**arguments)
+    from beam_tfrecord.jobs.run import run_job
+
+    return run_job(settings, progress)
+
+
+def plan(
+    inputs: Inputs,
+    output: str | os.PathLike[str],
+    *,
+    prices: Mapping[str, float] | None = None,
+    **arguments: Any,
+) -> dict[str, Any]:
+    """Tell what `write` would do with the same arguments, and do nothing.
+
+    Args:
+        inputs: As for `write`.
+        output: As for `write`.
+        prices: Your prices, which add a ``cost``: of a million ``read_requests`` or
+            ``write_requests`` to the store, or of a gigabyte of ``shuffle_bytes``.
+        **arguments: As for `write`.
+
+    Returns:
+        Files, bytes, rows if they are known without reading all of them, units, groups, passes
+        over the input, runs, requests, expected bytes of the records, of temporary files and of
+        the shuffle, and splits and shards.
+
+    Raises:
+        UsageError: The call cannot be carried out.
+    """
+    from beam_tfrecord.jobs.plan import plan_of
+
+    return plan_of(make_settings(inputs, output, **arguments), prices)
+
+
+def schema(inputs: Inputs, *, from_: str | None = None, **source_options: Any) -> Schema:
+    """Infer the schema of input, over all rows.
+
+    Args:
+        inputs: Files, globs or directories.
+        from_: Kind of the input, where its name does not tell.
+        **source_options: Options of the source, such as ``delimiter=";"``.
+
+    Raises:
+        UsageError: There is no such input.
+        SchemaConflict: Two files disagree about a column.
+    """
+    source = make_source(inputs, from_=from_, options=source_options)
+    arrow, remarks = source.inferred()
+    for remark in remarks:
+        _LOGGER.warning("%s", remark)
+    return Schema.from_arrow(arrow)
+
+
+def extract(
+    inputs: Inputs,
+    output: str | os.PathLike[str],
+    *,
+    from_: str | None = None,
+    limit: int | None = None,
+    columns: Sequence[str] | None = None,
+    max_rejects: int | str = 0,
+    overwrite: bool = False,
+    runner: str = "direct",
+    pipeline_options: Sequence[str] = (),
+    progress: Progress | None = None,
+    source_options: Mapping[str, Any] | None = None,
+) -> StageManifest:
+    """Extract input to a stage: Parquet files with the types of the source, under a manifest.
+
+    ``write``, ``load`` and `ReadFromParquet` read a stage in place of the input, which they never
+    touch again. Where the output already holds this stage, made from the same input with the same
+    settings, nothing is done; a call that was stopped goes on when it is made again. Neither holds
+    for databases, of which nothing tells whether they are still the same.
+
+    Args:
+        inputs: Files, globs, directories, or the URL of a database.
+        output: Directory of the stage.
+        from_: Kind of the input, where its name does not tell: ``csv``, ``parquet``.
+        limit: Read only the first rows.
+        columns: Columns to read.
+        max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
+        overwrite: Replace another stage, or a dataset, in the output.
+        runner: ``direct``, or the name of any Beam runner.
+        pipeline_options: Further Beam options, as on a command line.
+        progress: Where to show how far the job is.
+        source_options: Options of the source, such as ``{"table": "trips"}``.
+
+    Returns:
+        The manifest of the stage.
+
+    Raises:
+        UsageError: The call cannot be carried out.
+        DataError: The data cannot become a stage; nothing was published.
+    """
+    if limit is not None and limit < 1:
+        raise UsageError(f"limit {limit} is not a number of rows")
+    source = make_source(inputs, from_=from_, columns=columns, options=source_options)
+    settings = ExtractSettings(
+        source=source,
+        target=directory_target(output),
+        limit=limit,
+        budget=parse_budget(max_rejects),
+        overwrite=overwrite,
+        runner=runner,
+        pipeline_options=tuple(pipeline_options),
+    )
+    from beam_tfrecord.jobs.run import run_job
+
+    return run_job(settings, progress)

@@ -1,0 +1,278 @@
+"""The pipelines of `write` and `extract`, built from the transforms that users chain by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.exchange.plan import run_bytes_of
+from beam_tfrecord.exchange.stage_writer import FILE_BYTES
+from beam_tfrecord.jobs.settings import ExtractSettings, JobSettings, Settings
+from beam_tfrecord.places import Inputs
+from beam_tfrecord.preprocess.transform import Preprocess
+from beam_tfrecord.records.infer_row_types import returned_schema
+from beam_tfrecord.runner_traits import traits_of
+from beam_tfrecord.runners import pipeline
+from beam_tfrecord.sources.base import GROUP_BYTES, Source
+from beam_tfrecord.sources.csv.source import Csv, with_texts
+from beam_tfrecord.sources.files import Listing
+from beam_tfrecord.sources.parquet.source import settled_by
+from beam_tfrecord.storage import Lease, exists, is_remote, put, read_bytes
+from beam_tfrecord.transforms.assign_splits import AssignSplits
+from beam_tfrecord.transforms.extract import stage_job
+from beam_tfrecord.transforms.map_rows import MapBatches, MapRows
+from beam_tfrecord.transforms.reading import ReadBatches, done_of, schema_of
+from beam_tfrecord.transforms.write import write_batches
+from beam_tfrecord.workdir.job import Identity, Job
+
+# Guessed before anything is read, for sizes that need not be right: a packed table grows, text
+# shrinks.
+RECORD_BYTES_FOR_INPUT = 2
+# About one group of units: a second worker would have nothing to do.
+SMALL_BYTES = 16 * 2**20
+_RAW_SCHEMA = "raw-schema"
+
+
+def run_pipelines(
+    settings: JobSettings[Any],
+    identity: Identity,
+    directory: str,
+    listing: Listing,
+    info: Mapping[str, Any],
+    lease: Lease | None,
+) -> None:
+    """Run the pipelines of a job, and wait for their end unless the launcher leaves the job.
+
+    Args:
+        settings: Arguments of the job.
+        identity: What its output is made from.
+        directory: The job's temporary directory; faults of the data are recorded there.
+        listing: The files of the input.
+        info: Entries of ``job.json`` that are known now.
+        lease: Lease of the target; None if nobody waits for the end of the job.
+    """
+    shared: dict[str, Any] = {
+        "budget": settings.budget,
+        "identity": identity,
+        "overwrite": settings.overwrite,
+        "info": {**info, "runner": settings.runner},
+        "lease": lease,
+    }
+    if isinstance(settings, ExtractSettings):
+        _extract(settings, stage_job(settings.target, directory, **shared), listing)
+        return
+    assert isinstance(settings, Settings)
+    source = settings.source.sized(listing.bytes)
+    if settings.schema is not None:
+        source = with_texts(source, settings.schema.to_arrow())
+    settings = dataclasses.replace(settings, source=source)
+    job = Job(
+        target=settings.target,
+        directory=directory,
+        layout=settings.layout,
+        schema=settings.schema,
+        exchange=traits_of(settings.runner).exchange,
+        is_one_pass=settings.is_one_pass,
+        is_resumable=bool(identity.fingerprint and lease) and settings.transform is None,
+        total_bytes=listing.bytes * RECORD_BYTES_FOR_INPUT or None,
+        **shared,
+    )
+    if traits_of(settings.runner).runs_here:
+        # Beam, too, takes its time until it asks for the first row.
+        source.prepare()
+    if settings.transform is None:
+        _write(settings, job, listing)
+    else:
+        _write_preprocessed(settings, job, listing)
+
+
+def is_small(source: Source, input_bytes: int) -> bool:
+    """Return whether the input is known to be too little for several workers."""
+    # A server does not tell the size of its database.
+    has_size = source.is_stable or input_bytes > 0
+    return has_size and input_bytes < SMALL_BYTES
+
+
+def _pipeline(settings: JobSettings[Any], listing: Listing) -> beam.Pipeline:
+    small = is_small(settings.source, listing.bytes)
+    return pipeline(settings.runner, options=settings.pipeline_options, is_small=small)
+
+
+def _extract(settings: ExtractSettings, job: Job, listing: Listing) -> None:
+    with _pipeline(settings, listing) as root:
+        batches = root | "Read" >> ReadBatches(
+            settings.source,
+            files=listing.sent,
+            most_group_bytes=FILE_BYTES,
+            limit=settings.limit,
+            faults=job.directory,
+            resume=job.directory if job.identity.fingerprint else None,
+            hashes=hashes_input(settings.source, listing, settings.limit),
+        )
+        write_batches((batches,), job, done_of(batches))
+
+
+def _write(settings: Settings, job: Job, listing: Listing) -> None:
+    resume = job.directory if job.is_resumable and job.exchange == "files" else None
+    with _pipeline(settings, listing) as root:
+        batches = root | "Read" >> _reader(settings, job, resume, listing)
+        done = done_of(batches)
+        if settings.map is not None:
+            schema = settings.schema
+            batches = batches | "Map" >> _mapping(settings, job.directory, schema, resume)
+        write_batches((batches,), job, done)
+
+
+def _reader(settings: Settings, job: Job, resume: str | None, listing: Listing) -> ReadBatches:
+    given = None if settings.schema is None else settings.schema.to_arrow()
+    unmapped = None if settings.map else given
+    return ReadBatches(
+        settled_by(settings.source, unmapped),
+        # Text has no types of its own: under a given schema there is nothing to infer.
+        schema=unmapped if isinstance(settings.source, Csv) else None,
+        files=listing.sent,
+        # In one pass every group becomes shards of its own, so it has to hold enough for one.
+        group_bytes=GROUP_BYTES if job.is_one_pass else settings.source.group_bytes,
+        most_group_bytes=None if job.is_one_pass else run_bytes_of(job),
+        limit=settings.limit,
+        faults=job.directory,
+        resume=resume,
+        hashes=hashes_input(settings.source, listing, settings.limit),
+        plans_here=traits_of(settings.runner).runs_here
+        and _is_quickly_scanned(settings.source, listing),
+    )
+
+
+def hashes_input(source: Source, listing: Listing, limit: int | None) -> bool:
+    """Return whether a job reads all of some local files, whose bytes it can hash."""
+    # A template lists its input when it runs.
+    are_local = bool(listing.outlines) and all(file.state for file in listing.outlines)
+    return source.has_ranges and are_local and limit is None
+
+
+def _is_quickly_scanned(source: Source, listing: Listing) -> bool:
+    files = listing.sent
+    if files is None or len(files) > source.quick_scans:
+        return False
+    return not any(is_remote(file.path) for file in files)
+
+
+def _mapping(
+    settings: Settings, directory: str, schema: Any = None, resume: str | None = None
+) -> MapRows | MapBatches:
+    function = settings.map
+    assert function is not None
+    if function.takes_batches:
+        return MapBatches(function, keeps_rows=False, faults=directory)
+    return MapRows(function, schema=schema, faults=directory, resume=resume)
+
+
+def _write_preprocessed(settings: Settings, job: Job, listing: Listing) -> None:
+    """Find the types, then fit on the statistics of one split, then write the rows.
+
+    tensorflow-transform has to know the columns when the pipeline is built, so if only the rows
+    tell their types, a pipeline of its own finds them first. The job begins anew if it is tried
+    again: results of an earlier attempt may come from another fitted function.
+
+    Raises:
+        UsageError: A step does not fit the columns, or the output is not on a disk.
+    """
+    request = settings.transform
+    assert request is not None
+    if is_remote(job.directory):
+        raise UsageError(
+            "preprocessing writes to a local disk, or one that all workers share: "
+            "write there, and copy the dataset"
+        )
+    _check_fit(settings)
+    raw = _raw_schema(settings, job.directory, listing)
+    if raw is None:
+        return
+    with _pipeline(settings, listing) as root:
+        rows = root | "Read" >> _plain_reader(
+            settings, job.directory, listing, raw if settings.map is None else None
+        )
+        if settings.map is not None:
+            rows = rows | "Map" >> _mapping(settings, job.directory, raw)
+        inputs = job.inputs
+        if not settings.layout.splits.is_single:
+            # By the raw row: a row is in the same split with and without preprocessing.
+            assign = AssignSplits.of_layout(
+                settings.layout, schema=settings.schema, faults=job.directory
+            )
+            rows = rows | "Split" >> assign
+            inputs = Inputs(have_splits=True)
+        step = Preprocess(request, schema=raw, directory=job.directory, faults=job.directory)
+        step.needed = settings.layout.key
+        transformed = rows | "Preprocess" >> step
+        fitted = transformed.beam_tfrecord_fitted
+        job = dataclasses.replace(
+            job, schema=None, is_resumable=False, fitted=fitted, inputs=inputs
+        )
+        write_batches((transformed,), job)
+
+
+def _check_fit(settings: Settings) -> None:
+    """Check that the split to fit on can be there.
+
+    Raises:
+        UsageError: There are splits, but not that one.
+    """
+    splits, request = settings.layout.splits, settings.transform
+    if request is None or request.fitted is not None or splits.is_single:
+        return
+    if splits.names and request.fit not in splits.names:
+        raise UsageError(
+            f"statistics are made of split {request.fit!r}, but the splits are "
+            f"{', '.join(splits.names)}: pass --fit"
+        )
+
+
+def _plain_reader(
+    settings: Settings, directory: str, listing: Listing, schema: pa.Schema | None = None
+) -> ReadBatches:
+    return ReadBatches(
+        settings.source, schema, files=listing.sent, limit=settings.limit, faults=directory
+    )
+
+
+def _raw_schema(settings: Settings, directory: str, listing: Listing) -> pa.Schema | None:
+    """Return the schema of the rows before preprocessing; None if a fault was recorded."""
+    function = settings.map
+    if settings.schema is not None:
+        return settings.schema.to_arrow()
+    if function is None and settings.source.infers_from_scans:
+        return settings.source.schema()
+    if function is not None and (hinted := returned_schema(function.function)) is not None:
+        return hinted
+    path = os.path.join(directory, _RAW_SCHEMA)
+    with _pipeline(settings, listing) as root:
+        types = _inferred(root, settings, directory, listing)
+        _ = types | "StoreSchema" >> beam.Map(_store_schema, path)
+    return pa.ipc.read_schema(pa.py_buffer(read_bytes(path))) if exists(path) else None
+
+
+def _inferred(
+    root: beam.Pipeline, settings: Settings, directory: str, listing: Listing
+) -> beam.PCollection[pa.Schema]:
+    reader = _plain_reader(settings, directory, listing)
+    if settings.map is None:
+        return schema_of(root, reader).pvalue
+    rows: beam.PCollection[Batch] = root | "Read" >> reader
+    step = _mapping(settings, directory)
+    if isinstance(step, MapRows):
+        return step.types(rows).pvalue
+    # A batch function tells its types by what it returns.
+    return rows | "Map" >> step | "Schemas" >> beam.Map(lambda batch: batch.data.schema)
+
+
+def _store_schema(schema: pa.Schema, path: str) -> None:
+    if len(schema):
+        put(path, schema.serialize().to_pybytes())

@@ -1,0 +1,268 @@
+"""The identity of a job: its fingerprint, and what an earlier attempt at it left.
+
+A job's temporary directory is named by its fingerprint, so the same command finds it again::
+
+    plan.json      written first: what the job is made from, and the number of attempts
+    kept-…         groups and schemas (see `workdir.stored_plan`)
+    group-<key>    results of a group of units (see `exchange.checkpoints`)
+    done-<key>     a merged shard
+    publishing     names that are about to appear (see `publish.files`)
+
+Nothing of another job is ever used. The fingerprint covers all settings, the map function's text,
+and names and sizes of the input; the plan adds what changes when a file of the same size is edited,
+and the version of this package; the key of a group covers its files and the types of its rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from beam_tfrecord import rules
+from beam_tfrecord._version import __version__
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.exchange.checkpoints import marked_files
+from beam_tfrecord.hashes import sum_hashes, xxh64_text
+from beam_tfrecord.manifest import FORMAT
+from beam_tfrecord.sources.base import Group, InputFile, Source
+from beam_tfrecord.storage import list_names, make_directory, put, read_bytes, remove, remove_tree
+from beam_tfrecord.type_checks import has_type
+from beam_tfrecord.workdir import object_file
+from beam_tfrecord.workdir.faults import forget_faults
+from beam_tfrecord.workdir.job import Identity
+from beam_tfrecord.workdir.stored_plan import (
+    GROUPS,
+    REMARKS,
+    SCHEMA,
+    TYPES,
+    count_done,
+    count_groups,
+    load_stored,
+)
+
+
+def identity_of(
+    source: Source, files: Sequence[InputFile], decisive: Mapping[str, Any] | None
+) -> Identity:
+    """Return what an output is made from.
+
+    Args:
+        source: What to read.
+        files: The files of the input.
+        decisive: All that decides the output besides the input and its options, as JSON values;
+            None if part of it is not known.
+    """
+    described = source_of(source, files)
+    if decisive is None or not source.is_stable:
+        return Identity(source=described)
+    decisive = {**decisive, "source": described, "options": options_of(source)}
+    return Identity(*fingerprints_of(decisive), source=described)
+
+
+def source_of(source: Source, files: Sequence[InputFile]) -> dict[str, Any]:
+    """Return the description of the input for the manifest."""
+    return {"kind": source.kind, "files": [_listed(file) for file in files], **source.facts}
+
+
+def options_of(source: Source) -> dict[str, Any]:
+    """Return the options of a source, without the paths that it reads."""
+    options: dict[str, Any] = dataclasses.asdict(source)  # type: ignore[call-overload]
+    options.pop("paths", None)
+    return options
+
+
+def fingerprints_of(decisive: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """Return the fingerprint of all that decides an output, and what it was under older rules.
+
+    Args:
+        decisive: All that decides the output besides the writing rules.
+
+    Returns:
+        Fingerprints of 32 hex digits: of the rules in force; and of each number of rules before
+        them, from 0, which adds nothing to the text that is hashed.
+    """
+    text = json.dumps(decisive, default=str, sort_keys=True)
+    digest = hashlib.sha256(text.encode())
+    older = [digest.hexdigest()[:32]]
+    for number in range(1, len(rules.RULES) + 1):
+        of_rules = digest.copy()
+        of_rules.update(f"rules {number}".encode())
+        older.append(of_rules.hexdigest()[:32])
+    current = older.pop()
+    return current, tuple(older)
+
+
+def input_sha256(files: Sequence[InputFile]) -> str:
+    """Return a hash that changes when a file is edited, also where its size stays the same.
+
+    It tells of one place alone: a copy of the same files may have other modification times.
+    """
+    listed = sorted((file.name, file.bytes, file.version, file.digest) for file in files)
+    return hash_of_each(listed)
+
+
+def state_sha256(files: Sequence[InputFile]) -> str | None:
+    """Return a hash that changes also when a file is replaced by one of its size and time.
+
+    A copy of the same bytes and a chmod change it, too. None where files have no such state.
+    """
+    if not all(file.state for file in files):
+        return None
+    return hash_of_each(sorted((file.name, file.state) for file in files))
+
+
+def content_xxh64(source: Source, total_bytes: int) -> str:
+    """Read the input, and return the hash that a job notes of the bytes it has read.
+
+    Args:
+        source: What to read.
+        total_bytes: Of all files.
+
+    Raises:
+        DataError: A file is damaged.
+        OSError: It cannot be read.
+        EOFError: It has become shorter.
+    """
+    source = source.sized(total_bytes)
+    try:
+        units = source.all_units(source.all_scans())
+        with ThreadPoolExecutor(os.cpu_count() or 1, "content") as pool:
+            return xxh64_text(sum_hashes(pool.map(source.content, units)))
+    finally:
+        source.release()
+
+
+def hash_of_each(values: Iterable[Any]) -> str:
+    """Return the SHA-256 of the text of a list of values, without making that text at once."""
+    digest = hashlib.sha256(b"[")
+    for number, value in enumerate(values):
+        digest.update(f"{', ' if number else ''}{value!r}".encode())
+    digest.update(b"]")
+    return digest.hexdigest()
+
+
+def _listed(file: InputFile) -> dict[str, Any]:
+    listed = {"path": file.name, "bytes": file.bytes}
+    return listed if not file.digest else {**listed, "files": file.inside, "digest": file.digest}
+
+
+PLAN_NAME = "plan.json"
+_FILES_LISTED = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """How far a job is.
+
+    Attributes:
+        groups: Number of groups in the plan; None where it is not known yet.
+        done: Groups that are done, as far as marks tell.
+    """
+
+    groups: int | None
+    done: int
+
+
+def begin(
+    directory: str,
+    fingerprint: str,
+    files: Sequence[InputFile],
+    *,
+    source: Source,
+    is_mapped: bool,
+) -> int:
+    """Make a job's temporary directory, or take over what an earlier attempt left in it.
+
+    Args:
+        directory: The directory.
+        fingerprint: Of the job.
+        files: The input.
+        source: What reads it.
+        is_mapped: Rows go through a user's function, so an edited file may change the types of
+            rows in all the others.
+
+    Returns:
+        The number of this attempt, from 1.
+    """
+    # Units that were planned name their files by path.
+    paths_sha256 = hash_of_each(sorted(file.path for file in files))
+    identity = {
+        "format": FORMAT,
+        "beam_tfrecord": __version__,
+        "stored": object_file.FORMAT,
+        "fingerprint": fingerprint,
+    }
+    of_files = f"{input_sha256(files)} {state_sha256(files)} {paths_sha256}"
+    listed_sha256 = hashlib.sha256(of_files.encode()).hexdigest()
+    old = _read_plan(directory)
+    is_same_input = old.get("input_sha256") == listed_sha256
+    if any(old.get(name) != value for name, value in identity.items()) or (
+        is_mapped and not is_same_input
+    ):
+        remove_tree(directory)
+        old = {}
+    elif not is_same_input or not _is_plan_of(directory, files, source):
+        for name in (GROUPS, SCHEMA, TYPES, REMARKS):
+            with contextlib.suppress(FileNotFoundError):
+                remove(os.path.join(directory, name))
+    make_directory(directory)
+    forget_faults(directory)
+    attempts = old.get("attempts")
+    number = attempts + 1 if isinstance(attempts, int) else 1
+    # For people: what decides is the hash of all.
+    versions = {file.name: [file.bytes, file.version] for file in files[:_FILES_LISTED]}
+    plan = {**identity, "attempts": number, "input_sha256": listed_sha256, "files": versions}
+    put(os.path.join(directory, PLAN_NAME), json.dumps(plan, indent=1).encode())
+    return number
+
+
+def _is_plan_of(directory: str, files: Sequence[InputFile], source: Source) -> bool:
+    """Tell whether the plan in a directory, if there is one, reads these files and no other."""
+    groups = load_stored(directory, GROUPS)
+    if groups is None:
+        return True
+    known = set(files)
+    return all(
+        isinstance(group, Group)
+        and all(
+            has_type(unit.detail, source.detail_type) and unit.file.outline() in known
+            for unit in group.units
+        )
+        for group in groups
+    )
+
+
+def progress_of(directory: str) -> State:
+    """Return how far the job in a directory is."""
+    return State(count_groups(directory), count_done(directory))
+
+
+def remove_unmarked(directory: str) -> None:
+    """Remove files of an earlier attempt that no mark speaks of: it ended while it wrote them."""
+    known = marked_files(directory)
+    for name in list_names(directory):
+        if name.lstrip(".").startswith(("run-", "shard-", "rejects")) and name not in known:
+            with contextlib.suppress(FileNotFoundError):
+                remove(os.path.join(directory, name))
+
+
+def remove_all_but(directory: str, kept_name: str) -> None:
+    """Remove the files of a directory of ours but one."""
+    for name in list_names(directory):
+        if name != kept_name:
+            with contextlib.suppress(FileNotFoundError):
+                remove(os.path.join(directory, name))
+
+
+def _read_plan(directory: str) -> dict[str, Any]:
+    try:
+        plan = json.loads(read_bytes(os.path.join(directory, PLAN_NAME)))
+    except (FileNotFoundError, NotADirectoryError, DataError, ValueError, RecursionError):
+        return {}
+    return plan if isinstance(plan, dict) else {}

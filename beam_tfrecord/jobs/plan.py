@@ -1,0 +1,229 @@
+"""`plan`: what a job would read, move and write, computed before the job runs.
+
+Numbers of runs, merge tasks and requests are those that the exchange itself would choose. There is
+no estimate of time, and cost follows only from prices that the user passes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.exchange.plan import (
+    LAST_TASK_BYTES,
+    MOST_WINDOW_BYTES,
+    PART_BYTES,
+    TASK_BYTES,
+    most_fan_in,
+    request_bytes,
+    run_bytes_for,
+    window_bytes_for,
+)
+from beam_tfrecord.layout import DEFAULT_SHARD_BYTES
+from beam_tfrecord.records.infer_row_types import returned_schema
+from beam_tfrecord.runner_traits import traits_of
+from beam_tfrecord.sources.base import GROUP_BYTES, Unit, group_units, grown_bytes, one_group
+
+if TYPE_CHECKING:
+    from beam_tfrecord.jobs.settings import Settings
+
+# What one price is for: a million requests, or a gigabyte through the shuffle.
+PRICED: Mapping[str, int] = {
+    "read_requests": 10**6,
+    "write_requests": 10**6,
+    "shuffle_bytes": 10**9,
+}
+
+# Size of one upload request, and the size that a read of the input is counted as.
+TRANSFER_BYTES = 16 * 2**20
+# The footer of a run that covers all places takes two requests, a short one first.
+_LARGE_INDEX = 2
+
+_FIRST_PASSES = {
+    "csv": "scan for row ends",
+    "parquet": "read footers",
+    "sql": "ask the catalogue and count",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class MergeRound:
+    """One round of merging sorted runs into larger runs or into shards.
+
+    Attributes:
+        tasks: Number of merge tasks; each writes one file, or a part of the shards.
+        window_bytes: Bytes of records that a task holds in one window.
+        reads: Requests that read records from runs.
+        index_reads: Requests that read footers of runs.
+    """
+
+    tasks: int
+    window_bytes: int
+    reads: int
+    index_reads: int
+
+
+def plan_of(settings: Settings, prices: Mapping[str, float] | None = None) -> dict[str, Any]:
+    """Return what a job would do, as JSON values; sizes and requests are estimates.
+
+    Args:
+        settings: The job.
+        prices: Prices by the keys of `PRICED`, in any currency; they add a ``cost``.
+
+    Raises:
+        UsageError: A price is for something that is not counted.
+    """
+    source = settings.source.sized(sum(file.bytes for file in settings.source.files()))
+    scans = source.all_scans()
+    units = source.all_units(scans)
+    settings.source.release()
+    group_bytes = GROUP_BYTES if settings.is_one_pass else source.group_bytes
+    groups = one_group(units) if settings.limit else group_units(units, group_bytes)
+    input_bytes = sum(unit.input_bytes for unit in units)
+    splits = _splits(settings, sum(unit.encoded_bytes for unit in units))
+    planned: dict[str, Any] = {
+        "input": {
+            "kind": settings.source.kind,
+            "files": sum({unit.file.name: unit.file.inside for unit in units}.values()),
+            "bytes": input_bytes,
+            "rows": _rows(units, settings.limit),
+        },
+        "units": len(units),
+        "groups": len(groups),
+        "passes": _passes(settings),
+        "order": "shuffled" if settings.layout.shuffle else "source",
+        "place": _place(settings, units),
+        **_movement(settings, units),
+        "splits": splits,
+        "output": settings.target.directory,
+    }
+    return planned if prices is None else {**planned, "cost": _cost(planned, prices)}
+
+
+def _movement(settings: Settings, units: list[Unit]) -> dict[str, Any]:
+    """Return how records travel to their shards, with bytes and requests."""
+    encoded = sum(unit.encoded_bytes for unit in units)
+    input_bytes = sum(unit.input_bytes for unit in units)
+    rounds: list[MergeRound] = []
+    runs, temporary, shuffled = 0, encoded, 0
+    exchange = "none: one pass" if settings.is_one_pass else "files"
+    if not settings.is_one_pass and settings.layout.shuffle:
+        exchange = traits_of(settings.runner).exchange
+    if exchange == "files":
+        runs, rounds = merge_rounds(encoded, request_bytes(settings.target.directory))
+        temporary = encoded * (len(rounds) + 1)
+        shuffled = encoded * len(rounds)
+    elif exchange == "runner":
+        # Runs are written once, after the shuffle.
+        shuffled = encoded
+    passes = len(_passes(settings)) if settings.source.kind == "csv" or settings.map else 1
+    is_counted = exchange != "runner"
+    reads = passes * math.ceil(input_bytes / TRANSFER_BYTES)
+    reads += sum(one.reads + one.index_reads for one in rounds)
+    writes = runs + sum(one.tasks for one in rounds)
+    writes += math.ceil(encoded * (len(rounds) + 1) / TRANSFER_BYTES)
+    return {
+        "exchange": exchange,
+        "runs": runs if is_counted else None,
+        "rounds": len(rounds) if is_counted else None,
+        "estimated_record_bytes": encoded,
+        "estimated_temporary_bytes": temporary,
+        "estimated_shuffle_bytes": shuffled,
+        "estimated_read_requests": reads if is_counted else None,
+        "estimated_write_requests": writes if is_counted else None,
+    }
+
+
+def merge_rounds(record_bytes: int, request: int) -> tuple[int, list[MergeRound]]:
+    """Return the number of runs, and the rounds of merging that turn them into shards.
+
+    Args:
+        record_bytes: Bytes of all records.
+        request: Smallest size of a read of a run, in bytes.
+    """
+    run_bytes = grown_bytes(record_bytes, run_bytes_for(record_bytes, request))
+    runs = max(1, math.ceil(record_bytes / run_bytes))
+    most = most_fan_in(request)
+    if runs <= most:
+        window = window_bytes_for(runs, request)
+        tasks = math.ceil(record_bytes / max(TASK_BYTES, window))
+        return runs, [_round(record_bytes, tasks, window, runs, _LARGE_INDEX)]
+    batches = math.ceil(runs / most)
+    parts = batches * math.ceil(record_bytes / (batches * PART_BYTES))
+    tasks = math.ceil(record_bytes / LAST_TASK_BYTES)
+    return runs, [
+        _round(record_bytes, parts, MOST_WINDOW_BYTES, math.ceil(runs / batches), _LARGE_INDEX),
+        _round(record_bytes, tasks, MOST_WINDOW_BYTES, batches, 1),
+    ]
+
+
+def _round(record_bytes: int, tasks: int, window: int, fan_in: int, indexes: int) -> MergeRound:
+    reads = max(1, math.ceil(record_bytes / window)) * fan_in
+    return MergeRound(tasks, window, reads, tasks * fan_in * indexes)
+
+
+def _cost(planned: Mapping[str, Any], prices: Mapping[str, float]) -> dict[str, float | None]:
+    cost: dict[str, float | None] = {}
+    for name, price in prices.items():
+        if name not in PRICED:
+            raise UsageError(f"there is no price of {name!r}: give one of {', '.join(PRICED)}")
+        amount = planned[f"estimated_{name}"]
+        cost[name] = None if amount is None else round(amount / PRICED[name] * price, 4)
+    known = [amount for amount in cost.values() if amount is not None]
+    return {**cost, "total": round(sum(known), 4) if len(known) == len(cost) else None}
+
+
+def _place(settings: Settings, units: list[Unit]) -> str:
+    if settings.layout.key:
+        return "key"
+    return "origin" if settings.source.numbers_rows(units) else "bytes"
+
+
+def _rows(units: list[Unit], limit: int | None) -> int | None:
+    counts = [unit.rows for unit in units]
+    if None in counts:
+        return None
+    total = sum(count for count in counts if count is not None)
+    return total if limit is None else min(total, limit)
+
+
+def _passes(settings: Settings) -> list[str]:
+    """Name the passes over the input."""
+    source = settings.source
+    infers = not source.infers_from_scans
+    passes = [_FIRST_PASSES[source.kind]] if source.kind in _FIRST_PASSES else []
+    if infers and (settings.schema is None or settings.map is not None):
+        passes.append("infer types")
+    if (
+        settings.map is not None
+        and not settings.map.takes_batches
+        and settings.schema is None
+        and returned_schema(settings.map.function) is None
+    ):
+        passes.append("run the map once to infer its types")
+    if settings.transform is not None and settings.transform.fitted is None:
+        passes.append("make statistics of the rows to fit on")
+    return [*passes, "read and encode"]
+
+
+def _splits(settings: Settings, encoded: int) -> dict[str, Any]:
+    splits, shards = settings.layout.splits, settings.layout.shards
+    if splits.column is not None:
+        return {"by column": splits.column}
+    if encoded == 0:
+        return {}
+    sizes = {name: max(1, math.floor(encoded * share)) for name, share in splits.fractions}
+    counts = shards.counts(sizes)
+    size = shards.shard_bytes or DEFAULT_SHARD_BYTES
+    return {
+        name: {
+            "share": share,
+            "estimated_bytes": sizes[name],
+            "shards": counts[name],
+            "shard_bytes": sizes[name] // counts[name] if shards.shard_bytes is None else size,
+        }
+        for name, share in splits.fractions
+    }

@@ -1,0 +1,317 @@
+"""Running a job: under a lease, from where an earlier attempt ended, to an output or one error."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from beam_tfrecord import rules
+from beam_tfrecord.duplicate_count import duplicate_lines
+from beam_tfrecord.errors import (
+    BeamTFRecordError,
+    DataError,
+    InputChanged,
+    LeaseLost,
+    RejectedRows,
+    StorageError,
+    TargetExists,
+    UsageError,
+    for_caller,
+)
+from beam_tfrecord.images import refused_warning
+from beam_tfrecord.jobs.identity import (
+    begin,
+    content_xxh64,
+    input_sha256,
+    progress_of,
+    remove_all_but,
+    remove_unmarked,
+    state_sha256,
+)
+from beam_tfrecord.jobs.remote import modules_of, preflight
+from beam_tfrecord.jobs.settings import JobSettings, M
+from beam_tfrecord.progress import Progress, watch
+from beam_tfrecord.publish.files import clear_leftovers, give_up, remove_leftovers
+from beam_tfrecord.rejects import SAVED_FILE
+from beam_tfrecord.runners.launch import Launch, launching
+from beam_tfrecord.sources.base import InputFile, Source
+from beam_tfrecord.sources.files import Listing, list_input
+from beam_tfrecord.storage import Lease, exists, lease, list_names, make_directory, read_small
+from beam_tfrecord.workdir.faults import forget_faults, machine_error, recorded_fault
+from beam_tfrecord.workdir.job import Identity
+from beam_tfrecord.workdir.job_file import (
+    INPUT,
+    INPUT_STATE,
+    INPUT_XXH64,
+    JOB_NAME,
+    add_to_job,
+    load_job,
+)
+from beam_tfrecord.workdir.target import Target, check_free
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Running:
+    """A job that is under way in this process.
+
+    Attributes:
+        settings: Arguments of the job.
+        identity: What its output is made from.
+        directory: Its temporary directory.
+    """
+
+    settings: JobSettings[Any]
+    identity: Identity
+    directory: str
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether the same command finds this job's directory again."""
+        return bool(self.identity.fingerprint)
+
+
+# For `what_is_kept` alone, which an interrupt asks.
+_under_way: list[_Running] = []
+
+
+def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
+    """Make the output of a job, unless it is there.
+
+    Args:
+        settings: Arguments of the job.
+        progress: Where to show how far the job is; None means nowhere.
+
+    Returns:
+        The manifest of the output.
+
+    Raises:
+        BeamTFRecordError: It cannot be made; nothing was published.
+    """
+    preflight(settings)
+    listing = list_input(settings.source)
+    identity = settings.identity(listing.outlines)
+    target = settings.target
+    present = _same_output(settings, identity, listing)
+    # A job that was killed leaves hidden files; another one that is at work has some too.
+    is_tidy = not any(name.startswith(".") for name in list_names(target.directory))
+    if present is not None and is_tidy:
+        return present
+    make_directory(target.directory)
+    with contextlib.ExitStack() as stack:
+        try:
+            held = stack.enter_context(lease(target.directory))
+        except TargetExists:
+            if present is not None:
+                return present
+            raise
+        # Another job may have published here since the first look.
+        present = _same_output(settings, identity, listing)
+        token = identity.fingerprint or os.urandom(8).hex()
+        job = _Running(settings, identity, target.temporary(token[:12]))
+        goes_on = present is None and job.is_resumable
+        clear_leftovers(target, keep=job.directory if goes_on else None)
+        if present is not None:
+            return present
+        _under_way.append(job)
+        try:
+            _attempt(job, listing, held, progress)
+        finally:
+            _under_way.remove(job)
+        remove_leftovers(target)
+        return settings.load_output()
+
+
+def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing) -> M | None:
+    """Return the manifest at the target if it is that of this very job.
+
+    Raises:
+        TargetExists: Another dataset is there, and it is not to be overwritten.
+    """
+    target, known = settings.target, identity.fingerprint
+    present: M | None = None
+    if exists(target.manifest):
+        with contextlib.suppress(BeamTFRecordError):
+            present = settings.load_output()
+    if present is not None and known and present.fingerprint == known:
+        if not _is_edited(target.path(JOB_NAME), settings.source, listing):
+            return present
+        if not settings.overwrite:
+            raise TargetExists(
+                f"the input was edited since the dataset in {target.directory!r} was written: "
+                "pass --overwrite to write it anew"
+            )
+    if present is not None and present.fingerprint in identity.older and not settings.overwrite:
+        changes = rules.RULES[identity.older.index(present.fingerprint) :]
+        raise TargetExists(
+            f"the dataset in {target.directory!r} was written by older rules. Changed since then: "
+            f"{'; '.join(changes)}. Pass --overwrite to write it anew"
+        )
+    check_free(target, overwrite=settings.overwrite)
+    return None
+
+
+def _is_edited(job_path: str, source: Source, listing: Listing) -> bool:
+    """Return whether files of the same names and sizes are not those a dataset was made from."""
+    # The manifest cannot tell: it is the same wherever the same files lie.
+    try:
+        before = load_job(read_small(job_path).decode())
+    except (FileNotFoundError, DataError, UnicodeDecodeError):
+        return False
+    files = listing.outlines
+    if before.get(INPUT, now := input_sha256(files)) != now:
+        return True
+    state = before.get(INPUT_STATE)
+    if state is None or state == state_sha256(files):
+        return False
+    noted = before.get(INPUT_XXH64)
+    if noted is None:
+        return True
+    # A copy or a chmod changes the state of a file too: its bytes tell them from an edit.
+    try:
+        return bool(noted != content_xxh64(source, listing.bytes))
+    except (DataError, OSError, EOFError):
+        return True
+
+
+def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | None) -> None:
+    settings, directory, files = job.settings, job.directory, listing.outlines
+    started = now_text()
+    number = 1
+    try:
+        if job.is_resumable:
+            number = begin(
+                directory,
+                job.identity.fingerprint,
+                files,
+                source=settings.source,
+                is_mapped=settings.map is not None,
+            )
+            remove_unmarked(directory)
+        make_directory(directory)
+        info = {"started": started, "attempts": number, **input_info(files)}
+        # A fault is reported in one line; Beam would print its traces of it before.
+        logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+        launch = Launch(modules=modules_of(settings), directory=directory)
+        with watch(directory, listing.bytes, progress), launching(launch):
+            from beam_tfrecord.jobs.compose import run_pipelines
+
+            run_pipelines(settings, job.identity, directory, listing, info, held)
+        if (fault := recorded_fault(directory)) is not None:
+            raise fault
+        if launch.facts:
+            add_to_job(settings.target.path(JOB_NAME), launch.facts)
+    except BaseException as error:
+        raised = _as_one_line(job, error)
+        if isinstance(raised, DataError | StorageError) and not isinstance(raised, LeaseLost):
+            raised = _changed(files) or raised
+        _keep_or_remove(job, raised)
+        if raised is error:
+            raise
+        raise raised from error
+    finally:
+        settings.source.release()
+        forget_faults(directory)
+    _warn(settings.target, settings.source.notes(files))
+
+
+def now_text() -> str:
+    """Return the time as ISO 8601 text, in UTC."""
+    return datetime.datetime.now(datetime.timezone.utc).isoformat()
+
+
+def input_info(files: Sequence[InputFile]) -> dict[str, str | None]:
+    """Return what ``job.json`` says of the state of the input."""
+    return {INPUT: input_sha256(files), INPUT_STATE: state_sha256(files)}
+
+
+def _warn(target: Target, notes: Sequence[str]) -> None:
+    """Log what a user should know of an output that was written, and of its input."""
+    job = json.loads(read_small(target.path(JOB_NAME)))
+    lines = [
+        f"column {name!r} is left out: it has no value in any row, or is not in the schema"
+        for name in job.get("left_out_columns", ())
+    ]
+    lines += job["remarks"]
+    if copies := job.get("copies"):
+        lines += duplicate_lines(copies)
+    if refused := job.get("refused_pictures"):
+        lines.append(refused_warning(refused))
+    for line in (*lines, *notes):
+        _LOGGER.warning("%s", for_caller(line))
+
+
+def _as_one_line(job: _Running, error: BaseException) -> BaseException:
+    """Return an error as the user sees it; itself if it is neither of ours nor of the machine."""
+    output = job.settings.target.directory
+    if not isinstance(error, Exception):
+        return error
+    if (fault := recorded_fault(job.directory)) is not None:
+        return fault
+    machine = machine_error(error, output)
+    if machine is None or isinstance(machine, DataError | UsageError | LeaseLost):
+        return machine or error
+    return type(machine)(f"{machine.message}; {_state(job)}")
+
+
+def _changed(files: Sequence[InputFile]) -> InputChanged | None:
+    """Return the error for a file that is no longer what was listed: it may look damaged."""
+    try:
+        for file in files:
+            file.check()
+    except InputChanged as error:
+        return error
+    return None
+
+
+def _keep_or_remove(job: _Running, error: BaseException) -> None:
+    """Keep what another attempt can use; a fault of data or call would only come again."""
+    if isinstance(error, LeaseLost):
+        return  # The directory may be that of the job that goes on.
+    # Results of files that were not changed are of use to another attempt.
+    is_changed = isinstance(error, InputChanged)
+    is_over_budget = isinstance(error, RejectedRows)
+    if is_over_budget and not job.is_resumable:
+        remove_all_but(job.directory, SAVED_FILE)
+    elif not job.is_resumable or (
+        isinstance(error, DataError | UsageError) and not (is_over_budget or is_changed)
+    ):
+        # What it had begun to publish goes by its note, which stays where that is not possible.
+        with contextlib.suppress(StorageError, OSError):
+            give_up(job.settings.target, job.directory)
+
+
+def _state(job: _Running) -> str:
+    if not job.is_resumable:
+        return "nothing was published and nothing is kept"
+    state = progress_of(job.directory)
+    if not state.done:
+        return "nothing was published, and no part of the input was done yet"
+    of_all = "" if state.groups is None else f" of {state.groups:,}"
+    return (
+        f"nothing was published; {state.done:,}{of_all} parts of the input are done and kept: "
+        "the same command goes on from there"
+    )
+
+
+def what_is_kept() -> str | None:
+    """Return what a job that is under way in this process leaves if it ends now, in one line.
+
+    Returns:
+        None if there is no such job.
+    """
+    if not _under_way:
+        return None
+    job = _under_way[-1]
+    with contextlib.suppress(BeamTFRecordError, OSError):
+        manifest = job.settings.load_output()
+        if job.is_resumable and manifest.fingerprint == job.identity.fingerprint:
+            return "the output is complete"
+    return _state(job)

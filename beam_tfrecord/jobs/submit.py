@@ -1,0 +1,109 @@
+"""Jobs that nobody waits for: left to their runner, written as a template, or only described."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from beam_tfrecord import runners
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.jobs.remote import modules_of, preflight
+from beam_tfrecord.jobs.run import input_info, now_text
+from beam_tfrecord.jobs.settings import Settings
+from beam_tfrecord.publish.files import clear_leftovers
+from beam_tfrecord.runner_traits import traits_of
+from beam_tfrecord.runners.launch import Launch, RemoteJob, launching
+from beam_tfrecord.sources.files import Listing, list_input
+from beam_tfrecord.storage import lease, make_directory
+from beam_tfrecord.workdir.job import Identity
+from beam_tfrecord.workdir.target import check_free
+
+
+def submit(settings: Settings) -> RemoteJob | None:
+    """Start a job on its runner and leave it there.
+
+    Its last step holds the lease of the output by itself, and a fault of the data ends the job
+    with an error that its runner shows.
+
+    Returns:
+        The job; None where the runner was handed a description that it starts later.
+
+    Raises:
+        UsageError: The runner is none that goes on by itself, or a dataset is in the way.
+        JobFailed: The job could not be handed over.
+    """
+    _check_runner(settings)
+    preflight(settings, waits=False)
+    listing = list_input(settings.source)
+    identity = settings.identity(listing.outlines)
+    target = settings.target
+    check_free(target, overwrite=settings.overwrite)
+    make_directory(target.directory)
+    with lease(target.directory):
+        clear_leftovers(target)
+    info = {"started": now_text(), "attempts": 1, **input_info(listing.outlines)}
+    return _start(settings, identity, listing, info)
+
+
+def make_template(settings: Settings) -> None:
+    """Write a job as a classic template, which holds its graph and all its settings.
+
+    Each run of the template lists the input anew, so that nothing of what is there now goes into
+    the dataset's manifest.
+
+    Raises:
+        UsageError: The runner has no templates, or refuses the job.
+    """
+    _check_runner(settings)
+    preflight(settings, waits=False)
+    _start(settings, Identity(), Listing(), {"started": now_text()})
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    """Return what a job would do, and how its runner would run it, as JSON values; do nothing.
+
+    Raises:
+        UsageError: The runner would refuse the job.
+    """
+    from beam_tfrecord.jobs.plan import plan_of
+
+    preflight(settings, waits=False)
+    if settings.transform is not None:
+        # Its graph depends on types that only a pipeline of its own finds.
+        return plan_of(settings)
+    launch = Launch(runs=False, modules=modules_of(settings))
+    with launching(launch):
+        _compose(settings, Identity(), Listing(), {})
+    planned = plan_of(settings)
+    return {**planned, **runners.describe(settings.runner, launch, groups=planned["groups"])}
+
+
+def _check_runner(settings: Settings) -> None:
+    if not traits_of(settings.runner).is_remote:
+        raise UsageError(
+            f"runner {settings.runner!r} ends with this process, so that a job cannot be left to it"
+        )
+    if settings.transform is not None:
+        raise UsageError("a job with preprocessing runs in steps, and has to be waited for")
+
+
+def _start(
+    settings: Settings, identity: Identity, listing: Listing, info: Mapping[str, Any]
+) -> RemoteJob | None:
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+    launch = Launch(waits=False, modules=modules_of(settings))
+    with launching(launch):
+        _compose(settings, identity, listing, info)
+    return launch.job
+
+
+def _compose(
+    settings: Settings, identity: Identity, listing: Listing, info: Mapping[str, Any]
+) -> None:
+    from beam_tfrecord.jobs.compose import run_pipelines
+
+    # Nobody comes back to this directory: a job that is tried again gets another.
+    directory = settings.target.temporary(os.urandom(6).hex())
+    run_pipelines(settings, identity, directory, listing, info, lease=None)

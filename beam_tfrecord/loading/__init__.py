@@ -1,1 +1,0 @@
-"""Datasets read back: Arrow, NumPy, tf.data, PyTorch."""

@@ -1,0 +1,259 @@
+"""Columns as TensorFlow sees them: from batches to TFT's record batches and tensors, and back.
+
+TFT takes list columns alone, of int64, floats or bytes, with a missing value as a missing list.
+Floats and decimals go in as float64, which is exact; whole numbers, booleans and times as int64.
+Columns of other types are not part of the function's inputs and pass beside it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.features.arrow_types import is_text
+from beam_tfrecord.job_batch import as_job_batch
+from beam_tfrecord.preprocess.steps import EMPTY, FLOAT, INTEGER, OTHER, TEXT, kind_of
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
+
+INT64, FLOAT32, FLOAT64, STRING = "int64", "float32", "float64", "string"
+_DTYPES = {INTEGER: INT64, FLOAT: FLOAT64, TEXT: STRING, EMPTY: FLOAT64}
+_ARROW = {
+    INT64: pa.int64(),
+    FLOAT32: pa.float32(),
+    FLOAT64: pa.float64(),
+    STRING: pa.large_binary(),
+}
+# Numbers of `tensorflow.metadata.v0.FeatureType`.
+_FEATURE_TYPES = {STRING: 1, INT64: 2, FLOAT32: 3, FLOAT64: 3}
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorColumn:
+    """One column as an input of the preprocessing function.
+
+    Attributes:
+        name: Name of the column.
+        dtype: ``int64``, ``float64``, ``float32`` or ``string``.
+        is_dense: One value in every row, shape `[rows]`; else a sparse tensor, `[rows, values]`.
+        is_list: The column holds lists.
+    """
+
+    name: str
+    dtype: str
+    is_dense: bool = False
+    is_list: bool = False
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """Type of the values in TFT's record batches."""
+        return _ARROW[self.dtype]
+
+    def values(self, array: pa.Array) -> pa.Array:
+        """Convert a column, or the values of its lists, to the type `arrow`."""
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        arrow = array.type
+        if pa.types.is_null(arrow):
+            return pa.nulls(len(array), self.arrow)
+        if pa.types.is_temporal(arrow):
+            array = array.view(pa.int64() if arrow.bit_width == 64 else pa.int32())
+        elif self.dtype == STRING and is_text(arrow):
+            array = pc.cast(array, pa.large_string())
+        # Encoding the raw row has rejected what int64 cannot hold.
+        return array if array.type == self.arrow else pc.cast(array, self.arrow, safe=False)
+
+
+def tensor_columns(schema: pa.Schema, *, text: Collection[str] = ()) -> tuple[TensorColumn, ...]:
+    """Return all columns that TensorFlow can see.
+
+    Args:
+        schema: Schema of the raw rows.
+        text: Columns that are text if no row has a value that shows the type.
+    """
+    columns = []
+    for field in schema:
+        kind, is_list = kind_of(field.type)
+        if kind == OTHER or (is_list and kind == EMPTY):
+            continue
+        dtype = STRING if kind == EMPTY and field.name in text else _DTYPES[kind]
+        is_dense = not field.nullable and not is_list and kind != EMPTY
+        columns.append(TensorColumn(field.name, dtype, is_dense, is_list))
+    return tuple(columns)
+
+
+def adapter_config(columns: Sequence[TensorColumn]) -> TensorAdapterConfig:
+    """Return TFT's configuration for converting `analysis_batch` results to tensors."""
+    from tensorflow_metadata.proto.v0 import schema_pb2
+    from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
+
+    representations = {column.name: schema_pb2.TensorRepresentation() for column in columns}
+    for column in columns:
+        _represent(column, representations[column.name])
+    fields = [pa.field(column.name, pa.large_list(column.arrow)) for column in columns]
+    return TensorAdapterConfig(pa.schema(fields), representations)
+
+
+def raw_schema_pbtxt(columns: Sequence[TensorColumn]) -> str:
+    """Return the inputs as the text of a `tensorflow.metadata.v0.Schema`, as examples hold them."""
+    from google.protobuf import text_format
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+    schema: Any = schema_pb2.Schema()
+    representations = schema.tensor_representation_group[""].tensor_representation
+    for column in columns:
+        feature = schema.feature.add(name=column.name, type=_FEATURE_TYPES[column.dtype])
+        if column.is_dense:
+            feature.presence.min_fraction = feature.presence.min_count = 1
+        _represent(column, representations[column.name])
+    return str(text_format.MessageToString(schema))
+
+
+def _represent(column: TensorColumn, representation: Any) -> None:
+    """Set how the values of a column become a tensor."""
+    if column.is_dense:
+        representation.dense_tensor.column_name = column.name
+        representation.dense_tensor.shape.SetInParent()
+    else:
+        representation.varlen_sparse_tensor.column_name = column.name
+
+
+def without_missing(batch: Batch, columns: Sequence[str]) -> Batch:
+    """Return the rows of a batch that have a value, not NaN, in each of `columns`."""
+    present = np.ones(batch.num_rows, np.bool_)
+    for name in columns:
+        column = batch.data.column(name)
+        present &= column.is_valid().to_numpy(zero_copy_only=False)
+        if pa.types.is_floating(column.type):
+            present &= ~pc.is_nan(column).fill_null(False).to_numpy(zero_copy_only=False)
+    if present.all():
+        return batch
+    job_batch = as_job_batch(batch)
+    rest, rows_read = job_batch.take(np.flatnonzero(present)), job_batch.rows_counted
+    return rest.replace(rejects=batch.rejects, rows_read=rows_read, refused=batch.refused)
+
+
+def analysis_batch(
+    data: pa.RecordBatch, columns: Sequence[TensorColumn], used: Collection[str]
+) -> pa.RecordBatch:
+    """Return a record batch for TFT, of list columns with a missing list for a missing value.
+
+    Args:
+        data: Raw rows.
+        columns: Inputs of the function.
+        used: Names of the columns that statistics need; others come without values, which costs
+            nothing.
+    """
+    arrays = []
+    for column in columns:
+        if column.name in used or column.is_dense:
+            offsets, values, missing = _list_parts(data.column(column.name), column)
+            mask = None if missing is None else pa.array(missing)
+            arrays.append(pa.LargeListArray.from_arrays(pa.array(offsets), values, mask=mask))
+        else:
+            arrays.append(pa.nulls(data.num_rows, pa.large_list(column.arrow)))
+    return pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
+
+
+def _list_parts(
+    array: pa.Array, column: TensorColumn
+) -> tuple[Int64Array, pa.Array, npt.NDArray[np.bool_] | None]:
+    """Return where each row's values begin, all values, and which rows are missing.
+
+    Nulls inside lists are left out.
+    """
+    rows = len(array)
+    missing = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    if not column.is_list:
+        values = column.values(array)
+        if missing is None:
+            return np.arange(rows + 1, dtype=np.int64), values, None
+        return _offsets((~missing).astype(np.int64)), values.drop_null(), missing
+    counts = pc.list_value_length(array).fill_null(0).to_numpy().astype(np.int64)
+    values = column.values(array.flatten())
+    if values.null_count:
+        present = values.is_valid().to_numpy(zero_copy_only=False)
+        owners = np.repeat(np.arange(rows), counts)
+        counts = np.bincount(owners[present], minlength=rows).astype(np.int64)
+        values = values.drop_null()
+    return _offsets(counts), values, missing
+
+
+def _offsets(counts: Int64Array) -> Int64Array:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def tensors(
+    data: pa.RecordBatch, columns: Sequence[TensorColumn]
+) -> dict[str, tf.Tensor | tf.SparseTensor]:
+    """Return the columns of raw rows as the inputs of the saved function."""
+    return {column.name: _tensor(data.column(column.name), column) for column in columns}
+
+
+def _tensor(array: pa.Array, column: TensorColumn) -> tf.Tensor | tf.SparseTensor:
+    import tensorflow as tf
+
+    offsets, values, _ = _list_parts(array, column)
+    if column.dtype == STRING:
+        flat = np.array(values.to_pylist(), object)
+    else:
+        flat = values.to_numpy(zero_copy_only=False)
+    numbers = tf.constant(flat, getattr(tf, column.dtype))
+    if column.is_dense:
+        return numbers
+    counts = np.diff(offsets)
+    width = int(counts.max(initial=0)) if column.is_list else 1
+    owners = np.repeat(np.arange(len(array), dtype=np.int64), counts)
+    inside = np.arange(len(owners), dtype=np.int64) - offsets[owners]
+    return tf.SparseTensor(np.stack([owners, inside], axis=1), numbers, [len(array), width])
+
+
+def arrow_column(tensor: Any, *, is_scalar: bool) -> pa.Array:
+    """Return an output of the saved function as an Arrow column.
+
+    Args:
+        tensor: Dense, shape `[rows, …]`, sparse, `[rows, values]`, or ragged.
+        is_scalar: Whether a sparse tensor has at most one value a row.
+    """
+    if hasattr(tensor, "dense_shape"):
+        return _sparse_column(tensor, is_scalar)
+    if hasattr(tensor, "row_splits"):
+        values = arrow_column(tensor.values, is_scalar=True)
+        return pa.LargeListArray.from_arrays(pa.array(tensor.row_splits.numpy()), values)
+    values = tensor.numpy()
+    out = _flat(values.reshape(-1))
+    for size in reversed(values.shape[1:]):
+        out = pa.FixedSizeListArray.from_arrays(out, size)
+    return out
+
+
+def _sparse_column(tensor: Any, is_scalar: bool) -> pa.Array:
+    rows = int(tensor.dense_shape[0])
+    owners = tensor.indices.numpy()[:, 0]
+    values = _flat(tensor.values.numpy())
+    if not is_scalar:
+        counts = np.bincount(owners, minlength=rows).astype(np.int64)
+        missing = pa.array(counts == 0)
+        return pa.LargeListArray.from_arrays(pa.array(_offsets(counts)), values, mask=missing)
+    if len(values) == rows:
+        return values
+    indices = np.full(rows, -1, np.int64)
+    indices[owners] = np.arange(len(owners))
+    return values.take(pa.array(indices, mask=indices < 0))
+
+
+def _flat(values: npt.NDArray[Any]) -> pa.Array:
+    if values.dtype == object:
+        return pa.array(values.tolist(), pa.large_binary())
+    return pa.array(values)

@@ -1,0 +1,301 @@
+"""`Preprocess`: statistics of the train split by TFT, then all rows through the fitted function."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.utils import shared
+
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.beam_steps import in_one_window
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.manifest import FITTED
+from beam_tfrecord.preprocess.fitted import Fitted, save_fitted
+from beam_tfrecord.preprocess.request import (
+    TRAIN,
+    Plan,
+    Request,
+    Transform,
+    make_plan,
+    make_request,
+)
+from beam_tfrecord.preprocess.tensor_columns import adapter_config, analysis_batch, without_missing
+from beam_tfrecord.records.infer_row_types import returned_schema
+from beam_tfrecord.transforms import display
+from beam_tfrecord.transforms.assign_splits import AssignSplits
+from beam_tfrecord.transforms.graph import Noting, mark_step, step_label
+from beam_tfrecord.transforms.map_rows import Chain, MapRows, remember_reader
+from beam_tfrecord.transforms.reading import ReadBatches, Together, reader_of
+from beam_tfrecord.transforms.rows import as_arrow_schema
+from beam_tfrecord.workdir.faults import Guarded
+
+_COUNTS = "counts"
+
+
+class Preprocess(beam.PTransform):
+    """Transform batches with tensorflow-transform.
+
+    Statistics are computed from the rows of one split, so `AssignSplits` goes before; rows keep
+    their split and their place. `WriteToTFRecord` publishes the fitted function beside the data.
+    The input is read twice if the pipeline can read it again; else the runner stores it meanwhile.
+
+    Args:
+        transform: A preprocessing function for TFT, from tensors by name to tensors by name, or
+            steps (dicts, or the path of their JSON); see `beam_tfrecord.preprocess.steps`. The
+            function gets floats and decimals as float64, all whole numbers and times as int64, and
+            columns that may be missing as sparse tensors; float64 that it returns is written as
+            float32.
+        fit: The split that statistics are computed from; without splits, all rows are.
+        raw_too: Keep the raw values of changed columns, named ``…_raw``.
+        transform_fn: A dataset, or other output of TFT, whose fitted function to use instead.
+        schema: Schema of the rows that come to this step, which TFT needs when the pipeline is
+            built; by default that of the source, which is read for it if its files do not show it.
+            Required behind Beam code of your own, and behind a `MapRows` without types.
+        directory: Directory of this job's files that all workers share; by default a local one,
+            which lasts as long as this process.
+        faults: Directory in which workers record an error of the data for the launcher.
+
+    Raises:
+        UsageError: A step or function does not fit the columns.
+    """
+
+    def __init__(
+        self,
+        transform: Transform | Request | None = None,
+        *,
+        fit: str = TRAIN,
+        raw_too: bool = False,
+        transform_fn: str | os.PathLike[str] | None = None,
+        schema: Schema | pa.Schema | None = None,
+        directory: str | None = None,
+        faults: str | None = None,
+    ) -> None:
+        super().__init__()
+        request = (
+            transform
+            if isinstance(transform, Request)
+            else make_request(transform, transform_fn=transform_fn, fit=fit, raw_too=raw_too)
+        )
+        if request is None:
+            raise UsageError("Preprocess needs steps, a function or --transform-fn")
+        self._request = request
+        self._schema = schema
+        self._directory = directory
+        self._faults = faults
+        self.needed: tuple[str, ...] = ()
+
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return _request_data(self._request)
+
+    def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
+        """Build both passes."""
+        plan = make_plan(self._request, self._raw_schema(batches))
+        directory = self._directory or _temporary_directory()
+        finished = os.path.join(directory, "fitted")
+        if self._request.fitted is None:
+            fitted = self._fit(batches, plan, directory, finished)
+        else:
+            fitted = (
+                batches.pipeline
+                | "FittedBefore" >> beam.Create([self._request.fitted])
+                | "CopyFitted" >> beam.Map(_copy_fitted, finished)
+            )
+        plan.final_description().check_unchanged(self.needed)
+        step = step_label(batches.pipeline)
+        transformed = batches | "Transform" >> beam.ParDo(
+            _Transform(plan, self._faults, step), beam.pvalue.AsSingleton(fitted)
+        ).with_output_types(Batch)
+        transformed.beam_tfrecord_fitted = finished
+        mark_step(transformed, step)
+        remember_reader(batches, transformed, self)
+        return transformed
+
+    def _raw_schema(self, batches: beam.PCollection[Batch]) -> pa.Schema:
+        schema = as_arrow_schema(self._schema)
+        if schema is None:
+            schema = _read_schema(reader_of(batches))
+        if schema is None:
+            raise UsageError(
+                "Preprocess cannot tell the columns of what comes before it, and TFT needs them "
+                "when the pipeline is built: pass schema= to Preprocess, a pyarrow.Schema or "
+                "beam_tfrecord.Schema with the types of the rows that come to it"
+            )
+        return schema
+
+    def _fit(
+        self, batches: beam.PCollection[Batch], plan: Plan, directory: str, finished: str
+    ) -> beam.PCollection[str]:
+        import tensorflow_transform.beam as tft_beam
+
+        reader = reader_of(batches)
+        # Statistics need all rows before the first one is transformed, so they read the input in a
+        # pass of their own if they can: see `reader_of`.
+        rows = (
+            in_one_window(batches) if reader is None else batches.pipeline | "ReadToFit" >> reader
+        )
+        selected = rows | "SelectFitRows" >> beam.ParDo(
+            _SelectFitRows(plan, self._faults)
+        ).with_outputs(_COUNTS, main="batches")
+        counts = selected[_COUNTS] | "CountFitRows" >> beam.CombineGlobally(_sums)
+        temporary = os.path.join(directory, "tft")
+        output = os.path.join(temporary, "output")
+        analysed = selected.batches | "AsRecordBatches" >> beam.Map(
+            lambda one: one
+        ).with_output_types(pa.RecordBatch)
+        with tft_beam.Context(temp_dir=temporary, use_deep_copy_optimization=reader is not None):
+            transform_fn = (analysed, adapter_config(plan.description.inputs)) | "Fit" >> (
+                tft_beam.AnalyzeDataset(plan.function)
+            )
+            written = transform_fn | "WriteFitted" >> tft_beam.WriteTransformFn(output)
+        return written | "FinishFitted" >> beam.ParDo(
+            _FinishFitted(plan, output, finished, self._faults), beam.pvalue.AsSingleton(counts)
+        )
+
+
+def _read_schema(reader: beam.PTransform | None) -> pa.Schema | None:
+    """Return the schema of a reader's rows, if it is known before the reader runs."""
+    if isinstance(reader, Together):
+        schemas = [_read_schema(one) for one in reader.readers]
+        return schemas[0] if all(schema == schemas[0] for schema in schemas) else None
+    if isinstance(reader, ReadBatches):
+        return reader.schema if reader.schema is not None else reader.source.schema()
+    if not isinstance(reader, Chain):
+        return None
+    if isinstance(reader.step, AssignSplits):
+        return _read_schema(reader.reader)
+    if not isinstance(reader.step, MapRows):
+        return None
+    function = reader.step.function
+    schema = as_arrow_schema(reader.step.schema)
+    return (
+        schema if schema is not None else returned_schema(getattr(function, "function", function))
+    )
+
+
+def _temporary_directory() -> str:
+    """Return a new directory that lasts as long as this process."""
+    directory = tempfile.mkdtemp(prefix="beam-tfrecord-transform-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
+class _SelectFitRows(beam.DoFn):
+    """Yields the rows that statistics need as TFT takes them, and counts them and all rows."""
+
+    def __init__(self, plan: Plan, faults: str | None) -> None:
+        self._plan = plan
+        self._select = Guarded(self._selected, faults)
+
+    def process(self, batch: Batch) -> Iterator[Any]:
+        yield from self._select(batch)
+
+    def _selected(self, batch: Batch) -> Iterator[Any]:
+        description = self._plan.description
+        is_fit = batch.split is None or batch.split == self._plan.request.fit
+        yield beam.pvalue.TaggedOutput(_COUNTS, (batch.num_rows * is_fit, batch.num_rows))
+        if is_fit and batch.num_rows:
+            data = without_missing(batch, description.drop).data
+            yield analysis_batch(data, description.inputs, self._plan.analysed)
+
+
+def _sums(counts: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    pairs = list(counts)
+    return sum(fit for fit, _ in pairs), sum(rows for _, rows in pairs)
+
+
+class _FinishFitted(beam.DoFn):
+    """Checks the number of rows, and writes the fitted function as datasets hold it."""
+
+    def __init__(self, plan: Plan, source: str, finished: str, faults: str | None) -> None:
+        self._fit = plan.request.fit
+        self._description = plan.final_description()
+        self._source = source
+        self._finished = finished
+        self._finish = Guarded(self._saved, faults, instead=[""])
+
+    def process(self, element: Any, counts: tuple[int, int]) -> Iterator[str]:
+        yield from self._finish(counts)
+
+    def _saved(self, counts: tuple[int, int]) -> Iterator[str]:
+        fit_rows, rows = counts
+        if rows and not fit_rows:
+            raise DataError(
+                f"no row is in split {self._fit!r}, which statistics are made of: "
+                "pass another one as --fit"
+            )
+        with _renamed_to(self._finished) as temporary:
+            save_fitted(self._source, temporary, self._description)
+        yield self._finished
+
+
+def _copy_fitted(source: str, finished: str) -> str:
+    with _renamed_to(finished) as temporary:
+        for name in FITTED:
+            if os.path.isdir(os.path.join(source, name)):
+                shutil.copytree(os.path.join(source, name), os.path.join(temporary, name))
+    return finished
+
+
+@contextlib.contextmanager
+def _renamed_to(finished: str) -> Iterator[str]:
+    """Yield the name of a new directory, and rename it at the end.
+
+    If another attempt at the same work was first, its directory stays.
+    """
+    temporary = f"{finished}-{uuid.uuid4().hex}"
+    yield temporary
+    try:
+        os.rename(temporary, finished)
+    except OSError:
+        if not os.path.isdir(finished):
+            raise
+        shutil.rmtree(temporary)
+
+
+class _Transform(beam.DoFn):
+    """Applies the fitted function to every batch."""
+
+    def __init__(self, plan: Plan, faults: str | None, step: str) -> None:
+        self._description = plan.final_description()
+        self._raw_too = plan.request.raw_too
+        # One loaded function for all threads of a process.
+        self._shared = shared.Shared()
+        self._apply = Guarded(Noting(self._transformed, step), faults)
+
+    def process(self, batch: Batch, directory: str) -> Iterator[Batch]:
+        yield from self._apply((batch, directory))
+
+    def _transformed(self, task: tuple[Batch, str]) -> Iterator[Batch]:
+        batch, directory = task
+        if not batch.data.num_columns:
+            # Such a batch holds rejects alone.
+            yield batch
+            return
+        fitted = self._shared.acquire(
+            lambda: Fitted(directory, self._description, raw_too=self._raw_too), tag=directory
+        )
+        rows = without_missing(batch, self._description.drop)
+        data = fitted.apply(rows.data)
+        yield rows.replace(data=data, numbers=rows.numbers_in(data))
+
+
+def _request_data(request: Request) -> dict[str, Any]:
+    """Return what a preprocessing is asked to do."""
+    return display.shown(
+        steps=[step.to_json() for step in request.steps],
+        function=request.function and display.function_name(request.function),
+        transform_fn=request.fitted and display.place(request.fitted),
+        fit=request.fit,
+        raw_too=request.raw_too,
+    )

@@ -1,0 +1,1 @@
+"""Publishing: finished files become a dataset or a stage, at once and once."""

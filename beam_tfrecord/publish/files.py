@@ -1,0 +1,452 @@
+"""Publishing files: the states of a target, and the only steps between them.
+
+::
+
+    the old dataset, or none
+      │ save a note in the temporary directory: names to appear, names to remove at the end
+    noted
+      │ remove the old manifest
+    open: there is no manifest, so no dataset
+      │ give shards their names, write side files, rejects and job.json, sync
+    complete
+      │ write the new manifest, sync
+    published
+      │ remove what was replaced, then the temporary directory
+    the new dataset
+
+So at every moment a manifest names only files that are there. If a job is killed before
+*published*, the next one gives shards their temporary names back and removes side files
+(`clear_leftovers`); if after, the next job or try removes what was replaced. By the note it tells
+files of ours from anyone else's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from beam_tfrecord.errors import DataError, StorageError
+from beam_tfrecord.exchange.shard_writers import Piece
+from beam_tfrecord.hashes import data_hash, file_hash
+from beam_tfrecord.manifest import FITTED, Manifest
+from beam_tfrecord.rejects import REJECTS_FILE, SAVED_FILE, SavedRejects
+from beam_tfrecord.stage import stage_names
+from beam_tfrecord.storage import (
+    Lease,
+    WholeFile,
+    exists,
+    is_plain_name,
+    is_remote,
+    list_files,
+    make_directory,
+    publish_files,
+    put,
+    read_small,
+    remove,
+    remove_directory,
+    remove_tree,
+    status,
+    sync_directory,
+)
+from beam_tfrecord.type_checks import has_type
+from beam_tfrecord.workdir.job import Job
+from beam_tfrecord.workdir.job_file import (
+    JOB_NAME,
+    PUBLICATION,
+    STORED_BYTES,
+    STORED_HASHES,
+    dump_job,
+    load_job,
+)
+from beam_tfrecord.workdir.target import Target
+
+
+@dataclasses.dataclass(frozen=True)
+class Publication:
+    """What a job publishes.
+
+    Attributes:
+        job: The job.
+        named: The final name of each file, and the file under its temporary name.
+        manifest_text: Text of the manifest.
+        sidecars: Further files by name, which the manifest names with the target's prefix.
+        rejects: The rejects, which are saved in the temporary directory.
+        info: Entries of ``job.json``; its `PUBLICATION` tells this publication from all others,
+            however often it is tried.
+    """
+
+    job: Job
+    named: Sequence[tuple[str, Piece]]
+    manifest_text: str
+    sidecars: Mapping[str, bytes]
+    rejects: SavedRejects
+    info: Mapping[str, Any]
+
+    @property
+    def names(self) -> set[str]:
+        """Names of all files that the manifest names."""
+        sidecars = (self.job.target.name(name) for name in self.sidecars)
+        return {*(name for name, _ in self.named), *sidecars}
+
+    def note(self) -> Note:
+        """Return the note to save before any name appears."""
+        target = self.job.target
+        return Note(
+            tuple((os.path.basename(p.path), name, p.stored_bytes) for name, p in self.named),
+            tuple((target.name(name), data_hash(data)) for name, data in self.sidecars.items()),
+            frozenset(names_at(target.manifest) or ()),
+        )
+
+
+def put_in_place(publication: Publication, lease: Lease | None) -> None:
+    """Take a target from its old dataset, if it has one, to the new one.
+
+    A try that finds the note of an earlier one goes on from there. It never takes a step back:
+    the worker of the earlier try may only be thought dead.
+
+    Args:
+        publication: What to publish.
+        lease: Lease of the target; it is checked before every step. None if nobody else writes.
+
+    Raises:
+        LeaseLost: The target is another job's by now; nothing of that job was touched.
+        StorageError: Files of the job are gone; nothing was touched.
+    """
+    job, info = publication.job, publication.info
+    target, directory = job.target, job.directory
+    check = _no_check if lease is None else lease.check
+    check()
+    before = Note.load(directory)
+    unnamed = _unnamed(target, publication.named, directory, is_first=before is None)
+    note = publication.note().after(before)
+    note.save(directory)
+    check()
+    if published_names(target, info.get(PUBLICATION)) is None:
+        _remove_old_manifest(target)
+        publish_files(
+            [(piece.path, os.path.join(target.directory, name)) for name, piece in unnamed],
+            check=check,
+        )
+        check()
+        _write_beside(publication)
+        check()
+        _put(target.manifest, publication.manifest_text.encode(), directory)
+        sync_directory(target.directory)
+    # Else a worker that was thought dead has published meanwhile.
+    remove_replaced(target, note, publication.names, check)
+
+
+def _write_beside(publication: Publication) -> None:
+    """Write side files, rejects and ``job.json``, which come before the manifest."""
+    target, directory = publication.job.target, publication.job.directory
+    for name, data in publication.sidecars.items():
+        make_directory(os.path.dirname(target.path(name)))
+        _put(target.path(name), data, directory)
+    hashes = _publish_rejects(target, publication.rejects, os.path.join(directory, SAVED_FILE))
+    hashes |= {name: p.stored_xxh64 for name, p in publication.named if p.stored_xxh64}
+    stored = {name: piece.stored_bytes for name, piece in publication.named}
+    info = {**publication.info, STORED_BYTES: stored, STORED_HASHES: hashes}
+    _put(target.path(JOB_NAME), dump_job(info).encode(), directory)
+    sync_directory(target.directory)
+
+
+def published_names(target: Target, publication: str | None) -> list[str] | None:
+    """Return the names of the files at a target, if what is there is a certain publication.
+
+    Its ``job.json`` is written before its manifest, and while that of another one is there none is.
+
+    Returns:
+        None if it is not there, or not complete.
+    """
+    if publication is None or not exists(target.manifest):
+        return None
+    try:
+        job = load_job(read_small(target.path(JOB_NAME)).decode())
+    except (FileNotFoundError, DataError, UnicodeDecodeError):
+        return None
+    if job.get(PUBLICATION) != publication:
+        return None
+    stored: dict[str, int] = job[STORED_BYTES]
+    is_whole = all(has_size(target, name, nbytes) for name, nbytes in stored.items())
+    return list(stored) if is_whole else None
+
+
+def finish_publishing(target: Target, directory: str, check: Callable[[], None]) -> None:
+    """Remove what was replaced, where the worker died that had published before it came to that.
+
+    Args:
+        target: What was published.
+        directory: The job's temporary directory; it may be gone.
+        check: Called before anything is changed, such as `Lease.check`.
+    """
+    note, named = Note.load(directory), names_at(target.manifest)
+    if note is not None and named is not None:
+        remove_replaced(target, note, named, check)
+
+
+def _unnamed(
+    target: Target, pieces: Sequence[tuple[str, Piece]], directory: str, *, is_first: bool
+) -> list[tuple[str, Piece]]:
+    """Return the pieces that have not got their names yet; each must be somewhere.
+
+    Args:
+        target: Where to.
+        pieces: The final name of each, and where it was written.
+        directory: The job's temporary directory.
+        is_first: No try before can have given any of them its name.
+
+    Raises:
+        StorageError: One is neither here nor there.
+    """
+    there = {os.path.basename(entry.path): entry.bytes for entry in list_files(directory)}
+    unnamed = []
+    for name, piece in pieces:
+        if there.get(os.path.basename(piece.path)) == piece.stored_bytes:
+            unnamed.append((name, piece))
+        elif is_first or not _is_named(target, name, piece):
+            raise StorageError(
+                f"{piece.path!r} is gone: another job has cleared away what this one has written, "
+                "and this one stops before it changes anything: run it again"
+            )
+    return unnamed
+
+
+def _is_named(target: Target, name: str, piece: Piece) -> bool:
+    if not has_size(target, name, piece.stored_bytes):
+        return False
+    path = os.path.join(target.directory, name)
+    return file_hash(path) == (piece.stored_xxh64 or piece.xxh64)
+
+
+def _put(path: str, data: bytes, directory: str) -> None:
+    # Half of a file, where the job is killed now, lies among what the next job clears away. No two
+    # tries write to one: what the first has given its name must not change any more.
+    half = os.path.join(directory, f"half-{uuid.uuid4().hex}")
+    with WholeFile(path, temporary=half) as file:
+        file.write(data)
+
+
+def _no_check() -> None:
+    return
+
+
+def _publish_rejects(target: Target, rejects: SavedRejects, saved: str) -> dict[str, str]:
+    """Give the file of rejects its name, or take away an old one; return its hash by its name."""
+    path = target.path(REJECTS_FILE)
+    if rejects.rows:
+        make_directory(os.path.dirname(path))
+        publish_files([(saved, path)])
+        return {target.name(REJECTS_FILE): rejects.stored_xxh64}
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        remove(path)
+    # Files that are not ours keep the directory.
+    remove_directory(os.path.dirname(path))
+    return {}
+
+
+def _remove_old_manifest(target: Target) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        remove(target.manifest)
+        sync_directory(target.directory)
+
+
+_NOTE_NAME = "publishing"
+
+
+@dataclasses.dataclass(frozen=True)
+class Note:
+    """What a job is about to publish.
+
+    Attributes:
+        shards: The name of each shard in the temporary directory, its final one, and its bytes.
+            Where the last step was tried again, those of the tries before follow the latest.
+        sidecars: Name and XXH64, 16 hex digits, of each further file, of all tries likewise.
+        old: Names of the files that are to go once the new ones are there.
+    """
+
+    shards: tuple[tuple[str, str, int], ...]
+    sidecars: tuple[tuple[str, str], ...]
+    old: frozenset[str]
+
+    @classmethod
+    def load(cls, directory: str) -> Note | None:
+        """Read the note in a temporary directory; None if there is none, or a damaged one."""
+        try:
+            noted = json.loads(read_small(os.path.join(directory, _NOTE_NAME)))
+            shards = tuple((temporary, name, nbytes) for temporary, name, nbytes in noted["shards"])
+            sidecars = tuple((name, digest) for name, digest in noted["sidecars"])
+            note = cls(shards, sidecars, frozenset(noted["old"]))
+        except (FileNotFoundError, DataError, KeyError, TypeError, ValueError, RecursionError):
+            return None
+        return note if note.is_sound else None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether all that it names is at the target, or in its own directory: files are moved."""
+        names = [name for _, name, _ in self.shards] + [name for name, _ in self.sidecars]
+        return (
+            has_type(self.shards, tuple[tuple[str, str, int], ...])
+            and has_type(self.sidecars, tuple[tuple[str, str], ...])
+            and all(map(is_plain_name, (*names, *self.old)))
+            and all("/" not in one and is_plain_name(one) for one, _, _ in self.shards)
+        )
+
+    def save(self, directory: str) -> None:
+        """Write the note to a temporary directory."""
+        noted = {"shards": self.shards, "sidecars": self.sidecars, "old": sorted(self.old)}
+        put(os.path.join(directory, _NOTE_NAME), json.dumps(noted).encode())
+
+    def after(self, before: Note | None) -> Note:
+        """Return this note with what a try before has noted."""
+        if before is None:
+            return self
+        shards = dict.fromkeys((*self.shards, *before.shards))
+        sidecars = dict.fromkeys((*self.sidecars, *before.sidecars))
+        return Note(tuple(shards), tuple(sidecars), self.old | before.old)
+
+
+def remove_leftovers(target: Target) -> None:
+    """Remove what jobs have left at a target where the last of them has published."""
+    for directory in target.leftovers():
+        remove_tree(directory)
+
+
+def clear_leftovers(target: Target, *, keep: str | None = None) -> None:
+    """Remove what jobs that ended early have left at a target; the caller holds its lease.
+
+    Args:
+        target: The target.
+        keep: Temporary directory of the job that goes on: shards that it had begun to publish go
+            back there.
+    """
+    if not (leftovers := target.leftovers()):
+        return
+    named = names_at(target.manifest)
+    for directory in leftovers:
+        _undo_publishing(target, directory, named)
+        if directory != keep:
+            remove_tree(directory)
+
+
+def clear_published(target: Target, spare: str, check: Callable[[], None]) -> None:
+    """Remove what jobs have left that ended while they published; the caller holds the lease.
+
+    A directory without a note may be that of a sink under way, which takes the lease at its end.
+
+    Args:
+        target: The target.
+        spare: Temporary directory of a job that is publishing: all of that stays as it is.
+        check: Called before anything is changed, such as `Lease.check`.
+    """
+    for directory in target.leftovers():
+        if directory != spare and Note.load(directory) is not None:
+            check()
+            give_up(target, directory)
+
+
+def give_up(target: Target, directory: str) -> None:
+    """Remove all that a job has left which nobody goes on with; the caller holds its lease."""
+    _undo_publishing(target, directory, names_at(target.manifest))
+    remove_tree(directory)
+
+
+def names_at(manifest_file: str) -> set[str] | None:
+    """Return the names of the files that a manifest speaks of; none where there is no manifest.
+
+    Returns:
+        None if the manifest is damaged: any file may be one that it named.
+
+    Raises:
+        StorageError: It cannot be read now.
+    """
+    if not exists(manifest_file):
+        return set()
+    try:
+        manifest = Manifest.load(manifest_file)
+    except DataError:
+        return stage_names(manifest_file) or None
+    return {shard.path for shard in manifest.shards} | set(manifest.sidecars)
+
+
+def remove_replaced(target: Target, note: Note, named: set[str], check: Callable[[], None]) -> None:
+    """Remove what a new dataset has replaced, and what tries before have named otherwise.
+
+    Args:
+        target: Where it is.
+        note: What its job has noted.
+        named: Names of its files.
+        check: Called before anything is removed, such as `Lease.check`.
+    """
+    others = (shard for shard in note.shards if shard[1] not in named)
+    ours = {name for _, name, nbytes in others if has_size(target, name, nbytes)}
+    _remove_unnamed(target.directory, note.old | ours | _written(target, note, named), named, check)
+
+
+def _remove_unnamed(
+    directory: str,
+    names: Iterable[str],
+    named: set[str],
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    for name in sorted(names):
+        if name in named or not _is_ours(name):
+            continue
+        check()
+        with contextlib.suppress(FileNotFoundError):
+            remove(os.path.join(directory, name))
+        while (name := os.path.dirname(name)) != "":
+            remove_directory(os.path.join(directory, name))
+
+
+def has_size(target: Target, name: str, nbytes: int) -> bool:
+    """Tell whether a file of so many bytes is at a target under a name."""
+    entry = status(os.path.join(target.directory, name))
+    return entry is not None and entry.bytes == nbytes
+
+
+def _is_ours(name: str) -> bool:
+    """Tell whether a name in a manifest is one that this package gives."""
+    parts = name.split("/")
+    is_plain = all(part not in ("", ".", "..") for part in parts)
+    return is_plain and (len(parts) == 1 or parts[0].endswith(FITTED))
+
+
+def _undo_publishing(target: Target, directory: str, named: set[str] | None) -> None:
+    note = Note.load(directory)
+    if note is None or named is None:
+        return
+    # The latest try comes first: what it has named is no longer that of the one before.
+    for temporary, name, nbytes in note.shards:
+        final = os.path.join(target.directory, name)
+        back = os.path.join(directory, temporary)
+        # A rename that was not reached yet has left the temporary file: what is there under the
+        # final name is not that shard then. An object store copies, and keeps both.
+        was_reached = is_remote(directory) or not exists(back)
+        if name in named or not was_reached or not has_size(target, name, nbytes):
+            continue
+        if exists(back):
+            remove(final)
+        else:
+            publish_files([(final, back)])
+    _remove_unnamed(target.directory, note.old | _written(target, note, named), named)
+    with contextlib.suppress(FileNotFoundError):
+        remove(os.path.join(directory, _NOTE_NAME))
+
+
+def _written(target: Target, note: Note, named: set[str]) -> set[str]:
+    """Return the sidecars that tries have written and that the dataset there does not name."""
+    return {
+        name
+        for name, digest in note.sidecars
+        if name not in named and _has_hash(target, name, digest)
+    }
+
+
+def _has_hash(target: Target, name: str, digest: str) -> bool:
+    path = os.path.join(target.directory, name)
+    return exists(path) and file_hash(path) == digest

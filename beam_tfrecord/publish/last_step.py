@@ -1,0 +1,167 @@
+"""The last step of a pipeline: check what was written, and publish it once.
+
+A runner may retry this step, run it on two workers, or lose a worker in its middle. Each try makes
+the same *publication id* from the job and its files. If a try finds that id at the target, it only
+completes the cleanup of the try before; otherwise it publishes (see `publish.files`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import hashlib
+import json
+import os
+import platform
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+
+from beam_tfrecord._version import __version__
+from beam_tfrecord.errors import DataError, StorageError, TargetExists
+from beam_tfrecord.exchange.pipeline import Written
+from beam_tfrecord.exchange.shard_writers import Piece
+from beam_tfrecord.exchange.write_summary import Tally
+from beam_tfrecord.hashes import xxh64_text
+from beam_tfrecord.publish.files import clear_published, finish_publishing, published_names
+from beam_tfrecord.publish.outputs import publish_dataset, publish_stage
+from beam_tfrecord.storage import Lease, exists, lease, make_directory, remove_tree
+from beam_tfrecord.workdir.faults import Guarded, recorded_fault
+from beam_tfrecord.workdir.job import Job
+from beam_tfrecord.workdir.job_file import INPUT_XXH64, PUBLICATION
+from beam_tfrecord.workdir.target import Target, check_free
+
+# To publish takes seconds; whoever holds the output for longer is no other last step.
+LEASE_WAIT_S = 60.0
+_LOOK_EVERY_S = 0.2
+
+
+def publish_once(root: beam.Pipeline, job: Job, written: Written) -> beam.PCollection[str]:
+    """Publish what a pipeline has written.
+
+    Args:
+        root: The pipeline.
+        job: The job.
+        written: Its unpublished files and the one summary.
+
+    Returns:
+        PCollection of the paths of the files.
+    """
+    summary, pieces = beam.pvalue.AsSingleton(written.summary), beam.pvalue.AsList(written.files)
+    return (
+        root
+        | "Once" >> beam.Impulse()
+        | "Publish" >> beam.FlatMap(_publish, job, summary, pieces).with_output_types(str)
+    )
+
+
+def _publish(_: bytes, job: Job, summary: Tally, pieces: Sequence[Piece]) -> Iterator[str]:
+    yield from Guarded(_published, job.directory)((job, summary, pieces))
+    # A launcher that waits looks for the fault itself.
+    if job.lease is None and (fault := recorded_fault(job.directory)) is not None:
+        raise fault
+
+
+def _published(task: tuple[Job, Tally, Sequence[Piece]]) -> Iterator[str]:
+    job, summary, pieces = task
+    if recorded_fault(job.directory) is not None:
+        # Steps look for faults about once a second, so one here may have gone on after a fault
+        # elsewhere. Whatever comes before this step has recorded its faults by now.
+        return
+    _check_counts(job, summary, pieces)
+    make_directory(job.target.directory)
+    if job.lease is not None:
+        # The launcher removes the temporary directory once the job is over: until then a runner
+        # may begin it again, if it has lost what came before this step.
+        names = _publish_or_finish(job, summary, pieces, job.lease)
+    else:
+        with _lease_of(job.target) as held:
+            clear_published(job.target, job.directory, held.check)
+            names = _publish_or_finish(job, summary, pieces, held)
+            remove_tree(job.directory)
+    for name in names:
+        yield os.path.join(job.target.directory, name)
+
+
+def _check_counts(job: Job, summary: Tally, pieces: Sequence[Piece]) -> None:
+    written = sum(piece.examples for piece in pieces)
+    if written == summary.records:
+        return
+    files, rows, source = ("shards", "records", "encoded")
+    if job.output == "stage":
+        files, rows, source = ("files", "rows", "read")
+    raise DataError(
+        f"{files} hold {written:,} {rows} where {summary.records:,} were {source}: "
+        "run the job again"
+    )
+
+
+def _publish_or_finish(
+    job: Job, summary: Tally, pieces: Sequence[Piece], held: Lease
+) -> Sequence[str]:
+    publication = _publication_id(job, summary, pieces)
+    names = published_names(job.target, publication)
+    if names is not None and not _is_another_run(job, pieces):
+        finish_publishing(job.target, job.directory, held.check)
+        return names
+    if names is not None:
+        publication = f"{publication} {uuid.uuid4().hex}"
+    check_free(job.target, overwrite=job.overwrite)
+    info = {**_job_info(job, summary), PUBLICATION: publication}
+    publish = publish_stage if job.output == "stage" else publish_dataset
+    return publish(job, summary, pieces, lease=held, info=info)
+
+
+@contextlib.contextmanager
+def _lease_of(target: Target) -> Iterator[Lease]:
+    """Hold the target once others that publish in its directory are done.
+
+    Raises:
+        StorageError: They are not done soon; a later try may find it free.
+    """
+    until_s = time.monotonic() + LEASE_WAIT_S
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                held = stack.enter_context(lease(target.directory))
+                break
+            except TargetExists as error:
+                if time.monotonic() >= until_s:
+                    raise StorageError(str(error)) from error
+            time.sleep(_LOOK_EVERY_S)
+        yield held
+
+
+def _is_another_run(job: Job, pieces: Sequence[Piece]) -> bool:
+    """Return whether the files at the target are of an earlier run of the same template.
+
+    Then they are to be overwritten: files that this run has published are no longer here.
+    """
+    may_be = job.lease is None and job.overwrite and bool(pieces)
+    return may_be and all(exists(piece.path) for piece in pieces)
+
+
+def _publication_id(job: Job, summary: Tally, pieces: Sequence[Piece]) -> str:
+    """Return an id of these files of this run of a job, the same however often it is tried.
+
+    The files count, too: all runs of a template have the same job.
+    """
+    files = sorted((piece.split, piece.order, piece.bytes, piece.xxh64) for piece in pieces)
+    run = [job.directory, dict(job.info), summary.rows, summary.rejects, files]
+    return hashlib.sha256(json.dumps(run).encode()).hexdigest()[:32]
+
+
+def _job_info(job: Job, summary: Tally) -> dict[str, Any]:
+    hashed = {} if summary.input_hash is None else {INPUT_XXH64: xxh64_text(summary.input_hash)}
+    return {
+        **job.info,
+        **hashed,
+        "finished": datetime.datetime.now(datetime.timezone.utc).isoformat(),
+        "rows_read": summary.rows,
+        "beam_tfrecord": __version__,
+        "beam": beam.version.__version__,
+        "python": platform.python_version(),
+    }

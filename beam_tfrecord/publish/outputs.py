@@ -1,0 +1,195 @@
+"""What is published: the manifest and side files of a dataset or a stage."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from beam_tfrecord.duplicate_count import duplicates_to_json
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.exchange.plan import split_order
+from beam_tfrecord.exchange.shard_writers import MASK64, Piece
+from beam_tfrecord.exchange.write_summary import Tally
+from beam_tfrecord.features.feature import LABELS_FILE, labels_text
+from beam_tfrecord.features.feature_spec import schema_pbtxt
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.hashes import data_hash
+from beam_tfrecord.images import refused_as_json
+from beam_tfrecord.layout import Layout
+from beam_tfrecord.manifest import (
+    ASSIGNED,
+    BY_BYTES,
+    BY_COLUMN,
+    BY_GROUP,
+    Manifest,
+    Shard,
+    Split,
+    fitted_files,
+)
+from beam_tfrecord.publish.files import Publication, put_in_place
+from beam_tfrecord.rejects import SAVED_FILE, join_rejects
+from beam_tfrecord.stage import StageFile, StageManifest
+from beam_tfrecord.storage import Lease, read_bytes
+from beam_tfrecord.workdir.job import Job
+from beam_tfrecord.workdir.stored_plan import load_remarks
+
+
+def publish_dataset(
+    job: Job, summary: Tally, pieces: Sequence[Piece], *, lease: Lease, info: Mapping[str, Any]
+) -> list[str]:
+    """Turn finished shards into a dataset.
+
+    Args:
+        job: The job.
+        summary: Sums over all rows.
+        pieces: The shards under their temporary names.
+        lease: Lease of the target; it is checked before every step.
+        info: Entries of ``job.json``, which vary from run to run.
+
+    Returns:
+        Names of the shards.
+
+    Raises:
+        LeaseLost: The target is another job's by now; nothing of that job was touched.
+    """
+    layout, target = job.layout, job.target
+    splits = named_shards(pieces, layout)
+    rejects = join_rejects(summary.reject_files, os.path.join(job.directory, SAVED_FILE))
+    schema = summary.final_schema()
+    sidecars = _sidecars(schema, job.fitted)
+    manifest = Manifest(
+        fingerprint=job.identity.fingerprint,
+        content=f"{sum(piece.content for piece in pieces) & MASK64:016x}",
+        order="shuffled" if layout.shuffle else "source",
+        seed=layout.seed,
+        compression=layout.compression,
+        key=layout.key or None,
+        group=layout.group or None,
+        place=_place_of(layout, summary),
+        schema=schema,
+        source=job.identity.source,
+        rejects={"rows": rejects.rows, "xxh64": rejects.xxh64},
+        sidecars={target.name(name): data_hash(data) for name, data in sidecars.items()},
+        splits={
+            name: Split(tuple(shard for shard, _ in shards)) for name, shards in splits.items()
+        },
+        split_by=_split_by(layout, summary),
+    )
+    named = [(shard.path, piece) for shards in splits.values() for shard, piece in shards]
+    info = {
+        **info,
+        "left_out_columns": sorted(summary.left_out),
+        "remarks": load_remarks(job.directory),
+        "copies": duplicates_to_json(summary.copies),
+        "refused_pictures": refused_as_json(summary.refused),
+    }
+    publication = Publication(job, named, manifest.dumps(), sidecars, rejects, info)
+    put_in_place(publication, lease)
+    return [name for name, _ in named]
+
+
+def _sidecars(schema: Schema, fitted: str | None) -> dict[str, bytes]:
+    """Return the files beside shards and manifest, by name."""
+    sidecars = {
+        "schema.json": schema.dumps().encode(),
+        "schema.pbtxt": schema_pbtxt(schema).encode(),
+    }
+    if labels := next((feature.labels for feature in schema.features if feature.labels), ()):
+        sidecars[LABELS_FILE] = labels_text(labels)
+    if fitted is not None:
+        sidecars |= {name: read_bytes(os.path.join(fitted, name)) for name in fitted_files(fitted)}
+    return sidecars
+
+
+def named_shards(pieces: Sequence[Piece], layout: Layout) -> dict[str, list[tuple[Shard, Piece]]]:
+    """Number the shards of every split without gaps, and name them.
+
+    Raises:
+        UsageError: Two shards would get one name, or names would not tell splits apart.
+    """
+    named: dict[str, list[tuple[Shard, Piece]]] = {}
+    for split in split_order({piece.split for piece in pieces}, layout):
+        of_split = sorted(
+            (piece for piece in pieces if piece.split == split and piece.examples),
+            key=lambda piece: piece.order,
+        )
+        named[split] = [
+            (
+                Shard(
+                    layout.names(split, number, len(of_split)),
+                    piece.examples,
+                    piece.bytes,
+                    piece.xxh64,
+                ),
+                piece,
+            )
+            for number, piece in enumerate(of_split)
+        ]
+    if layout.names.prefix is not None and sum(bool(shards) for shards in named.values()) > 1:
+        raise UsageError(
+            f"splits need a directory: write to '{layout.names.prefix}/' instead of a file prefix"
+        )
+    names = [shard.path for shards in named.values() for shard, _ in shards]
+    if len(set(names)) < len(names):
+        raise UsageError(
+            f"two shards would be named {max(names, key=names.count)!r}: "
+            "number them with S in the shard name template"
+        )
+    return named
+
+
+def _place_of(layout: Layout, summary: Tally) -> str:
+    if layout.key:
+        return "key"
+    return "bytes" if summary.places_by_bytes else "origin"
+
+
+def _split_by(layout: Layout, summary: Tally) -> str | None:
+    if summary.splits_assigned:
+        return ASSIGNED
+    if layout.splits.column is not None:
+        return BY_COLUMN
+    if layout.splits.is_single:
+        return None
+    return BY_GROUP if layout.group else BY_BYTES
+
+
+def publish_stage(
+    job: Job, summary: Tally, pieces: Sequence[Piece], *, lease: Lease, info: Mapping[str, Any]
+) -> list[str]:
+    """Turn finished Parquet files into a stage, in the order of the source.
+
+    Arguments, result and errors are those of `publish_dataset`.
+    """
+    rejects = join_rejects(summary.reject_files, os.path.join(job.directory, SAVED_FILE))
+    # Rows that came through other Beam code may have no groups to be ordered by.
+    ordered = sorted(pieces, key=lambda piece: (piece.order, piece.xxh64))
+    named = [(f"part-{number:05d}.parquet", piece) for number, piece in enumerate(ordered)]
+    schema = schema_of(summary)
+    manifest = StageManifest(
+        fingerprint=job.identity.fingerprint,
+        schema=schema,
+        source=job.identity.source,
+        rejects={"rows": rejects.rows, "xxh64": rejects.xxh64},
+        files=tuple(
+            StageFile(name, piece.examples, piece.bytes, piece.xxh64) for name, piece in named
+        ),
+    )
+    remarks = [
+        f"numbers of {name!r} have more digits than {schema.field(name).type} holds (relative "
+        f"error at most {seen.max_relative_error:.1e}): --types {shlex.quote(name)}=string "
+        "keeps them"
+        for name, seen in sorted(summary.observed.items())
+    ]
+    info = {**info, "remarks": remarks}
+    put_in_place(Publication(job, named, manifest.dumps(), {}, rejects, info), lease)
+    return [name for name, _ in named]
+
+
+def schema_of(summary: Tally) -> pa.Schema:
+    """Return the schema of staged rows; without columns where no batch came at all."""
+    return pa.ipc.read_schema(pa.py_buffer(summary.staged)) if summary.staged else pa.schema([])

@@ -1,0 +1,260 @@
+"""Infers the Arrow types of the rows that a row function returns, by its hints or results."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import itertools
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from beam_tfrecord.batch import EXAMPLES_SCHEMA
+from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.features.arrow_types import is_binary, is_list, is_text, widen
+from beam_tfrecord.features.tensors import TensorType, is_foreign, item_type, join_tensor_types
+
+_ARRAYS = (np.ndarray, np.generic)
+_HINTS: dict[Any, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    datetime.date: pa.date32(),
+    datetime.datetime: pa.timestamp("us"),
+    datetime.time: pa.time64("us"),
+    datetime.timedelta: pa.duration("us"),
+    decimal.Decimal: pa.decimal128(38, 9),
+}
+
+
+def returned_schema(function: Callable[..., Any]) -> pa.Schema | None:
+    """Return the schema of a function's TypedDict or NamedTuple return hint.
+
+    ``list[Hint]``, ``Iterator[Hint]`` and ``Hint | None`` mean the same as ``Hint``: one row
+    becomes several, or none.
+
+    Returns:
+        The schema; None for another hint, or without a hint.
+    """
+    try:
+        hint = typing.get_type_hints(function).get("return")
+    except (NameError, TypeError, AttributeError):
+        return None
+    return schema_of_hint(hint)
+
+
+def schema_of_hint(hint: Any) -> pa.Schema | None:
+    """Return the schema of a TypedDict or NamedTuple class, or None for another hint."""
+    if not (typing.is_typeddict(hint) or hasattr(hint, "_fields")):
+        arguments = [one for one in typing.get_args(hint) if one is not types.NoneType]
+        return schema_of_hint(arguments[0]) if len(arguments) == 1 else None
+    try:
+        hints = typing.get_type_hints(hint)
+    except (NameError, TypeError, AttributeError):
+        return None
+    found = {name: _type_of_hint(_without_none(one)) for name, one in hints.items()}
+    # An Arrow type cannot be compared with None.
+    return None if any(arrow is None for arrow in found.values()) else pa.schema(found)
+
+
+def _without_none(hint: Any) -> Any:
+    arguments = typing.get_args(hint)
+    if types.NoneType not in arguments:
+        return hint
+    rest = [one for one in arguments if one is not types.NoneType]
+    return rest[0] if len(rest) == 1 else None
+
+
+def _type_of_hint(hint: Any) -> pa.DataType | None:
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) is list and arguments:
+        item = _type_of_hint(arguments[0])
+        return None if item is None else pa.list_(item)
+    return _HINTS.get(hint)
+
+
+@dataclasses.dataclass(frozen=True)
+class RowTypes:
+    """The types of the rows that a row function returned.
+
+    Attributes:
+        columns: Arrow type by column name.
+        has_rows: Whether some row was a dict.
+        has_examples: Whether some row was a serialized example.
+    """
+
+    columns: Mapping[str, pa.DataType] = dataclasses.field(default_factory=dict)
+    has_rows: bool = False
+    has_examples: bool = False
+
+    def merge(self, other: RowTypes) -> RowTypes:
+        """Return the types of two parts of the data together; associative and commutative.
+
+        Raises:
+            SchemaConflict: No type holds the values of a column exactly.
+        """
+        columns = dict(self.columns)
+        for name, found in other.columns.items():
+            wider = widen(columns.get(name, found), found)
+            if wider is None:
+                raise SchemaConflict(
+                    f"the row function returns {columns[name]} and {found} for column {name!r}: "
+                    "return one type, or pass a schema"
+                )
+            columns[name] = wider
+        return RowTypes(
+            columns,
+            self.has_rows or other.has_rows,
+            self.has_examples or other.has_examples,
+        )
+
+    def to_arrow(self, before: pa.Schema) -> pa.Schema:
+        """Return the schema of the mapped rows: columns of `before` first, in their order.
+
+        Args:
+            before: The schema of the rows before the function.
+
+        Raises:
+            DataError: The function returned both rows and examples.
+        """
+        if self.has_rows and self.has_examples:
+            raise DataError("the row function returns rows and examples: return one kind")
+        if self.has_examples:
+            return EXAMPLES_SCHEMA
+        if not self.has_rows:
+            return before
+        new = sorted(name for name in self.columns if name not in before.names)
+        old = [name for name in before.names if name in self.columns]
+        return pa.schema([self._field(name, before) for name in old + new])
+
+    def _field(self, name: str, before: pa.Schema) -> pa.Field:
+        """Return the field of a column; one that is still of its type keeps type and metadata."""
+        found = self.columns[name]
+        if name in before.names:
+            old = before.field(name)
+            if _fits(found, old.type):
+                return pa.field(name, old.type, metadata=old.metadata)
+        return pa.field(name, pa.int64() if pa.types.is_signed_integer(found) else found)
+
+
+def _fits(found: pa.DataType, arrow: pa.DataType) -> bool:
+    """Return whether a column of type `arrow` holds all values that the function returned."""
+    if isinstance(arrow, TensorType) and _fits_tensor(found, arrow):
+        return True
+    python = python_type(arrow)
+    return bool(python == found or widen(python, found) == python)
+
+
+def _fits_tensor(found: pa.DataType, arrow: TensorType) -> bool:
+    """Return whether a column of NumPy arrays holds all values that the function returned.
+
+    Arrays of one axis are found to be lists: most functions do not distinguish the two.
+    """
+    if isinstance(found, TensorType):
+        return bool(join_tensor_types(arrow, found) == arrow)
+    if is_list(found) and found.value_type == item_type(arrow.dtype):
+        return arrow.shape is not None and len(arrow.shape) == 1
+    return bool(pa.types.is_null(found))
+
+
+def python_type(arrow: pa.DataType) -> pa.DataType:
+    """Return the type that `infer_row_types` infers from values of `arrow` as Python values.
+
+    Numbers keep their type: `infer_row_types` finds the narrowest type that holds them.
+    """
+    if pa.types.is_dictionary(arrow):
+        return python_type(arrow.value_type)
+    if is_text(arrow):
+        return pa.string()
+    if is_binary(arrow):
+        return pa.binary()
+    if is_list(arrow):
+        item = python_type(arrow.value_type)
+        wide = pa.int64() if pa.types.is_integer(item) else item
+        return pa.list_(pa.float64() if pa.types.is_floating(item) else wide)
+    if pa.types.is_timestamp(arrow):
+        return pa.timestamp("us", arrow.tz)
+    return arrow
+
+
+def infer_row_types(mapped: Sequence[Any]) -> RowTypes:
+    """Infer the types of mapped rows: dicts, or serialized examples.
+
+    Raises:
+        SchemaConflict: No type holds the values of a column exactly.
+    """
+    rows = [row for row in mapped if isinstance(row, dict)]
+    columns = {}
+    for name in dict.fromkeys(itertools.chain.from_iterable(rows)):
+        columns[name] = _type_of(name, [row.get(name) for row in rows])
+    return RowTypes(columns, bool(rows), len(rows) < len(mapped))
+
+
+def _type_of(name: str, values: list[Any]) -> pa.DataType:
+    kinds = set(map(type, values))
+    # There are few types of values, and many values.
+    if any(issubclass(kind, _ARRAYS) for kind in kinds) and any(map(_is_tensor, values)):
+        return _tensor_type_of(name, values)
+    try:
+        column = pa.array(values, from_pandas=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise SchemaConflict(
+            f"the row function returns values of no single type for column {name!r}: {error}: "
+            "return one type, or pass a schema"
+        ) from error
+    return _narrowest(column)
+
+
+def _is_tensor(value: Any) -> bool:
+    """Return whether a value is an array that Arrow cannot hold as a number or list of numbers."""
+    if not isinstance(value, _ARRAYS):
+        return False
+    is_odd = value.dtype.kind == "c" or is_foreign(value.dtype)
+    return is_odd or (isinstance(value, np.ndarray) and value.ndim != 1)
+
+
+def _tensor_type_of(name: str, values: list[Any]) -> TensorType:
+    arrays = [np.asarray(value) for value in values if value is not None]
+    joined, *rest = [TensorType(array.dtype, array.shape) for array in arrays]
+    for found in rest:
+        wider = join_tensor_types(joined, found)
+        if wider is None:
+            raise SchemaConflict(
+                f"the row function returns arrays of {joined.dtype} and {found.dtype} for column "
+                f"{name!r}: return one dtype"
+            )
+        joined = wider
+    return joined
+
+
+def _narrowest(column: pa.Array) -> pa.DataType:
+    """Return the narrowest number type that holds a column exactly, else its own type."""
+    candidates: tuple[pa.DataType, ...] = ()
+    if pa.types.is_integer(column.type):
+        candidates = (pa.int8(), pa.int16(), pa.int32())
+    elif pa.types.is_floating(column.type):
+        candidates = (pa.float32(),)
+    for narrow in candidates:
+        try:
+            narrowed = column.cast(narrow, safe=pa.types.is_integer(narrow)).cast(column.type)
+            if _same_numbers(narrowed, column):
+                return narrow
+        except pa.ArrowInvalid:
+            continue
+    return column.type
+
+
+def _same_numbers(one: pa.Array, other: pa.Array) -> bool:
+    """Return whether numbers are equal; NaN, unlike in Arrow, equals NaN."""
+    if one.equals(other):
+        return True
+    left, right = (array.to_numpy(zero_copy_only=False) for array in (one, other))
+    # Nulls are NaN here on both sides, in the same rows.
+    return bool(pa.types.is_floating(one.type) and np.array_equal(left, right, equal_nan=True))

@@ -1,0 +1,97 @@
+"""Facts about Beam runners that transforms, jobs and the runners package share.
+
+Importing this module does not import Beam: the command line and the program that starts workers
+need it too, and have to start fast.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from beam_tfrecord.errors import UsageError
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+BUFFER_TIME_LIMIT = "data_buffer_time_limit_ms"
+EMBEDDED_JOB_SERVICE = "embed"
+
+
+class RunnerTraits(NamedTuple):
+    """How a runner differs from others.
+
+    Attributes:
+        beam_name: Beam's name of the runner.
+        runs_here: True if its workers are threads of this process.
+        is_remote: True if its jobs go on when the process that started them ends.
+        exchange: How records travel to their shards: as ``files``, or through the shuffle of the
+            ``runner``.
+    """
+
+    beam_name: str
+    runs_here: bool = False
+    is_remote: bool = False
+    exchange: str = "files"
+
+
+_TRAITS = {
+    # Beam's name DirectRunner first tries to download another runner, without a timeout (2.77).
+    "direct": RunnerTraits("FnApiRunner", runs_here=True),
+    "flink": RunnerTraits("FlinkRunner", is_remote=True),
+    # Its shuffle is a service of its own, made for more data than any file system holds.
+    "dataflow": RunnerTraits("DataflowRunner", is_remote=True, exchange="runner"),
+    "portable": RunnerTraits("PortableRunner"),
+    "prism": RunnerTraits("PrismRunner"),
+}
+_BY_BEAM_NAME = {traits.beam_name: traits for traits in _TRAITS.values()}
+
+
+def traits_of(runner: str) -> RunnerTraits:
+    """Return the traits of a runner, given our name of it or Beam's."""
+    return _TRAITS.get(runner.lower()) or _BY_BEAM_NAME.get(runner) or RunnerTraits(runner)
+
+
+def check_lossless(pipeline: beam.Pipeline) -> None:
+    """Refuse a pipeline whose runner may lose elements (docs/upstream.md).
+
+    Raises:
+        UsageError: The runner, or one of its options, may lose elements.
+    """
+    # Only who has a pipeline has loaded Beam.
+    from apache_beam.options.pipeline_options import DebugOptions
+
+    experiments = pipeline.options.view_as(DebugOptions).experiments or ()
+    if any(re.match(rf"{BUFFER_TIME_LIMIT}=0*[1-9]", experiment) for experiment in experiments):
+        raise UsageError(
+            f"Beam's workers lose elements under the experiment {BUFFER_TIME_LIMIT}: leave it out"
+        )
+    if reason := _reason_to_refuse(pipeline):
+        raise UsageError(
+            f"Beam's own local runner loses elements with {reason}: make the pipeline by "
+            "beam_tfrecord.pipeline(), with the same options, instead of beam.Pipeline()"
+        )
+
+
+def _reason_to_refuse(pipeline: beam.Pipeline) -> str:
+    from apache_beam.options.pipeline_options import DirectOptions, PortableOptions
+    from apache_beam.runners.direct.direct_runner import SwitchingDirectRunner
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+    from apache_beam.runners.portability.portable_runner import PortableRunner
+    from apache_beam.transforms.environments import EmbeddedPythonEnvironment
+
+    # Beam's runner for notebooks wraps another one.
+    runner = getattr(pipeline.runner, "_underlying_runner", pipeline.runner)
+    if getattr(runner, "is_lossless", False):
+        return ""
+    if isinstance(runner, FnApiRunner | SwitchingDirectRunner):
+        mode = pipeline.options.view_as(DirectOptions).direct_running_mode
+        if mode != "in_memory":
+            return f"--direct_running_mode={mode}"
+        environment = getattr(runner, "_default_environment", None)
+        if not isinstance(environment, EmbeddedPythonEnvironment | None):
+            return f"workers in the environment {type(environment).__name__}"
+    endpoint = pipeline.options.view_as(PortableOptions).job_endpoint
+    if isinstance(runner, PortableRunner) and endpoint == EMBEDDED_JOB_SERVICE:
+        return f"--job_endpoint={EMBEDDED_JOB_SERVICE}"
+    return ""

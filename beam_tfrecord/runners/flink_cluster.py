@@ -1,0 +1,406 @@
+"""A Flink cluster as its REST interface shows it, Beam's job server, and checks of both."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import http.client
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.runners import boot
+
+_BOOT = "beam-tfrecord-boot"
+# A job in one of these states is over.
+ENDED = ("FINISHED", "FAILED", "CANCELED")
+
+_ANSWER_S = 5.0
+_BOOT_S = 30
+# A job that has just ended gives its slots back within this time.
+_SLOT_S = 5.0
+_SERVER_READY_S, _SERVER_END_S = 60.0, 5.0
+# Flink keeps no more failures of a job (web.exception-history-size).
+_MOST_FAULTS = 16
+_VERSIONS = ("1.17", "1.18", "1.19", "1.20", "2.0", "2.1", "2.2")
+_DELAYS = {
+    "fixeddelay": "restart-strategy.fixed-delay.delay",
+    "failurerate": "restart-strategy.failure-rate.delay",
+}
+# The units of Flink's TimeUtils; a number without a unit is in milliseconds.
+_UNITS_MS = {
+    **dict.fromkeys(("", "ms", "milli", "millis", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1000),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+}
+_WHAT_TO_FETCH = (
+    "runner flink needs Beam's job server: name a running one (--job-endpoint HOST:PORT, as "
+    "pipelines/flink/up starts it), or fetch org.apache.beam:beam-runners-flink-{flink}-job-server:"
+    "{beam} from Maven Central and pass --job-server-jar"
+)
+# Packages that Beam's runner opens by reflection, on Java 17 and later.
+_OPENS = ("java.lang", "java.nio", "java.util", "sun.nio.ch")
+# A proxy for the internet knows nothing of clusters.
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class NoAnswer(Exception):
+    """Flink cannot be asked; the text says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """A Flink cluster. Each method raises `NoAnswer` if Flink cannot be asked.
+
+    Attributes:
+        address: ``host:port`` of its REST interface.
+    """
+
+    address: str
+
+    @property
+    def page(self) -> str:
+        """Address of its page for people."""
+        return f"http://{self.address}"
+
+    def overview(self) -> Mapping[str, Any]:
+        """Return versions, TaskManagers, slots and numbers of jobs."""
+        overview = self._ask("/v1/overview")
+        if not isinstance(overview, dict) or "flink-version" not in overview:
+            raise NoAnswer("what answers there is not Flink")
+        return overview
+
+    def configuration(self) -> dict[str, str]:
+        """Return the configuration of the JobManager."""
+        return {one["key"]: str(one["value"]) for one in self._ask("/v1/jobmanager/config")}
+
+    def task_managers(self) -> list[Mapping[str, Any]]:
+        """Return what Flink knows about each TaskManager."""
+        return list(self._ask("/v1/taskmanagers")["taskmanagers"])
+
+    def find_job(self, name: str) -> Mapping[str, Any] | None:
+        """Return ``jid``, ``state``, ``duration`` (ms) and more of a job; None if it is unknown."""
+        jobs = self._ask("/v1/jobs/overview")["jobs"]
+        return next((job for job in jobs if job["name"] == name), None)
+
+    def job_faults(self, id_: str) -> list[str]:
+        """Return the stack traces of a job's last failures, the newest first."""
+        answer = self._ask(f"/v1/jobs/{id_}/exceptions?maxExceptions={_MOST_FAULTS}")
+        return [str(one["stacktrace"]) for one in answer["exceptionHistory"]["entries"]]
+
+    def cancel_job(self, id_: str) -> None:
+        """Ask for the end of a job."""
+        self._ask(f"/v1/jobs/{id_}?mode=cancel", method="PATCH")
+
+    def _ask(self, path: str, *, method: str = "GET") -> Any:
+        request = urllib.request.Request(f"{self.page}{path}", method=method)
+        try:
+            with _opener.open(request, timeout=_ANSWER_S) as answer:
+                return json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            raise NoAnswer(f"it answers {error.code} to {path}") from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            text = getattr(reason, "strerror", None) or str(reason)
+            raise NoAnswer(text.lower()) from error
+
+
+def parse_duration_ms(text: str) -> int | None:
+    """Return the milliseconds of a duration of Flink's configuration; None if it is unclear.
+
+    Args:
+        text: A duration such as ``5 s``, ``1min``, or ``PT5S``.
+    """
+    found = re.fullmatch(r"(?:pt)?([0-9]+) *([a-z]*)", text.strip().lower())
+    if found is None or found[2] not in _UNITS_MS:
+        return None
+    return int(found[1]) * _UNITS_MS[found[2]]
+
+
+def parse_address(text: str, flag: str) -> str:
+    """Return ``host:port`` of an address, with or without a scheme.
+
+    Raises:
+        UsageError: The text is not an address.
+    """
+    parts = urllib.parse.urlsplit(text if "://" in text else f"//{text}")
+    with contextlib.suppress(ValueError):
+        if parts.hostname and parts.port:
+            return f"{parts.hostname}:{parts.port}"
+    raise UsageError(f"{flag} {text!r} is not an address: write HOST:PORT")
+
+
+def cluster_of(flink_master: str | None) -> Cluster:
+    """Return the cluster that the user names.
+
+    Raises:
+        UsageError: There is no name, or it is not an address.
+    """
+    if not flink_master or flink_master.startswith("["):
+        raise UsageError(
+            "runner flink needs --flink-master HOST:PORT, the address of Flink's REST interface "
+            "(pipelines/flink/up starts a cluster on this machine)"
+        )
+    return Cluster(parse_address(flink_master, "--flink-master"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Room:
+    """What a cluster has for a job.
+
+    Attributes:
+        version: Version of Flink.
+        free_slots: Number of slots that no job has.
+        slots_each: Number of slots of the smallest TaskManager.
+        restarts: True if the cluster starts failed jobs again by itself.
+        restart_delay_ms: Milliseconds before it does; None if they grow or are unknown.
+    """
+
+    version: str
+    free_slots: int
+    slots_each: int
+    restarts: bool
+    restart_delay_ms: int | None = None
+
+
+def room_of(cluster: Cluster, *, needs_slot: bool = True) -> Room:
+    """Return what a cluster has for a job.
+
+    Args:
+        cluster: The cluster.
+        needs_slot: Refuse a cluster without a free slot if no slot gets free within a while.
+
+    Raises:
+        UsageError: It cannot be asked, is of an unknown version, or has no free slot.
+    """
+    until_s = time.monotonic() + (_SLOT_S if needs_slot else 0)
+    while not (room := _room_now(cluster)).free_slots and time.monotonic() < until_s:
+        time.sleep(0.5)
+    if needs_slot and not room.free_slots:
+        raise UsageError(
+            f"all slots of {cluster.address} are taken: wait for other jobs, or add TaskManagers"
+        )
+    return room
+
+
+def _room_now(cluster: Cluster) -> Room:
+    try:
+        overview, managers = cluster.overview(), cluster.task_managers()
+        configured = cluster.configuration()
+    except NoAnswer as error:
+        raise UsageError(
+            f"cannot reach Flink at {cluster.address} ({error}): start it, or correct "
+            "--flink-master"
+        ) from error
+    version = str(overview["flink-version"])
+    if _minor(version) not in _VERSIONS:
+        raise UsageError(f"Flink {version} is not a version that Beam has a runner for")
+    if not managers or not int(overview["slots-total"]):
+        raise UsageError(f"no TaskManager is registered at {cluster.address}: start some")
+    each = min(int(one["slotsNumber"]) for one in managers)
+    kind = configured.get("restart-strategy.type", configured.get("restart-strategy", "none"))
+    restarts = kind.lower() not in ("none", "off", "disable")
+    delay = _DELAYS.get(kind.lower().replace("-", ""))
+    # One second is Flink's own default.
+    delay_ms = None if delay is None else parse_duration_ms(configured.get(delay, "1 s"))
+    return Room(version, int(overview["slots-available"]), max(1, each), restarts, delay_ms)
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def check_job_server(endpoint: str | None, jar: str | None, flink_version: str) -> None:
+    """Check that there is a job server, or a jar and a Java to start one.
+
+    Raises:
+        UsageError: There is neither, or the jar is for another version of Flink.
+    """
+    if endpoint:
+        address = parse_address(endpoint, "--job-endpoint")
+        if not answers(address):
+            raise UsageError(
+                f"cannot reach the job server at {address}: start it, or correct --job-endpoint"
+            )
+        return
+    minor = _minor(flink_version)
+    if not jar:
+        beam = importlib.metadata.version("apache-beam")
+        raise UsageError(_WHAT_TO_FETCH.format(flink=minor, beam=beam))
+    if not os.path.isfile(jar):
+        raise UsageError(f"there is no job server {jar!r}: correct --job-server-jar")
+    _find_java()
+    made_for = re.search(r"flink-(\d+\.\d+)-job-server", os.path.basename(jar))
+    if made_for and made_for[1] != minor:
+        raise UsageError(
+            f"job server {os.path.basename(jar)!r} is for Flink {made_for[1]}, but the cluster is "
+            f"{flink_version}: fetch that for {minor}"
+        )
+
+
+def answers(address: str) -> bool:
+    """Return whether something listens at ``host:port``."""
+    host, _, port = address.rpartition(":")
+    with (
+        contextlib.suppress(OSError, ValueError),
+        socket.create_connection((host, int(port)), timeout=2),
+    ):
+        return True
+    return False
+
+
+def _find_java() -> str:
+    if java := shutil.which("java"):
+        return java
+    raise UsageError(
+        "there is no java on this machine: install a Java runtime, or name a job server that "
+        "runs elsewhere (--job-endpoint)"
+    )
+
+
+@contextlib.contextmanager
+def job_server(jar: str, cluster: Cluster, artifacts: str | None) -> Iterator[str]:
+    """Run Beam's job server until the block ends; yield its ``host:port``.
+
+    Args:
+        jar: Path of the job server's jar.
+        cluster: The cluster.
+        artifacts: Directory for staged files, which all workers share and which outlives this
+            process; None for a temporary one.
+
+    Raises:
+        UsageError: There is no Java, or the server does not start.
+    """
+    with contextlib.ExitStack() as stack:
+        own = artifacts or stack.enter_context(tempfile.TemporaryDirectory(prefix="beam-tfrecord-"))
+        port = free_port()
+        process = subprocess.Popen(
+            [
+                _find_java(),
+                "-Xmx256m",
+                *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENS),
+                "-jar",
+                jar,
+                f"--flink-master={cluster.address}",
+                "--job-host=localhost",
+                f"--job-port={port}",
+                "--artifact-port=0",
+                "--expansion-port=0",
+                f"--artifacts-dir={own}",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            # Ctrl-C is for us: the server is needed to cancel what it has started.
+            start_new_session=True,
+        )
+        stack.callback(_end, process)
+        _await(process, port, jar)
+        yield f"localhost:{port}"
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens at."""
+    with socket.socket() as one:
+        one.bind(("localhost", 0))
+        return int(one.getsockname()[1])
+
+
+def _await(process: subprocess.Popen[bytes], port: int, jar: str) -> None:
+    until_s = time.monotonic() + _SERVER_READY_S
+    while not answers(f"localhost:{port}"):
+        if process.poll() is not None:
+            raise UsageError(
+                f"job server {jar!r} ended at once with code {process.returncode}: it is none for "
+                "this Java or not Beam's job server for Flink"
+            )
+        if time.monotonic() > until_s:
+            raise UsageError(f"job server {jar!r} is not ready after {_SERVER_READY_S:.0f} seconds")
+        time.sleep(0.2)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            process.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_SERVER_END_S)
+
+
+def boot_command(own: str | None) -> str:
+    """Return the path of the program that starts workers, on every TaskManager's host.
+
+    Args:
+        own: The user's path; None for the path that it has here.
+
+    Raises:
+        UsageError: It is not installed here.
+    """
+    if own:
+        return own
+    beside = os.path.join(os.path.dirname(sys.executable), _BOOT)
+    if os.path.isfile(beside):
+        return beside
+    if found := shutil.which(_BOOT):
+        return os.path.abspath(found)
+    raise UsageError(f"there is no {_BOOT} beside {sys.executable}: install beam-tfrecord again")
+
+
+def check_boot(command: str, cluster: Cluster, expected: Mapping[str, str]) -> None:
+    """Start the worker program if a TaskManager is on this machine, where that can be tried.
+
+    On other machines it checks the same when it is started there, and the job ends with its word.
+
+    Raises:
+        UsageError: It does not start, or finds other versions than those of this process.
+    """
+    if not any(_is_here(str(one.get("path", ""))) for one in cluster.task_managers()):
+        return
+    try:
+        tried = subprocess.run(
+            [command, "--check"],
+            env={**os.environ, boot.EXPECT: json.dumps(expected)},
+            capture_output=True,
+            text=True,
+            timeout=_BOOT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        reason = (getattr(error, "strerror", None) or "it does not end").lower()
+        raise UsageError(
+            f"cannot run the worker command {command!r} ({reason}): correct --worker-command"
+        ) from error
+    if tried.returncode in boot.FAULTS:
+        raise UsageError(boot.fault_text(tried.returncode, expected))
+    if tried.returncode:
+        last = (tried.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        raise UsageError(
+            f"the worker command {command!r} ends with code {tried.returncode} ({last[:200]}): "
+            "correct --worker-command"
+        )
+
+
+def _is_here(path: str) -> bool:
+    """Return whether a TaskManager is on this machine, given the path of its actor."""
+    # pekko.tcp://flink@host:port/user/rpc/taskmanager_0
+    if (found := re.search(r"@([^:/]+)[:/]", path)) is not None:
+        with contextlib.suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as one:
+            # Only an address of this machine can be bound to.
+            one.bind((socket.gethostbyname(found[1]), 0))
+            return True
+    return False

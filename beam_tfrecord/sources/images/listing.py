@@ -1,0 +1,436 @@
+"""Lists the pictures below directories, in packs: so nothing has an entry for each of millions.
+
+A pack is one input file of the source, and one unit. The names of the folders become classes and
+splits. On an object store the folders follow from the names of the objects.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import glob
+import hashlib
+import itertools
+import os
+import stat
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from beam_tfrecord import storage
+from beam_tfrecord.errors import DataError, InputChanged, UsageError
+from beam_tfrecord.images.formats import SUFFIXES
+from beam_tfrecord.sources.base import InputFile, version_and_state
+from beam_tfrecord.storage import is_hidden, is_remote
+
+LAYOUTS = ("auto", "class", "split", "flat")
+SPLIT_NAMES = frozenset(
+    ("train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval", "holdout")
+)
+
+PACK_BYTES = 16 * 2**20
+PACK_FILES = 4096
+
+# Names are most of a pack; the fastest level already removes what they repeat.
+_LEVEL = 1
+_MAX_PATH_BYTES = 2**16
+# These list objects in the byte order of their names; the order of other schemes is unknown.
+_SORTED_SCHEMES = ("gs://", "s3://")
+
+
+class Found(NamedTuple):
+    """A file of a listing.
+
+    Attributes:
+        name: Posix path relative to the root of the listing, in the bytes of the filesystem.
+        size: In bytes.
+        version: Modification time in ns, or an etag.
+        state: Of a local file, as `InputFile.state`.
+    """
+
+    name: bytes
+    size: int
+    version: int | str
+    state: str = ""
+
+
+class Skipped(enum.Enum):
+    """The reason why a listing skips a file."""
+
+    HIDDEN = "hidden or of the operating system"
+    OTHER = "without the suffix of a picture"
+
+
+@dataclasses.dataclass(frozen=True)
+class Pack(InputFile):
+    """Neighbouring files of a listing; `path` is the directory that their names are relative to.
+
+    Attributes:
+        names: Their names, joined by NUL and compressed.
+        sizes: Their sizes as little-endian uint64, compressed.
+        classes: In the first pack of a listing the names of all classes, in order.
+        hidden: Hidden files skipped between the last file of the previous pack and of this one.
+        other: Other files without the suffix of a picture, likewise.
+        has_splits: The first folder of every name is a split.
+        has_labels: The next folder is a class.
+    """
+
+    names: bytes = b""
+    sizes: bytes = b""
+    classes: tuple[str, ...] = ()
+    hidden: int = 0
+    other: int = 0
+    has_splits: bool = False
+    has_labels: bool = False
+
+    def outline(self) -> InputFile:
+        """Return the pack without the names and sizes."""
+        return dataclasses.replace(self, names=b"", sizes=b"")
+
+    def check(self) -> None:
+        """Check that no local file has changed since it was listed.
+
+        Raises:
+            InputChanged: A file has changed, or it is gone.
+        """
+        if not (self.state and self.names):
+            return
+        now = [_found(b"", _status(os.path.join(self.path, name))) for name, _ in self.files()]
+        if self.is_unchanged(*_version_and_state(now)):
+            return
+        others = f" or one of the {self.inside - 1:,} files after it" if self.inside > 1 else ""
+        changed = f"{self.name}{others}"
+        for (name, size), file in zip(self.files(), now, strict=True):
+            if file.size != size:
+                changed = name.encode("utf-8", "backslashreplace").decode()
+                break
+        raise InputChanged(
+            f"{changed} was changed while the pictures were read: run the job again once nothing "
+            "writes to them"
+        )
+
+    def files(self) -> list[tuple[str, int]]:
+        """Return name and size of every file; a name that is not UTF-8 contains surrogates.
+
+        Raises:
+            DataError: The names or sizes are not the listed ones.
+        """
+        names = _unpacked(self.names, PACK_FILES * _MAX_PATH_BYTES)
+        sizes = _unpacked(self.sizes, PACK_FILES * 8)
+        if _digest(names, sizes, self.classes) != self.digest:
+            raise DataError(f"the listing of {self.path!r} was changed: run the job again")
+        listed = zip(names.split(b"\0"), np.frombuffer(sizes, "<u8").tolist(), strict=True)
+        return [(os.fsdecode(name), size) for name, size in listed]
+
+
+def pack_files(
+    found: Iterable[Found | Skipped], *, root: str, classes: tuple[str, ...]
+) -> Iterator[Pack]:
+    """Join files, in their order, into packs of at most `PACK_FILES` and about `PACK_BYTES`."""
+    pending: list[Found] = []
+    skipped, size = Counter[Skipped](), 0
+    for item in found:
+        if isinstance(item, Skipped):
+            skipped[item] += 1
+            continue
+        if pending and (len(pending) == PACK_FILES or size + item.size > PACK_BYTES):
+            yield _pack(pending, root, classes, skipped)
+            pending, classes, skipped, size = [], (), Counter(), 0
+        pending.append(item)
+        size += item.size
+    if pending:
+        yield _pack(pending, root, classes, skipped)
+
+
+def _pack(
+    found: list[Found], root: str, classes: tuple[str, ...], skipped: Counter[Skipped]
+) -> Pack:
+    names = b"\0".join(file.name for file in found)
+    sizes = np.array([file.size for file in found], "<u8")
+    version, state = _version_and_state(found)
+    return Pack(
+        path=root,
+        name=found[0].name.decode("utf-8", "backslashreplace"),
+        bytes=int(sizes.sum()),
+        version=version,
+        state=state,
+        inside=len(found),
+        digest=_digest(names, sizes.tobytes(), classes),
+        names=zlib.compress(names, _LEVEL),
+        sizes=zlib.compress(sizes.tobytes(), _LEVEL),
+        classes=classes,
+        hidden=skipped[Skipped.HIDDEN],
+        other=skipped[Skipped.OTHER],
+    )
+
+
+def _digest(names: bytes, sizes: bytes, classes: tuple[str, ...]) -> str:
+    text = b"\0\0".join((names, sizes, "\0".join(classes).encode()))
+    return hashlib.sha256(text).hexdigest()[:32]
+
+
+def _unpacked(data: bytes, most_bytes: int) -> bytes:
+    # Anyone may have written a stored plan: a few bytes of it must not fill the memory.
+    return zlib.decompressobj().decompress(data, most_bytes)
+
+
+def _version_and_state(found: Iterable[Found]) -> tuple[str, str]:
+    parts = [(str(file.version), *file.state.partition("-")[::2]) for file in found]
+    version, times, inodes = (
+        hashlib.sha256("\0".join(of).encode()).hexdigest()[:16] for of in zip(*parts, strict=True)
+    )
+    is_local = any(time for _, time, _ in parts)
+    return version, f"{times}-{inodes}" if is_local else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tree:
+    """The directories and files to list, and the meaning of their folders.
+
+    Attributes:
+        root: Directory that all names are relative to.
+        starts: Directories and files to list, relative to the root, sorted; ``""`` is the root.
+        named: Files among them that the user named one by one: their suffix does not matter.
+        has_splits: The first folder names the split.
+        has_labels: The next folder names the class.
+        classes: Names of all classes, sorted, including those of empty folders.
+    """
+
+    root: str
+    starts: tuple[str, ...]
+    named: frozenset[str] = frozenset()
+    has_splits: bool = False
+    has_labels: bool = False
+    classes: tuple[str, ...] = ()
+
+
+def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
+    """Find the directories and files that paths name, and read only the names of their folders.
+
+    Args:
+        paths: Paths of files and directories, and globs; or the URL of one directory.
+        layout: ``class``: the first folder is the class. ``split``: it is the split, and the next
+            one, if there is any, the class. ``flat``: folders mean nothing. ``auto``: ``split`` if
+            all first folders have the names of splits, ``flat`` if there are none, else ``class``.
+
+    Raises:
+        UsageError: A path does not exist, nothing matches, or there are several URLs.
+    """
+    remote = [path for path in paths if is_remote(path)]
+    if remote and (len(paths) > 1 or glob.has_magic(remote[0])):
+        raise UsageError(
+            f"cannot read {remote[0]!r} so: give one directory of pictures, without a pattern"
+        )
+    if remote:
+        root = storage.absolute_path(remote[0])
+        return _laid_out(Tree(root, ("",)), layout, _remote_folders(root).__getitem__)
+    found: dict[str, bool] = {}
+    bases: list[str] = []
+    for path in paths:
+        matches, base = _resolve(path)
+        bases.append(base)
+        found |= matches
+    root = os.path.commonpath(bases)
+    starts = {os.path.relpath(path, root) if path != root else "": path for path in found}
+    named = frozenset(start for start, path in starts.items() if found[path])
+    tree = Tree(root, _outermost(starts), named)
+    return _laid_out(tree, layout, functools.partial(_local_folders, tree))
+
+
+def _laid_out(tree: Tree, layout: str, folders: Callable[[int], set[str]]) -> Tree:
+    """Return the tree with the meaning of its folders.
+
+    Args:
+        tree: The directories and files to list.
+        layout: As in `find_tree`.
+        folders: Function that returns the names of all folders at a depth below the root.
+    """
+    names = folders(0)
+    if layout == "auto":
+        are_splits = bool(names) and all(name.lower() in SPLIT_NAMES for name in names)
+        layout = "split" if are_splits else "class" if names else "flat"
+    if layout == "flat":
+        return tree
+    has_splits = layout == "split"
+    if has_splits:
+        names = folders(1)
+    return dataclasses.replace(
+        tree,
+        has_splits=has_splits,
+        has_labels=bool(names) or not has_splits,
+        classes=tuple(sorted(filter(is_utf8, names))),
+    )
+
+
+def _resolve(path: str) -> tuple[dict[str, bool], str]:
+    """Return absolute paths, each with whether it names a file, and a directory above all."""
+    path = path.removeprefix("file://")
+    absolute = os.path.abspath(path)
+    if os.path.isdir(path):
+        return {absolute: False}, absolute
+    if os.path.lexists(path):
+        return {absolute: True}, os.path.dirname(absolute)
+    if not glob.has_magic(path):
+        raise UsageError(f"cannot read {path!r}: no such file or directory: check the path")
+    parts = absolute.split(os.sep)
+    literal = next(at for at, part in enumerate(parts) if glob.has_magic(part))
+    matches = {
+        os.path.abspath(hit): False
+        for hit in glob.iglob(path, recursive=True)
+        if not any(is_hidden(part) for part in os.path.abspath(hit).split(os.sep)[literal:])
+    }
+    if not matches:
+        raise UsageError(f"cannot read {path!r}: no file matches this pattern: check the path")
+    return matches, os.sep.join(parts[:literal]) or os.sep
+
+
+def _outermost(starts: Iterable[str]) -> tuple[str, ...]:
+    """Leave out paths below another one, so that no file is listed twice."""
+    outer: list[str] = []
+    for start in sorted(starts, key=lambda start: start + "/"):
+        if not outer or not (outer[-1] == "" or start.startswith(outer[-1] + "/")):
+            outer.append(start)
+    return ("",) if "" in outer else tuple(outer)
+
+
+def _remote_folders(root: str) -> tuple[set[str], set[str]]:
+    """Return the names of all folders below a URL, and of those below them, in one listing."""
+    names: tuple[set[str], set[str]] = (set(), set())
+    for entry in storage.list_files(root):
+        folders = entry.path[len(root) + 1 :].split("/")[:-1]
+        visible = itertools.takewhile(lambda name: not is_hidden(name), folders)
+        for found, name in zip(names, visible, strict=False):
+            found.add(name)
+    return names
+
+
+def _local_folders(tree: Tree, depth: int) -> set[str]:
+    """Return the names of all folders that are `depth` folders below the root."""
+    paths = (path for start in tree.starts for path in _folder_paths(tree.root, start, depth))
+    return {path[depth] for path in paths if len(path) > depth and not is_hidden(path[depth])}
+
+
+def _folder_paths(root: str, start: str, depth: int) -> Iterator[list[str]]:
+    """Yield the paths of local folders, in parts, down to `depth` folders below the root."""
+    parts = start.split("/") if start else []
+    path = os.path.join(root, start)
+    if not os.path.isdir(path):
+        yield parts[:-1]
+        return
+    yield parts
+    if len(parts) <= depth:
+        for name, is_folder in _scan(path):
+            if is_folder and not is_hidden(name):
+                yield from _folder_paths(root, "/".join([*parts, name]), depth)
+
+
+def list_tree(tree: Tree) -> Iterator[Found | Skipped]:
+    """Yield every picture in order of its name, and the files that are skipped on the way.
+
+    One directory at a time is held in memory. A link to a directory above is not followed.
+
+    Raises:
+        UsageError: A directory cannot be read.
+    """
+    if is_remote(tree.root):
+        for entry in _objects(tree.root):
+            name = entry.path[len(tree.root) + 1 :]
+            if any(map(is_hidden, name.split("/"))):
+                yield Skipped.HIDDEN
+            elif _is_picture(name):
+                yield Found(name.encode(), entry.bytes, entry.version)
+            else:
+                yield Skipped.OTHER
+        return
+    for start in tree.starts:
+        path = os.path.join(tree.root, start)
+        if os.path.isdir(path):
+            prefix = os.fsencode(start) + b"/" if start else b""
+            yield from _walk(path, prefix, (_identity(os.stat(path)),))
+        else:
+            is_picture = start in tree.named or _is_picture(start)
+            yield _file(path, os.fsencode(start)) if is_picture else Skipped.OTHER
+
+
+def _objects(root: str) -> Iterator[storage.Entry]:
+    """Yield all objects below a URL in the order of their paths."""
+    entries = storage.list_files(root)
+    if not root.startswith(_SORTED_SCHEMES):
+        entries = iter(sorted(entries, key=lambda entry: entry.path))
+    return entries
+
+
+def _walk(
+    directory: str, prefix: bytes, above: tuple[tuple[int, int], ...]
+) -> Iterator[Found | Skipped]:
+    # There may be millions of files, and os.path.join takes as long as os.stat.
+    base = os.path.join(directory, "")
+    # A slash behind the names of directories sorts the complete paths.
+    names = sorted(name + "/" if is_folder else name for name, is_folder in _scan(directory))
+    for name in names:
+        path = base + name
+        if is_hidden(name.rstrip("/")):
+            yield Skipped.HIDDEN
+        elif name.endswith("/"):
+            here = _identity(os.stat(path))
+            if here not in above:
+                yield from _walk(path, prefix + os.fsencode(name), (*above, here))
+        elif _is_picture(name):
+            yield _file(path, prefix + os.fsencode(name))
+        else:
+            yield Skipped.OTHER
+
+
+def _scan(directory: str) -> Iterator[tuple[str, bool]]:
+    """Yield each name in a directory, and whether it is, or links to, a directory."""
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                yield entry.name, _is_directory(entry)
+    except OSError as error:
+        raise UsageError(f"cannot read directory {directory!r}: {error.strerror}") from error
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a circle of links
+        return False
+
+
+def _file(path: str, name: bytes) -> Found | Skipped:
+    status = _status(path)
+    if status is not None and not stat.S_ISREG(status.st_mode):
+        return Skipped.OTHER
+    return _found(name, status)
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
+
+
+def _found(name: bytes, status: os.stat_result | None) -> Found:
+    """Return a local file with its present state; without a status, reading it will fail."""
+    if status is None:
+        return Found(name, 0, 0)
+    return Found(name, status.st_size, status.st_mtime_ns, version_and_state(status)[1])
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _is_picture(name: str) -> bool:
+    return name.lower().endswith(SUFFIXES)
+
+
+def is_utf8(name: str) -> bool:
+    """Return whether a name from the filesystem is UTF-8: else it contains surrogates."""
+    return name.isascii() or name.encode("utf-8", "ignore").decode() == name

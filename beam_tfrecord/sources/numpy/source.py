@@ -1,0 +1,335 @@
+"""The NumPy source: .npy and .npz files, whose units are ranges of rows."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import pyarrow as pa
+
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin
+from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
+from beam_tfrecord.hashes import hash_ranges, name_hash, sum_hashes
+from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
+from beam_tfrecord.sources.files import as_paths, list_files
+from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
+from beam_tfrecord.sources.numpy.columns import (
+    Column,
+    arrow_array,
+    check_names,
+    columns_of,
+    common_rows,
+    field_of,
+    holds,
+    joined_column,
+    names_of,
+    note_big_endian,
+    plain_arrays,
+    plain_fields,
+    too_large,
+    types_of,
+)
+from beam_tfrecord.sources.numpy.files import ArrayReader, StoredArray, shown_file, stored_arrays
+
+SUFFIXES = (".npy", ".npz")
+
+# Rows of arrays can be large: so many bytes of them make a batch, however few they are.
+BATCH_BYTES = 16 * 2**20
+# What a feature costs besides its values: name, kind, lengths, shape and dtype.
+_FEATURE_BYTES = 64
+# Examples are shorter than 2 GiB, names and shapes included.
+_MAX_ROW_BYTES = 2**31 - 2**16
+_MEANINGS = {"example": ("row", "array"), "store": ("bytes", "values"), "layout": ("plain",)}
+
+
+class _Contents(NamedTuple):
+    """What the scan of a file found; `names` are of all columns, wanted or not."""
+
+    arrays: tuple[StoredArray, ...]
+    columns: tuple[Column, ...]
+    rows: int
+    row_bytes: int
+    names: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Numpy(Source):
+    """NumPy arrays in .npy and .npz files.
+
+    The array of an .npy file is the column ``data``, those of an .npz file are columns by their
+    names, and a structured dtype is a column a field.
+
+    Attributes:
+        paths: Files, directories and globs.
+        columns: Names of the columns to read, in order; None means all.
+        example: What one example is: ``row``: an entry along the first axis of an array;
+            ``array``: a whole array, one example a file. Several files leave no default.
+        store: ``bytes``: exactly, in bytes where an Example has no such type; ``values``: numbers
+            as int64 and float32 lists.
+        layout: ``plain``: two features, ``shape`` and ``data``, for the only array.
+        types: Dtypes, by column, of arrays that were saved as raw bytes, such as bfloat16.
+        union: Let a file lack arrays that others have: they are null there.
+    """
+
+    kind: ClassVar[str] = "numpy"
+    detail_type: ClassVar[Any] = _Contents
+    has_ranges: ClassVar[bool] = True
+    infers_from_scans: ClassVar[bool] = True
+    quick_scans: ClassVar[int] = 16
+
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+    _: dataclasses.KW_ONLY
+    columns: Sequence[str] | None = None
+    example: str | None = None
+    store: str = "bytes"
+    layout: str | None = None
+    types: Mapping[str, str] | None = None
+    union: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "paths", as_paths(self.paths))
+        for option, known in _MEANINGS.items():
+            if (value := getattr(self, option)) not in (None, *known):
+                raise UsageError(
+                    f"--{option} {value!r} has no meaning for arrays: "
+                    f"choose {' or '.join(known)}, or leave it out"
+                )
+        if self.layout == "plain" and self.store != "bytes":
+            raise UsageError("--layout plain keeps bytes: leave out --store values")
+        types_of(self.types)
+        object.__setattr__(self, "columns", wanted_columns(self.columns))
+
+    def files(self) -> Iterator[InputFile]:
+        """Yield the input files in order of their names.
+
+        Raises:
+            UsageError: Nothing is found, a file cannot be opened, or there are several and no
+                word about what an example is.
+        """
+        files = list_files(as_paths(self.paths), SUFFIXES)
+        first = next(files)
+        for second in files:
+            if self.example is None:
+                raise UsageError(
+                    f"{first.name} and {second.name} are several files of arrays: pass --example "
+                    "row for an example from each row, or --example array for one from each file"
+                )
+            yield first
+            first = second
+        yield first
+
+    def chunks(self, file: InputFile) -> Iterator[Chunk]:
+        """Yield one chunk, the whole file: only its headers are read."""
+        yield Chunk(file, 0, 0, file.bytes)
+
+    def scan(self, chunk: Chunk) -> Scan:
+        """Read the headers of a file.
+
+        Raises:
+            DataError: It is damaged, or its arrays cannot be stored or have no rows in common.
+        """
+        file = chunk.file
+        arrays = stored_arrays(file)
+        types, told = types_of(self.types), shown_file(file)
+        columns = columns_of(arrays, told, types=types, as_row=self._as_row, wanted=self.columns)
+        names = names_of(arrays)
+        used = {column.array for column in columns}
+        arrays = [array for array in arrays if array.name in used]
+        rows = 1 if self._as_row else common_rows(arrays, file)
+        shapes = [array.shape if self._as_row else array.shape[1:] for array in arrays]
+        row_bytes = sum(
+            math.prod(shape) * array.dtype.itemsize
+            for array, shape in zip(arrays, shapes, strict=True)
+        )
+        return Scan(chunk, _Contents(tuple(arrays), columns, rows, row_bytes, names))
+
+    @property
+    def _as_row(self) -> bool:
+        return self.example == "array"
+
+    def units(self, scans: Sequence[Scan]) -> list[Unit]:
+        """Cut a file into ranges of rows of about `unit_bytes`; a compressed one is one unit."""
+        (scan,) = scans
+        file, contents = scan.chunk.file, scan.detail
+        rows, row_bytes = contents.rows, contents.row_bytes
+        is_whole = any(array.member is not None for array in contents.arrays)
+        unit_rows = max(1, rows if is_whole else self.unit_bytes // max(1, row_bytes))
+        spans = [(at, min(rows, at + unit_rows)) for at in range(0, max(1, rows), unit_rows)]
+        record_bytes = row_bytes + _FEATURE_BYTES * len(contents.columns)
+        return [
+            Unit(
+                name=file.unit_name(index, len(spans)),
+                file=file,
+                index=index,
+                start=start,
+                stop=stop,
+                rows=stop - start,
+                input_bytes=file.bytes if is_whole else (stop - start) * row_bytes,
+                encoded_bytes=max(1, (stop - start) * record_bytes),
+                detail=contents._replace(names=()),
+            )
+            for index, (start, stop) in enumerate(spans)
+        ]
+
+    def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
+        """Return the rows of a unit, or its share of the file where rows do not lie together."""
+        contents: _Contents = unit.detail
+        if all(array.has_rows for array in contents.arrays):
+            shapes = [(1, *a.shape) if self._as_row else a.shape for a in contents.arrays]
+            return [
+                array.range_of(shape, unit.start, unit.stop)
+                for array, shape in zip(contents.arrays, shapes, strict=True)
+            ]
+        size, rows = unit.file.bytes, max(1, contents.rows)
+        return ((size * unit.start // rows, size * max(1, unit.stop) // rows),)
+
+    def content(self, unit: Unit) -> int:
+        """Return the hash of the bytes of a unit, and of what the headers say of them."""
+        return hash_ranges(unit.file.path, self.ranges(unit), name=_hash_name(unit))
+
+    def infer(self, of: Scan) -> Scan:
+        """Return the scan itself: a header states the types."""
+        return of
+
+    def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
+        """Join the columns of all files, by name, in the order of the first file.
+
+        Raises:
+            SchemaConflict: A column has two dtypes, or is not everywhere.
+            UsageError: A column that is named is nowhere, or ``layout`` does not apply.
+        """
+        scans = sorted(inferences, key=lambda scan: scan.chunk.file.name)
+        files = [scan.chunk.file for scan in scans]
+        inside = dict.fromkeys(name for scan in scans for name in scan.detail.names)
+        check_names(inside, files, columns=self.columns, types=self.types)
+        found = [(scan.chunk.file, {c.name: c for c in scan.detail.columns}) for scan in scans]
+        names = list(dict.fromkeys(name for _, columns in found for name in columns))
+        widen = self.layout != "plain"
+        columns = [joined_column(n, found, union=self.union, widen=widen) for n in names]
+        note_big_endian(found)
+        schema = pa.schema(self._fields(columns))
+        schema = add_partition_fields(schema, files, columns=self.columns, union=self.union)
+        if self.columns is None or self.layout == "plain":
+            return schema
+        return pa.schema([schema.field(name) for name in self.columns])
+
+    def _fields(self, columns: Sequence[Column]) -> list[pa.Field]:
+        if self.layout != "plain":
+            return [field_of(column, store=self.store) for column in columns]
+        if len(columns) != 1:
+            raise UsageError(
+                f"--layout plain takes one array but the input has {len(columns)} columns: "
+                "choose one with --columns"
+            )
+        return plain_fields(columns[0])
+
+    def read(
+        self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
+    ) -> Iterator[Batch]:
+        """Yield the rows of `unit` in order, as batches of exactly `schema`; see `read_hashed`."""
+        return self.read_hashed(unit, schema, batch_rows=batch_rows, hashes=None)
+
+    def read_hashed(
+        self, unit: Unit, schema: pa.Schema, *, batch_rows: int, hashes: list[int] | None
+    ) -> Iterator[Batch]:
+        """Yield the rows of `unit` in order, as batches of exactly `schema`.
+
+        A row that is too large for an example is a reject, and is not read.
+
+        Raises:
+            DataError: The file is damaged, lacks a column, or is not of `schema`.
+        """
+        contents: _Contents = unit.detail
+        origin, row_bytes = Origin(unit.name, unit.index, 0), contents.row_bytes
+        wanted = self._wanted(unit, contents, schema)
+        if unit.start == unit.stop or row_bytes > _MAX_ROW_BYTES:
+            rows = range(unit.stop - unit.start)
+            rejects = tuple(too_large(unit, row, row_bytes) for row in rows)
+            nothing = pa.RecordBatch.from_pylist([], schema=schema)
+            yield Batch(nothing, origin, rejects=rejects)
+            if hashes is not None:
+                hashes.append(self.content(unit))
+            return
+        step = max(1, min(batch_rows, BATCH_BYTES // max(1, row_bytes)))
+        # A second look at the bytes would cost as much again as the hash.
+        can_hash = hashes is not None and all(array.has_rows for array in contents.arrays)
+        with contextlib.ExitStack() as stack:
+            readers = {}
+            for array in contents.arrays:
+                reader = ArrayReader(unit.file, array, as_row=self._as_row)
+                stack.callback(reader.close)
+                readers[array.name] = reader
+                if can_hash:
+                    reader.begin_hash(_hash_name(unit), unit.start, unit.stop)
+            for start in range(unit.start, unit.stop, step):
+                stop = min(unit.stop, start + step)
+                data = self._record_batch(unit, readers, wanted, schema, start, stop)
+                yield Batch(data, dataclasses.replace(origin, rows=start - unit.start))
+        if hashes is not None and can_hash:
+            of_ranges = [reader.hash_of_range() for reader in readers.values()]
+            hashes.append(sum_hashes([name_hash(_hash_name(unit)), *of_ranges]))
+        elif hashes is not None:
+            hashes.append(self.content(unit))
+
+    def _wanted(self, unit: Unit, contents: _Contents, schema: pa.Schema) -> dict[str, Column]:
+        """Return the columns of the file that `schema` has, by name.
+
+        Raises:
+            DataError: The file lacks one, or has it in another type.
+        """
+        inside = {column.name: column for column in contents.columns}
+        if self.layout == "plain":
+            return inside
+        for field in schema:
+            if field.name not in inside:
+                if field.name not in dict(unit.file.partitions) and not self.union:
+                    raise DataError(
+                        f"column {field.name!r} of the schema is not in {unit.file.name}: "
+                        "pass --union to fill it with nulls"
+                    )
+                continue
+            column = inside[field.name]
+            own = field_of(column, store=self.store).type
+            if not holds(field.type, column, own):
+                raise SchemaConflict(
+                    f"column {field.name!r} is {own} in {unit.file.name} but {field.type} in the "
+                    f"schema: change it to {own} there, or convert it with --map"
+                )
+        return {name: column for name, column in inside.items() if name in schema.names}
+
+    def _record_batch(
+        self,
+        unit: Unit,
+        readers: Mapping[str, ArrayReader],
+        wanted: Mapping[str, Column],
+        schema: pa.Schema,
+        start: int,
+        stop: int,
+    ) -> pa.RecordBatch:
+        blocks = {name: reader.rows(start, stop) for name, reader in readers.items()}
+        arrays: dict[str, pa.Array] = {}
+        for name, column in wanted.items():
+            values = column.of_block(blocks[column.array])
+            try:
+                if self.layout == "plain":
+                    arrays |= plain_arrays(values, column.dtype)
+                else:
+                    arrays[name] = arrow_array(values, schema.field(name))
+            except ValueError as error:
+                raise DataError(
+                    f"array {name!r} of {shown_file(unit.file).name} holds {error}: correct it"
+                ) from error
+        if arrays:
+            data = pa.RecordBatch.from_pydict(arrays)
+        else:
+            data = pa.RecordBatch.from_struct_array(pa.array([{}] * (stop - start), pa.struct([])))
+        return with_partitions(data, unit.file, schema)
+
+
+def _hash_name(unit: Unit) -> str:
+    contents: _Contents = unit.detail
+    return f"{unit.name} {contents.arrays!r}"

@@ -1,0 +1,384 @@
+"""The interface between the SQL source and a database: engines, connections, columns and rows.
+
+An `Engine` is built from a URL and options, without connecting. It is pickled to workers and
+holds no secret. A `Connection` belongs to one process and, if the database can do that, reads
+one snapshot as long as it is open. Bounds of partitions are SQL literals that the database itself
+has written, so collations and types remain the database's own business.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from beam_tfrecord.errors import DataError, UsageError
+
+
+class ConnectionLost(Exception):
+    """A connection broke; the same statement may succeed over a new one."""
+
+
+class SnapshotLost(DataError):
+    """The snapshot that a job reads is gone, so the job has to start again."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SqlColumn:
+    """A column of a table or of a query's result.
+
+    Attributes:
+        name: Name in the result and in the batches.
+        declared: Type as the database writes it.
+        arrow: Type of the values in the batches; None if the column cannot be read.
+        nullable: False only if the database guarantees a value.
+        select: SQL expression that returns the values, including a cast if one is needed.
+        refusal: Why `arrow` is None, and which option helps.
+    """
+
+    name: str
+    declared: str
+    arrow: pa.DataType | None
+    nullable: bool
+    select: str
+    refusal: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Misfit:
+    """A value that its column's type cannot hold exactly.
+
+    Attributes:
+        row: Index of the row in its batch.
+        column: Name of the column.
+        message: What is wrong, such as ``is text 'abc' but the column is bigint``.
+        value: The value as text.
+    """
+
+    row: int
+    column: str
+    message: str
+    value: str = ""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SqlRows:
+    """A batch of result rows, in which misfits are null."""
+
+    data: pa.RecordBatch
+    misfits: tuple[Misfit, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table or view, as the database's catalogue describes it.
+
+    Attributes:
+        sql: Quoted name, with its schema if needed, for use in statements.
+        name: Readable name, such as ``public.trips``, for messages and unit names.
+        key: Columns of the primary key, in order.
+        rows: Estimated number of rows, if known.
+        bytes: Estimated size, if known.
+        schema: Schema (in MariaDB and MySQL: database) of the table.
+    """
+
+    sql: str
+    name: str
+    key: tuple[str, ...] = ()
+    rows: int | None = None
+    bytes: int | None = None
+    schema: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Relation:
+    """The rows that a job reads.
+
+    Attributes:
+        sql: Text after FROM: a quoted table or ``(query) AS q``.
+        where: Condition that all rows meet; empty for all rows.
+        table: The table, unless a query is read.
+    """
+
+    sql: str
+    where: str = ""
+    table: Table | None = None
+
+    @property
+    def name(self) -> str:
+        """Name for messages."""
+        return self.table.name if self.table else "the query"
+
+    def select(self, expressions: str, *conditions: str, order_by: str = "") -> str:
+        """Return the statement that selects `expressions` of the rows that meet `conditions`."""
+        # The line end closes a comment at the end of the user's condition.
+        own = f"{self.where}\n" if self.where else ""
+        required = [f"({one})" for one in (own, *conditions) if one]
+        where = f" WHERE {' AND '.join(required)}" if required else ""
+        order = f" ORDER BY {order_by}" if order_by else ""
+        return f"SELECT {expressions} FROM {self.sql}{where}{order}"
+
+
+# A final semicolon, with only blanks, comments and more semicolons behind it. A comment with a
+# character that may end a quoted text or another comment stays, because it may be no comment.
+_END = re.compile(r""";(?:[;\s]|--[^\r\n'"`$\]*]*(?![^\r\n])|/\*[^'"`$\]*]*\*/)*\Z""")
+
+
+def trimmed(query: str) -> str:
+    """Return a query without its final semicolon and the comments behind that.
+
+    >>> trimmed("SELECT 1; -- done"), trimmed("SELECT '; -- done'")
+    ('SELECT 1', "SELECT '; -- done'")
+    """
+    return _END.sub("", query.strip())
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """An SQL expression whose values split a table into ranges.
+
+    The database sorts by the expression and compares the same expression with the literals, so
+    both use the same ordering.
+
+    Attributes:
+        expression: The expression; usually the quoted column.
+        text: Template of an expression that returns a key value exactly, as text.
+        literal: Converts such a text into a literal.
+        null: Template of the condition that holds exactly for rows whose key is null.
+    """
+
+    expression: str
+    text: str = "{}"
+    literal: Callable[[Any], str] = str
+    null: str = "{} IS NULL"
+
+    @property
+    def is_null(self) -> str:
+        """The condition that holds for rows without a key."""
+        return self.null.format(self.expression)
+
+    def literals(self, values: Iterable[Any]) -> list[str]:
+        """Return the literals of ascending values, without duplicates and without the lowest."""
+        found = list(values)
+        inner = dict.fromkeys(value for value in found if value != found[0])
+        return [self.literal(value) for value in inner]
+
+
+@dataclasses.dataclass(frozen=True)
+class Dialect:
+    """The quoting rules of one database.
+
+    Attributes:
+        product: Name of the database, in lower case.
+        quote: Character around quoted names.
+        backslashes: True if a backslash inside a quoted text is an escape character.
+    """
+
+    product: str
+    quote: str = '"'
+    backslashes: bool = False
+
+    def name(self, name: str) -> str:
+        """Quote a name."""
+        return self.quote + name.replace(self.quote, self.quote * 2) + self.quote
+
+    def text(self, value: str) -> str:
+        """Quote a text."""
+        if self.backslashes:
+            value = value.replace("\\", "\\\\")
+        return "'" + value.replace("'", "''") + "'"
+
+    def subquery(self, query: str) -> str:
+        """Return a query in the form that can follow FROM."""
+        # The line end closes a comment at the end of the query.
+        return f"({trimmed(query)}\n) AS {self.name('q')}"
+
+
+class Connection(abc.ABC):
+    """An open read-only connection, which reads one snapshot if the database can do that.
+
+    A broken connection raises `ConnectionLost`; a wrong statement, name or password `UsageError`
+    with the first line of the database's own message; an unreadable value `DataError`. No message
+    contains the password.
+    """
+
+    dialect: Dialect
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abc.abstractmethod
+    def find_table(self, table: str) -> Table:
+        """Look up a table or view as the user wrote it: ``trips``, ``public.trips``, ``"A b"``.
+
+        Raises:
+            UsageError: There is no such table; the message suggests similar names.
+        """
+
+    def check_text(self, text: str, option: str) -> None:
+        """Check a query or condition of the user before it becomes part of statements.
+
+        Raises:
+            UsageError: It could be more than one statement, and the driver would not notice.
+        """
+        return
+
+    @abc.abstractmethod
+    def describe(
+        self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
+    ) -> tuple[SqlColumn, ...]:
+        """Return the columns of a relation without reading rows.
+
+        Args:
+            relation: The relation.
+            types: Types that the user wants, by column. Every column can be read as text.
+
+        Raises:
+            UsageError: The statement is wrong, or is not a SELECT.
+        """
+
+    @abc.abstractmethod
+    def fetch(self, sql: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a small result as Python values."""
+
+    @abc.abstractmethod
+    def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
+        """Stream a result whose columns are `columns`, in batches of at most `batch_rows` rows.
+
+        The same statement returns its rows in the same order again in the same snapshot.
+        """
+
+    @abc.abstractmethod
+    def key_of(self, relation: Relation, column: SqlColumn) -> Key | None:
+        """Return the key that splits a relation by a column, or None if no exact key exists."""
+
+    def cut_points(
+        self, relation: Relation, column: SqlColumn, key: Key, partitions: int
+    ) -> list[str]:
+        """Return ascending literals that split a relation into about equal ranges of a key.
+
+        There are at most ``partitions - 1`` distinct literals, and none if the relation is empty.
+        """
+        known = f"NOT ({key.is_null})"
+        ((rows,),) = self.fetch(relation.select("COUNT(*)", known))
+        first = sorted({1 + int(rows) * index // partitions for index in range(partitions)})
+        numbered = relation.select(
+            f"{key.expression} AS k, ROW_NUMBER() OVER (ORDER BY {key.expression}) AS place", known
+        )
+        found = self.fetch(
+            f"SELECT {key.text.format('k')} FROM ({numbered}) t "
+            f"WHERE place IN ({', '.join(map(str, first))}) ORDER BY place"
+        )
+        return key.literals(value for (value,) in found)
+
+    def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
+        """Return conditions that split a table by the position of its rows, without any key.
+
+        Every row meets exactly one condition. None if the database cannot do that.
+        """
+        return None
+
+    def locator(self, relation: Relation) -> SqlColumn | None:
+        """Return an integer column that identifies the rows of a table without a key, or None."""
+        return None
+
+    def export_snapshot(self) -> str:
+        """Return a token by which other connections join this snapshot, or an empty string.
+
+        The token is valid as long as this connection is open.
+        """
+        return ""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Close the connection or return it to its pool; may be called twice."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SqlOptions:
+    """Options of connections, without secrets; `Sql` documents them."""
+
+    username: str | None = None
+    password_env: str | None = None
+    password_file: str | None = None
+    session_init: tuple[str, ...] = ()
+    fetch_rows: int | None = None
+    statement_timeout_s: float | None = None
+    arrays: str = "refuse"
+    driver: str | None = None
+    jars: tuple[str, ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine(abc.ABC):
+    """A database that can be read, identified by a URL without a password; picklable.
+
+    Attributes:
+        url: The URL, or the path of a database file.
+        options: Options of its connections.
+    """
+
+    url: str
+    options: SqlOptions = SqlOptions()
+
+    # The consistency guarantee that the manifest records: ``one snapshot`` if `export_snapshot`
+    # works, else ``one snapshot per partition`` or ``none``.
+    guarantee: ClassVar[str] = "one snapshot per partition"
+
+    @property
+    @abc.abstractmethod
+    def place(self) -> str:
+        """The database in messages and names, such as ``postgresql://db.example/shop``."""
+
+    @property
+    def path(self) -> str | None:
+        """Path of the database file, or None for a server."""
+        return None
+
+    def load(self) -> None:
+        """Load the driver into this process without connecting.
+
+        Raises:
+            UsageError: The driver is not installed.
+        """
+        return
+
+    @abc.abstractmethod
+    def connect(self, *, snapshot: str = "") -> Connection:
+        """Open a connection, in the snapshot of an `export_snapshot` token or in a new one.
+
+        Raises:
+            UsageError: The driver is missing, or host, database, user or password is wrong;
+                raised within ten seconds.
+            ConnectionLost: The database cannot be reached at the moment.
+            SnapshotLost: The snapshot is gone.
+        """
+
+
+def file_path(url: str, scheme: str) -> str:
+    """Return the path in a URL of a database file; a URL of another scheme is a path itself.
+
+    >>> file_path("sqlite:///a%20b.db?mode=ro", "sqlite"), file_path("a.db", "sqlite")
+    ('a b.db', 'a.db')
+    """
+    if not url.lower().startswith(f"{scheme}:"):
+        return url
+    path = unquote(url[len(scheme) + 1 :].partition("?")[0])
+    return path.removeprefix("///") if path.startswith("///") else path.removeprefix("//")
+
+
+def no_such_table(table: str, place: str, names: Iterable[str]) -> UsageError:
+    """Return the error for a table that does not exist, with a suggestion from `names`."""
+    near = difflib.get_close_matches(table, list(names), n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else "correct --table"
+    return UsageError(f"table {table!r} is not in {place}: {hint}")

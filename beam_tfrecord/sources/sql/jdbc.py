@@ -1,0 +1,435 @@
+"""Reads databases through their JDBC drivers, in a Java virtual machine inside this process."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.sources.sql.database import (
+    Connection,
+    ConnectionLost,
+    Engine,
+    Key,
+    Relation,
+    SnapshotLost,
+    SqlColumn,
+    SqlRows,
+    Table,
+)
+from beam_tfrecord.sources.sql.jdbc_dialects import (
+    DRIVERS,
+    REPEATABLE_READ,
+    Product,
+    find_table,
+    key_of,
+    product_of,
+    type_in_catalogue,
+)
+from beam_tfrecord.sources.sql.jdbc_java import helper, java, local_jars, result_of
+from beam_tfrecord.sources.sql.jdbc_values import (
+    ask,
+    column_of,
+    described_in,
+    is_binary_safe,
+    read_rows,
+)
+from beam_tfrecord.sources.sql.postgres_connection import (
+    LOCKED_STATE,
+    SETTINGS,
+    PostgresConnection,
+    lock_timeout,
+)
+from beam_tfrecord.sources.sql.secrets import driver_errors, password_of
+
+_SHOWN_CHARACTERS = 300
+
+# Classes of SQLSTATE: connection, operator intervention, insufficient resources, rollback; and
+# those of H2 for a connection that broke or was closed.
+_LOST_STATES = ("08", "57P", "53", "40", "90067", "90007", "90098")
+_LOST_CLASSES = (
+    "java.sql.SQLTransientConnectionException",
+    "java.sql.SQLRecoverableException",
+    "java.io.IOException",
+)
+# Those of the standard and of MariaDB. For H2 the class of the exception decides.
+_CANCELLED_STATES = ("57014", "70100")
+# Those of PostgreSQL for a snapshot that no connection holds any more.
+_SNAPSHOT_STATES = ("22023", "42704")
+
+
+def _translate(
+    place: str, joins: bool, error: Exception, hide: Callable[[str], str]
+) -> Exception | None:
+    """Return our error for a Java exception.
+
+    Args:
+        place: The database, for the message.
+        joins: True if the statement joins another connection's snapshot.
+        error: The exception.
+        hide: Removes the password from text.
+    """
+    if not isinstance(error, java().JException):
+        return None
+    chain = list(_chain(error))
+    message = hide(_first_line(chain))
+    state = next((str(one.getSQLState() or "") for one in chain if hasattr(one, "getSQLState")), "")
+    names = {str(base.getName()) for one in chain for base in _bases(one)}
+    if "java.lang.OutOfMemoryError" in names or "Java heap space" in message:
+        return UsageError(
+            f"cannot read {place}: java's memory is used up: set JAVA_TOOL_OPTIONS=-Xmx2g, or "
+            "pass a smaller --fetch-rows"
+        )
+    if "java.net.UnknownHostException" in names:
+        return UsageError(f"cannot reach {place}: no such host: correct the URL")
+    if "java.sql.SQLTimeoutException" in names and not state.startswith("08"):
+        state = _CANCELLED_STATES[0]
+    if state in _CANCELLED_STATES or "Query was cancelled" in message:
+        return UsageError(
+            f"a statement in {place} ran into the time limit: raise --statement-timeout"
+        )
+    if state == LOCKED_STATE:
+        return lock_timeout(place, message)
+    if joins and state in _SNAPSHOT_STATES:
+        return SnapshotLost(f"the snapshot of {place} is gone ({message}): run the job again")
+    if state.startswith(_LOST_STATES) or names & set(_LOST_CLASSES):
+        return ConnectionLost(message)
+    return UsageError(f"cannot read {place}: {message}")
+
+
+def _chain(error: Any) -> Iterator[Any]:
+    """Yield an exception and its causes."""
+    for _ in range(10):
+        if error is None:
+            return
+        yield error
+        error = error.getCause()
+
+
+def _bases(error: Any) -> Iterator[Any]:
+    """Yield the class of an exception and its base classes."""
+    of = error.getClass()
+    while of is not None:
+        yield of
+        of = of.getSuperclass()
+
+
+def _first_line(chain: list[Any]) -> str:
+    for one in chain:
+        lines = str(one.getMessage() or "").strip().splitlines()
+        if lines:
+            return lines[0].strip()[:_SHOWN_CHARACTERS]
+    return str(chain[0].getClass().getSimpleName())
+
+
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+# What is an escape, a quote or a comment in some databases but not in others.
+_AMBIGUOUS = re.compile(r"[\\$`#\[]|--|/[*/]")
+
+
+def without_quoted(text: str) -> str:
+    """Return a text without its parts in single or double quotes.
+
+    >>> without_quoted("SELECT 'it''s' FROM t")
+    'SELECT  FROM t'
+    """
+    return _QUOTED.sub("", text)
+
+
+def is_one_statement(text: str) -> bool:
+    """Return whether no database can read a text as the end of a statement and the next one.
+
+    >>> is_one_statement("a = ';'"), is_one_statement("1 = 1; COMMIT")
+    (True, False)
+    >>> is_one_statement("a = ';' -- it's")
+    False
+    """
+    if ";" not in text:
+        return True
+    outside = without_quoted(text)
+    return not (_AMBIGUOUS.search(text) or set(outside) & set("';\""))
+
+
+_FETCH_BYTES = 2 * 2**20
+_CONNECT_S = 5
+_USER = re.compile(r"(jdbc:[^/?;@]*//)([^/?;@]*)@")
+
+# The JDBC driver writes intervals in another style than the ADBC driver.
+_POSTGRES_SETTINGS = {**SETTINGS, "IntervalStyle": "postgres"}
+
+# Constants of java.sql.
+_FORWARD_ONLY, _READ_ONLY = 1003, 1007
+
+
+@dataclasses.dataclass(frozen=True)
+class Jdbc(Engine):
+    """Any database with a JDBC driver: ``jdbc:postgresql://host/shop``, ``jdbc:h2:./file``."""
+
+    @property
+    def scheme(self) -> str:
+        """The name of the driver in the URL, such as ``postgresql``."""
+        return self.url.split(":")[1].lower() if self.url.count(":") > 1 else ""
+
+    @property
+    def product(self) -> Product:
+        """Properties of the database."""
+        return product_of(self.scheme)
+
+    @property
+    def guarantee(self) -> str:  # type: ignore[override]
+        """The consistency guarantee for all partitions of a job."""
+        return "one snapshot" if self.product.shares else "one snapshot per partition"
+
+    @property
+    def place(self) -> str:
+        """The URL without its parameters and without the user."""
+        return re.split(r"[?;]", self._address[0])[0]
+
+    @property
+    def _address(self) -> tuple[str, str | None]:
+        """The URL without the user, and the user: few drivers understand ``//user@host``."""
+        match = _USER.match(self.url)
+        if match is None:
+            return self.url, None
+        return match[1] + self.url[match.end() :], unquote(match[2])
+
+    def load(self) -> None:
+        """Start Java."""
+        java()
+
+    def connect(self, *, snapshot: str = "") -> JdbcConnection:
+        """Open a connection, in a snapshot if one is named."""
+        if self.scheme == "duckdb":
+            raise UsageError(
+                "cannot read duckdb by its jdbc driver, which changes values: pass "
+                "duckdb:///file instead"
+            )
+        password = password_of(self.url, self.options)
+        jpype = java()
+        properties = jpype.JClass("java.util.Properties")()
+        for name, value in self._properties(password).items():
+            properties.setProperty(name, value)
+        arguments = (local_jars(self.options.jars), self.options.driver or "", self._address[0])
+        with self.errors(password):
+            try:
+                task = helper("Connector").open(*arguments, properties)
+                opened = result_of(task, within_s=_CONNECT_S)
+            except TimeoutError as error:
+                raise ConnectionLost(str(error)) from None
+            except jpype.JException as error:
+                if "ClassNotFoundException" in str(error.getClass().getName()):
+                    raise UsageError(self._no_driver()) from None
+                raise
+        if opened is None:
+            raise UsageError(self._no_driver())
+        is_postgres = self.scheme == "postgresql"
+        kind = JdbcPostgresConnection if is_postgres else JdbcConnection
+        connection: JdbcConnection = kind(self, opened, password)
+        try:
+            connection.begin(snapshot)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def errors(
+        self, password: str | None, *, joins: bool = False
+    ) -> contextlib.AbstractContextManager[None]:
+        """Raise Java exceptions as errors of this package."""
+        return driver_errors(functools.partial(_translate, self.place, joins), password)
+
+    def _properties(self, password: str | None) -> dict[str, str]:
+        options = self.options
+        login = {"user": options.username or self._address[1], "password": password}
+        known = {name: value for name, value in login.items() if value is not None}
+        return {**self.product.properties, **known, **dict(options.properties)}
+
+    def _no_driver(self) -> str:
+        coordinates = DRIVERS.get(self.scheme)
+        where = f" or {coordinates}:VERSION to get it by maven" if coordinates else ""
+        named = f" {self.options.driver!r}" if self.options.driver else ""
+        return f"no jdbc driver{named} for {self.place}: pass --jar driver.jar{where}"
+
+
+class JdbcConnection(Connection):
+    """A connection in one snapshot, if the database has snapshots."""
+
+    def __init__(self, engine: Jdbc, opened: Any, password: str | None) -> None:
+        self._engine = engine
+        self.place = engine.place
+        self._product = engine.product
+        self._opened = opened
+        self._password = password
+        self._is_open = True
+        self.dialect = self._product.dialect
+
+    def _errors(self, *, joins: bool = False) -> contextlib.AbstractContextManager[None]:
+        return self._engine.errors(self._password, joins=joins)
+
+    def begin(self, snapshot: str = "") -> None:
+        """Apply session settings, and begin a transaction or join a snapshot."""
+        jpype, options = java(), self._engine.options
+        limit_s = options.statement_timeout_s
+        # Not every driver supports this, and none has to: we never write.
+        with contextlib.suppress(jpype.JException):
+            self._opened.setReadOnly(True)
+        for statement in options.session_init:
+            self._execute(statement)
+        if limit_s is not None and self._product.limit:
+            self._execute(self._product.limit.format(ms=round(limit_s * 1000), s=limit_s))
+        if not self._product.is_autocommit:
+            with contextlib.suppress(jpype.JException):
+                self._opened.setTransactionIsolation(REPEATABLE_READ)
+            with self._errors():
+                self._opened.setAutoCommit(False)
+        for statement in self._product.begin:
+            self._execute(statement)
+        if snapshot:
+            self._execute(f"SET TRANSACTION SNAPSHOT {self.dialect.text(snapshot)}", joins=True)
+
+    def _execute(self, sql: str, *, joins: bool = False) -> None:
+        with self._errors(joins=joins):
+            statement = self._opened.createStatement()
+            try:
+                statement.execute(sql)
+            finally:
+                statement.close()
+
+    def find_table(self, table: str) -> Table:
+        """Look up a table or view in the catalogue."""
+        with self._errors():
+            return find_table(self, self._opened, table, self.place)
+
+    def check_text(self, text: str, option: str) -> None:
+        """Refuse a text that could end our statement, and so the read-only transaction.
+
+        Drivers split texts at semicolons by rules of their own. A semicolon inside quotes is
+        allowed only if no database can read it otherwise.
+        """
+        if not is_one_statement(text):
+            raise UsageError(
+                f"{option} holds a ';', which could end a statement of ours and begin another: "
+                "leave it out; inside quotes, leave out comments and the characters \\ $ ` # ["
+            )
+
+    def describe(
+        self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
+    ) -> tuple[SqlColumn, ...]:
+        """Return the columns of a result without rows."""
+        try:
+            with self._errors(), self._statement() as statement:
+                self._check_reads_only(relation)
+                # A query in brackets can only be a SELECT.
+                meta = ask(statement, relation.select("*", "1 = 0")).getMetaData()
+                found = described_in(meta, self.dialect.product)
+        except UsageError as error:
+            if relation.table is not None:
+                raise
+            raise UsageError(f"{error}: the query has to be one SELECT") from None
+        columns = (
+            column_of(
+                described,
+                (types or {}).get(described.label),
+                product=self._product,
+                arrays=self._engine.options.arrays,
+            )
+            for described in found
+        )
+        if relation.table is not None:
+            return tuple(columns)
+        # For a query, drivers report the NOT NULL of the table, but an outer join returns nulls.
+        return tuple(dataclasses.replace(column, nullable=True) for column in columns)
+
+    def _check_reads_only(self, relation: Relation) -> None:
+        """Refuse a query that writes, if the database has no read-only transactions."""
+        if not self._product.writers:
+            return
+        plan = "\n".join(str(row[0]) for row in self.fetch(f"EXPLAIN {relation.select('*')}"))
+        found = re.search(self._product.writers, without_quoted(plan))
+        if found:
+            raise UsageError(f"cannot read {self.place}: {found[0]} writes")
+
+    def _read(
+        self, sql: str, columns: Sequence[SqlColumn] | None, *, batch_rows: int
+    ) -> Iterator[SqlRows]:
+        is_fixed = not self._product.adapts or self._engine.options.fetch_rows is not None
+        with self._errors(), self._statement(columns) as statement:
+            rows = ask(statement, sql)
+            described = described_in(rows.getMetaData(), self.dialect.product)
+            fetch_bytes = 0 if is_fixed else _FETCH_BYTES
+            yield from read_rows(
+                *(statement, rows, described, columns),
+                batch_rows=batch_rows,
+                fetch_bytes=fetch_bytes,
+                cancels=self._product.cancels,
+            )
+
+    def fetch(self, sql: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a small result as Python values."""
+        return [
+            row
+            for rows in self._read(sql, None, batch_rows=1024)
+            for row in zip(*(column.to_pylist() for column in rows.data.columns), strict=True)
+        ]
+
+    def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
+        """Stream a result in blocks."""
+        yield from self._read(sql, columns, batch_rows=batch_rows)
+
+    @contextlib.contextmanager
+    def _statement(self, columns: Sequence[SqlColumn] | None = None) -> Iterator[Any]:
+        statement = self._opened.createStatement(_FORWARD_ONLY, _READ_ONLY)
+        try:
+            # Text in braces is the user's SQL, not an escape of JDBC.
+            statement.setEscapeProcessing(False)
+            statement.setFetchSize(self._engine.options.fetch_rows or self._product.fetch_rows)
+            self._prepare(statement, columns)
+            yield statement
+        finally:
+            with contextlib.suppress(java().JException):
+                statement.close()
+
+    def _prepare(self, statement: Any, columns: Sequence[SqlColumn] | None) -> None:
+        """Apply options of one driver to a statement."""
+
+    def key_of(self, relation: Relation, column: SqlColumn) -> Key | None:
+        """Return the key for a column, if the database compares its values as it sorts them."""
+        declared = type_in_catalogue(self, relation.table, column.name)
+        return key_of(self.dialect, column, declared)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        jpype = java()
+        # A transaction that only read, or a connection that broke, has nothing to lose.
+        with contextlib.suppress(jpype.JException):
+            if not self._opened.getAutoCommit():
+                self._opened.rollback()
+        with contextlib.suppress(jpype.JException):
+            self._opened.close()
+
+
+class JdbcPostgresConnection(PostgresConnection, JdbcConnection):
+    """A connection to PostgreSQL by its JDBC driver."""
+
+    def begin(self, snapshot: str = "") -> None:
+        """Apply session settings, and begin a transaction or join a snapshot."""
+        super().begin(snapshot)
+        self.apply_settings(_POSTGRES_SETTINGS)
+
+    def _prepare(self, statement: Any, columns: Sequence[SqlColumn] | None) -> None:
+        # Binary transfer is faster.
+        if columns is not None and self._is_binary_safe(columns):
+            statement.setPrepareThreshold(-1)
+
+    def _is_binary_safe(self, columns: Sequence[SqlColumn]) -> bool:
+        return all(is_binary_safe(column.declared, column.arrow) for column in columns)

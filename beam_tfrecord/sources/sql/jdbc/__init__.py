@@ -1,1 +1,0 @@
-"""The engine of every database that has a JDBC driver."""

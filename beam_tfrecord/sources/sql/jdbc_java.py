@@ -1,0 +1,295 @@
+"""Finds and starts the Java virtual machine of this process, and finds the jars of drivers.
+
+A jar is named by its path, a URL of any Beam filesystem, or Maven coordinates. Maven resolves
+coordinates, and the result is cached. Workers without Maven find a jar that was staged with the
+job under its file name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.resources
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.private import private_directory
+from beam_tfrecord.storage import put
+
+# Defaults that an option of the user with the same beginning replaces. Blocks have a few MB and
+# rows are fetched by bytes, so a larger heap only accumulates garbage. The second compiler would
+# take a core from encoding for seconds, which its faster code regains only after some millions of
+# rows.
+_CHOICES = {"-Xmx": "-Xmx512m", "-XX:TieredStopAtLevel=": "-XX:TieredStopAtLevel=1"}
+
+# The driver of MariaDB would also write errors to stderr.
+_SETTINGS = ("-Djava.awt.headless=true", "-Dmariadb.logging.disable=true")
+
+# Options of the user in this standard variable override ours.
+_USER_OPTIONS = "JAVA_TOOL_OPTIONS"
+
+_POLL_MS = 100
+
+_lock = threading.Lock()
+_started_in: int | None = None
+
+
+def java() -> Any:
+    """Return the module ``jpype``, with a JVM running in this process.
+
+    Raises:
+        UsageError: JPype, a Java runtime or the helper's jar is missing, or this process is a
+            fork of one that has a JVM.
+    """
+    global _started_in
+    with _lock:
+        if _started_in != os.getpid():
+            jpype = _imported()
+            _start(jpype)
+            _started_in = os.getpid()
+    return sys.modules["jpype"]
+
+
+def helper(name: str) -> Any:
+    """Return a class of the Java helper."""
+    return java().JClass(f"beamtfrecord.{name}")
+
+
+def result_of(task: Any, *, within_s: float | None = None) -> Any:
+    """Wait for a task of the Java helper, and for Ctrl-C.
+
+    Raises:
+        TimeoutError: It has not ended within `within_s` seconds.
+    """
+    ends = None if within_s is None else time.monotonic() + within_s
+    # Python does not see signals during a call into Java.
+    while not task.isDoneWithin(_POLL_MS):
+        if ends is not None and time.monotonic() > ends:
+            raise TimeoutError(f"no answer within {within_s:g} seconds")
+    return task.result()
+
+
+def _imported() -> Any:
+    try:
+        import jpype
+        import jpype.config
+    except ImportError as error:
+        raise UsageError(
+            f"cannot read jdbc: databases ({error}): pip install 'beam-tfrecord[jdbc]'"
+        ) from None
+    return jpype
+
+
+def _start(jpype: Any) -> None:
+    if _started_in is not None:
+        raise UsageError(
+            "cannot use Java in a forked process: its parent had already started Java: "
+            "start processes by spawn, or use threads"
+        )
+    jar = _helper_jar()
+    if jpype.isJVMStarted():
+        jpype.addClassPath(jar)
+    else:
+        try:
+            path = jpype.getDefaultJVMPath()
+        except jpype.JVMNotFoundException:
+            raise UsageError(
+                "cannot read jdbc: databases: no Java runtime is found: install one of version "
+                "11 or later, or set JAVA_HOME"
+            ) from None
+        # At exit, threads of drivers may never end.
+        jpype.config.destroy_jvm = False
+        jpype.addClassPath(jar)
+        chosen = os.environ.get(_USER_OPTIONS, "")
+        options = [option for start, option in _CHOICES.items() if start not in chosen]
+        try:
+            # Without -Xrs the JVM takes Ctrl-C for itself.
+            jpype.startJVM(path, *options, "-Xrs", "-XX:+UseSerialGC", *_SETTINGS, interrupt=False)
+        except (RuntimeError, OSError) as error:
+            raise UsageError(
+                f"cannot start Java at {path!r} ({str(error).splitlines()[0]}): install a "
+                "runtime of version 11 or later, or set JAVA_HOME"
+            ) from None
+        _stop_reference_queue(jpype)
+    # Some drivers read times in the zone of the JVM instead of the session's.
+    zones = jpype.JClass("java.util.TimeZone")
+    zones.setDefault(zones.getTimeZone("UTC"))
+
+
+def _helper_jar() -> str:
+    jar = importlib.resources.files("beam_tfrecord") / "java" / "beam-tfrecord.jar"
+    if not jar.is_file():
+        raise UsageError(
+            "cannot read jdbc: databases: this installation was built without its Java helper: "
+            "install a JDK of version 11 or later, then reinstall beam-tfrecord, or install "
+            "its wheel"
+        )
+    return str(jar)
+
+
+def _stop_reference_queue(jpype: Any) -> None:
+    """Stop the thread that makes Python collect garbage whenever Java does.
+
+    It would stop all Python threads many times a second, and can abort the process at exit. It
+    frees Python objects that Java holds, of which there are none here.
+    """
+    # Not every version of JPype has this thread, and only speed depends on it.
+    with contextlib.suppress(Exception):
+        jpype.JClass("org.jpype.ref.JPypeReferenceQueue").getInstance().stop()
+
+
+_COORDINATES = re.compile(r"([\w.-]+):([\w.-]+):([\w.-]+)")
+_MAVEN_S = 120
+_SHOWN_CHARACTERS = 200
+
+# A fixed version, so that Maven does not look for the newest one.
+_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>beam_tfrecord</groupId><artifactId>drivers</artifactId><version>1</version>
+  <dependencies><dependency>
+    <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
+  </dependency></dependencies>
+</project>
+"""
+
+
+def local_jars(jars: Sequence[str]) -> tuple[str, ...]:
+    """Return the paths of jars on this machine, with their dependencies.
+
+    Args:
+        jars: Paths of jars or of directories of jars, URLs, or ``group:artifact:version``.
+
+    Raises:
+        UsageError: One of them cannot be found.
+    """
+    return tuple(path for jar in jars for path in _located(jar))
+
+
+def jars_to_send(jars: Sequence[str]) -> tuple[str, ...]:
+    """Return jars in a form in which workers find them, for a job that this machine submits.
+
+    Coordinates become the jars that Maven finds here. A URL does not change, nor does a path that
+    does not exist here, since it may exist on the workers.
+
+    Raises:
+        UsageError: Maven does not find an artifact.
+    """
+    sent: list[str] = []
+    for jar in jars:
+        is_here = os.path.exists(jar.removeprefix("file://")) or _COORDINATES.fullmatch(jar)
+        sent += _located(jar) if is_here else (jar,)
+    return tuple(sent)
+
+
+def _located(jar: str) -> tuple[str, ...]:
+    path = jar.removeprefix("file://")
+    if os.path.isdir(path):
+        found = sorted(str(one) for one in Path(path).glob("*.jar"))
+        if not found:
+            raise UsageError(f"no jar is in directory {path!r}: correct --jar")
+        return tuple(found)
+    if os.path.isfile(path):
+        return (os.path.abspath(path),)
+    if "://" in path:
+        return (_downloaded(path),)
+    if coordinates := _COORDINATES.fullmatch(jar):
+        return _resolved(*coordinates.groups())
+    if staged := _staged(os.path.basename(path)):
+        return (staged,)
+    raise UsageError(f"cannot read driver jar {jar!r}: no such file: correct --jar")
+
+
+def _staged(name: str) -> str | None:
+    """Return the path of a file that was staged with the job, or None."""
+    directory = os.environ.get("SEMI_PERSISTENT_DIRECTORY")
+    path = os.path.join(directory, "staged", name) if directory else ""
+    return path if path and os.path.isfile(path) else None
+
+
+def _cache(name: str) -> str:
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    own = os.path.join(tempfile.gettempdir(), f"beam_tfrecord-{os.getuid()}")
+    try:
+        directory = private_directory(os.path.join(root, "beam_tfrecord"))
+    except OSError:
+        try:
+            directory = private_directory(own)
+        except OSError as error:
+            raise UsageError(
+                f"cannot keep driver jars in {own!r}: {error.strerror}: remove it, or set "
+                "XDG_CACHE_HOME to a directory of your own"
+            ) from error
+    return os.path.join(directory, name)
+
+
+@functools.cache
+def _downloaded(url: str) -> str:
+    """Copy a jar from any filesystem of Beam, once per process."""
+    from apache_beam.io.filesystems import FileSystems
+
+    name = f"{hashlib.sha256(url.encode()).hexdigest()[:16]}-{url.rpartition('/')[2]}"
+    path = _cache(name)
+    try:
+        with FileSystems.open(url) as file:
+            put(path, file.read())
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(f"cannot read driver jar {url!r} ({reason}): correct --jar") from error
+    return path
+
+
+@functools.cache
+def _resolved(group: str, artifact: str, version: str) -> tuple[str, ...]:
+    """Return the jars of Maven coordinates, with the named one first."""
+    noted = _cache(f"{group}_{artifact}_{version}.classpath")
+    if os.path.isfile(noted):
+        paths = Path(noted).read_text(encoding="utf-8").split(os.pathsep)
+        if all(map(os.path.isfile, paths)):
+            return tuple(paths)
+    coordinates = f"{group}:{artifact}:{version}"
+    maven = shutil.which("mvn")
+    if maven is None:
+        if staged := _staged(f"{artifact}-{version}.jar"):
+            return (staged,)
+        raise UsageError(
+            f"cannot resolve {coordinates}: maven (mvn) is not installed: pass the path of the "
+            "jar with --jar"
+        )
+    found = _ask_maven(maven, group, artifact, version)
+    put(noted, found.encode())
+    return tuple(found.split(os.pathsep))
+
+
+def _ask_maven(maven: str, group: str, artifact: str, version: str) -> str:
+    with tempfile.TemporaryDirectory() as directory:
+        pom, out = os.path.join(directory, "pom.xml"), os.path.join(directory, "classpath")
+        put(pom, _POM.format(*map(escape, (group, artifact, version))).encode())
+        command = [maven, "-B", "-q", "-Dstyle.color=never", "-f", pom, _PLUGIN]
+        options = [f"-Dmdep.outputFile={out}", "-DincludeScope=runtime"]
+        try:
+            done = subprocess.run(
+                [*command, *options], capture_output=True, text=True, timeout=_MAVEN_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise UsageError(
+                f"maven did not find {group}:{artifact}:{version} within {_MAVEN_S} seconds: "
+                "pass the path of the jar with --jar"
+            ) from None
+        if done.returncode == 0 and os.path.isfile(out):
+            return Path(out).read_text(encoding="utf-8").strip()
+    lines = (line.rpartition("[ERROR]")[2].strip() for line in done.stdout.splitlines())
+    reason = next(filter(None, lines), "no reason given")[:_SHOWN_CHARACTERS]
+    raise UsageError(f"maven did not find {group}:{artifact}:{version} ({reason}): correct --jar")

@@ -1,0 +1,459 @@
+"""Types and values of JDBC results: which getter and which Arrow type read which column.
+
+Drivers describe columns by a number of `java.sql.Types`, but that number differs between drivers
+for one and the same type (PostgreSQL's boolean is a BIT, its timestamptz a TIMESTAMP). So the name
+of the database and of the type decide if they say more.
+
+The Java helper writes rows into blocks in Arrow's layout. A block is copied once, without any
+Python object per value.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from beam_tfrecord.features.arrow_types import is_text
+from beam_tfrecord.sources.parquet.types import can_cast, cast_exactly
+from beam_tfrecord.sources.sql.database import Misfit, SqlColumn, SqlRows
+from beam_tfrecord.sources.sql.jdbc_dialects import Product
+from beam_tfrecord.sources.sql.jdbc_java import helper, java, result_of
+
+# Constants of java.sql.Types.
+_BIT, _TINYINT, _BIGINT, _LONGVARBINARY, _VARBINARY, _BINARY = -7, -6, -5, -4, -3, -2
+_LONGVARCHAR, _CHAR, _NUMERIC, _DECIMAL, _INTEGER, _SMALLINT = -1, 1, 2, 3, 4, 5
+_FLOAT, _REAL, _DOUBLE, _VARCHAR, _BOOLEAN, _DATALINK = 6, 7, 8, 12, 16, 70
+_DATE, _TIME, _TIMESTAMP, _OTHER, _DISTINCT, _STRUCT, _ARRAY = 91, 92, 93, 1111, 2001, 2002, 2003
+_BLOB, _CLOB, _SQLXML, _NCLOB, _TIME_TZ, _TIMESTAMP_TZ = 2004, 2005, 2009, 2011, 2013, 2014
+_ROWID, _NCHAR, _NVARCHAR, _LONGNVARCHAR = -8, -15, -9, -16
+
+_TEXTS = frozenset(
+    {_CHAR, _VARCHAR, _LONGVARCHAR, _NCHAR, _NVARCHAR, _LONGNVARCHAR, _SQLXML}
+    | {_DATALINK, _ROWID, _DISTINCT, _STRUCT, _OTHER}
+)
+_MAX_DIGITS = 76
+
+
+@dataclasses.dataclass(frozen=True)
+class Described:
+    """A column of a result, as the driver describes it.
+
+    Attributes:
+        product: Name of the database, in lower case.
+        number: Type in `java.sql.Types`.
+        name: Type as the database writes it.
+        precision: Number of digits, if any.
+        scale: Digits after the point, or of a fraction of a second.
+        label: Name of the column in the result.
+        nullable: False only if the database guarantees a value.
+    """
+
+    product: str
+    number: int
+    name: str
+    precision: int = 0
+    scale: int = 0
+    label: str = ""
+    nullable: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class JdbcType:
+    """How a column is read.
+
+    Attributes:
+        kind: Kind of column in the Java helper.
+        arrow: Arrow type that it fills.
+        refusal: Why no exact type exists and which option helps; `kind` is then that of text.
+    """
+
+    kind: str
+    arrow: pa.DataType
+    refusal: str = ""
+
+
+TEXT = JdbcType("text", pa.string())
+FLOAT32 = JdbcType("float32", pa.float32())
+FLOAT64 = JdbcType("float64", pa.float64())
+_LONG_TEXT = JdbcType("long_text", pa.string())
+_BINARY_TYPE = JdbcType("binary", pa.binary())
+_LONG_BINARY = JdbcType("long_binary", pa.binary())
+_INT32 = JdbcType("int32", pa.int32())
+_INT64 = JdbcType("int64", pa.int64())
+_UINT64 = JdbcType("uint64", pa.uint64())
+_BOOL = JdbcType("bool", pa.bool_())
+_DATE_TYPE = JdbcType("date", pa.date32())
+_SIMPLE = {
+    _TINYINT: _INT32,
+    _SMALLINT: _INT32,
+    _INTEGER: _INT32,
+    _BIGINT: _INT64,
+    _REAL: FLOAT32,
+    _FLOAT: FLOAT64,
+    _DOUBLE: FLOAT64,
+    _BINARY: _BINARY_TYPE,
+    _VARBINARY: _BINARY_TYPE,
+    _LONGVARBINARY: _BINARY_TYPE,
+    _BLOB: _LONG_BINARY,
+    _CLOB: _LONG_TEXT,
+    _NCLOB: _LONG_TEXT,
+    _DATE: _DATE_TYPE,
+    _TIME_TZ: TEXT,
+}
+
+# Other unsigned types fit into the signed type of their number.
+_UNSIGNED = {_INTEGER: _INT64, _BIGINT: _UINT64}
+
+# Types that the name decides, whatever the number.
+_BY_NAME = {
+    "uuid": TEXT,
+    "money": TEXT,
+    "year": _INT32,
+    "oid": _INT64,
+    "timetz": TEXT,
+}
+
+# Items of arrays whose Java objects are exact. Dates and times come as those of java.sql, which
+# are not.
+_ITEMS = {
+    **dict.fromkeys(("int2", "int4", "smallint", "integer", "int", "tinyint"), _INT32),
+    **dict.fromkeys(("int8", "bigint"), _INT64),
+    **dict.fromkeys(("float4", "real"), FLOAT32),
+    **dict.fromkeys(("float8", "double precision", "double"), FLOAT64),
+    **dict.fromkeys(("bool", "boolean"), _BOOL),
+    **dict.fromkeys(("text", "varchar", "bpchar", "character varying", "character", "uuid"), TEXT),
+}
+
+
+def type_of(described: Described, *, arrays: str = "refuse") -> JdbcType:
+    """Return how to read a column without any loss; `arrays` is that of `SqlOptions`."""
+    name, number = described.name.lower(), described.number
+    if described.product == "sqlite":
+        return _sqlite_type(name)
+    if number == _ARRAY:
+        return _array_type(described, arrays)
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    if number in (_NUMERIC, _DECIMAL):
+        return _decimal_type(described.precision, described.scale, name=name)
+    if number in (_BIT, _BOOLEAN):
+        return _bit_type(described)
+    if number in (_TIME, _TIMESTAMP, _TIMESTAMP_TZ):
+        return _moment_type(described)
+    if "unsigned" in name and number in _UNSIGNED:
+        return _UNSIGNED[number]
+    if number in _SIMPLE:
+        return _SIMPLE[number]
+    if number in _TEXTS:
+        return TEXT
+    return _refused("no type holds it exactly: pass --types to name one")
+
+
+def _decimal_type(precision: int, scale: int, *, name: str = "numeric") -> JdbcType:
+    """Return the type of decimals, or text if no Arrow decimal holds all of them.
+
+    PostgreSQL describes a numeric without limits as one of 0 digits, and a negative scale as a
+    scale above a thousand.
+    """
+    if name == "decfloat" or not (0 < precision <= _MAX_DIGITS and 0 <= scale <= precision):
+        return TEXT
+    arrow = pa.decimal128 if precision <= 38 else pa.decimal256
+    return JdbcType(f"decimal:{precision}:{scale}", arrow(precision, scale))
+
+
+def _bit_type(described: Described) -> JdbcType:
+    if described.name.lower() in ("bit", "varbit") and described.precision > 1:
+        is_bytes = described.product in ("mariadb", "mysql")
+        return _BINARY_TYPE if is_bytes else TEXT
+    return _BOOL
+
+
+def _moment_type(described: Described) -> JdbcType:
+    name, is_mysql = described.name.lower(), described.product in ("mariadb", "mysql")
+    unit = "ns" if described.scale > 6 else "us"
+    if described.number == _TIME:
+        # A TIME of MariaDB is a duration of up to 838 hours.
+        return TEXT if is_mysql else JdbcType(f"time_{unit}", pa.time64(unit))
+    if described.number == _TIMESTAMP_TZ or name == "timestamptz":
+        return JdbcType(f"instant_{unit}", pa.timestamp(unit, "UTC"))
+    # MariaDB's TIMESTAMP is an instant, shown in the session's zone, which is UTC.
+    zone = "UTC" if is_mysql and name == "timestamp" else None
+    return JdbcType(f"timestamp_{unit}", pa.timestamp(unit, zone))
+
+
+def _array_type(described: Described, arrays: str) -> JdbcType:
+    if arrays == "text":
+        return TEXT
+    item = described.name.lower().removeprefix("_").removesuffix("[]")
+    item = item.removesuffix(" array").split("(")[0].strip()
+    if arrays == "list":
+        if item not in _ITEMS:
+            return _refused(f"lists of {item} cannot be read: pass --arrays text")
+        return _list_type(_ITEMS[item])
+    return _refused("pass --arrays list or --arrays text")
+
+
+def _list_type(item: JdbcType) -> JdbcType:
+    return JdbcType(f"list:{item.kind}", pa.list_(item.arrow))
+
+
+# SQLite's rules of affinity, in their order: what a declared type contains decides. Types that
+# may hold several kinds of values are left out.
+_SQLITE_TEXT = JdbcType("strict:text", pa.string())
+_SQLITE_REAL = JdbcType("strict:float64", pa.float64())
+_SQLITE = (
+    ("int", JdbcType("strict:int64", pa.int64())),
+    *((part, _SQLITE_TEXT) for part in ("char", "clob", "text")),
+    ("blob", JdbcType("strict:binary", pa.binary())),
+    *((part, _SQLITE_REAL) for part in ("real", "floa", "doub")),
+    ("bool", JdbcType("strict:bool", pa.bool_())),
+)
+_SQLITE_ANY = JdbcType("strict:any", pa.string())
+
+
+def _sqlite_type(name: str) -> JdbcType:
+    for part, found in _SQLITE:
+        if part in name:
+            return found
+    return _refused("SQLite has no such type: pass --types, or read the file by sqlite:///")
+
+
+def _refused(refusal: str) -> JdbcType:
+    return dataclasses.replace(TEXT, refusal=refusal)
+
+
+def _wanted_type(described: Described, wanted: pa.DataType) -> JdbcType | None:
+    """Return how to read a column for a type that the user wants, or None if none is exact.
+
+    Arrow's checked cast may still have to convert the result to the type that is wanted.
+    """
+    if described.product == "sqlite":
+        if is_text(wanted):
+            return _SQLITE_ANY
+        fit = [found for _, found in _SQLITE if can_cast(found.arrow, wanted)]
+        # Integers can be cast to floats too, but would reject all other numbers.
+        return min(fit, key=lambda found: not found.arrow.equals(wanted), default=None)
+    if described.number == _ARRAY and pa.types.is_list(wanted):
+        items = {item.arrow: item for item in _ITEMS.values()}
+        item = items.get(wanted.value_type)
+        return None if item is None else _list_type(item)
+    if described.number in (_NUMERIC, _DECIMAL):
+        if pa.types.is_decimal(wanted):
+            found = _decimal_type(wanted.precision, wanted.scale)
+            return None if found is TEXT else found
+        if pa.types.is_integer(wanted):
+            return _UINT64 if wanted.equals(pa.uint64()) else JdbcType("integer", pa.int64())
+    natural = type_of(described, arrays="text")
+    return natural if can_cast(natural.arrow, wanted) else None
+
+
+# Types of PostgreSQL whose text is the same in text and in binary transfer.
+_SAME_TEXT = frozenset(("text", "varchar", "bpchar", "name", "uuid", "json", "jsonb"))
+
+
+def is_binary_safe(declared: str, arrow: pa.DataType | None) -> bool:
+    """Return whether PostgreSQL's binary transfer changes nothing about a column.
+
+    The driver writes points, arrays and times with a zone differently after a binary transfer.
+    """
+    if arrow is None or pa.types.is_list(arrow):
+        return False
+    return not pa.types.is_string(arrow) or declared.lower() in _SAME_TEXT
+
+
+def column_of(
+    described: Described, wanted: pa.DataType | None, *, product: Product, arrays: str
+) -> SqlColumn:
+    """Return a column with its own type or the type that the user wants."""
+    quoted = product.dialect.name(described.label)
+    natural = type_of(described, arrays=arrays)
+    if pa.types.is_float32(natural.arrow):
+        quoted = product.real.format(quoted)
+    plain = SqlColumn(described.label, described.name, None, described.nullable, quoted)
+    if wanted is None:
+        if natural.refusal:
+            return dataclasses.replace(plain, refusal=natural.refusal)
+        return dataclasses.replace(plain, arrow=natural.arrow)
+    select = quoted
+    if is_text(wanted) and described.product != "sqlite":
+        select = _as_text(quoted, described, product)
+    elif _wanted_type(described, wanted) is None:
+        select = ""
+    if not select:
+        refusal = f"it cannot be read as {wanted} exactly: cast it in --query"
+        return dataclasses.replace(plain, refusal=refusal)
+    return dataclasses.replace(plain, arrow=wanted, select=select)
+
+
+def _as_text(quoted: str, described: Described, product: Product) -> str:
+    """Return the expression that selects a column as text, or an empty string if there is none."""
+    natural = type_of(described, arrays="text")
+    if pa.types.is_string(natural.arrow) and not natural.refusal:
+        return quoted
+    if pa.types.is_binary(natural.arrow) or described.name.lower() == "bit":
+        return product.hex.format(quoted)
+    return f"CAST({quoted} AS {product.text_type})" if product.text_type else quoted
+
+
+class _Block:
+    """The columns of a block of the Java helper, read one after the other.
+
+    Args:
+        blocks: The helper's ``RowBlocks``; its direct ``ByteBuffer`` is copied, since Java
+            overwrites it.
+    """
+
+    def __init__(self, blocks: Any) -> None:
+        data = memoryview(blocks.block()).cast("B")
+        self._copy = pa.allocate_buffer(len(data))
+        memoryview(self._copy).cast("B")[:] = data
+        self._position = 0
+
+    def _next(self, size: int) -> pa.Buffer:
+        piece = self._copy.slice(self._position, size)
+        self._position += -(-size // _ALIGNMENT) * _ALIGNMENT
+        return piece
+
+    def array(self, arrow: pa.DataType, count: int, layout: Iterator[int]) -> pa.Array:
+        """Return the next column without copying; ``RowBlocks.layout`` describes `layout`."""
+        nulls, variable = next(layout), next(layout)
+        validity = self._next((count + 7) // 8)
+        known = validity if nulls else None
+        if pa.types.is_list(arrow):
+            offsets = self._next(4 * (count + 1))
+            items = self.array(arrow.value_type, variable, layout)
+            return pa.Array.from_buffers(arrow, count, [known, offsets], nulls, children=[items])
+        if pa.types.is_string(arrow) or pa.types.is_binary(arrow):
+            buffers = [self._next(4 * (count + 1)), self._next(variable)]
+        else:
+            buffers = [self._next((count * arrow.bit_width + 7) // 8)]
+        return pa.Array.from_buffers(arrow, count, [known, *buffers], nulls)
+
+
+_ALIGNMENT = 64
+_BLOCK_BYTES = 8 * 2**20
+_CANCEL_MS = 5000
+
+# columnNoNulls in java.sql.ResultSetMetaData.
+_NO_NULLS = 0
+
+
+def ask(statement: Any, sql: str) -> Any:
+    """Run a query and return its ``ResultSet``."""
+    task = helper("Connector").query(statement, sql)
+    try:
+        return result_of(task)
+    finally:
+        _end(task, statement)
+
+
+def _end(task: Any, statement: Any, *, is_open: bool = False) -> None:
+    """Cancel a statement that is still running, and give it some time to end."""
+    if is_open or not task.isDoneWithin(0):
+        with contextlib.suppress(java().JException):
+            statement.cancel()
+        task.isDoneWithin(_CANCEL_MS)
+
+
+def described_in(meta: Any, product: str) -> list[Described]:
+    """Return the columns that a ``ResultSetMetaData`` of a database describes."""
+    return [
+        Described(
+            product=product,
+            number=int(meta.getColumnType(at)),
+            name=str(meta.getColumnTypeName(at)),
+            precision=int(meta.getPrecision(at)),
+            scale=int(meta.getScale(at)),
+            label=str(meta.getColumnLabel(at)),
+            nullable=int(meta.isNullable(at)) != _NO_NULLS,
+        )
+        for at in range(1, int(meta.getColumnCount()) + 1)
+    ]
+
+
+def read_rows(
+    statement: Any,
+    rows: Any,
+    described: Sequence[Described],
+    columns: Sequence[SqlColumn] | None,
+    *,
+    batch_rows: int,
+    fetch_bytes: int,
+    cancels: bool = False,
+) -> Iterator[SqlRows]:
+    """Stream a result in blocks.
+
+    Args:
+        statement: The ``Statement`` of the result.
+        rows: The ``ResultSet``.
+        described: Its columns.
+        columns: The columns to read; None reads their own types, and arrays as text.
+        batch_rows: Maximum number of rows of a block.
+        fetch_bytes: Bytes that the driver fetches at a time once the width of rows is known; 0
+            leaves its fetch size unchanged.
+        cancels: Cancel the statement if the caller does not read all rows.
+    """
+    wanted = [None] * len(described) if columns is None else [column.arrow for column in columns]
+    readings = [_reading(of, arrow) for of, arrow in zip(described, wanted, strict=True)]
+    filled = [reading.arrow for reading in readings]
+    names = [of.label for of in described] if columns is None else [one.name for one in columns]
+    types = [own if arrow is None else arrow for own, arrow in zip(filled, wanted, strict=True)]
+    blocks = helper("RowBlocks")(rows, [reading.kind for reading in readings], fetch_bytes)
+    task = blocks.start(batch_rows, _BLOCK_BYTES)
+    is_open = cancels
+    try:
+        while count := int(result_of(task)):
+            block, layout = _Block(blocks), list(memoryview(blocks.layout()).cast("B").cast("i"))
+            misfits = list(_misfits(blocks, names, types)) if layout[-1] else []
+            # Java reads the next block while this one is used here.
+            task = blocks.start(batch_rows, _BLOCK_BYTES)
+            numbers = iter(layout)
+            arrays = [block.array(arrow, count, numbers) for arrow in filled]
+            yield _rows(arrays, names, types, misfits)
+        is_open = False
+    finally:
+        _end(task, statement, is_open=is_open)
+
+
+def _reading(described: Described, wanted: pa.DataType | None) -> JdbcType:
+    natural = type_of(described, arrays="text")
+    if wanted is None or (natural.arrow.equals(wanted) and not natural.refusal):
+        return natural
+    if natural is FLOAT64 and pa.types.is_float32(wanted):
+        # A column that was described as a float of 32 bits is selected as one of 64, and fits.
+        return FLOAT32
+    return _wanted_type(described, wanted) or TEXT
+
+
+def _misfits(blocks: Any, names: Sequence[str], types: Sequence[Any]) -> Iterator[Misfit]:
+    for one in blocks.misfits():
+        at, value = int(one.column), str(one.value)
+        shown = f"is {value[:40]!r}, which" if value else "holds a value that"
+        cure = f"{names[at]}={'bytes' if is_text(types[at]) else 'text'}"
+        message = f"{shown} is not {types[at]} exactly ({one.reason}): pass --types {cure}"
+        yield Misfit(int(one.row), names[at], message, value)
+
+
+def _rows(
+    arrays: Sequence[pa.Array], names: Sequence[str], types: Sequence[Any], misfits: list[Misfit]
+) -> SqlRows:
+    cast = []
+    for name, values, arrow in zip(names, arrays, types, strict=True):
+        array, rows = cast_exactly(values, arrow)
+        cast.append(array)
+        for row in rows.tolist():
+            text = _shown(values[row])
+            misfits.append(Misfit(row, name, f"is {text[:40]}, which is not {arrow}", text))
+    return SqlRows(pa.RecordBatch.from_arrays(cast, names=list(names)), tuple(misfits))
+
+
+def _shown(value: pa.Scalar) -> str:
+    # Python has no dates before year 1 or after 9999.
+    try:
+        return str(value.as_py())
+    except (OverflowError, ValueError):
+        return str(value.cast(pa.string()))

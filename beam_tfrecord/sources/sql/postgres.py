@@ -1,0 +1,391 @@
+"""Reads PostgreSQL through ADBC: results stream in binary form, straight into Arrow.
+
+All partitions of a job join one exported snapshot, which lives as long as the connection that
+planned the job. Types and modifiers come from the driver's description of a result. A type that
+has no exact Arrow type (numeric without a precision, interval, ranges, …) is read as the text that
+PostgreSQL writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+import numpy as np
+import pyarrow as pa
+
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.sources.parquet.types import can_cast
+from beam_tfrecord.sources.sql.database import (
+    ConnectionLost,
+    Engine,
+    Misfit,
+    Relation,
+    SnapshotLost,
+    SqlColumn,
+    SqlRows,
+)
+from beam_tfrecord.sources.sql.postgres_connection import (
+    LOCKED_STATE,
+    NOT_NULL,
+    SETTINGS,
+    PostgresConnection,
+    lock_timeout,
+)
+from beam_tfrecord.sources.sql.secrets import driver_errors, password_of
+from beam_tfrecord.sources.sql.values import Infinities, convert_batch
+
+# Classes of SQLSTATE, and words of libpq, after which another attempt may succeed.
+_LOST_STATES = ("08", "57P", "53300")
+_LOST_WORDS = (
+    *("connection refused", "timeout expired", "server closed the connection", "reset by peer"),
+    *("connection not open", "no connection to the server", "terminating connection"),
+    *("broken pipe", "too many clients", "starting up", "shutting down", "could not receive data"),
+    *("could not send data", "ssl syscall error", "network is unreachable", "lost synchronization"),
+)
+
+
+def _translate(place: str, error: Exception, hide: Callable[[str], str]) -> Exception | None:
+    """Return our error for one of the driver's."""
+    import adbc_driver_manager
+
+    if not isinstance(error, adbc_driver_manager.Error | pa.ArrowException | OSError):
+        return None
+    text = hide(str(error))
+    state = getattr(error, "sqlstate", None) or ""
+    if not state and (match := re.search(r"SQLSTATE: (\w{5})", text)):
+        state = match[1]
+    message = _first_line(text)
+    lower = text.lower()
+    if state.startswith(_LOST_STATES) or any(word in lower for word in _LOST_WORDS):
+        return ConnectionLost(message)
+    if state == LOCKED_STATE or "lock timeout" in lower:
+        return lock_timeout(place, message)
+    if state == "57014" or "statement timeout" in lower:
+        return DataError(
+            f"a statement in {place} ran into the time limit ({message}): raise --statement-timeout"
+        )
+    if "snapshot" in lower:
+        return SnapshotLost(
+            f"the snapshot of {place} is gone, since the connection that held it is "
+            f"closed ({message}): run the job again"
+        )
+    if "password" in lower:
+        return UsageError(
+            f"cannot log in to {place}: {message}: pass --password-env or --password-file"
+        )
+    return UsageError(f"cannot read {place}: {message}")
+
+
+def _first_line(text: str) -> str:
+    """Return the database's own message, without the driver's prefix and without details."""
+    line = text.strip().splitlines()[0] if text.strip() else "no reason given"
+    line = re.sub(r"^[A-Z_]+: (\[libpq\] )?", "", line)
+    line = re.sub(r"^.*?(ERROR|FATAL): *", "", line)
+    return re.sub(r"\. SQLSTATE: \w+$", "", line)
+
+
+_LARGEST_PRECISION = 38
+
+# Types that the driver reads exactly. The number of a money depends on the locale.
+_EXACT: dict[str, pa.DataType] = {
+    "bool": pa.bool_(),
+    "int2": pa.int16(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "float4": pa.float32(),
+    "float8": pa.float64(),
+    "text": pa.string(),
+    "varchar": pa.string(),
+    "bpchar": pa.string(),
+    "char": pa.string(),
+    "name": pa.string(),
+    "json": pa.string(),
+    "bytea": pa.binary(),
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+}
+# The names that users know.
+_SHOWN_NAMES = {
+    "bool": "boolean",
+    "int2": "smallint",
+    "int4": "integer",
+    "int8": "bigint",
+    "float4": "real",
+    "float8": "double precision",
+    "bpchar": "char",
+}
+# These have no sign, but the driver reads them as signed.
+_AS_BIGINT = {"oid", "xid", "cid", "regproc"}
+
+# The database's largest and smallest number, which the driver shifts by thirty years and wraps.
+INFINITIES = Infinities(
+    days=(-(2**31) + 10_956, -(2**31) + 10_957),
+    ticks=(-(2**63) + 946_684_799_999_999, -(2**63) + 946_684_800_000_000),
+)
+
+
+def _column_of(
+    field: pa.Field, quoted: str, *, nullable: bool, arrays: str, wanted: pa.DataType | None
+) -> SqlColumn:
+    """Return a column of a described result.
+
+    Args:
+        field: The driver's description.
+        quoted: The quoted name.
+        nullable: False if the catalogue guarantees a value.
+        arrays: ``refuse``, ``text`` or ``list``.
+        wanted: Type that the user wants, or None.
+    """
+    name = _type_name(field)
+    declared = _declared(field, name)
+    arrow, select, refusal = _native(field, name, quoted, arrays)
+    if wanted is not None and (arrow is None or not wanted.equals(arrow)):
+        if pa.types.is_string(wanted) or (name == "numeric" and pa.types.is_decimal(wanted)):
+            arrow, select, refusal = wanted, f"CAST({quoted} AS text)", ""
+        elif _can_read(name, arrow, wanted):
+            arrow, select, refusal = wanted, quoted, ""
+        else:
+            refusal = f"it cannot be read as {wanted}: pass --types {field.name}=text"
+            arrow = None
+    return SqlColumn(field.name, declared, arrow, nullable, select, refusal)
+
+
+def _type_name(field: pa.Field) -> str:
+    return (field.metadata or {}).get(b"POSTGRESQL:type", b"").decode() or str(field.type)
+
+
+def _declared(field: pa.Field, name: str) -> str:
+    if name == "numeric" and (digits := _digits(field)) is not None:
+        return f"numeric({digits[0]},{digits[1]})"
+    if name.startswith("_"):
+        return f"{_SHOWN_NAMES.get(name[1:], name[1:])}[]"
+    return _SHOWN_NAMES.get(name, name)
+
+
+def _digits(field: pa.Field) -> tuple[int, int] | None:
+    """Return precision and scale of a numeric, or None if it has none.
+
+    After subtracting four, the upper half of the modifier is the precision, and the lower half the
+    scale as a signed number of eleven bits (`numeric_typmod_precision` in PostgreSQL's numeric.c).
+    """
+    modifier = int((field.metadata or {}).get(b"POSTGRESQL:typmod", b"-1")) - 4
+    if modifier < 0:
+        return None
+    return (modifier >> 16) & 0xFFFF, ((modifier & 0x7FF) ^ 1024) - 1024
+
+
+def _native(
+    field: pa.Field, name: str, quoted: str, arrays: str
+) -> tuple[pa.DataType | None, str, str]:
+    """Return the Arrow type, the expression to select, and the refusal of a column."""
+    if name in _EXACT:
+        return _EXACT[name], quoted, ""
+    if name in _AS_BIGINT:
+        return pa.int64(), f"CAST({quoted} AS bigint)", ""
+    if name == "numeric" and (digits := _digits(field)) is not None:
+        precision, scale = digits
+        if precision <= _LARGEST_PRECISION and 0 <= scale <= precision:
+            # The driver converts digits much slower than the server, which runs in parallel.
+            return pa.decimal128(precision, scale), f"CAST({quoted} AS text)", ""
+    if not name.startswith("_") or arrays == "text":
+        return pa.string(), f"CAST({quoted} AS text)", ""
+    item = _EXACT.get(name[1:])
+    if arrays == "list" and item is not None:
+        # The driver flattens arrays of several dimensions, and fails on other lower bounds than 1.
+        is_matrix = f"array_ndims({quoted}) > 1"
+        values = f"CASE WHEN {is_matrix} THEN NULL ELSE {quoted}[:] END"
+        return pa.list_(item), f"{values}, CASE WHEN {is_matrix} THEN {quoted}::text END", ""
+    cure = "--arrays list or --arrays text" if item is not None else "--arrays text"
+    return None, quoted, f"an array is read with {cure}"
+
+
+def _can_read(name: str, arrow: pa.DataType | None, wanted: pa.DataType) -> bool:
+    is_plain = arrow is not None and name in _EXACT
+    return is_plain and can_cast(arrow, wanted)
+
+
+def _without_matrices(
+    data: pa.RecordBatch, columns: Sequence[SqlColumn]
+) -> tuple[pa.RecordBatch, tuple[Misfit, ...]]:
+    """Remove the column after each list, which holds the text of arrays of several dimensions.
+
+    Returns:
+        A batch with one column for each of `columns`, and those arrays as misfits.
+    """
+    selected, arrays, misfits = iter(data.columns), [], []
+    for column in columns:
+        arrays.append(next(selected))
+        if pa.types.is_list(column.arrow):
+            texts = next(selected)
+            for row in np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False)).tolist():
+                text = texts[row].as_py()
+                message = (
+                    f"is {text[:40]!r}, which is not {column.arrow} exactly (an array of more "
+                    f"than one dimension is no list): pass --types {column.name}=text"
+                )
+                misfits.append(Misfit(row, column.name, message, text))
+    names = [str(index) for index in range(len(columns))]
+    return pa.RecordBatch.from_arrays(arrays, names=names), tuple(misfits)
+
+
+_CONNECT_S = 4
+_BATCH_BYTES = 4 * 2**20
+
+_BEGIN = "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+@dataclasses.dataclass(frozen=True)
+class Postgres(Engine):
+    """A PostgreSQL database: ``postgresql://user@host:port/database?sslmode=…``."""
+
+    guarantee = "one snapshot"
+
+    @property
+    def place(self) -> str:
+        """Host and database."""
+        parts = urlsplit(self.url)
+        return f"postgresql://{parts.hostname or ''}{parts.path}"
+
+    def load(self) -> None:
+        """Import the driver."""
+        _driver()
+
+    def connect(self, *, snapshot: str = "") -> AdbcConnection:
+        """Open a read-only transaction, in a snapshot if one is named."""
+        password = password_of(self.url, self.options)
+        driver = _driver()
+        with driver_errors(functools.partial(_translate, self.place), password):
+            database = driver.connect(_uri(self, password))
+            return AdbcConnection(self, database, password, snapshot)
+
+
+def _driver() -> Any:
+    try:
+        import adbc_driver_manager  # noqa: F401
+        import adbc_driver_postgresql as driver
+    except ImportError as error:
+        raise UsageError(
+            f"cannot read postgresql:// databases ({error}): pip install 'beam-tfrecord[postgres]'"
+        ) from None
+    return driver
+
+
+def _uri(engine: Postgres, password: str | None) -> str:
+    """Return the URI with all parameters, including the password."""
+    parts = urlsplit(engine.url)
+    parameters = {"connect_timeout": str(_CONNECT_S), "application_name": "beam_tfrecord"}
+    parameters |= dict(parse_qsl(parts.query)) | dict(engine.options.properties)
+    if engine.options.username is not None:
+        parameters["user"] = engine.options.username
+    if password is not None:
+        parameters["password"] = password
+    return f"postgresql://{parts.netloc}{parts.path}?{urlencode(parameters, quote_via=quote)}"
+
+
+class AdbcConnection(PostgresConnection):
+    """A connection inside a read-only transaction of one snapshot."""
+
+    def __init__(
+        self, engine: Postgres, database: Any, password: str | None, snapshot: str
+    ) -> None:
+        import adbc_driver_manager
+
+        self._engine = engine
+        self.place = engine.place
+        self._database = database
+        self._password = password
+        self._connection = adbc_driver_manager.AdbcConnection(database)
+        try:
+            self._begin(snapshot)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, snapshot: str) -> None:
+        options = self._engine.options
+        for statement in (*options.session_init, _BEGIN):
+            self._run(statement)
+        if snapshot:
+            self._run(f"SET TRANSACTION SNAPSHOT {self.dialect.text(snapshot)}")
+        self.apply_settings(SETTINGS)
+        if options.statement_timeout_s is not None:
+            self._run(f"SET LOCAL statement_timeout = {int(options.statement_timeout_s * 1000)}")
+
+    @contextlib.contextmanager
+    def _statement(self, sql: str) -> Iterator[Any]:
+        import adbc_driver_manager
+
+        with driver_errors(functools.partial(_translate, self.place), self._password):
+            statement = adbc_driver_manager.AdbcStatement(self._connection)
+            try:
+                statement.set_sql_query(sql)
+                yield statement
+            finally:
+                # For a broken connection this fails once more.
+                with contextlib.suppress(Exception):
+                    statement.close()
+
+    def _run(self, sql: str) -> None:
+        with self._statement(sql) as statement:
+            statement.execute_update()
+
+    def fetch(self, sql: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a small result as Python values."""
+        with self._statement(sql) as statement:
+            table = _reader(statement).read_all()
+        return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+    def describe(
+        self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
+    ) -> tuple[SqlColumn, ...]:
+        """Return the columns as the server describes the result."""
+        try:
+            with self._statement(relation.select("*")) as statement:
+                schema = pa.schema(statement.execute_schema())
+        except UsageError as error:
+            if relation.table is not None:
+                raise
+            raise UsageError(f"{error}: the query has to be one SELECT") from None
+        sure: set[str] = set()
+        if relation.table is not None:
+            asked = NOT_NULL.format(self.regclass(relation.table))
+            sure = {name for (name,) in self.fetch(asked)}
+        return tuple(
+            _column_of(
+                field,
+                self.dialect.name(field.name),
+                nullable=field.name not in sure,
+                arrays=self._engine.options.arrays,
+                wanted=(types or {}).get(field.name),
+            )
+            for field in schema
+        )
+
+    def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
+        """Stream a result by COPY in binary form."""
+        with self._statement(sql) as statement:
+            statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
+            for data in _reader(statement):
+                plain, matrices = _without_matrices(data, columns)
+                rows = convert_batch(plain, columns, INFINITIES)
+                yield dataclasses.replace(rows, misfits=matrices + rows.misfits)
+
+    def close(self) -> None:
+        """Close the connection, and with it the snapshot."""
+        # If the server has closed it, this fails once more.
+        for each in (self._connection, self._database):
+            with contextlib.suppress(Exception):
+                each.close()
+
+
+def _reader(statement: Any) -> pa.RecordBatchReader:
+    handle, _ = statement.execute_query()
+    return pa.RecordBatchReader.from_stream(handle)

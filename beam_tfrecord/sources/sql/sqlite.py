@@ -1,0 +1,395 @@
+"""Reads SQLite files through the SQLite library that Python's own `sqlite3` module has loaded.
+
+A read transaction of SQLite cannot be joined later, so all connections of a job are opened in one
+snapshot at the start, and readers borrow them. Others can write meanwhile in WAL mode; in other
+modes writers wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import queue
+import sqlite3
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.sources.sql.database import (
+    Connection,
+    Dialect,
+    Engine,
+    Key,
+    Relation,
+    SnapshotLost,
+    SqlColumn,
+    SqlRows,
+    Table,
+    file_path,
+)
+from beam_tfrecord.sources.sql.plan import ranges
+from beam_tfrecord.sources.sql.secrets import driver_errors
+from beam_tfrecord.sources.sql.sqlite_types import (
+    KernelConnection,
+    can_read,
+    column_of,
+    convert,
+    library,
+)
+
+_BUSY_S = 8.0
+# As many readers can run at the same time; one more waits until another ends.
+_POOL_SIZE = min(8, os.cpu_count() or 1)
+_SAME_SNAPSHOT_S = 8.0
+# SQLite steps row by row: more at a time only makes longer lists of Python values.
+_FETCH_ROWS = 2048
+# Instructions between two looks at the clock.
+_CLOCK_STEPS = 100_000
+# What QUOTE() writes for infinity is a literal only in some versions; a larger number always is.
+_INFINITIES = {"Inf": "9e999", "-Inf": "-9e999"}
+
+# The `hidden` value of PRAGMA table_xinfo for hidden columns of virtual tables.
+_HIDDEN = 1
+# Names of a row's number; a column of the table may have the same name.
+_ROW_NUMBERS = ("rowid", "_rowid_", "oid")
+_DEFINITION = "SELECT type, sql FROM sqlite_master WHERE name = "
+_TABLES = (
+    "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' "
+    "ESCAPE '\\'"
+)
+
+_lock = threading.Lock()
+_snapshots: dict[str, _Snapshot] = {}
+
+
+class _Handles:
+    """A connection of Python's module and, if possible, one for the native kernel beside it."""
+
+    def __init__(self, path: str, session_init: Sequence[str]) -> None:
+        uri = f"file:{quote(os.path.abspath(path))}?mode=ro"
+        self.python = sqlite3.connect(
+            uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+        )
+        # The first look inside finds out whether the file is a database.
+        self.python.execute("PRAGMA schema_version")
+        self.kernel = KernelConnection(uri, busy_s=_BUSY_S) if library() else None
+        for statement in session_init:
+            self.execute(statement)
+
+    def execute(self, sql: str) -> None:
+        self.python.execute(sql).fetchone()
+        if self.kernel is not None:
+            self.kernel.execute(sql)
+
+    def close(self) -> None:
+        self.python.close()
+        if self.kernel is not None:
+            self.kernel.close()
+
+
+class _Snapshot:
+    """Connections in one snapshot of a file; each has one reader at a time.
+
+    Raises:
+        DataError: Others write to the file without a pause.
+    """
+
+    def __init__(self, path: str, session_init: Sequence[str]) -> None:
+        self._handles = [_Handles(path, session_init) for _ in range(1 + _POOL_SIZE)]
+        watcher = _Handles(path, ())
+        try:
+            self._begin(watcher.python, os.path.basename(path))
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            watcher.close()
+        self.first, *others = self._handles
+        self.free: queue.SimpleQueue[_Handles] = queue.SimpleQueue()
+        for handles in others:
+            self.free.put(handles)
+
+    def _begin(self, watcher: sqlite3.Connection, place: str) -> None:
+        """Begin all transactions; again if anyone has written between the first and the last."""
+        ends = time.monotonic() + _SAME_SNAPSHOT_S
+        while time.monotonic() < ends:
+            # This number changes with every commit of another connection.
+            before = watcher.execute("PRAGMA data_version").fetchone()
+            for handles in self._handles:
+                handles.execute("BEGIN")
+                # The first read of a transaction takes its snapshot.
+                handles.execute("SELECT 1 FROM sqlite_master LIMIT 1")
+            if watcher.execute("PRAGMA data_version").fetchone() == before:
+                return
+            for handles in self._handles:
+                handles.execute("ROLLBACK")
+        raise DataError(f"others write to {place} without a pause: read a copy of it")
+
+    def close(self) -> None:
+        for handles in self._handles:
+            handles.close()
+
+
+def _translate(place: str, error: Exception, _: Callable[[str], str]) -> Exception | None:
+    message = str(error)
+    if isinstance(error, sqlite3.OperationalError):
+        if "decode to UTF-8" in message:
+            column = message.partition("'")[2].partition("'")[0]
+            return DataError(
+                f"column {column!r} in {place} holds text that is not UTF-8: "
+                f"pass --types {column}=bytes"
+            )
+        if message == "interrupted":
+            return DataError(
+                f"a statement in {place} ran into the time limit: raise --statement-timeout"
+            )
+        return UsageError(f"cannot read {place}: {message}")
+    if isinstance(error, sqlite3.Warning | sqlite3.ProgrammingError):
+        return UsageError(f"cannot read {place}: {message}")
+    if isinstance(error, sqlite3.DatabaseError):
+        return DataError(f"cannot read {place}: {message}: check that the file is complete")
+    return None
+
+
+def key_of(name: str) -> Key:
+    """Return the key for a column of SQLite: QUOTE() writes literals of any kind of value."""
+    return Key(name, "QUOTE({})", lambda value: _INFINITIES.get(value, str(value)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Sqlite(Engine):
+    """A SQLite file: ``sqlite:///relative.db``, ``sqlite:////absolute.db``, or its path."""
+
+    guarantee = "one snapshot"
+
+    @property
+    def path(self) -> str:
+        """Path of the database file."""
+        return file_path(self.url, "sqlite")
+
+    @property
+    def place(self) -> str:
+        """Name of the file."""
+        return os.path.basename(self.path)
+
+    def connect(self, *, snapshot: str = "") -> SqliteConnection:
+        """Open the file for reading, or borrow a connection of a snapshot."""
+        if not snapshot:
+            if not os.path.isfile(self.path):
+                raise UsageError(f"cannot read {self.path!r}: no such file: check the path")
+            with self.errors():
+                opened = _Snapshot(self.path, self.options.session_init)
+            return SqliteConnection(self, opened, opened.first)
+        with _lock:
+            found = _snapshots.get(snapshot)
+        if found is None:
+            raise SnapshotLost(
+                f"the snapshot of {self.place} cannot be read from another "
+                "process: run on this machine, or pass --partitions 1"
+            )
+        return SqliteConnection(self, found, found.free.get())
+
+    def errors(self) -> contextlib.AbstractContextManager[None]:
+        """Raise SQLite's exceptions as errors of this package."""
+        return driver_errors(functools.partial(_translate, self.place))
+
+
+class SqliteConnection(Connection):
+    """A connection inside a read transaction, which may be borrowed from its snapshot."""
+
+    dialect = Dialect("sqlite")
+
+    def __init__(self, engine: Sqlite, snapshot: _Snapshot, handles: _Handles) -> None:
+        self._engine = engine
+        self._snapshot = snapshot
+        self._handles = handles
+        self._token = ""
+        self._is_open = True
+        if engine.options.statement_timeout_s is not None:
+            handles.python.set_progress_handler(self._is_late, _CLOCK_STEPS)
+            if handles.kernel is not None:
+                handles.kernel.set_progress_handler(self._is_late, _CLOCK_STEPS)
+        self._begin_clock()
+
+    def _begin_clock(self) -> None:
+        self._ends_at = time.monotonic() + (self._engine.options.statement_timeout_s or 0)
+
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._ends_at
+
+    def _execute(self, sql: str) -> sqlite3.Cursor:
+        self._begin_clock()
+        with self._engine.errors():
+            return self._handles.python.execute(sql)
+
+    def fetch(self, sql: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a small result as Python values."""
+        cursor = self._execute(sql)
+        with self._engine.errors():
+            return cursor.fetchall()
+
+    def find_table(self, table: str) -> Table:
+        """Look up a table or view by its name, in any case."""
+        names = {name.lower(): name for (name,) in self.fetch(_TABLES)}
+        plain = table.removeprefix("main.")
+        if len(plain) > 1 and plain[0] == plain[-1] == '"':
+            plain = plain[1:-1].replace('""', '"')
+        if plain.lower() not in names:
+            known = ", ".join(sorted(names.values())) or "none"
+            raise UsageError(
+                f"table {table!r} is not in {self._engine.place}: correct --table to one of {known}"
+            )
+        name = names[plain.lower()]
+        found = self._columns_of(self.dialect.name(name))
+        keys = sorted((key, column) for column, _, _, key in found if key)
+        ((pages,),) = self.fetch("PRAGMA page_count")
+        ((page_bytes,),) = self.fetch("PRAGMA page_size")
+        share = max(1, len(names))
+        return Table(
+            sql=self.dialect.name(name),
+            name=name,
+            key=tuple(column for _, column in keys),
+            bytes=pages * page_bytes // share,
+        )
+
+    def describe(
+        self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
+    ) -> tuple[SqlColumn, ...]:
+        """Return the columns by their declared types, or by their values if they have none."""
+        declared = self._declared(relation)
+        table = relation.table
+        is_table = table is not None and self._definition(table.name)[0] == "table"
+        wanted = types or {}
+        return tuple(
+            column_of(self, relation, name, of, not_null, wanted.get(name), is_table=is_table)
+            for name, of, not_null in declared
+        )
+
+    def _declared(self, relation: Relation) -> list[tuple[str, str, bool]]:
+        """Return name, declared type and NOT NULL of every column."""
+        if relation.table is not None:
+            found = self._columns_of(relation.table.sql)
+            alone = sum(bool(key) for _, _, _, key in found) == 1
+            # Only a lone INTEGER PRIMARY KEY, the row's own number, is never null by itself.
+            return [
+                (name, of, bool(not_null) or (bool(key) and alone and of.upper() == "INTEGER"))
+                for name, of, not_null, key in found
+            ]
+        # A temporary view has the declared types of a query's columns, and accepts only one SELECT.
+        # It is not part of the file.
+        view = f"temp.beam_tfrecord_{uuid.uuid4().hex[:8]}"
+        query = relation.sql[1:].rpartition("\n)")[0]
+        try:
+            self._execute(f"CREATE TEMP VIEW {view.removeprefix('temp.')} AS {query}")
+        except UsageError as error:
+            raise UsageError(f"cannot use the query, which has to be one SELECT: {error}") from None
+        found = self._columns_of(view.removeprefix("temp."))
+        self._execute(f"DROP VIEW {view}")
+        return [(name, of, False) for name, of, _, _ in found]
+
+    def _definition(self, name: str) -> tuple[str, str]:
+        """Return the kind (`table` or `view`) and the statement of a table or view."""
+        ((kind, sql),) = self.fetch(_DEFINITION + self.dialect.text(name))
+        return kind, str(sql)
+
+    def _columns_of(self, table: str) -> list[tuple[str, str, int, int]]:
+        """Return name, declared type, NOT NULL and place in the key of all columns of SELECT *."""
+        # table_info leaves out generated columns.
+        found = self.fetch(f"PRAGMA table_xinfo({table})")
+        return [
+            (name, of, not_null, key)
+            for _, name, of, not_null, _, key, hidden in found
+            if hidden != _HIDDEN
+        ]
+
+    def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
+        """Stream a result."""
+        kernel = self._handles.kernel
+        if kernel is not None and can_read(columns):
+            self._begin_clock()
+            with self._engine.errors():
+                yield from kernel.read(sql, columns, batch_rows=batch_rows)
+            return
+        size = min(self._engine.options.fetch_rows or _FETCH_ROWS, batch_rows)
+        cursor = self._execute(sql)
+        while True:
+            with self._engine.errors():
+                rows = cursor.fetchmany(size)
+            if not rows:
+                return
+            yield convert(rows, columns)
+
+    def key_of(self, relation: Relation, column: SqlColumn) -> Key:
+        """Return the key for a column of any kind."""
+        return key_of(self.dialect.name(column.name))
+
+    def cut_points(
+        self, relation: Relation, column: SqlColumn, key: Key, partitions: int
+    ) -> list[str]:
+        """Find the literals by position in the index, or from both ends if numbers are dense."""
+        name = key.expression
+        some = f"{name} IS NOT NULL"
+        # SQLite uses an index for each by itself, but scans all rows for both together.
+        ends = [relation.select(f"{end}({name})", some) for end in ("MIN", "MAX")]
+        ((count, least, most),) = self.fetch(
+            f"SELECT ({relation.select('COUNT(*)', some)}), ({ends[0]}), ({ends[1]})"
+        )
+        if not count:
+            return []
+        # All values between two numbers are numbers, whatever else the column may hold.
+        if isinstance(least, int) and isinstance(most, int) and most - least < 2 * count:
+            step = (most - least + 1) / partitions
+            cuts = sorted({least + int(step * index) for index in range(1, partitions)} - {least})
+            return [str(cut) for cut in cuts]
+        offsets = [count * index // partitions for index in range(partitions)]
+        by_key = relation.select(key.text.format(name), some, order_by=name)
+        picked = [self.fetch(f"{by_key} LIMIT 1 OFFSET {offset}")[0][0] for offset in offsets]
+        return key.literals(picked)
+
+    def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
+        """Split a table by its row numbers; a view has none."""
+        number = self.locator(relation)
+        if number is None:
+            return None
+        cuts = self.cut_points(relation, number, key_of(number.select), partitions)
+        return ranges(number.select, cuts, nullable=False)
+
+    def locator(self, relation: Relation) -> SqlColumn | None:
+        """Return the row number of a table, under a name that no column has."""
+        if relation.table is None:
+            return None
+        kind, sql = self._definition(relation.table.name)
+        if kind != "table" or "WITHOUT ROWID" in sql.upper():
+            return None
+        columns = {column.lower() for column, _, _ in self._declared(relation)}
+        number = next((one for one in _ROW_NUMBERS if one not in columns), None)
+        if number is None:
+            return None
+        return SqlColumn(number, "INTEGER", pa.int64(), False, self.dialect.name(number))
+
+    def export_snapshot(self) -> str:
+        """Let other readers borrow the connections of this snapshot."""
+        self._token = uuid.uuid4().hex
+        with _lock:
+            _snapshots[self._token] = self._snapshot
+        return self._token
+
+    def close(self) -> None:
+        """Return a borrowed connection, or close all connections of the snapshot."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        if self._handles is not self._snapshot.first:
+            self._snapshot.free.put(self._handles)
+            return
+        with _lock:
+            _snapshots.pop(self._token, None)
+        self._snapshot.close()

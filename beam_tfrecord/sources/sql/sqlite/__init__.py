@@ -1,1 +1,0 @@
-"""The engine of SQLite, by the standard library."""

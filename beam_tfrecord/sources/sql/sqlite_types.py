@@ -1,0 +1,443 @@
+"""Reads rows of SQLite into Arrow: the declared type decides, and no value is cast silently.
+
+SQLite stores any kind of value in any column. A value that the column's type cannot hold exactly
+is a misfit. A column without a declared type gets the type that all of its values have.
+
+Rows come as Arrow columns through a native kernel, which calls the SQLite library that Python's
+own `sqlite3` module has loaded, or as Python values if the functions of that library cannot be
+found. It has to be that very library. If a process holds two copies of SQLite, closing a file in
+one drops the POSIX locks that the other holds on it, also those of a write transaction that the
+user's own code has open.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_tfrecord.features.arrow_arrays import from_text
+from beam_tfrecord.features.arrow_types import is_text
+from beam_tfrecord.sources.sql.database import Connection, Misfit, Relation, SqlColumn, SqlRows
+
+_DECIMAL = re.compile(r"(?:DECIMAL|NUMERIC) *\( *(\d+) *(?:, *(\d+) *)?\)", re.I)
+_LARGEST_PRECISION = 38
+_KIND_NAMES = {int: "integer", float: "real", str: "text", bytes: "blob"}
+_NOT_EXACT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError)
+
+_BATCH_BYTES = 32 * 2**20
+# SQLITE_OPEN_READONLY, _URI and _NOMUTEX: a connection has one reader at a time.
+_OPEN_FLAGS = 0x1 | 0x40 | 0x8000
+_OK, _DONE, _INTERRUPT = 0, 101, 9
+# In the order in which the kernel expects their addresses.
+_CALLS = (
+    *("sqlite3_step", "sqlite3_column_type", "sqlite3_column_int64", "sqlite3_column_double"),
+    *("sqlite3_column_text", "sqlite3_column_blob", "sqlite3_column_bytes"),
+)
+_Progress = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+
+# By what the declared type begins with, in the order of looking.
+_DECLARED: tuple[tuple[str, pa.DataType], ...] = (
+    ("BOOL", pa.bool_()),
+    ("DATETIME", pa.timestamp("us")),
+    ("TIMESTAMP", pa.timestamp("us")),
+    ("DATE", pa.date32()),
+    ("TIME", pa.time64("us")),
+    ("UUID", pa.string()),
+    ("JSON", pa.string()),
+)
+# SQLite's own rules of affinity, by what the declared type contains.
+_AFFINITY: tuple[tuple[str, pa.DataType], ...] = (
+    ("INT", pa.int64()),
+    ("CHAR", pa.string()),
+    ("CLOB", pa.string()),
+    ("TEXT", pa.string()),
+    ("BLOB", pa.binary()),
+    ("REAL", pa.float64()),
+    ("FLOA", pa.float64()),
+    ("DOUB", pa.float64()),
+    ("DECIMAL", pa.float64()),
+    ("NUMERIC", pa.float64()),
+)
+
+
+def declared_type(declared: str) -> pa.DataType | None:
+    """Return the Arrow type of a declared type, or None if it implies no type."""
+    upper = declared.strip().upper()
+    for start, arrow in _DECLARED:
+        if upper.startswith(start):
+            return arrow
+    if match := _DECIMAL.match(upper):
+        precision, scale = int(match[1]), int(match[2] or 0)
+        if 0 < precision <= _LARGEST_PRECISION and scale <= precision:
+            return pa.decimal128(precision, scale)
+        return pa.string()
+    return next((arrow for part, arrow in _AFFINITY if part in upper), None)
+
+
+def column_of(
+    connection: Connection,
+    relation: Relation,
+    name: str,
+    declared: str,
+    not_null: bool,
+    wanted: pa.DataType | None,
+    *,
+    is_table: bool,
+) -> SqlColumn:
+    """Return a column with the type that is wanted, declared, or common to all of its values."""
+    quoted = connection.dialect.name(name)
+    arrow = wanted if wanted is not None else declared_type(declared)
+    # SQLite 3.41 and later declare BLOB for any expression in a view or query.
+    says_nothing = not is_table and declared.upper() == "BLOB" and wanted is None
+    if arrow is None or says_nothing:
+        found = connection.fetch(relation.select(f"DISTINCT TYPEOF({quoted})"))
+        kinds = {kind for (kind,) in found} - {"null"}
+        arrow = _common_type(kinds) if kinds or arrow is None else arrow
+    refusal = ""
+    if arrow is None:
+        suited = "bytes" if "blob" in kinds else "text"
+        refusal = f"it holds values of several kinds: pass --types {name}={suited}"
+    elif wanted is not None and _stored_kinds(wanted) is None:
+        arrow, refusal = None, f"SQLite has no values of type {wanted}: correct --types"
+    # As bytes, also texts that are not UTF-8 can be read.
+    select = f"CAST({quoted} AS BLOB)" if wanted is not None and _is_bytes(wanted) else quoted
+    return SqlColumn(name, declared or "untyped", arrow, not not_null, select, refusal)
+
+
+def _common_type(kinds: set[str]) -> pa.DataType | None:
+    if not kinds:
+        return pa.null()
+    if kinds == {"integer"}:
+        return pa.int64()
+    if kinds <= {"integer", "real"}:
+        return pa.float64()
+    return {"text": pa.string(), "blob": pa.binary()}.get(kinds.pop()) if len(kinds) == 1 else None
+
+
+def _stored_kinds(arrow: pa.DataType) -> set[type] | None:
+    """Return the kinds of stored values that a type can hold; None for unsupported types."""
+    types = pa.types
+    if types.is_integer(arrow) or types.is_boolean(arrow):
+        return {int}
+    if types.is_floating(arrow):
+        return {int, float}
+    if types.is_decimal(arrow) or is_text(arrow):
+        return {int, float, str}
+    if types.is_null(arrow):
+        return set()
+    if _is_bytes(arrow):
+        return {bytes}
+    return {str} if is_iso(arrow) else None
+
+
+def is_iso(arrow: pa.DataType) -> bool:
+    """Return whether SQLite stores such values as ISO 8601 text."""
+    types = pa.types
+    is_plain_timestamp = types.is_timestamp(arrow) and arrow.tz is None
+    return bool(types.is_date(arrow) or types.is_time(arrow) or is_plain_timestamp)
+
+
+def _is_bytes(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(arrow) or pa.types.is_large_binary(arrow))
+
+
+def _is_numeric(arrow: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_integer(arrow) or types.is_floating(arrow) or types.is_decimal(arrow))
+
+
+def convert(rows: Sequence[tuple[Any, ...]], columns: Sequence[SqlColumn]) -> SqlRows:
+    """Convert rows of Python values to a batch."""
+    arrays = []
+    misfits: list[Misfit] = []
+    for values, column in zip(zip(*rows, strict=True), columns, strict=True):
+        array, found = _column_array(values, column)
+        arrays.append(array)
+        misfits += found
+    names = [column.name for column in columns]
+    return SqlRows(pa.RecordBatch.from_arrays(arrays, names=names), tuple(misfits))
+
+
+def _column_array(values: Sequence[Any], column: SqlColumn) -> tuple[pa.Array, list[Misfit]]:
+    try:
+        return _exact_array(values, column.arrow), []
+    except _NOT_EXACT:
+        pieces, misfits = [], []
+        for row, value in enumerate(values):
+            try:
+                pieces.append(_exact_array((value,), column.arrow))
+            except _NOT_EXACT:
+                pieces.append(pa.nulls(1, column.arrow))
+                misfits.append(_misfit(row, column, value))
+        return pa.concat_arrays(pieces), misfits
+
+
+def _exact_array(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
+    """Convert stored values without any loss; raises one of `_NOT_EXACT` otherwise."""
+    kinds = set(map(type, values)) - {type(None)}
+    # Arrow alone would accept bytes as text and text as bytes, and would cut fractions.
+    if not kinds <= (_stored_kinds(arrow) or set()):
+        raise ValueError
+    if pa.types.is_boolean(arrow):
+        return _booleans(pa.array(values, pa.int64()))
+    if is_iso(arrow):
+        return _from_iso(pa.array(values, pa.string()), arrow)
+    if pa.types.is_floating(arrow):
+        return _floats(_as_floats(values) if int in kinds else values, arrow)
+    if is_text(arrow) or pa.types.is_decimal(arrow):
+        texts = values if kinds <= {str} else _as_texts(values)
+        if is_text(arrow):
+            return pa.array(texts, arrow)
+        return from_text(pa.array(texts, pa.string()), arrow)
+    return pa.array(values, arrow)
+
+
+def _as_texts(values: Sequence[Any]) -> list[str | None]:
+    # SQLite stores a fraction as a double, whose shortest text is what was meant.
+    return [value if value is None or isinstance(value, str) else repr(value) for value in values]
+
+
+def _as_floats(values: Sequence[Any]) -> list[float | None]:
+    floats = [None if value is None else float(value) for value in values]
+    if floats != list(values):
+        raise ValueError
+    return floats
+
+
+def _floats(values: Sequence[float | None], arrow: pa.DataType) -> pa.Array:
+    wide = pa.array(values, pa.float64())
+    narrow = wide.cast(arrow)
+    # Arrow rounds to a narrower float.
+    if not narrow.cast(pa.float64()).equals(wide):
+        raise ValueError
+    return narrow
+
+
+def _booleans(numbers: pa.Array) -> pa.Array:
+    ends = pc.min_max(numbers)
+    if (ends["min"].as_py() or 0) < 0 or (ends["max"].as_py() or 0) > 1:
+        raise ValueError
+    return numbers.cast(pa.bool_())
+
+
+def _from_iso(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """Parse ISO 8601 texts; raises ArrowInvalid for other text, too many digits, or a zone."""
+    if not pa.types.is_time(arrow):
+        return texts.cast(arrow)
+    # Arrow parses times of day only after a date.
+    moments = pc.binary_join_element_wise("1970-01-01", texts, " ")
+    return moments.cast(pa.timestamp("us")).cast(arrow)
+
+
+def _misfit(row: int, column: SqlColumn, value: Any) -> Misfit:
+    assert column.arrow is not None
+    shown = value.hex() if isinstance(value, bytes) else str(value)
+    # Any value but a blob can be read as text, and any value at all as bytes.
+    suited = "bytes" if isinstance(value, bytes) or _is_bytes(column.arrow) else "text"
+    cure = f"pass --types {column.name}={suited}"
+    if declared_type(column.declared) == pa.string() and _is_numeric(column.arrow):
+        cure += "; a --schema turns text into numbers"
+    message = (
+        f"is {_KIND_NAMES[type(value)]} {shown[:40]!r} where {column.declared} is read as "
+        f"{column.arrow}: {cure}"
+    )
+    return Misfit(row, column.name, message, shown)
+
+
+def library() -> Any:
+    """Return the loaded SQLite library, or None if the kernel cannot be used.
+
+    TensorFlow contains another copy of SQLite, whose symbols are visible to all. Once it is
+    loaded, the library's calls of its own functions may reach that copy, which has other state.
+    """
+    found = _library_of_python()
+    if found is None:
+        return None
+    try:
+        visible = ctypes.CDLL(None).sqlite3_open_v2
+    except AttributeError:
+        return found
+    return found if _address(visible) == _address(found.sqlite3_open_v2) else None
+
+
+def _address(function: Any) -> int | None:
+    return ctypes.cast(function, ctypes.c_void_p).value
+
+
+@functools.cache
+def _library_of_python() -> Any:
+    try:
+        import _sqlite3
+
+        import beam_tfrecord.native._sqlite  # noqa: F401 - is it built?
+
+        found = ctypes.CDLL(_sqlite3.__file__)
+        found.sqlite3_libversion.restype = ctypes.c_char_p
+        found.sqlite3_errmsg.restype = ctypes.c_char_p
+        for name in _CALLS:
+            getattr(found, name)
+    except (ImportError, OSError, AttributeError, TypeError):
+        return None
+    same = found.sqlite3_libversion().decode() == sqlite3.sqlite_version
+    return found if same else None
+
+
+def can_read(columns: Sequence[SqlColumn]) -> bool:
+    """Return whether the native kernel can read all of these columns."""
+    return library() is not None and all(_kernel_kind(c.arrow) is not None for c in columns)
+
+
+class KernelConnection:
+    """A connection whose rows the native kernel reads; errors are those of Python's `sqlite3`.
+
+    Args:
+        uri: The file, as SQLite's URI.
+        busy_s: How long to wait for a writer, in seconds.
+    """
+
+    def __init__(self, uri: str, *, busy_s: float) -> None:
+        self._library = library()
+        self._handle = ctypes.c_void_p()
+        self._progress: Any = None
+        status = self._library.sqlite3_open_v2(
+            uri.encode(), ctypes.byref(self._handle), _OPEN_FLAGS, None
+        )
+        self._check(status)
+        self._library.sqlite3_busy_timeout(self._handle, int(busy_s * 1000))
+
+    def execute(self, sql: str) -> None:
+        """Run a statement and ignore its rows."""
+        self._check(self._library.sqlite3_exec(self._handle, sql.encode(), None, None, None))
+
+    def set_progress_handler(self, is_late: Callable[[], bool], steps: int) -> None:
+        """Call `is_late` every `steps` instructions, and interrupt the statement if it is True."""
+        # The callback must live as long as this object: SQLite stores its bare address.
+        self._progress = _Progress(lambda _: int(is_late()))
+        self._library.sqlite3_progress_handler(self._handle, steps, self._progress, None)
+
+    def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
+        """Stream a result whose columns `can_read` accepts."""
+        from beam_tfrecord.native import _sqlite
+
+        statement = ctypes.c_void_p()
+        text = sql.encode()
+        self._check(
+            self._library.sqlite3_prepare_v2(
+                self._handle, text, len(text), ctypes.byref(statement), None
+            )
+        )
+        addresses = [_address(getattr(self._library, name)) for name in _CALLS]
+        kinds = [_kernel_kind(column.arrow) for column in columns]
+        try:
+            rows = _sqlite.Rows(addresses, statement.value, kinds, batch_rows, _BATCH_BYTES)
+            while True:
+                try:
+                    count, found, odd = rows.fill()
+                except _sqlite.BadText as error:
+                    name = columns[error.args[0]].name
+                    message = f"Could not decode to UTF-8 column '{name}'"
+                    raise sqlite3.OperationalError(message) from None
+                if not count:
+                    break
+                yield _kernel_rows(count, found, odd, columns)
+            if rows.status != _DONE:
+                self._check(rows.status)
+        finally:
+            self._library.sqlite3_finalize(statement)
+
+    def close(self) -> None:
+        """Close the connection; may be called twice."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        if handle:
+            self._library.sqlite3_close_v2(handle)
+
+    def _check(self, status: int) -> None:
+        if status == _OK:
+            return
+        message = self._library.sqlite3_errmsg(self._handle).decode("utf-8", "replace")
+        raise sqlite3.OperationalError("interrupted" if status == _INTERRUPT else message)
+
+
+def _kernel_kind(arrow: pa.DataType | None) -> int | None:
+    """Return how the native kernel reads a column, or None if it cannot read that type."""
+    from beam_tfrecord.native import _sqlite
+
+    if arrow is None:
+        return None
+    if pa.types.is_int64(arrow) or pa.types.is_boolean(arrow):
+        return int(_sqlite.AS_INTEGER)
+    if pa.types.is_float64(arrow):
+        return int(_sqlite.AS_REAL)
+    if pa.types.is_binary(arrow):
+        return int(_sqlite.AS_BLOB)
+    return int(_sqlite.AS_TEXT) if is_iso(arrow) or pa.types.is_string(arrow) else None
+
+
+def _kernel_rows(
+    count: int,
+    found: Sequence[tuple[Any, Any, bytes | None, int]],
+    odd: Sequence[tuple[int, int, Any]],
+    columns: Sequence[SqlColumn],
+) -> SqlRows:
+    """Convert what the native kernel returns to a batch.
+
+    Args:
+        count: Number of rows.
+        found: Validity bits, numbers or offsets, bytes, and number of nulls of each column.
+        odd: Row, column and value of each value that is not of its column's kind.
+        columns: The columns.
+    """
+    misfits: list[Misfit] = []
+    arrays = []
+    for index, (column, buffers) in enumerate(zip(columns, found, strict=True)):
+        array = _kernel_array(count, *buffers, column.arrow)
+        others = {row: value for row, at, value in odd if at == index}
+        if pa.types.is_string(column.arrow):
+            texts = {row: repr(value) for row, value in others.items() if type(value) is not bytes}
+            array = _with_texts(array, texts)
+            others = {row: value for row, value in others.items() if row not in texts}
+        misfits += [_misfit(row, column, value) for row, value in others.items()]
+        array, more = _as_declared(array, column)
+        arrays.append(array)
+        misfits += more
+    names = [column.name for column in columns]
+    return SqlRows(pa.RecordBatch.from_arrays(arrays, names=names), tuple(misfits))
+
+
+def _kernel_array(
+    count: int, bits: Any, values: Any, data: bytes | None, nulls: int, arrow: pa.DataType
+) -> pa.Array:
+    buffers = [pa.py_buffer(bits) if nulls else None, pa.py_buffer(values)]
+    if data is not None:
+        stored = arrow if pa.types.is_binary(arrow) else pa.string()
+        buffers.append(pa.py_buffer(data))
+    else:
+        stored = pa.float64() if pa.types.is_floating(arrow) else pa.int64()
+    return pa.Array.from_buffers(stored, count, buffers, null_count=nulls)
+
+
+def _with_texts(array: pa.Array, texts: dict[int, str]) -> pa.Array:
+    if not texts:
+        return array
+    mask = np.zeros(len(array), bool)
+    mask[list(texts)] = True
+    return pc.replace_with_mask(array, pa.array(mask), pa.array(list(texts.values())))
+
+
+def _as_declared(array: pa.Array, column: SqlColumn) -> tuple[pa.Array, list[Misfit]]:
+    """Convert numbers to booleans and texts to dates and times, if the column is such a one."""
+    if array.type.equals(column.arrow):
+        return array, []
+    try:
+        is_boolean = pa.types.is_boolean(column.arrow)
+        return (_booleans(array) if is_boolean else _from_iso(array, column.arrow)), []
+    except _NOT_EXACT:
+        return _column_array(array.to_pylist(), column)

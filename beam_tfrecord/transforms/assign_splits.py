@@ -1,0 +1,114 @@
+"""`AssignSplits`: the split of every row, before the sink."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.exchange.block import Block
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.job_batch import as_job_batch
+from beam_tfrecord.layout import SPLIT_TWICE, Layout, make_splits
+from beam_tfrecord.transforms import display
+from beam_tfrecord.transforms.graph import (
+    Noting,
+    assigned_splits,
+    mark_splits,
+    mark_step,
+    step_label,
+)
+from beam_tfrecord.transforms.map_rows import MapBatches as MapBatches
+from beam_tfrecord.transforms.map_rows import MapRows as MapRows
+from beam_tfrecord.transforms.map_rows import remember_reader
+from beam_tfrecord.transforms.rows import BatchRows as BatchRows
+from beam_tfrecord.workdir.faults import Guarded
+
+
+class AssignSplits(beam.PTransform):
+    """Put every row in its split, as it stands here.
+
+    Takes the arguments of `WriteToTFRecord` that decide splits, in place of it; every batch that
+    follows has its rows in one split, which `WriteToTFRecord` then keeps. Splits are said once:
+    rows that have one are refused by another `AssignSplits`, and by a sink with `splits`,
+    `split_column` or `group`, be they equal.
+
+    Args:
+        splits: ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.
+        split_column: Column that names the split.
+        group: Columns whose equal values share a split.
+        seed: Of the hash.
+
+    Raises:
+        UsageError: The arguments do not fit together, or the rows have a split.
+    """
+
+    def __init__(
+        self,
+        splits: Mapping[str, float] | str | None = None,
+        *,
+        split_column: str | None = None,
+        group: Sequence[str] | str = (),
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self._layout = Layout(make_splits(splits, column=split_column, group=group), seed=seed)
+        self._schema: Schema | None = None
+        self._faults: str | None = None
+
+    @classmethod
+    def of_layout(
+        cls, layout: Layout, *, schema: Schema | None = None, faults: str | None = None
+    ) -> AssignSplits:
+        """Return the step that puts rows where a job with this layout and schema would."""
+        step = cls()
+        step._layout, step._schema, step._faults = layout, schema, faults
+        return step
+
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return {
+            name: value
+            for name, value in display.of_layout(self._layout).items()
+            if name in ("splits", "split_column", "group", "seed")
+        }
+
+    def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
+        """Divide every batch."""
+        if assigned_splits(batches).certain:
+            raise UsageError(SPLIT_TWICE)
+        step = step_label(batches.pipeline)
+        split = Noting(
+            functools.partial(split_batch, layout=self._layout, schema=self._schema), step
+        )
+        assigned = batches | "AssignSplits" >> beam.ParDo(
+            Guarded(split, self._faults)
+        ).with_output_types(Batch)
+        mark_step(assigned, step)
+        mark_splits(assigned, self._layout.splits)
+        remember_reader(batches, assigned, self)
+        return assigned
+
+
+def split_batch(batch: Batch, layout: Layout, schema: Schema | None = None) -> Iterator[Batch]:
+    """Yield the rows of a batch by split, in order of the splits' numbers."""
+    batch = as_job_batch(batch)
+    block = Block(layout, schema)
+    written = block.add(batch)
+    numbers = block.splits
+    if numbers is None:
+        numbers = np.zeros(len(written), np.uint16)
+    rejects, read, refused = tuple(block.rejects), batch.rows_counted, batch.refused
+    for number in np.unique(numbers):
+        part = batch.take(written[numbers == number])
+        yield part.replace(
+            split=block.split_names[number], rejects=rejects, rows_read=read, refused=refused
+        )
+        rejects, read, refused = (), 0, None
+    if rejects:
+        yield batch.slice(0, 0).replace(rejects=rejects, rows_read=read)

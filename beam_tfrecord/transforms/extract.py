@@ -1,0 +1,81 @@
+"""`ExtractToParquet`: batches to a published stage, inside a pipeline."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import uuid
+from typing import Any
+
+import apache_beam as beam
+
+from beam_tfrecord.beam_steps import in_one_window
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.layout import Layout
+from beam_tfrecord.places import Inputs
+from beam_tfrecord.rejects import parse_budget
+from beam_tfrecord.runner_traits import check_lossless
+from beam_tfrecord.transforms import display
+from beam_tfrecord.transforms.graph import Sink, ways_to
+from beam_tfrecord.transforms.rows import batches_of
+from beam_tfrecord.transforms.write import write_batches
+from beam_tfrecord.workdir.job import Job
+from beam_tfrecord.workdir.target import Target, check_free, directory_target
+
+
+def stage_job(target: Target, directory: str, **fields: Any) -> Job:
+    """Return a job that writes a stage."""
+    layout = Layout(shuffle=False)
+    return Job(target, directory, "stage", layout, is_one_pass=True, **fields)
+
+
+class ExtractToParquet(Sink):
+    """Write rows as a stage, and give the names of its files.
+
+    A stage is a Parquet dataset with the types of the rows, which `ReadFromParquet`, `load` and
+    `write` read by its manifest. Takes a bounded PCollection of `Batch`, or of dict, NamedTuple
+    or `beam.Row`.
+
+    Args:
+        output: Directory of the stage.
+        max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
+        overwrite: Replace what is in the output.
+
+    Raises:
+        UsageError: The arguments do not fit together, or the elements cannot be staged.
+    """
+
+    def __init__(
+        self,
+        output: str | os.PathLike[str],
+        *,
+        max_rejects: int | str = 0,
+        overwrite: bool = False,
+    ) -> None:
+        super().__init__()
+        self.target = target = directory_target(output)
+        check_free(target, overwrite=overwrite)
+        self._job = stage_job(
+            target,
+            target.temporary(uuid.uuid4().hex[:12]),
+            budget=parse_budget(max_rejects),
+            overwrite=overwrite,
+            info={"runner": "beam"},
+        )
+
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return display.shown(
+            output=display.place(self._job.target.directory), overwrite=self._job.overwrite
+        )
+
+    def expand(self, elements: beam.PCollection) -> beam.PCollection[str]:
+        """Build the chain."""
+        check_lossless(elements.pipeline)
+        self.check_target(elements.pipeline)
+        if not elements.is_bounded:
+            raise UsageError("ExtractToParquet needs a bounded PCollection: a stage has an end")
+        found = batches_of(in_one_window(elements), None, None)
+        batches = found[0] if len(found) == 1 else found | "AllBatches" >> beam.Flatten()
+        job = dataclasses.replace(self._job, inputs=Inputs(ways_to(elements)))
+        return write_batches((batches,), job)

@@ -1,0 +1,247 @@
+"""Facts about PCollections that are known when a pipeline is built.
+
+They stand as attributes ``beam_tfrecord_…`` of PCollections, and a sink finds them on its way up
+the graph. Two readers of a pipeline may give rows of equal origin, and so may two mappings of one
+reader; so every batch also carries its *way*: the labels of the steps that it has passed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pipeline import PipelineVisitor
+from apache_beam.typehints import row_type, typehints
+
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.errors import TargetExists, UsageError
+from beam_tfrecord.job_batch import Way, as_job_batch
+from beam_tfrecord.layout import Splits
+from beam_tfrecord.storage import is_remote
+from beam_tfrecord.workdir.target import Target
+
+# Every Flatten of both branches of a fork doubles their number.
+MOST_WAYS = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Noting:
+    """A function of batches that appends its step to the way of each.
+
+    Attributes:
+        function: From one element to any number of batches.
+        step: Label of the step.
+    """
+
+    function: Callable[[Any], Iterable[Batch]]
+    step: str
+
+    def __call__(self, element: Any) -> Iterator[Batch]:
+        """Yield the batches."""
+        for batch in self.function(element):
+            job_batch = as_job_batch(batch)
+            yield job_batch.replace(way=(*job_batch.way, self.step))
+
+
+def step_label(pipeline: beam.Pipeline) -> str:
+    """Return the full label of the transform that is being applied."""
+    return str(pipeline.transforms_stack[-1].full_label)
+
+
+def mark_step(batches: beam.PCollection, step: str, *, is_reader: bool = False) -> None:
+    """Mark batches as the output of a step of this package."""
+    batches.beam_tfrecord_step = step
+    batches.beam_tfrecord_is_read = is_reader
+
+
+def ways_to(rows: beam.PCollection) -> tuple[Way, ...]:
+    """Return all ways that lead to a PCollection, in the order of the inputs of each Flatten.
+
+    Rows of other Beam code have passed no step: the way of all of them is empty. Other code may
+    also give on batches of its side inputs; a step of this package has none of rows.
+
+    Raises:
+        UsageError: There are too many.
+    """
+    found: dict[beam.PCollection, tuple[Way, ...]] = {}
+
+    def ways(rows: beam.PCollection) -> tuple[Way, ...]:
+        if rows in found:
+            return found[rows]
+        last, steps = rows, []
+        while True:
+            inputs = inputs_of(rows)
+            if (step := getattr(rows, "beam_tfrecord_step", None)) is not None:
+                steps.append(step)
+            else:
+                # Code of one's own may give on what it was given in any way.
+                inputs += side_inputs_of(rows)
+            if len(inputs) != 1:
+                break
+            (rows,) = inputs
+        before = dict.fromkeys(way for one in inputs for way in ways(one)) if inputs else ((),)
+        if len(before) > MOST_WAYS:
+            raise UsageError(
+                f"rows come to one place in more than {MOST_WAYS:,} ways: write several datasets"
+            )
+        found[last] = tuple((*way, *reversed(steps)) for way in before)
+        return found[last]
+
+    return ways(rows)
+
+
+def is_step(batches: beam.PCollection) -> bool:
+    """Tell whether a PCollection comes from a step of this package, or joins several."""
+    is_flatten = batches.producer is not None and isinstance(
+        batches.producer.transform, beam.Flatten
+    )
+    return is_flatten or hasattr(batches, "beam_tfrecord_step")
+
+
+def inputs_of(rows: beam.PCollection) -> tuple[beam.PCollection, ...]:
+    """Return what the step that gives a PCollection takes."""
+    inputs = rows.producer.inputs if rows.producer is not None else ()
+    return tuple(one for one in inputs if isinstance(one, beam.PCollection))
+
+
+def side_inputs_of(rows: beam.PCollection) -> tuple[beam.PCollection, ...]:
+    """Return what the step that gives a PCollection takes as side inputs."""
+    return tuple(side.pvalue for side in rows.producer.side_inputs) if rows.producer else ()
+
+
+def element_kind(hint: Any) -> str:
+    """Return ``batches``, ``examples``, ``rows`` or ``any`` for a Beam element type.
+
+    Raises:
+        UsageError: Such elements cannot be written.
+    """
+    if hint is Batch:
+        return "batches"
+    if hint is bytes or (isinstance(hint, type) and hasattr(hint, "SerializeToString")):
+        return "examples"
+    if isinstance(hint, typehints.DictConstraint | row_type.RowTypeConstraint) or (
+        isinstance(hint, type) and (issubclass(hint, dict | beam.Row) or hasattr(hint, "_fields"))
+    ):
+        return "rows"
+    if hint in (None, Any, object, typehints.Any) or isinstance(hint, typehints.UnionConstraint):
+        return "any"
+    raise UsageError(
+        f"cannot write elements of type {getattr(hint, '__name__', hint)}: give Batch, dict, "
+        "NamedTuple, beam.Row, tf.train.Example or bytes"
+    )
+
+
+def is_plain_kind(rows: beam.PCollection) -> bool:
+    """Tell whether elements are rows or examples, which carry nothing but their values."""
+    try:
+        return element_kind(rows.element_type) in ("rows", "examples")
+    except UsageError:
+        # Neither batches nor what could be written: such as batches by key, on their way.
+        return False
+
+
+class Sink(beam.PTransform):
+    """A transform that publishes to a target.
+
+    Attributes:
+        target: Where it publishes.
+    """
+
+    target: Target
+
+    def check_target(self, pipeline: beam.Pipeline) -> None:
+        """Check that no other sink of a pipeline has the same target.
+
+        Raises:
+            TargetExists: One has.
+        """
+        sinks = _Sinks()
+        pipeline.visit(sinks)
+        if any(sink is not self and _place(sink) == _place(self) for sink in sinks.found):
+            raise TargetExists(
+                f"two sinks of one pipeline write to {self.target.output!r}: "
+                "give each an output of its own"
+            )
+
+
+def _place(sink: Sink) -> tuple[str, str | None]:
+    directory = sink.target.directory
+    return directory if is_remote(directory) else os.path.realpath(directory), sink.target.prefix
+
+
+class _Sinks(PipelineVisitor):
+    def __init__(self) -> None:
+        self.found: list[Sink] = []
+
+    def enter_composite_transform(self, transform_node: Any) -> None:
+        if isinstance(transform_node.transform, Sink):
+            self.found.append(transform_node.transform)
+
+
+@dataclasses.dataclass(frozen=True)
+class Assigned:
+    """The splits that rows come with, as far as the graph shows.
+
+    Attributes:
+        splits: Of the `AssignSplits` steps that the rows pass.
+        certain: Those behind which only steps of this package follow: their rows have a split for
+            certain. What code of one's own makes of it shows in the rows alone.
+        are_everywhere: There is one on every way.
+        are_missing: Some rows have no split for certain: only steps of this package lead from
+            their reader, and none gives one.
+        are_lost: Some rows had a split, and came out of their batches.
+    """
+
+    splits: tuple[Splits, ...]
+    certain: tuple[Splits, ...]
+    are_everywhere: bool
+    are_missing: bool
+    are_lost: bool
+
+
+def mark_splits(batches: beam.PCollection, splits: Splits) -> None:
+    """Mark batches as rows that have a split."""
+    batches.beam_tfrecord_splits = splits
+
+
+def assigned_splits(rows: beam.PCollection, *, is_plain: bool = False) -> Assigned:
+    """Find the `AssignSplits` steps that rows pass.
+
+    Args:
+        rows: What a step is given.
+        is_plain: They are given in a form that carries no split.
+    """
+    splits: list[Splits] = []
+    certain: list[Splits] = []
+    are_everywhere, are_missing, are_lost = True, False, False
+    # What is on the way from each: rows in a form that carries no split, and only our own steps.
+    pending = [(rows, is_plain, True)]
+    seen = set()
+    while pending:
+        state = one, is_plain, is_ours = pending.pop()
+        if state in seen:
+            continue
+        seen.add(state)
+        is_plain = is_plain or is_plain_kind(one)
+        given: Splits | None = getattr(one, "beam_tfrecord_splits", None)
+        if given is not None:
+            are_lost |= is_plain
+            if not is_plain:
+                splits.append(given)
+                certain += [given] if is_ours else []
+            continue
+        is_ours &= is_step(one)
+        if is_ours and getattr(one, "beam_tfrecord_is_read", False):
+            are_missing = True
+        inputs = inputs_of(one)
+        are_everywhere &= bool(inputs)
+        pending += [(before, is_plain, is_ours) for before in inputs]
+    return Assigned(tuple(splits), tuple(certain), are_everywhere, are_missing, are_lost)
+
+
+def fitted_of(rows: Any) -> str | None:
+    """Return the directory of the fitted function that made a PCollection's rows, if any."""
+    return getattr(rows, "beam_tfrecord_fitted", None)

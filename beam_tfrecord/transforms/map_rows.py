@@ -1,0 +1,294 @@
+"""`MapRows` and `MapBatches`: the user's own Python on rows and on batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from beam_tfrecord.batch import Batch, Reject
+from beam_tfrecord.beam_steps import in_one_window
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.job_batch import as_job_batch
+from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types, returned_schema
+from beam_tfrecord.records.rows import call_on_rows, line_of, mapped_batch
+from beam_tfrecord.transforms import display
+from beam_tfrecord.transforms.graph import Noting, mark_step, step_label
+from beam_tfrecord.transforms.reading import NO_SCHEMA, NOTHING, reader_of
+from beam_tfrecord.transforms.rows import as_arrow_schema
+from beam_tfrecord.workdir.faults import Guarded
+from beam_tfrecord.workdir.stored_plan import TYPES, Stored, load_schema
+
+RowFunction = Callable[[dict[str, Any]], Any]
+
+
+@dataclasses.dataclass(eq=False)
+class Chain(beam.PTransform):
+    """A reader followed by a transform: what gives mapped batches anew."""
+
+    reader: beam.PTransform
+    step: beam.PTransform
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
+        """Read, then take the step."""
+        return begin | "Read" >> self.reader | "Step" >> self.step
+
+
+def remember_reader(
+    before: beam.PCollection, after: beam.PCollection, step: beam.PTransform
+) -> None:
+    """Let later transforms read mapped rows anew."""
+    reader = reader_of(before)
+    if reader is not None:
+        after.beam_tfrecord_reader = Chain(reader, step)
+
+
+@dataclasses.dataclass(eq=False)
+class MapRows(beam.PTransform):
+    """Call a Python function on every row.
+
+    The function takes a row as a dict and returns a dict, None (the row is left out), a list of
+    these (the row becomes several), or a `tf.train.Example` or bytes. A row whose function raises
+    is a reject, with the line of code that raised.
+
+    The types of what it returns come from `schema`, or a TypedDict or NamedTuple return hint, or
+    else from a pass of its own over all rows; columns that hold what they held keep their type.
+    Batches that come through other Beam code cannot be read again for it, so the runner keeps
+    them until the types are known: a schema or a hint spares it that.
+
+    Attributes:
+        function: A function, or a `beam.DoFn` with a plain `process(row)`.
+        schema: Types of the mapped rows.
+        faults: Directory where an error of the data is recorded for the launcher.
+        resume: Directory of a job that may be resumed, where types that were found are kept.
+    """
+
+    function: RowFunction | beam.DoFn
+    schema: Schema | pa.Schema | None = None
+    faults: str | None = None
+    resume: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        if not isinstance(self.function, beam.DoFn) and not callable(self.function):
+            raise UsageError(f"MapRows needs a function or a DoFn, not {self.function!r}")
+
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return display.shown(
+            function=display.function_name(self.function), schema=display.schema_text(self.schema)
+        )
+
+    def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
+        """Map every batch."""
+        step = step_label(batches.pipeline)
+        mapped = batches | "MapBatch" >> beam.ParDo(
+            _MapRows(self.function, self.faults, step), self.types(batches)
+        ).with_output_types(Batch)
+        mark_step(mapped, step)
+        remember_reader(batches, mapped, self)
+        return mapped
+
+    def types(self, batches: beam.PCollection[Batch]) -> Any:
+        """Return the schema of the mapped rows, or a side input that will have it."""
+        given = as_arrow_schema(self.schema)
+        if given is None and not isinstance(self.function, beam.DoFn):
+            given = returned_schema(getattr(self.function, "function", self.function))
+        if given is None:
+            given = load_schema(self.resume, TYPES)
+        if given is not None:
+            return given
+        reader = reader_of(batches)
+        # What other code gives cannot be read anew.
+        rows = (
+            in_one_window(batches) if reader is None else batches.pipeline | "ReadToInfer" >> reader
+        )
+        merge = Stored(_merge_types, self.resume, TYPES)
+        inferred = (
+            rows
+            | "InferTypes" >> beam.ParDo(_InferTypes(self.function, self.faults))
+            | "GatherTypes" >> beam.combiners.ToList()
+            | "SchemaOfTypes" >> beam.FlatMap(Guarded(merge, self.faults, instead=[NO_SCHEMA]))
+        )
+        return beam.pvalue.AsSingleton(inferred)
+
+
+class _RowDoFn(beam.DoFn):
+    """Calls a function, or the process method of a user's DoFn, on rows."""
+
+    def __init__(self, function: RowFunction | beam.DoFn) -> None:
+        self._function = function
+
+    @property
+    def _call(self) -> RowFunction:
+        user = self._function
+        if not isinstance(user, beam.DoFn):
+            return user
+        return lambda row: list(user.process(row) or ())
+
+    def setup(self) -> None:
+        if isinstance(self._function, beam.DoFn):
+            self._function.setup()
+
+    def start_bundle(self) -> None:
+        if isinstance(self._function, beam.DoFn):
+            self._function.start_bundle()
+
+    def finish_bundle(self) -> None:
+        if isinstance(self._function, beam.DoFn) and self._function.finish_bundle() is not None:
+            raise UsageError("a DoFn given to MapRows cannot give rows in finish_bundle")
+
+    def teardown(self) -> None:
+        if isinstance(self._function, beam.DoFn):
+            self._function.teardown()
+
+
+class _MapRows(_RowDoFn):
+    def __init__(self, function: RowFunction | beam.DoFn, faults: str | None, step: str) -> None:
+        super().__init__(function)
+        self._mapped = Guarded(Noting(self._map, step), faults)
+
+    def process(self, batch: Batch, schema: pa.Schema) -> Iterator[Batch]:
+        yield from self._mapped((batch, schema))
+
+    def _map(self, task: tuple[Batch, pa.Schema]) -> Iterator[Batch]:
+        batch, schema = task
+        if not batch.data.num_columns:
+            yield batch
+            return
+        mapped = call_on_rows(batch, self._call)
+        yield mapped_batch(batch, mapped, schema)
+
+
+class _InferTypes(_RowDoFn):
+    def __init__(self, function: RowFunction | beam.DoFn, faults: str | None) -> None:
+        super().__init__(function)
+        self._inferred = Guarded(self._infer, faults)
+
+    def process(self, batch: Batch) -> Iterator[tuple[RowTypes, pa.Schema]]:
+        yield from self._inferred(batch)
+
+    def _infer(self, batch: Batch) -> Iterator[tuple[RowTypes, pa.Schema]]:
+        mapped = call_on_rows(batch, self._call)
+        yield infer_row_types(mapped.rows), batch.data.schema
+
+
+def _merge_types(
+    found: Iterable[tuple[RowTypes, pa.Schema]],
+) -> Iterator[pa.Schema]:
+    pairs = list(found)
+    types = functools.reduce(lambda one, other: one.merge(other), (t for t, _ in pairs), RowTypes())
+    yield types.to_arrow(_in_common({schema for _, schema in pairs}))
+
+
+def _in_common(schemas: Iterable[pa.Schema]) -> pa.Schema:
+    """Return the columns that have one type wherever they are there, whatever came first."""
+    fields: dict[str, pa.Field] = {}
+    torn = set()
+    for schema in sorted(schemas, key=str):
+        for field in schema:
+            known = fields.setdefault(field.name, field)
+            if known.type != field.type:
+                torn.add(field.name)
+    return pa.schema([field for name, field in fields.items() if name not in torn])
+
+
+@dataclasses.dataclass(eq=False)
+class MapBatches(beam.PTransform):
+    """Call a function from `pyarrow.RecordBatch` to `pyarrow.RecordBatch`.
+
+    Attributes:
+        function: Called on every batch; batches of no rows included, if it can.
+        keeps_rows: True: the function returns one row for each, in order, and rows keep their
+            numbers. False: their place in the shuffled order follows from their bytes; in source
+            order, rows follow each other as the function returned them.
+        faults: Directory where an error of the data is recorded for the launcher.
+    """
+
+    function: Callable[[pa.RecordBatch], pa.RecordBatch]
+    keeps_rows: bool = True
+    faults: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return display.shown(
+            function=display.function_name(self.function), keeps_rows=self.keeps_rows
+        )
+
+    def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
+        """Map every batch."""
+        step = step_label(batches.pipeline)
+        call = Noting(functools.partial(map_batch, self.function, self.keeps_rows), step)
+        mapped = batches | "MapBatch" >> beam.FlatMap(Guarded(call, self.faults)).with_output_types(
+            Batch
+        )
+        mark_step(mapped, step)
+        remember_reader(batches, mapped, self)
+        return mapped
+
+
+def map_batch(
+    function: Callable[[pa.RecordBatch], pa.RecordBatch], keeps_rows: bool, batch: Batch
+) -> Iterator[Batch]:
+    """Yield what `function` makes of a batch; a batch whose function raises becomes rejects.
+
+    Raises:
+        DataError: It returns no record batch, or another number of rows with `keeps_rows`.
+    """
+    if not batch.data.num_columns:
+        yield batch
+        return
+    try:
+        data = function(batch.data)
+    except MemoryError:
+        raise
+    except Exception as error:
+        yield from _rejected_batch(batch, error)
+        return
+    if isinstance(data, pa.Table):
+        data = data.combine_chunks()
+        data = pa.RecordBatch.from_arrays(
+            [c.chunk(0) if c.num_chunks else pa.array([], c.type) for c in data.columns],
+            schema=data.schema,
+        )
+    if not isinstance(data, pa.RecordBatch):
+        raise DataError(f"a batch function returns a RecordBatch, not {type(data).__name__}")
+    if not keeps_rows:
+        origin = batch.origin
+        if origin is not None:
+            origin = origin.in_order(batch.num_rows, data.num_rows)
+        yield batch.replace(
+            data=data, origin=origin, numbers=batch.numbers_in(data, rows_unknown=True)
+        )
+        return
+    if data.num_rows != batch.num_rows:
+        raise DataError(
+            f"a batch function returned {data.num_rows} rows for {batch.num_rows}: "
+            "pass keeps_rows=False"
+        )
+    yield batch.replace(data=data, numbers=batch.numbers_in(data))
+
+
+def _rejected_batch(batch: Batch, error: Exception) -> Iterator[Batch]:
+    """Turn a batch into rejects; one of no rows holds nothing to lose."""
+    origin = batch.exact_origin
+    unit = "" if origin is None else origin.unit
+    numbers = np.full(batch.num_rows, -1) if origin is None else origin.row_numbers(batch.num_rows)
+    message = f"{type(error).__name__}: {error}{line_of(error)}"
+    rejects = tuple(Reject(unit, int(number), "", "map-error", message) for number in numbers)
+    # No columns: what the function would have made of them is not known.
+    rows_read = as_job_batch(batch).rows_counted
+    lost = as_job_batch(batch).replace(data=NOTHING, origin=None, rows_read=rows_read)
+    yield lost.replace(rejects=(*batch.rejects, *rejects))

@@ -1,0 +1,421 @@
+"""Reading a source inside a pipeline: list, scan, cut into groups, infer types, read."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.options.pipeline_options import SetupOptions
+
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
+from beam_tfrecord.beam_steps import count
+from beam_tfrecord.exchange.checkpoints import Done, find_group
+from beam_tfrecord.hashes import sum_hashes
+from beam_tfrecord.job_batch import JobBatch, Part, Way, as_job_batch
+from beam_tfrecord.runner_traits import check_lossless
+from beam_tfrecord.sources.base import (
+    GROUP_BYTES,
+    Group,
+    InputFile,
+    Scan,
+    Source,
+    group_units,
+    grown,
+    one_group,
+)
+from beam_tfrecord.transforms import display
+from beam_tfrecord.transforms.graph import inputs_of, mark_step, step_label
+from beam_tfrecord.workdir.faults import Guarded
+from beam_tfrecord.workdir.stored_plan import (
+    GROUPS,
+    SCHEMA,
+    Stored,
+    count_done,
+    group_key,
+    load_groups,
+    load_schema,
+    load_stored,
+    save_remarks,
+)
+
+DONE = "done"
+
+
+# What steps get that wait for a schema which a fault has kept from being found.
+NO_SCHEMA = pa.schema([])
+# The data of a batch that carries only rejects and counts.
+NOTHING = pa.RecordBatch.from_arrays([], schema=NO_SCHEMA)
+
+
+@dataclasses.dataclass(eq=False)
+class ReadBatches(beam.PTransform):
+    """Read a source as batches.
+
+    Everything but the listing runs on workers, and every step is a plain DoFn behind a fusion
+    break: runners such as Flink run splittable sources on a single subtask.
+
+    Attributes:
+        source: What to read.
+        schema: Arrow schema of the rows; None: inferred in a pass of its own.
+        files: What the source consists of, where it was listed before; None: a worker lists it.
+        batch_rows: Rows of a batch; has no influence on the dataset.
+        group_bytes: Encoded bytes of a group of units.
+        most_group_bytes: Where there are many groups, they grow up to this; None: they do not.
+        limit: Read the first rows only, on one worker.
+        faults: Directory where an error of the data is recorded for the launcher.
+        resume: Directory of a job that may be resumed: what it has of the plan is taken from
+            there, the rest is kept there, and groups that are done are not read.
+        reads_all: Read those too, for another purpose.
+        plans_here: Look at the files, which are listed, where the pipeline is built: some steps
+            less to wait for, where a look takes no time.
+        hashes: Hash the bytes that are read, where the job may be resumed.
+    """
+
+    source: Source
+    schema: pa.Schema | None = None
+    files: Sequence[InputFile] | None = None
+    batch_rows: int = DEFAULT_BATCH_ROWS
+    group_bytes: int = GROUP_BYTES
+    most_group_bytes: int | None = None
+    limit: int | None = None
+    faults: str | None = None
+    resume: str | None = None
+    reads_all: bool = False
+    plans_here: bool = False
+    hashes: bool = False
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return display.of_source(self.source) | display.shown(limit=self.limit)
+
+    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
+        """Build the chain."""
+        check_lossless(begin.pipeline)
+        reader = copy.copy(self)
+        reader.source, files = self.source.to_send()
+        if files:
+            # Where Beam starts workers elsewhere, it copies these there first: options are the only
+            # place for them.
+            setup = begin.pipeline.options.view_as(SetupOptions)
+            setup.files_to_stage = list(dict.fromkeys([*(setup.files_to_stage or ()), *files]))
+        return reader._batches(begin.pipeline)
+
+    def _batches(self, pipeline: beam.Pipeline) -> beam.PCollection[Batch]:
+        groups, schema = plan_reading(pipeline, self)
+        step = step_label(pipeline)
+        stored = None if self.reads_all else self.resume
+        # A second output costs: what follows can then not be summed up where it is made.
+        may_skip = stored is not None and count_done(stored) > 0
+        read = beam.ParDo(_ReadGroup(self, step, stored, may_skip), schema).with_output_types(Batch)
+        spread = groups | "SpreadGroups" >> beam.Reshuffle()
+        if may_skip:
+            outputs = spread | "ReadGroup" >> read.with_outputs(DONE, main="batches")
+            batches = outputs.batches
+            batches.beam_tfrecord_done = outputs[DONE]
+        else:
+            batches = spread | "ReadGroup" >> read
+        mark_step(batches, step, is_reader=True)
+        # Types are found in all rows, whatever is done.
+        batches.beam_tfrecord_reader = anew = copy.copy(self)
+        anew.reads_all = True
+        return batches
+
+
+def done_of(batches: beam.PCollection) -> beam.PCollection[Done] | None:
+    """Return what groups became that a resumed reader does not read; None if it is no such."""
+    return getattr(batches, "beam_tfrecord_done", None)
+
+
+def reader_of(batches: beam.PCollection) -> beam.PTransform | None:
+    """Return the transform that gives the elements of `batches` anew, where it is known.
+
+    What must be known of all rows before the first is encoded is found in a pass of its own:
+    a side input made from the very data it feeds would make a runner hold all of it.
+    """
+    known: beam.PTransform | None = getattr(batches, "beam_tfrecord_reader", None)
+    if known is not None or batches.producer is None:
+        return known
+    if not isinstance(batches.producer.transform, beam.Flatten):
+        return None
+    readers = [reader_of(one) for one in inputs_of(batches)]
+    found = tuple(reader for reader in readers if reader is not None)
+    return Together(found) if found and len(found) == len(readers) else None
+
+
+@dataclasses.dataclass(eq=False)
+class Together(beam.PTransform):
+    """Several readers: what gives the elements of a Flatten anew."""
+
+    readers: tuple[beam.PTransform, ...]
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
+        """Read all of them."""
+        read = [begin | f"Read{number}" >> reader for number, reader in enumerate(self.readers)]
+        return read | "Together" >> beam.Flatten()
+
+
+def schema_of(pipeline: beam.Pipeline, reader: ReadBatches) -> Any:
+    """Return the schema of what a reader would give, or a side input that will have it."""
+    return plan_reading(pipeline, reader)[1]
+
+
+class _ReadGroup(beam.DoFn):
+    """Read the units of a group in order."""
+
+    def __init__(self, reader: ReadBatches, step: str, resume: str | None, may_skip: bool) -> None:
+        self._source = reader.source
+        self._batch_rows = reader.batch_rows
+        self._limit = reader.limit
+        self._hashes = reader.hashes
+        self._resume = resume
+        self._may_skip = may_skip
+        self._way = (step,)
+        self._read = Guarded(self._outputs, reader.faults)
+
+    def process(self, group: Group, schema: pa.Schema) -> Iterator[Any]:
+        yield from self._read((group, schema))
+
+    def _outputs(self, task: tuple[Group, pa.Schema]) -> Iterator[Any]:
+        group, schema = task
+        key = ""
+        if self._resume is not None:
+            key = group_key(group, schema)
+            if self._may_skip and (done := find_group(self._resume, key)) is not None:
+                count(type(self), "resumed-groups", 1)
+                yield beam.pvalue.TaggedOutput(DONE, done)
+                return
+        hashes: list[int] | None = [] if self._hashes else None
+        batches = read_group(
+            self._source,
+            group,
+            schema,
+            batch_rows=self._batch_rows,
+            way=self._way,
+            hashes=hashes,
+        )
+        for batch in in_parts(first_rows(batches, self._limit), key, hashes):
+            if self._read.is_stopped():
+                return
+            count(type(self), "read-rows", batch.num_rows)
+            yield batch
+
+
+def in_parts(
+    batches: Iterator[JobBatch], key: str, hashes: Sequence[int] | None = None
+) -> Iterator[JobBatch]:
+    """Yield the batches of a group with the rows they were read from, and a mark of its end.
+
+    Args:
+        batches: All batches of the group.
+        key: Of the group, where its parts are to be numbered; else empty.
+        hashes: Of its units, complete once all batches were taken; None: there are none.
+    """
+    number = 0
+    for number, batch in enumerate(batches, start=1):
+        part = Part(key, number - 1, is_last=False) if key else None
+        yield batch.replace(rows_read=batch.rows_counted, part=part)
+    if number and key:
+        # To hold back a batch until the next one is there would cost more than one of nothing.
+        yield JobBatch(
+            NOTHING,
+            group=batch.group,
+            rows_read=0,
+            part=Part(key, number, is_last=True),
+            input_hash=None if hashes is None else sum_hashes(hashes),
+        )
+
+
+def read_group(
+    source: Source,
+    group: Group,
+    schema: pa.Schema,
+    *,
+    batch_rows: int = DEFAULT_BATCH_ROWS,
+    way: Way = (),
+    hashes: list[int] | None = None,
+) -> Iterator[JobBatch]:
+    """Yield the batches of a group in order, with the position of their unit in source order.
+
+    Args:
+        source: What to read.
+        group: Of units.
+        schema: Types of the rows.
+        batch_rows: Rows of a batch.
+        way: The steps that the batches have passed.
+        hashes: Gets the hash of the bytes of each unit; None: there are none to make.
+    """
+    for index, unit in enumerate(group.units, start=group.first_unit):
+        for batch in source.read_unchanged(unit, schema, batch_rows=batch_rows, hashes=hashes):
+            origin = batch.origin
+            if origin is not None and origin.index != index:
+                origin = dataclasses.replace(origin, index=index)
+            job_batch = as_job_batch(batch)
+            yield job_batch.replace(origin=origin, group=group.number, way=way)
+
+
+def first_rows(batches: Iterator[JobBatch], limit: int | None) -> Iterator[JobBatch]:
+    """Yield batches up to `limit` rows; None: all."""
+    if limit is None:
+        yield from batches
+        return
+    left = limit
+    for batch in batches:
+        yield batch if batch.num_rows <= left else batch.slice(0, left)
+        left -= batch.num_rows
+        if left <= 0:
+            return
+
+
+def plan_reading(pipeline: beam.Pipeline, reader: ReadBatches) -> tuple[Any, Any]:
+    """Return the groups to read, and the schema of the rows or a side input that will have it."""
+    source, faults, resume = reader.source, reader.faults, reader.resume
+    groups = load_stored(resume, GROUPS)
+    schema = load_schema(resume, SCHEMA) if reader.schema is None else reader.schema
+    if reader.plans_here and reader.files is not None:
+        groups, schema = _plan_here(reader, reader.files, groups, schema)
+    if groups is None or (schema is None and source.infers_from_scans):
+        scans = (
+            _start(
+                pipeline, "ListFiles", Guarded(_Files(source, reader.files), faults)
+            )  # InputFile
+            | "CutFiles" >> beam.FlatMap(Guarded(source.chunks, faults))  # Chunk
+            | "SpreadChunks" >> beam.Reshuffle()
+            | "ScanChunks" >> beam.FlatMap(Guarded(_One(source.scan), faults))  # Scan
+        )
+    if groups is None:
+        planned = _gathered(scans, "GroupUnits", Guarded(_group_plan(reader), faults))
+    else:
+        # Stored groups need not travel with the pipeline.
+        known = functools.partial(_given, groups) if resume is None else _stored(resume)
+        planned = _start(pipeline, "LoadGroups", Guarded(known, faults))
+    if schema is not None:
+        return planned, schema
+    if source.infers_from_scans:
+        inferred = scans | "InferScans" >> beam.FlatMap(Guarded(_One(source.infer), faults))
+    else:
+        infer = Guarded(functools.partial(_infer_group, source), faults)
+        inferred = (
+            planned | "SpreadInference" >> beam.Reshuffle() | "InferUnits" >> beam.FlatMap(infer)
+        )
+    merge = Guarded(_schema_merge(reader), faults, instead=[NO_SCHEMA])
+    return planned, beam.pvalue.AsSingleton(_gathered(inferred, "MergeTypes", merge))
+
+
+def _plan_here(
+    reader: ReadBatches,
+    files: Sequence[InputFile],
+    groups: list[Group] | None,
+    schema: pa.Schema | None,
+) -> tuple[list[Group], pa.Schema | None]:
+    """Do at once what is not given: the groups, and the schema where scans tell it."""
+    source = reader.source
+    infers = schema is None and source.infers_from_scans
+    if groups is not None and not infers:
+        return groups, schema
+    scans = [source.scan(chunk) for file in files for chunk in source.chunks(file)]
+    if groups is None:
+        groups = list(_group_plan(reader)(scans))
+    if infers:
+        (schema,) = _schema_merge(reader)([source.infer(scan) for scan in scans])
+    return groups, schema
+
+
+def _group_plan(reader: ReadBatches) -> Stored:
+    plan = _GroupPlan(reader.source, reader.group_bytes, reader.most_group_bytes, reader.limit)
+    return Stored(plan, reader.resume, GROUPS)
+
+
+def _schema_merge(reader: ReadBatches) -> Stored:
+    return Stored(_Merge(reader.source, reader.faults), reader.resume, SCHEMA)
+
+
+def _start(pipeline: beam.Pipeline, label: str, function: Callable[[Any], Iterable[Any]]) -> Any:
+    """Return what a function yields that is called once, on a worker."""
+    return pipeline | f"Begin{label}" >> beam.Impulse() | label >> beam.FlatMap(function)
+
+
+def _gathered(elements: Any, label: str, function: Callable[[Any], Iterable[Any]]) -> Any:
+    """Return what a function yields that gets the list of all elements, in no order."""
+    return elements | f"Gather{label}" >> beam.combiners.ToList() | label >> beam.FlatMap(function)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Files:
+    """Yield the files of a source, which may be listed already."""
+
+    source: Source
+    files: Sequence[InputFile] | None
+
+    def __call__(self, _: bytes) -> Iterator[InputFile]:
+        yield from self.source.files() if self.files is None else self.files
+
+
+def _given(groups: Sequence[Group], _: bytes) -> Iterator[Group]:
+    yield from groups
+
+
+def _stored(directory: str) -> Callable[[bytes], Iterator[Group]]:
+    return functools.partial(_load_groups, directory)
+
+
+def _load_groups(directory: str, _: bytes) -> Iterator[Group]:
+    yield from load_groups(directory)
+
+
+@dataclasses.dataclass(frozen=True)
+class _One:
+    """Yield the one result of a function."""
+
+    function: Any
+
+    def __call__(self, value: Any) -> Iterator[Any]:
+        yield self.function(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Merge:
+    """Yield the schema that digests make, and write down what there is to remark on it."""
+
+    source: Source
+    directory: str | None
+
+    def __call__(self, inferences: Iterable[Any]) -> Iterator[pa.Schema]:
+        found = list(inferences)
+        schema = self.source.merge(found)
+        if self.directory is not None and (remarks := self.source.remarks(found, schema)):
+            save_remarks(self.directory, remarks)
+        yield schema
+
+
+@dataclasses.dataclass(frozen=True)
+class _GroupPlan:
+    """Cut all files into units, and join the units to groups."""
+
+    source: Source
+    group_bytes: int
+    most_group_bytes: int | None
+    limit: int | None
+
+    def __call__(self, scans: Sequence[Scan]) -> Iterator[Group]:
+        units = self.source.all_units(scans)
+        group_bytes = grown(units, self.group_bytes, self.most_group_bytes or self.group_bytes)
+        groups = one_group(units) if self.limit else group_units(units, group_bytes)
+        # The largest first: whoever deals them out, the workers end at nearly the same time.
+        yield from sorted(groups, key=lambda group: -group.encoded_bytes)
+
+
+def _infer_group(source: Source, group: Group) -> Iterator[Any]:
+    """Yield what the types of every unit of a group are inferred from."""
+    for unit in group.units:
+        yield source.infer(unit)

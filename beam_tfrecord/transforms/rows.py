@@ -1,0 +1,288 @@
+"""Rows and examples of other Beam code to batches, and batches to rows and examples."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, batch_of_examples
+from beam_tfrecord.beam_steps import in_global_window, in_one_window
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.extras import require
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.records.encoding import Arena, Encoder
+from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types
+from beam_tfrecord.records.rows import Mapped, canonical_example, mapped_batch, to_rows
+from beam_tfrecord.runner_traits import check_lossless
+from beam_tfrecord.transforms import display
+from beam_tfrecord.transforms.graph import element_kind
+
+
+@dataclasses.dataclass(eq=False)
+class BatchRows(beam.PTransform):
+    """Gather rows of any other Beam code into batches.
+
+    Takes dicts, NamedTuples and `beam.Row`s. Such rows have no stable number: their place in the
+    dataset follows from their bytes, unless a key is given.
+
+    Attributes:
+        schema: Types of the rows.
+        batch_rows: Rows of a batch.
+    """
+
+    schema: Schema | pa.Schema
+    batch_rows: int = DEFAULT_BATCH_ROWS
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        if not isinstance(self.schema, Schema | pa.Schema | beam.pvalue.AsSingleton):
+            raise UsageError("BatchRows needs a schema: a beam_tfrecord.Schema or a pyarrow.Schema")
+
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return display.shown(schema=display.schema_text(self.schema), batch_rows=self.batch_rows)
+
+    def expand(self, rows: beam.PCollection) -> beam.PCollection[Batch]:
+        """Gather rows."""
+        check_lossless(rows.pipeline)
+        schema = as_arrow_schema(self.schema)
+        return in_one_window(rows) | "GatherRows" >> beam.ParDo(
+            _BatchRows(self.batch_rows), schema
+        ).with_output_types(Batch)
+
+
+class _BatchRows(beam.DoFn):
+    def __init__(self, batch_rows: int) -> None:
+        self._batch_rows = batch_rows
+        self._schema: pa.Schema | None = None
+        self._rows: list[dict[str, Any]] = []
+
+    def start_bundle(self) -> None:
+        self._rows = []
+
+    def process(self, row: Any, schema: pa.Schema) -> Iterator[Batch]:
+        self._schema = schema
+        self._rows.append(as_dict(row))
+        if len(self._rows) >= self._batch_rows:
+            yield self._take()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        if self._rows:
+            yield in_global_window(self._take())
+
+    def _take(self) -> Batch:
+        rows, self._rows = self._rows, []
+        assert self._schema is not None
+        return batch_of_rows(rows, self._schema)
+
+
+def as_dict(row: Any) -> dict[str, Any]:
+    """Return a dict, NamedTuple or `beam.Row` as a dict.
+
+    Raises:
+        DataError: It is something else.
+    """
+    if isinstance(row, dict):
+        return row
+    if isinstance(row, beam.Row):
+        return dict(row.as_dict())
+    if hasattr(row, "_asdict"):
+        return dict(row._asdict())
+    raise DataError(
+        f"cannot write {type(row).__name__} elements: give Batch, dict, NamedTuple, beam.Row, "
+        "tf.train.Example or bytes"
+    )
+
+
+def batch_of_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> Batch:
+    """Build a batch without origin; rows that do not fit the schema are rejects."""
+    nothing = pa.RecordBatch.from_pylist([], schema=schema)
+    zeros = np.zeros(len(rows), np.int64)
+    mapped = Mapped(list(rows), zeros, zeros, ())
+    return mapped_batch(Batch(nothing), mapped, schema)
+
+
+def as_arrow_schema(schema: Schema | pa.Schema | None) -> pa.Schema | None:
+    """Return the Arrow schema of a schema of either kind."""
+    return schema.to_arrow() if isinstance(schema, Schema) else schema
+
+
+ROWS = "rows"
+
+
+def batches_of(
+    elements: beam.PCollection, coder: beam.coders.Coder | None, schema: Schema | None
+) -> tuple[beam.PCollection[Batch], ...]:
+    """Turn elements into batches.
+
+    Raises:
+        UsageError: The type of the elements is known, and cannot be written.
+    """
+    if coder is not None:
+        encoded = elements | "EncodeElements" >> beam.Map(coder.encode).with_output_types(bytes)
+        return batches_of(encoded, None, schema)
+    kind = element_kind(elements.element_type)
+    if kind == "batches":
+        return (elements,)
+    if kind == "examples":
+        gathered = elements | "GatherExamples" >> beam.ParDo(_Sort()).with_outputs(
+            ROWS, main="batches"
+        )
+        return (gathered.batches,)
+    if kind == "rows":
+        return (_batch_rows(elements | "AsDicts" >> beam.Map(as_dict), schema),)
+    gathered = elements | "SortElements" >> beam.ParDo(_Sort()).with_outputs(ROWS, main="batches")
+    return gathered.batches, _batch_rows(gathered[ROWS], schema)
+
+
+class _Sort(beam.DoFn):
+    """Gather examples into batches, let batches pass, and send rows aside."""
+
+    def start_bundle(self) -> None:
+        self._examples: list[bytes] = []
+
+    def process(self, element: Any) -> Iterator[Any]:
+        if isinstance(element, Batch):
+            yield element
+        elif isinstance(element, bytes):
+            yield from self._gather(element)
+        elif hasattr(element, "SerializeToString"):
+            yield from self._gather(canonical_example(element))
+        else:
+            yield beam.pvalue.TaggedOutput(ROWS, as_dict(element))
+
+    def _gather(self, example: bytes) -> Iterator[Batch]:
+        self._examples.append(example)
+        if len(self._examples) >= DEFAULT_BATCH_ROWS:
+            yield self._take()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        if self._examples:
+            yield in_global_window(self._take())
+
+    def _take(self) -> Batch:
+        examples, self._examples = self._examples, []
+        return batch_of_examples(examples)
+
+
+def _batch_rows(rows: beam.PCollection, schema: Schema | None) -> beam.PCollection[Batch]:
+    """Gather rows; without a schema their types are found in the rows themselves.
+
+    Rows that came through other code cannot be read again, so the runner keeps them until their
+    types are known: a schema spares it that.
+    """
+    if schema is not None:
+        return rows | "BatchRows" >> BatchRows(schema)
+    types = (
+        rows
+        | "GatherToInfer" >> beam.BatchElements(min_batch_size=1_000, max_batch_size=10_000)
+        | "InferTypes" >> beam.Map(infer_row_types)
+        | "MergeTypes" >> beam.CombineGlobally(_merge_types)
+        | "SchemaOfTypes" >> beam.Map(lambda found: found.to_arrow(Schema(()).to_arrow()))
+    )
+    return rows | "BatchRows" >> BatchRows(beam.pvalue.AsSingleton(types))
+
+
+def _merge_types(found: Iterable[RowTypes]) -> RowTypes:
+    merged = RowTypes()
+    for types in found:
+        merged = merged.merge(types)
+    return merged
+
+
+class ToRows(beam.PTransform):
+    """Give the rows of batches as dicts, for any Beam code.
+
+    Rejects cannot travel on with plain dicts, so a batch that has any is an error. Nor can splits:
+    `WriteToTFRecord` refuses rows that had one.
+    """
+
+    def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[dict[str, Any]]:
+        """Give every row."""
+        return batches | "ToRows" >> beam.FlatMap(_rows_of).with_output_types(dict[str, Any])
+
+
+def _rows_of(batch: Batch) -> list[dict[str, Any]]:
+    if batch.rejects:
+        raise DataError(batch.rejects[0].message)
+    return to_rows(batch.data)
+
+
+@dataclasses.dataclass(eq=False)
+class EncodeExamples(beam.PTransform):
+    """Encode batches as serialized `tf.train.Example`s in canonical form, one a row.
+
+    Bytes carry no split: `WriteToTFRecord` refuses those of rows that had one.
+
+    Attributes:
+        schema: Given schema; None: that of the batches.
+    """
+
+    schema: Schema | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return display.shown(schema=display.schema_text(self.schema))
+
+    def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[bytes]:
+        """Encode every batch."""
+        return batches | "EncodeExamples" >> beam.FlatMap(
+            examples_of, self.schema
+        ).with_output_types(bytes)
+
+
+def examples_of(batch: Batch, schema: Schema | None = None) -> Iterator[bytes]:
+    """Yield the serialized example of every row.
+
+    Raises:
+        DataError: A row cannot be encoded.
+    """
+    if batch.rejects:
+        raise DataError(batch.rejects[0].message)
+    if batch.encoded:
+        yield from batch.data.column(0).to_pylist()
+        return
+    arena = Arena()
+    encoded = Encoder(schema or Schema.from_arrow(batch.data.schema)).encode(batch, arena)
+    if encoded.rejects:
+        raise DataError(encoded.rejects[0][3])
+    starts = arena.starts[: arena.records]
+    # A unit without rows gives a batch without rows.
+    ends = np.append(starts[1:], arena.size) if len(starts) else starts
+    for start, end in zip(starts, ends, strict=True):
+        yield arena.data[start + 12 : end - 4].tobytes()
+
+
+class ToExample(beam.DoFn):
+    """Turn row dicts into `tf.train.Example`s; needs TensorFlow on the workers.
+
+    Args:
+        schema: Types of the rows.
+    """
+
+    def __init__(self, schema: Schema | pa.Schema) -> None:
+        self._schema = schema if isinstance(schema, Schema) else Schema.from_arrow(schema)
+
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return display.shown(schema=display.schema_text(self._schema))
+
+    def setup(self) -> None:
+        """Make sure that TensorFlow is there."""
+        require("tensorflow", "ToExample")
+
+    def process(self, row: Mapping[str, Any]) -> Iterator[Any]:
+        """Yield the example of a row."""
+        import tensorflow as tf
+
+        batch = batch_of_rows([row], self._schema.to_arrow())
+        for example in examples_of(batch, self._schema):
+            yield tf.train.Example.FromString(example)

@@ -1,0 +1,237 @@
+"""`WriteToTFRecord`: from elements of any kind to a published dataset, inside a pipeline."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.beam_steps import in_one_window
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.exchange.checkpoints import Done
+from beam_tfrecord.exchange.pipeline import EXCHANGES, write_files
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.layout import (
+    LOST_SPLITS,
+    SPLIT_IN_PART,
+    SPLIT_TWICE,
+    Layout,
+    ShardNames,
+    as_columns,
+    make_shard_spec,
+    make_splits,
+    parse_compression,
+    shard_suffix,
+)
+from beam_tfrecord.places import Inputs
+from beam_tfrecord.publish.last_step import publish_once
+from beam_tfrecord.rejects import parse_budget
+from beam_tfrecord.runner_traits import check_lossless, traits_of
+from beam_tfrecord.transforms import display
+from beam_tfrecord.transforms.graph import Assigned, Sink, assigned_splits, fitted_of, ways_to
+from beam_tfrecord.transforms.rows import batches_of
+from beam_tfrecord.workdir.job import Job
+from beam_tfrecord.workdir.target import Target, check_free, sink_target
+
+
+class WriteToTFRecord(Sink):
+    """Write elements to a sharded TFRecord dataset, and give the names of its files.
+
+    Takes a bounded PCollection of `Batch`, dict, NamedTuple, `beam.Row`, `tf.train.Example` or
+    bytes (serialized examples, written untouched).
+
+    Rows of several readers, or of several mappings of one, are inputs of their own where they are
+    flattened together: they are shuffled independently, and in source order follow each other as
+    the inputs of the Flatten do. Rows that come as `Batch`es through code of your own count to
+    the input that they came from. What is no `Batch` of a reader has no order in Beam: with
+    ``shuffle=False`` the order of such rows is that of the hashes of their bytes, in every run the
+    same.
+
+    Windows play no part: all rows of bounded input make one dataset, and an element of several
+    sliding windows is written once for each, as by Beam's own sink. The split that `AssignSplits`
+    gave a row is kept; where rows can no longer have it, as behind `ToRows`, they are refused.
+    Refused, too, are `splits`, `split_column` and `group` for rows that come with a split, be they
+    those of `AssignSplits`, and rows of which some come with a split and some with none.
+
+    The last step takes the lease of the directory; it waits a minute for others that publish there.
+    Until then the dataset lies in a hidden directory ``.tmp-…`` at the target. That of a pipeline
+    that died is left alone by other pipelines, which cannot tell it from one at work: the next
+    `beam_tfrecord.write` to the directory removes it.
+
+    Args:
+        file_path_prefix: A directory (ends in ``/``, or is one): the dataset's own. Anything else
+            is a file prefix as in Beam, with the manifest beside it as
+            ``<prefix>-manifest.json``.
+        coder: Turns each element into bytes, as in Beam; None: this class encodes.
+        file_name_suffix: After the number in each file name; by default ``.tfrecord`` in a
+            directory, nothing after a prefix.
+        num_shards: Number of shards; 0: as many as `shard_size` asks for.
+        shard_name_template: As in Beam; by default ``-SSSSS-of-NNNNN``.
+        compression_type: ``none``, ``gzip``, or Beam's `CompressionTypes` AUTO (by suffix),
+            UNCOMPRESSED or GZIP.
+        schema: Schema to enforce; None: that of the data.
+        splits: Shares by name, such as ``{"train": .9, "test": .1}``; needs a directory.
+        split_column: Column that names each row's split.
+        group: Columns whose equal values share a split; without it, equal examples do.
+        key: Columns that decide the order.
+        shards: As `num_shards`, or by split: ``{"train": 64, "test": 8}``.
+        shard_size: Bytes of a shard before compression, such as ``"128MB"``.
+        shuffle: False keeps the order of the source, where there is one.
+        seed: Of the order and of the splits.
+        max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
+        overwrite: Replace a dataset at the target.
+        exchange: ``files`` or ``runner``: how records travel to their shards; None: as suits the
+            runner of the pipeline.
+
+    Raises:
+        UsageError: The arguments do not fit together, or the elements cannot be written.
+    """
+
+    def __init__(
+        self,
+        file_path_prefix: str | os.PathLike[str],
+        coder: beam.coders.Coder | None = None,
+        file_name_suffix: str | None = None,
+        num_shards: int = 0,
+        shard_name_template: str | None = None,
+        compression_type: str = "auto",
+        *,
+        schema: Schema | None = None,
+        splits: Mapping[str, float] | str | None = None,
+        split_column: str | None = None,
+        group: Sequence[str] | str = (),
+        key: Sequence[str] | str = (),
+        shards: int | str | Mapping[str, int] | None = None,
+        shard_size: int | str | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        max_rejects: int | str = 0,
+        overwrite: bool = False,
+        exchange: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.target = target = sink_target(file_path_prefix)
+        check_free(target, overwrite=overwrite)
+        if target.prefix is not None and (splits or split_column):
+            raise _needs_directory(target)
+        if exchange is not None and exchange not in EXCHANGES:
+            raise UsageError(f"exchange {exchange!r} is not files or runner")
+        compression, suffix = _compression_and_suffix(target, compression_type, file_name_suffix)
+        names = ShardNames(
+            suffix,
+            target.prefix,
+            "-SSSSS-of-NNNNN" if shard_name_template is None else shard_name_template,
+        )
+        if "S" not in names.template and num_shards != 1:
+            raise UsageError(
+                f"shard name template {names.template!r} has no S for the shard's number: "
+                "add one, or pass num_shards=1"
+            )
+        if num_shards and shards:
+            raise UsageError("num_shards and shards exclude each other: give one")
+        layout = Layout(
+            splits=make_splits(splits, column=split_column, group=group),
+            shards=make_shard_spec(num_shards or shards, shard_size),
+            shuffle=shuffle,
+            key=as_columns(key),
+            seed=seed,
+            compression=compression,
+            names=names,
+        )
+        if splits:
+            layout.shards.check(layout.splits.filled_names)
+        self._coder = coder
+        self._job = Job(
+            target=target,
+            layout=layout,
+            directory=target.temporary(uuid.uuid4().hex[:12]),
+            schema=schema,
+            budget=parse_budget(max_rejects),
+            overwrite=overwrite,
+            info={"runner": "beam"},
+        )
+        self._exchange = exchange
+
+    def display_data(self) -> dict[str, Any]:
+        """Return what a runner's page shows."""
+        return display.of_layout(self._job.layout) | display.shown(
+            output=display.place(self._job.target.output),
+            schema=display.schema_text(self._job.schema),
+            overwrite=self._job.overwrite,
+            exchange=self._exchange,
+        )
+
+    def expand(self, elements: beam.PCollection) -> beam.PCollection[str]:
+        """Build the chain."""
+        check_lossless(elements.pipeline)
+        self.check_target(elements.pipeline)
+        if not elements.is_bounded:
+            raise UsageError("WriteToTFRecord needs a bounded PCollection: a dataset has an end")
+        found = assigned_splits(elements, is_plain=self._coder is not None)
+        _check_splits(self._job, found)
+        have_splits = found.are_everywhere and not self._job.layout.splits.are_given
+        inputs = Inputs(ways_to(elements), have_splits)
+        exchange = self._exchange or traits_of(type(elements.pipeline.runner).__name__).exchange
+        job = dataclasses.replace(
+            self._job, fitted=fitted_of(elements), inputs=inputs, exchange=exchange
+        )
+        batches = batches_of(in_one_window(elements), self._coder, job.schema)
+        return write_batches(batches, job)
+
+
+def _needs_directory(target: Target) -> UsageError:
+    return UsageError(f"splits need a directory: write to '{target.output}/' instead")
+
+
+def _check_splits(job: Job, found: Assigned) -> None:
+    """Refuse a job that does not go with the splits that its rows come with.
+
+    Raises:
+        UsageError: It is seen in the graph that it does not.
+    """
+    splits = job.layout.splits
+    # Rows that came out of their batches may name their split in a column.
+    if found.are_lost and splits.column is None:
+        raise UsageError(LOST_SPLITS)
+    if splits.are_given and (found.certain or (found.splits and splits.column is None)):
+        raise UsageError(SPLIT_TWICE)
+    if found.certain and found.are_missing:
+        raise UsageError(SPLIT_IN_PART)
+    if found.certain and job.target.prefix is not None:
+        raise _needs_directory(job.target)
+    # Where code of one's own comes between, the rows may have any split.
+    known = found.certain or ((splits,) if found.are_missing else ())
+    job.layout.shards.check(name for one in known for name in one.filled_names)
+
+
+def _compression_and_suffix(
+    target: Target, compression_type: str | None, suffix: str | None
+) -> tuple[str, str]:
+    auto = (compression_type or "auto").lower() == "auto"
+    if auto:
+        compression = "GZIP" if (suffix or "").endswith(".gz") else ""
+    else:
+        compression = parse_compression(compression_type)
+    if suffix is None:
+        suffix = shard_suffix(compression) if target.prefix is None else ""
+    return compression, suffix
+
+
+def write_batches(
+    batches: Sequence[beam.PCollection[Batch]],
+    job: Job,
+    done: beam.PCollection[Done] | None = None,
+) -> beam.PCollection[str]:
+    """Write batches as one dataset or stage; return the paths of its files.
+
+    Args:
+        batches: The rows.
+        job: How to write them.
+        done: Results of groups that an earlier attempt finished; None if there was no such attempt.
+    """
+    return publish_once(batches[0].pipeline, job, write_files(batches, job, done))

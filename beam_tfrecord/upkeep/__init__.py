@@ -1,1 +1,0 @@
-"""What is done to a dataset that is there: verify, compare, repair."""

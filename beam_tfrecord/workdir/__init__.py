@@ -1,0 +1,1 @@
+"""The temporary directory of a job: its target, checkpoints, faults and job.json."""

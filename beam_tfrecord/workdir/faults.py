@@ -1,0 +1,190 @@
+"""Faults of a job: how an error on a worker reaches whoever started the job.
+
+A fault of the data comes again however often a runner retries. The step that meets one writes it to
+the job's temporary directory and ends without an error; all other steps look for such a file and
+end early; the job fails once, at its end. A fault of the machine (a full disk, no memory, a lost
+connection) is raised as an error of one line, so that the runner retries, and so that the launcher
+finds that line in the traces that the runner makes of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from beam_tfrecord import errors
+from beam_tfrecord.errors import BeamTFRecordError, DataError, StorageError
+from beam_tfrecord.storage import (
+    exists,
+    is_remote,
+    list_names,
+    make_directory,
+    put,
+    read_bytes,
+    remove,
+)
+
+# Written after the first fault: one name to look for, where there may be many files.
+_STOPPED = "stopped"
+_LOOK_EVERY_S = 1.0
+# Looking at an object store is a request, which costs money.
+_LOOK_REMOTE_EVERY_S = 10.0
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_RAISED = re.compile(
+    r"^beam_tfrecord\.errors\.(\w+): (.+?)(?: \[while running '[^']*'\])?$", re.MULTILINE
+)
+
+
+class Guarded:
+    """A generator function whose faults of the data end the job, not the worker.
+
+    Args:
+        function: From one element to any number of outputs.
+        directory: Temporary directory of the job; None means that errors are raised as they are.
+        instead: What to yield if there is a fault, for a step that waits for one value.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Any], Iterable[Any]],
+        directory: str | None,
+        *,
+        instead: Iterable[Any] = (),
+    ) -> None:
+        self._function = function
+        self._directory = directory
+        self._instead = tuple(instead)
+        self._is_stopped = False
+        self._looked_s = -float("inf")
+
+    def __call__(self, element: Any) -> Iterator[Any]:
+        """Yield what the function makes of an element; nothing once the job has a fault."""
+        if self._directory is None:
+            yield from self._function(element)
+            return
+        if not self.is_stopped():
+            with machine_faults(self._directory):
+                try:
+                    yield from self._function(element)
+                    return
+                except StorageError:
+                    raise
+                except BeamTFRecordError as error:
+                    record_fault(self._directory, error)
+                    self._is_stopped = True
+        yield from self._instead
+
+    def is_stopped(self) -> bool:
+        """Return whether a fault was recorded here or, some seconds ago, anywhere else."""
+        if self._directory is None or self._is_stopped:
+            return self._is_stopped
+        now_s = time.monotonic()
+        every_s = _LOOK_REMOTE_EVERY_S if is_remote(self._directory) else _LOOK_EVERY_S
+        if now_s - self._looked_s >= every_s:
+            self._looked_s = now_s
+            self._is_stopped = exists(os.path.join(self._directory, _STOPPED))
+        return self._is_stopped
+
+
+def record_fault(directory: str, error: BeamTFRecordError) -> None:
+    """Write an error to a directory, so that all steps of the job end early."""
+    make_directory(directory)
+    path = os.path.join(directory, f"fault-{uuid.uuid4().hex}.json")
+    put(path, json.dumps({"type": type(error).__name__, "message": error.message}).encode())
+    put(os.path.join(directory, _STOPPED), b"")
+
+
+def recorded_fault(directory: str) -> BeamTFRecordError | None:
+    """Return the error in a directory, or None; of several the first by its text."""
+    found = []
+    for name in _fault_names(directory):
+        try:
+            fault = json.loads(read_bytes(os.path.join(directory, name)))
+            found.append((str(fault["message"]), str(fault["type"])))
+        except (KeyError, TypeError, ValueError, RecursionError, DataError):
+            found.append((f"{os.path.join(directory, name)!r} was changed", DataError.__name__))
+    if not found:
+        return None
+    message, kind = min(found)
+    return _error(kind, message)
+
+
+def forget_faults(directory: str) -> None:
+    """Remove the faults of an earlier attempt."""
+    for name in [*_fault_names(directory), _STOPPED]:
+        with contextlib.suppress(FileNotFoundError):
+            remove(os.path.join(directory, name))
+
+
+@contextlib.contextmanager
+def machine_faults(directory: str) -> Iterator[None]:
+    """Raise a fault of the machine that leaves the block as an error of one line.
+
+    Args:
+        directory: The job's temporary directory, which lies in its output.
+    """
+    try:
+        yield
+    except (StorageError, OSError, MemoryError, RuntimeError) as error:
+        fault = machine_error(error, os.path.dirname(directory))
+        if fault is None or fault is error:
+            raise
+        raise fault from error
+
+
+def machine_error(error: BaseException, output: str) -> BeamTFRecordError | None:
+    """Return an error of the machine, or of this package, as one line; None if it is neither.
+
+    Args:
+        error: What was raised, here or on a worker, whose traces may be its text.
+        output: Directory of the output, for the message.
+    """
+    if getattr(error, "_tagged_with_step", False) and error.__context__ is not None:
+        # Beam makes another exception of the same, with the name of its step in the message.
+        error = error.__context__
+    if isinstance(error, BeamTFRecordError):
+        return error
+    if raised := _RAISED.findall(str(error)):
+        return _error(*raised[-1])
+    is_full = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    # Python raises no class of its own where the system refuses a thread.
+    is_threadless = isinstance(error, RuntimeError) and "can't start new thread" in str(error)
+    if isinstance(error, MemoryError) or is_full or is_threadless:
+        return StorageError(
+            f"out of memory while writing {output!r}: give the job more, or fewer workers "
+            "(-- --direct_num_workers=1)"
+        )
+    if not isinstance(error, OSError):
+        return None
+    if error.errno in _NO_ROOM:
+        what = "file is too large for" if error.errno == errno.EFBIG else "no space left in"
+        return StorageError(f"{what} {output!r} ({_reason(error)}): make room there")
+    where = error.filename if error.filename is not None else output
+    return StorageError(f"cannot access {where!r}: {_reason(error)}")
+
+
+def _error(kind: str, message: str) -> BeamTFRecordError:
+    found = getattr(errors, kind, None)
+    if isinstance(found, type) and issubclass(found, BeamTFRecordError):
+        return found(message)
+    return BeamTFRecordError(message)
+
+
+def _fault_names(directory: str) -> list[str]:
+    return [
+        name
+        for name in list_names(directory)
+        if name.startswith("fault-") and name.endswith(".json")
+    ]
+
+
+def _reason(error: OSError) -> str:
+    text = error.strerror or str(error) or type(error).__name__
+    return text[:1].lower() + text[1:]

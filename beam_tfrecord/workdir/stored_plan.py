@@ -1,0 +1,121 @@
+"""What a job stores of its plan for the next attempt: groups, schemas, remarks.
+
+The files lie in the job's temporary directory::
+
+    kept-groups    the groups of units
+    kept-schema    the schema of the rows
+    kept-types     the schema of mapped rows, if a pass of its own found it
+    remarks.json   lines for the user about the types of the rows
+    group-<key>    results of a group of units (see `exchange.checkpoints`)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.sources.base import Group
+from beam_tfrecord.storage import list_names, put, read_bytes
+from beam_tfrecord.workdir import object_file
+
+GROUPS, SCHEMA, TYPES = "kept-groups", "kept-schema", "kept-types"
+REMARKS = "remarks.json"
+GROUP_PREFIX = "group-"
+
+
+def count_groups(directory: str) -> int | None:
+    """Return the number of groups in the plan; None if it is not known yet."""
+    groups = load_stored(directory, GROUPS)
+    return None if groups is None else len(groups)
+
+
+def count_done(directory: str) -> int:
+    """Return how many groups have a checkpoint."""
+    return sum(name.startswith(GROUP_PREFIX) for name in list_names(directory))
+
+
+def group_key(group: Group, schema: pa.Schema) -> str:
+    """Return a key that covers all that decides the result of a group within its job.
+
+    Args:
+        group: What is read.
+        schema: Types of its rows.
+    """
+    units = [
+        (unit.name, unit.file.name, unit.file.bytes, unit.file.version, unit.start, unit.stop)
+        for unit in group.units
+    ]
+    states = [unit.file.state for unit in group.units]
+    digest = hashlib.sha256(repr((group.number, group.first_unit, units, states)).encode())
+    digest.update(schema.serialize())
+    return digest.hexdigest()[:32]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """A generator function that is called once, and whose outputs are stored.
+
+    Attributes:
+        function: From one element to any number of outputs.
+        directory: The job's temporary directory; None means that nothing is stored.
+        name: Name of the file, for `load_stored`.
+    """
+
+    function: Callable[[Any], Iterable[Any]]
+    directory: str | None
+    name: str
+
+    def __call__(self, element: Any) -> Iterator[Any]:
+        """Yield what the function yields."""
+        if self.directory is None:
+            yield from self.function(element)
+            return
+        outputs = list(self.function(element))
+        object_file.save(os.path.join(self.directory, self.name), outputs)
+        yield from outputs
+
+
+def load_stored(directory: str | None, name: str) -> list[Any] | None:
+    """Return what `Stored` stored; None if there is nothing."""
+    if directory is None:
+        return None
+    found = object_file.load(os.path.join(directory, name))
+    return found if isinstance(found, list) else None
+
+
+def save_remarks(directory: str, remarks: Sequence[str]) -> None:
+    """Store lines for the user about the types of the rows, for the step that publishes."""
+    put(os.path.join(directory, REMARKS), json.dumps(remarks).encode())
+
+
+def load_remarks(directory: str) -> list[str]:
+    """Return the stored lines for the user; none if there are none."""
+    try:
+        return [str(line) for line in json.loads(read_bytes(os.path.join(directory, REMARKS)))]
+    except FileNotFoundError:
+        return []
+
+
+def load_groups(directory: str) -> list[Group]:
+    """Return the stored groups.
+
+    Raises:
+        DataError: They are gone.
+    """
+    groups = load_stored(directory, GROUPS)
+    if groups is None:
+        raise DataError(f"the plan in {directory!r} is gone: run the job again")
+    return groups
+
+
+def load_schema(directory: str | None, name: str) -> pa.Schema | None:
+    """Return the one schema that is stored under a name; None if there is none."""
+    found = load_stored(directory, name)
+    return found[0] if found and isinstance(found[0], pa.Schema) else None

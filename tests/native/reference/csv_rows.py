@@ -1,0 +1,124 @@
+"""Where CSV rows and fields end, byte by byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from beam_tfrecord.native.values import (
+    CR,
+    ESCAPE,
+    ESCAPE_QUOTED,
+    FIELD_START,
+    QUOTE_SEEN,
+    QUOTED,
+    ROW_START,
+    UNQUOTED,
+    Dialect,
+    Passage,
+    Row,
+)
+
+
+class FieldRow(NamedTuple):
+    """A row as (value, was quoted) pairs; `closed` is false where a quote never closes."""
+
+    start: int
+    stop: int
+    fields: list[tuple[bytes, bool]]
+    closed: bool
+
+
+def _step(dialect: Dialect, state: int, byte: int) -> int:
+    delimiter, quote, escape, doubles = dialect
+    if state in (ESCAPE, ESCAPE_QUOTED):
+        return UNQUOTED if state == ESCAPE else QUOTED
+    if state == QUOTED:
+        if byte == escape:
+            return ESCAPE_QUOTED
+        if byte != quote:
+            return QUOTED
+        return QUOTE_SEEN if doubles else UNQUOTED
+    if byte == escape:
+        return ESCAPE
+    if byte == quote and state != UNQUOTED:
+        return QUOTED
+    if byte == delimiter:
+        return FIELD_START
+    return {0x0A: ROW_START, 0x0D: CR}.get(byte, UNQUOTED)
+
+
+def _passage(data: bytes, dialect: Dialect, state: int) -> Passage:
+    rows = line_ends = 0
+    first = -1
+    if data and state in (ROW_START, CR):
+        first = int(state == CR and data[0] == 0x0A)
+    settled = bool(data) and first >= 0
+    for at, byte in enumerate(data):
+        before, state = state, _step(dialect, state, byte)
+        if not (state == CR or (state == ROW_START and before != CR)):
+            continue
+        line_ends += 1
+        rows += before not in (ROW_START, CR)
+        if not settled:
+            settled = True
+            first = at + 1 + (data[at : at + 2] == b"\r\n")
+    return state, rows, line_ends, first if first < len(data) else -1
+
+
+def scan(data: Any, dialect: Dialect) -> tuple[Passage, ...]:
+    """Return what a piece of a file does to each state it may be entered in."""
+    text = bytes(data)
+    return tuple(_passage(text, dialect, state) for state in range(8))
+
+
+def count_lines(data: Any, start: int = 0, stop: int = -1) -> int:
+    """Count line ends (LF, CR, CRLF), quoted or not, in `data[start:stop]`."""
+    text = bytes(memoryview(data)[start : len(data) if stop < 0 else stop])
+    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
+
+
+def rows_of(
+    text: bytes, at: int, dialect: Dialect, *, final: bool, keep_blank: bool
+) -> Iterator[FieldRow]:
+    """Yield the whole rows from `at` on; blank lines only where `keep_blank`."""
+    quote, escape = dialect[1:3]
+    while at < len(text):
+        start, state = at, ROW_START
+        fields: list[tuple[bytes, bool]] = []
+        value, was_quoted = bytearray(), False
+        while at < len(text):
+            byte = text[at]
+            before, state = state, _step(dialect, state, byte)
+            at += 1
+            if state in (FIELD_START, ROW_START, CR):
+                fields.append((bytes(value), was_quoted))
+                value, was_quoted = bytearray(), False
+            if state in (ROW_START, CR):
+                break
+            opens = state == QUOTED and before in (ROW_START, FIELD_START)
+            closes = before == QUOTED and byte == quote
+            escapes = byte == escape and before not in (ESCAPE, ESCAPE_QUOTED)
+            was_quoted |= opens
+            if state != FIELD_START and not (opens or closes or escapes):
+                value.append(byte)
+        if state not in (ROW_START, CR):
+            if not final:
+                return
+            fields.append((bytes(value), was_quoted))
+        elif state == CR:
+            if at == len(text) and not final:
+                return
+            at += text[at : at + 1] == b"\n"
+        if keep_blank or text[start] not in b"\r\n":
+            yield FieldRow(start, at, fields, state not in (QUOTED, ESCAPE_QUOTED))
+
+
+def first_row(data: Any, dialect: Dialect, final: bool) -> Row | None:
+    """Return the first row that is not a blank line, or None if there is no complete one."""
+    row = next(rows_of(bytes(data), 0, dialect, final=final, keep_blank=False), None)
+    if row is None:
+        return None
+    if not row.closed:
+        raise ValueError("a quote never closes")
+    return Row(row.start, row.stop, [value for value, _ in row.fields])

@@ -1,0 +1,64 @@
+"""What workers on other machines cannot reach, or must not be told, is refused at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.inputs import make_source
+from beam_tfrecord.jobs.remote import SECRET_OPTIONS, check_reach, check_secrets
+
+OUTPUT = "gs://lake/out"
+
+
+def check(paths: Any, output: str, *, from_: str | None = None, **options: Any) -> None:
+    """Check what workers reach, without asking a store for its output."""
+    check_reach("dataflow", make_source(paths, from_=from_, options=options), output)
+
+
+@pytest.mark.parametrize(
+    ("paths", "output", "line"),
+    [
+        ("gs://lake/a.csv", "/out", "dataflow workers cannot write to '/out': give an output on"),
+        ("/a.csv", OUTPUT, "dataflow workers cannot see '/a.csv': copy it to gs:// or s3://"),
+        (["gs://lake/a.csv", "b.csv"], OUTPUT, "dataflow workers cannot see 'b.csv': copy it to"),
+    ],
+)
+def test_files_of_this_machine_are_refused(paths, output: str, line: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check(paths, output)
+    assert str(caught.value).startswith(line)
+
+
+@pytest.mark.parametrize("url", ["sqlite:////shop.db", "/shop.db", "duckdb:////shop.duckdb"])
+def test_databases_of_this_machine_are_refused(url: str) -> None:
+    with pytest.raises(UsageError, match=r"workers cannot see the database '.*': extract it to gs"):
+        check(url, OUTPUT, from_="sql", table="trips")
+
+
+def test_what_workers_reach_is_taken() -> None:
+    check(["gs://lake/a.csv", "s3://lake/b.csv"], OUTPUT)
+    options = {"table": "trips", "password_env": "PASSWORD", "properties": {"ssl": "true"}}
+    url = "jdbc:mariadb://db.example/shop"
+    check(url, OUTPUT, **options)
+
+
+def test_passwords_of_this_process_are_refused() -> None:
+    url = "postgresql://me:secret-0@db.example/shop"
+    with pytest.raises(UsageError, match="--password-env or --password-file") as caught:
+        check(url, OUTPUT, table="trips")
+    assert "secret-0" not in str(caught.value)
+
+
+@pytest.mark.parametrize("flag", SECRET_OPTIONS)
+def test_options_that_are_secrets_are_refused(flag: str) -> None:
+    for words in ([f"{flag}=hunter2"], [flag, "hunter2"]):
+        with pytest.raises(UsageError, match=f"^{flag} would be readable") as caught:
+            check_secrets("dataflow", words)
+        assert "hunter2" not in str(caught.value)
+
+
+def test_options_that_hold_none_are_taken() -> None:
+    check_secrets("dataflow", ["--project=p", "--temp_location=gs://b/t", "--labels=team=data"])

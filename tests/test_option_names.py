@@ -1,0 +1,126 @@
+"""Messages name options by flag on the command line, and by keyword in Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import DataError, UsageError, options_named_by, with_keywords
+from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS
+from tests.cli_stand_ins import run
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def keywords():
+    with options_named_by("keyword"):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("pass --overwrite to replace it, or", "pass overwrite=True to replace it, or"),
+        ("keep it: --no-shuffle", "keep it: shuffle=False"),
+        ("allow them with --max-rejects; all", "allow them with max_rejects=; all"),
+        ("pass --types to name one", "pass types= to name one"),
+        ("pass --types c=text; a --schema turns", "pass types={'c': 'text'}; a schema= turns"),
+        ("or pass --types 'my a=string'", "or pass types={'my a': 'string'}"),
+        ("pass --types a=decimal(10, 2).", "pass types={'a': 'decimal(10, 2)'}."),
+        ("pass --types a=timestamp[us, UTC]", "pass types={'a': 'timestamp[us, UTC]'}"),
+        ("pass --null '?' --null n.a., or", "pass null_words=['?', 'n.a.'], or"),
+        ("true or false, '-' once: --null -", "true or false, '-' once: null_words=['-']"),
+        ("pass --jar driver.jar or", "pass jars=['driver.jar'] or"),
+        ("--format png or --format jpeg", "format='png' or format='jpeg'"),
+        ("pass --example row for an example", "pass example='row' for an example"),
+        ("--example 'file' has no meaning", "example='file' has no meaning"),
+        ("move it, or pass --layout flat", "move it, or pass layout='flat'"),
+        (
+            "choose another --key, or pass --partitions 1",
+            "choose another key=, or pass partitions=1",
+        ),
+        ("pass --encoding utf-16", "pass encoding='utf-16'"),
+        ("pass --from csv|parquet|…", "pass from_='csv|parquet|…'"),
+        ("--password-env or --password-file", "password_env= or password_file="),
+        ("check the path, or pass --from", "check the path, or pass from_="),
+        ("--layout plain takes one array", "layout='plain' takes one array"),
+        ("--quality of --resize", "quality= of resize="),
+        (
+            "--session-init \"SET lock_timeout = '1h'\" waits longer",
+            "session_init=[\"SET lock_timeout = '1h'\"] waits longer",
+        ),
+        (
+            "--properties enable_external_access=true to",
+            "properties={'enable_external_access': 'true'} to",
+        ),
+        (
+            "fewer workers (-- --direct_num_workers=1)",
+            "fewer workers (pipeline_options=['--direct_num_workers=1'])",
+        ),
+        (
+            "runner flink needs --flink-master HOST:PORT, the",
+            "runner flink needs --flink_master=HOST:PORT, the",
+        ),
+        ("pass --max-workers", "pass --max_num_workers"),
+        # What a user typed, and flags of other programs, stay.
+        ("there is no column '--union'", "there is no column '--union'"),
+        ("pip install --force-reinstall x", "pip install --force-reinstall x"),
+        ("an option such as --types_of", "an option such as --types_of"),
+    ],
+)
+def test_flags_become_keywords(written: str, shown: str) -> None:
+    assert with_keywords(written) == shown
+    # A message may be part of another one.
+    assert with_keywords(shown) == shown
+
+
+@pytest.mark.parametrize("option", [*WRITE_OPTIONS, *SOURCE_OPTIONS], ids=lambda one: one.flag)
+def test_every_flag_has_its_keyword(option) -> None:
+    constant = {"switch": "True", "off": "False"}.get(option.form, "")
+    assert with_keywords(f"pass {option.flag}") == f"pass {option.keyword}={constant}"
+
+
+def test_an_error_has_both(keywords) -> None:
+    error = UsageError("pass --union")
+    assert (str(error), error.message) == ("pass union=True", "pass --union")
+    with options_named_by("flag"):
+        assert str(error) == "pass --union"
+    assert str(error) == "pass union=True"
+
+
+def test_calls_and_commands_name_options_as_their_callers_know_them(keywords, tmp_path) -> None:
+    (tmp_path / "1.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "2.csv").write_text("a\nx\n")
+    paths = [tmp_path / "1.csv", tmp_path / "2.csv"]
+    with pytest.raises(DataError, match=r"pass union=True to fill it with nulls$"):
+        bt.write(paths, tmp_path / "out")
+    with pytest.raises(DataError, match=r"pass union=True to fill it with nulls$"):
+        bt.schema(paths)
+    with (
+        # The runner of a user's own pipeline wraps the error.
+        pytest.raises(RuntimeError, match=r"SchemaConflict: .* pass union=True to fill it with"),
+        bt.pipeline() as root,
+    ):
+        root | bt.ReadFromCsv(paths) | bt.WriteToTFRecord(str(tmp_path / "out"))
+    ran = run("write", *paths, tmp_path / "out")
+    assert ran.stderr.endswith("pass --union to fill it with nulls\n")
+    # The command has ended: whoever called it sees keywords again.
+    with pytest.raises(DataError, match="union=True"):
+        bt.schema(paths)
+
+
+def test_a_program_sees_keywords(tmp_path) -> None:
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    code = "import beam_tfrecord as bt; bt.schema('a.csv', delimeter=';')"
+    environment = {"PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith("beam_tfrecord.errors.UsageError: delimeter is not an option of csv")
+    assert last.endswith("did you mean delimiter=?")
