@@ -13,7 +13,7 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.options import flag_of
@@ -21,9 +21,7 @@ from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import COMPRESSION_SUFFIXES, as_paths, remote_entries
 from beam_tfrecord.sources.images.source import Images
-from beam_tfrecord.sources.numpy.source import (
-    Numpy,
-)
+from beam_tfrecord.sources.numpy.source import Numpy
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.sql.secrets import without_password
 from beam_tfrecord.sources.sql.source import Sql
@@ -34,6 +32,50 @@ SOURCES: dict[str, type[Source]] = {
 }
 
 Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+class SourceOptions(TypedDict, total=False):
+    """Options of all kinds of source; the table in `beam_tfrecord.options` explains them."""
+
+    delimiter: str
+    header: bool
+    names: Sequence[str] | None
+    null_words: Sequence[str]
+    encoding: str
+    types: Mapping[str, str] | None
+    union: bool
+    table: str | None
+    query: str | None
+    where: str | None
+    partition_column: str | None
+    partitions: int | None
+    max_connections: int | None
+    row_count: bool
+    arrays: str
+    username: str | None
+    password_env: str | None
+    password_file: str | None
+    session_init: Sequence[str]
+    statement_timeout_s: float | None
+    fetch_rows: int | None
+    driver: str | None
+    jars: Sequence[str]
+    properties: Mapping[str, str] | None
+    layout: str | None
+    labels: str | os.PathLike[str] | Sequence[str] | None
+    base: str | None
+    path_column: str | None
+    label_column: str
+    check: str
+    resize: int | str | tuple[int, int] | None
+    format: str | None
+    quality: int
+    orient: bool
+    max_pixels: int
+    max_bytes: int
+    example: str | None
+    store: str
+
 
 _KINDS_BY_SUFFIX: dict[str, str] = {
     **dict.fromkeys((".csv", ".tsv"), "csv"),

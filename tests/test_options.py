@@ -3,12 +3,14 @@
 import dataclasses
 import inspect
 import re
+from typing import Any
 
 import click
 import pytest
 
+import beam_tfrecord as bt
 from beam_tfrecord.cli.main import cli
-from beam_tfrecord.inputs import SOURCES
+from beam_tfrecord.inputs import SOURCES, SourceOptions
 from beam_tfrecord.jobs import api, settings
 from beam_tfrecord.options import (
     EXTRACT_OPTIONS,
@@ -21,7 +23,16 @@ from beam_tfrecord.options import (
 
 # What a function has and a command line says otherwise: its arguments, what follows `--`, and
 # what only a program can hand over.
-NOT_FLAGS = {"inputs", "output", "pipeline_options", "progress"}
+NOT_FLAGS = {"inputs", "output", "pipeline_options", "prices", "progress"}
+
+
+READERS = {
+    "csv": bt.ReadFromCsv,
+    "images": bt.ReadFromImages,
+    "numpy": bt.ReadFromNumpy,
+    "parquet": bt.ReadFromParquet,
+    "sql": bt.ReadFromSql,
+}
 
 
 def keywords_of(function):
@@ -32,7 +43,7 @@ def keywords_of(function):
     }
 
 
-@pytest.mark.parametrize("function", [api.write, settings.make_settings])
+@pytest.mark.parametrize("function", [api.write, api.plan, settings.make_settings])
 def test_every_keyword_is_a_flag_with_the_same_default(function):
     keywords = keywords_of(function)
     keywords.pop("source_options", None)
@@ -51,6 +62,71 @@ def test_source_option_is_a_field_with_the_same_default(option: Option, kind: st
     assert default == option.default or (not default and not option.default)
 
 
+def types_of_keywords(function):
+    """Return the types of keyword arguments as they are written."""
+    return {
+        name: parameter.annotation
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in NOT_FLAGS
+    }
+
+
+def test_functions_agree_about_the_types_of_keywords():
+    types = types_of_keywords(api.write)
+    assert types_of_keywords(api.plan) == types_of_keywords(settings.make_settings) == types
+    assert types_of_keywords(api.extract).items() <= types.items()
+
+
+def test_source_options_are_those_of_the_table():
+    assert [*SourceOptions.__annotations__] == [option.keyword for option in SOURCE_OPTIONS]
+
+
+# What a reader has and its source does not, and the reverse: size of a batch, where arrays of
+# memory go, the one other way to hand over a password.
+ONLY_OF_READERS = {"batch_rows", "temp_dir", "password"}
+
+
+@pytest.mark.parametrize("kind", sorted(SOURCES))
+def test_a_reader_has_the_options_of_its_source(kind):
+    reader = READERS[kind]
+    parameters = inspect.signature(reader).parameters
+    fields = {f.name: f for f in dataclasses.fields(SOURCES[kind]) if f.init}
+    assert {*parameters} - ONLY_OF_READERS == {*fields}
+    for name, field in fields.items():
+        parameter = parameters[name]
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        if name != "paths":
+            assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
+            assert parameter.default == default or not (parameter.default or default), name
+
+
+@pytest.mark.parametrize("reader", [*READERS.values(), bt.ReadFromJdbc])
+def test_every_keyword_of_a_reader_is_documented_in_order(reader):
+    arguments = inspect.getdoc(reader).partition("Args:\n")[2].partition("\n\n")[0]
+    documented = re.findall(r"^    (\w+): ", arguments, re.MULTILINE)
+    assert sorted(documented) == sorted(inspect.signature(reader).parameters)
+
+
+@pytest.mark.parametrize("name", [name for name in bt.__all__ if name != "__version__"])
+def test_no_public_signature_hides_its_keywords(name):
+    # `Batch.replace` takes the fields of the dataclass, as `dataclasses.replace` does.
+    value = getattr(bt, name)
+    functions = {name: value}
+    if inspect.isclass(value):
+        functions = {n: f for n, f in vars(value).items() if n[0] != "_" and n != "replace"}
+        functions["__init__"] = value.__init__
+    for parameter in (
+        parameter
+        for function in functions.values()
+        if inspect.isfunction(function)
+        for parameter in inspect.signature(function).parameters.values()
+    ):
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            assert parameter.annotation not in ("Any", Any), (name, parameter)
+
+
 def test_extract_takes_what_it_can_use_of_write():
     keywords = keywords_of(api.extract)
     keywords.pop("source_options")
@@ -61,7 +137,8 @@ def test_extract_takes_what_it_can_use_of_write():
 
 
 @pytest.mark.parametrize(
-    ("function", "options"), [(api.write, WRITE_OPTIONS), (api.extract, EXTRACT_OPTIONS)]
+    ("function", "options"),
+    [(api.write, WRITE_OPTIONS), (api.plan, WRITE_OPTIONS), (api.extract, EXTRACT_OPTIONS)],
 )
 def test_every_keyword_is_documented(function, options):
     arguments = inspect.getdoc(function).partition("Args:\n")[2].partition("\n\n")[0]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.inputs import make_source
+from beam_tfrecord.inputs import SourceOptions, make_source
 from beam_tfrecord.jobs.settings import ExtractSettings, Inputs, make_settings
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.preprocess.request import Transform
@@ -108,17 +108,64 @@ def plan(
     inputs: Inputs,
     output: str | os.PathLike[str],
     *,
+    from_: str | None = None,
+    splits: Mapping[str, float] | str | None = None,
+    split_column: str | None = None,
+    group: Sequence[str] | str | None = None,
+    key: Sequence[str] | str | None = None,
+    shards: int | str | Mapping[str, int] | None = None,
+    shard_size: int | str | None = None,
+    shuffle: bool = True,
+    seed: int = 0,
+    limit: int | None = None,
+    compression: str = "none",
+    schema: Schema | str | os.PathLike[str] | None = None,
+    columns: Sequence[str] | None = None,
+    map: Callable[..., Any] | str | None = None,
+    transform: Transform | None = None,
+    step: Sequence[str] = (),
+    transform_fn: str | os.PathLike[str] | None = None,
+    fit: str = "train",
+    raw_too: bool = False,
+    max_rejects: int | str = 0,
+    overwrite: bool = False,
+    runner: str = "direct",
+    pipeline_options: Sequence[str] = (),
+    source_options: Mapping[str, Any] | None = None,
     prices: Mapping[str, float] | None = None,
-    **arguments: Any,
 ) -> dict[str, Any]:
-    """Tell what `write` would do with the same arguments, and do nothing.
+    """Return what `write` would do with the same arguments, and do nothing.
 
     Args:
-        inputs: As for `write`.
-        output: As for `write`.
+        inputs: This and all further arguments but one are those of `write`.
+        output: Directory of the dataset.
+        from_: Kind of the input, where its name does not tell: ``csv``, ``parquet``.
+        splits: Shares by name, such as ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.
+        split_column: Column that names each row's split.
+        group: Columns whose equal values share a split; without it, equal examples do.
+        key: Columns that decide the order, however the input is filed.
+        shards: Number of shards of all splits, or of each: ``{"train": 64, "test": 8}``.
+        shard_size: Bytes of a shard before compression; by default ``"128MB"``.
+        shuffle: False keeps the order of the input.
+        seed: Of the order and of the splits, from 0 to 2^64-1.
+        limit: Read only the first rows.
+        compression: ``none`` or ``gzip``.
+        schema: Schema to enforce, or the path of its JSON.
+        columns: Columns to read.
+        map: Function of a row, or ``module:function``, or ``file.py:function``.
+        transform: Preprocessing by tensorflow-transform: steps as dicts, the path of their JSON,
+            or a preprocessing function (also as ``module:function`` or ``file.py:function``).
+        step: Further steps, such as ``"zscore=fare,distance"``.
+        transform_fn: A dataset whose fitted function to use instead.
+        fit: The split that statistics are made of.
+        raw_too: Keep the raw values of changed columns too, named ``…_raw``.
+        max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
+        overwrite: Replace another dataset in the output.
+        runner: ``direct``, or the name of any Beam runner.
+        pipeline_options: Further Beam options, as on a command line.
+        source_options: Options of the source, such as ``{"delimiter": ";"}``.
         prices: Your prices, which add a ``cost``: of a million ``read_requests`` or
             ``write_requests`` to the store, or of a gigabyte of ``shuffle_bytes``.
-        **arguments: As for `write`.
 
     Returns:
         Files, bytes, rows if they are known without reading all of them, units, groups, passes
@@ -128,18 +175,22 @@ def plan(
     Raises:
         UsageError: The call cannot be carried out.
     """
+    arguments = dict(locals())
+    arguments.pop("prices")
     from beam_tfrecord.jobs.plan import plan_of
 
-    return plan_of(make_settings(inputs, output, **arguments), prices)
+    return plan_of(make_settings(**arguments), prices)
 
 
-def schema(inputs: Inputs, *, from_: str | None = None, **source_options: Any) -> Schema:
+def schema(
+    inputs: Inputs, *, from_: str | None = None, **source_options: Unpack[SourceOptions]
+) -> Schema:
     """Infer the schema of input, over all rows.
 
     Args:
         inputs: Files, globs or directories.
         from_: Kind of the input, where its name does not tell.
-        **source_options: Options of the source, such as ``delimiter=";"``.
+        **source_options: Options of the source, such as ``delimiter=";"``; see `SourceOptions`.
 
     Raises:
         UsageError: There is no such input.

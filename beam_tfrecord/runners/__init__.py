@@ -60,7 +60,7 @@ def pipeline(
     *,
     options: Sequence[str] = (),
     is_small: bool = False,
-    **beam_options: Any,
+    **beam_options: object,
 ) -> beam.Pipeline:
     """Return a `beam.Pipeline` with presets for a runner.
 
