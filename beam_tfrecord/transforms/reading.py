@@ -46,7 +46,7 @@ from beam_tfrecord.workdir.stored_plan import (
 DONE = "done"
 
 
-# What steps get that wait for a schema which a fault has kept from being found.
+# Schema for the steps that wait for one, if a fault ended the step that finds it.
 NO_SCHEMA = pa.schema([])
 # The data of a batch that carries only rejects and counts.
 NOTHING = pa.RecordBatch.from_arrays([], schema=NO_SCHEMA)
@@ -61,19 +61,19 @@ class ReadBatches(beam.PTransform):
 
     Attributes:
         source: What to read.
-        schema: Arrow schema of the rows; None: inferred in a pass of its own.
-        files: What the source consists of, where it was listed before; None: a worker lists it.
+        schema: Arrow schema of the rows; None means that a pass of its own infers it.
+        files: Files of the source if they were listed before; None means that a worker lists them.
         batch_rows: Rows of a batch; has no influence on the dataset.
         group_bytes: Encoded bytes of a group of units.
-        most_group_bytes: Where there are many groups, they grow up to this; None: they do not.
-        limit: Read the first rows only, on one worker.
+        most_group_bytes: Size that groups grow to if there are many; None means that they do not.
+        limit: Number of rows to read, on one worker; None means all.
         faults: Directory where an error of the data is recorded for the launcher.
-        resume: Directory of a job that may be resumed: what it has of the plan is taken from
-            there, the rest is kept there, and groups that are done are not read.
-        reads_all: Read those too, for another purpose.
-        plans_here: Look at the files, which are listed, where the pipeline is built: some steps
-            less to wait for, where a look takes no time.
-        hashes: Hash the bytes that are read, where the job may be resumed.
+        resume: Directory of a job that may be resumed. Its stored parts of the plan are used, new
+            ones are stored there, and groups that are done are not read.
+        reads_all: Read groups that are done too, to infer types from them.
+        plans_here: Scan the listed files while the pipeline is built: fewer steps to wait for if
+            a scan takes no time.
+        hashes: Hash the bytes that are read, if the job may be resumed.
     """
 
     source: Source
@@ -102,8 +102,7 @@ class ReadBatches(beam.PTransform):
         reader = copy.copy(self)
         reader.source, files = self.source.to_send()
         if files:
-            # Where Beam starts workers elsewhere, it copies these there first: options are the only
-            # place for them.
+            # Beam copies these files to remote workers; it finds them in the options alone.
             setup = begin.pipeline.options.view_as(SetupOptions)
             setup.files_to_stage = list(dict.fromkeys([*(setup.files_to_stage or ()), *files]))
         return reader._batches(begin.pipeline)
@@ -112,7 +111,7 @@ class ReadBatches(beam.PTransform):
         groups, schema = plan_reading(pipeline, self)
         step = step_label(pipeline)
         stored = None if self.reads_all else self.resume
-        # A second output costs: what follows can then not be summed up where it is made.
+        # A second output costs: the next steps then cannot combine before they send.
         may_skip = stored is not None and count_done(stored) > 0
         read = beam.ParDo(_ReadGroup(self, step, stored, may_skip), schema).with_output_types(Batch)
         spread = groups | "SpreadGroups" >> beam.Reshuffle()
@@ -123,22 +122,22 @@ class ReadBatches(beam.PTransform):
         else:
             batches = spread | "ReadGroup" >> read
         mark_step(batches, step, is_reader=True)
-        # Types are found in all rows, whatever is done.
+        # Types follow from all rows, also of groups that are done.
         batches.beam_tfrecord_reader = anew = copy.copy(self)
         anew.reads_all = True
         return batches
 
 
 def done_of(batches: beam.PCollection) -> beam.PCollection[Done] | None:
-    """Return what groups became that a resumed reader does not read; None if it is no such."""
+    """Return the results of the groups that a resumed reader skips; None for other readers."""
     return getattr(batches, "beam_tfrecord_done", None)
 
 
 def reader_of(batches: beam.PCollection) -> beam.PTransform | None:
-    """Return the transform that gives the elements of `batches` anew, where it is known.
+    """Return the transform that reads the elements of `batches` again; None if there is none.
 
-    What must be known of all rows before the first is encoded is found in a pass of its own:
-    a side input made from the very data it feeds would make a runner hold all of it.
+    What must be known of all rows before the first is encoded needs a pass of its own: a side
+    input made from the data that it feeds would make a runner hold all of it.
     """
     known: beam.PTransform | None = getattr(batches, "beam_tfrecord_reader", None)
     if known is not None or batches.producer is None:
@@ -152,7 +151,7 @@ def reader_of(batches: beam.PCollection) -> beam.PTransform | None:
 
 @dataclasses.dataclass(eq=False)
 class Together(beam.PTransform):
-    """Several readers: what gives the elements of a Flatten anew."""
+    """Several readers, flattened: reads the elements of a Flatten again."""
 
     readers: tuple[beam.PTransform, ...]
 
@@ -166,7 +165,7 @@ class Together(beam.PTransform):
 
 
 def schema_of(pipeline: beam.Pipeline, reader: ReadBatches) -> Any:
-    """Return the schema of what a reader would give, or a side input that will have it."""
+    """Return the schema of a reader's rows, or a side input that will have it."""
     return plan_reading(pipeline, reader)[1]
 
 
@@ -214,19 +213,19 @@ class _ReadGroup(beam.DoFn):
 def in_parts(
     batches: Iterator[JobBatch], key: str, hashes: Sequence[int] | None = None
 ) -> Iterator[JobBatch]:
-    """Yield the batches of a group with the rows they were read from, and a mark of its end.
+    """Yield the batches of a group with their counts of rows read, and a mark of its end.
 
     Args:
         batches: All batches of the group.
-        key: Of the group, where its parts are to be numbered; else empty.
-        hashes: Of its units, complete once all batches were taken; None: there are none.
+        key: Key of the group if its parts are to be numbered, else empty.
+        hashes: Hashes of its units, complete once all batches were read; None if there are none.
     """
     number = 0
     for number, batch in enumerate(batches, start=1):
         part = Part(key, number - 1, is_last=False) if key else None
         yield batch.replace(rows_read=batch.rows_counted, part=part)
     if number and key:
-        # To hold back a batch until the next one is there would cost more than one of nothing.
+        # An empty batch at the end costs less than to hold back each until the next one is there.
         yield JobBatch(
             NOTHING,
             group=batch.group,
@@ -249,11 +248,11 @@ def read_group(
 
     Args:
         source: What to read.
-        group: Of units.
+        group: The units to read.
         schema: Types of the rows.
         batch_rows: Rows of a batch.
         way: The steps that the batches have passed.
-        hashes: Gets the hash of the bytes of each unit; None: there are none to make.
+        hashes: List that the hash of the bytes of each unit is appended to; None means no hashes.
     """
     for index, unit in enumerate(group.units, start=group.first_unit):
         for batch in source.read_unchanged(unit, schema, batch_rows=batch_rows, hashes=hashes):
@@ -265,7 +264,7 @@ def read_group(
 
 
 def first_rows(batches: Iterator[JobBatch], limit: int | None) -> Iterator[JobBatch]:
-    """Yield batches up to `limit` rows; None: all."""
+    """Yield batches up to `limit` rows; None means all."""
     if limit is None:
         yield from batches
         return
@@ -318,7 +317,7 @@ def _plan_here(
     groups: list[Group] | None,
     schema: pa.Schema | None,
 ) -> tuple[list[Group], pa.Schema | None]:
-    """Do at once what is not given: the groups, and the schema where scans tell it."""
+    """Scan the files now; return the groups, and the schema if it follows from scans."""
     source = reader.source
     infers = schema is None and source.infers_from_scans
     if groups is not None and not infers:
@@ -341,12 +340,12 @@ def _schema_merge(reader: ReadBatches) -> Stored:
 
 
 def _start(pipeline: beam.Pipeline, label: str, function: Callable[[Any], Iterable[Any]]) -> Any:
-    """Return what a function yields that is called once, on a worker."""
+    """Return the outputs of a function that is called once, on a worker."""
     return pipeline | f"Begin{label}" >> beam.Impulse() | label >> beam.FlatMap(function)
 
 
 def _gathered(elements: Any, label: str, function: Callable[[Any], Iterable[Any]]) -> Any:
-    """Return what a function yields that gets the list of all elements, in no order."""
+    """Return the outputs of a function that takes the list of all elements, in no order."""
     return elements | f"Gather{label}" >> beam.combiners.ToList() | label >> beam.FlatMap(function)
 
 
@@ -385,7 +384,7 @@ class _One:
 
 @dataclasses.dataclass(frozen=True)
 class _Merge:
-    """Yield the schema that digests make, and write down what there is to remark on it."""
+    """Yield the schema that follows from all inferences, and store remarks on it."""
 
     source: Source
     directory: str | None
@@ -411,7 +410,7 @@ class _GroupPlan:
         units = self.source.all_units(scans)
         group_bytes = grown(units, self.group_bytes, self.most_group_bytes or self.group_bytes)
         groups = one_group(units) if self.limit else group_units(units, group_bytes)
-        # The largest first: whoever deals them out, the workers end at nearly the same time.
+        # The largest first, so that all workers end at nearly the same time.
         yield from sorted(groups, key=lambda group: -group.encoded_bytes)
 
 
