@@ -217,7 +217,7 @@ def parse_prices(pairs: Sequence[str]) -> dict[str, float] | None:
 
 
 def parse_count(text: str | int) -> int | str:
-    """Return a whole number, or text for the function to read (``train=64,test=8``, ``1%``)."""
+    """Return an integer, or text for the function to read (``train=64,test=8``, ``1%``)."""
     return int(text) if str(text).isdecimal() else str(text)
 
 
@@ -260,24 +260,24 @@ def _click_settings(option: Option) -> dict[str, Any]:
 
 
 def job_arguments(
-    given: Mapping[str, Any], options: Iterable[Option] = WRITE_OPTIONS
+    flags: Mapping[str, Any], options: Iterable[Option] = WRITE_OPTIONS
 ) -> dict[str, Any]:
     """Return the keyword arguments of `write` and `plan`, or of a function with other options.
 
     Args:
-        given: Values of all flags by keyword.
+        flags: Values of all flags by keyword.
         options: The function's options; its source's own ones become `source_options`.
     """
-    arguments = {option.keyword: given[option.keyword] for option in options}
-    return arguments | {"source_options": source_options(given)}
+    arguments = {option.keyword: flags[option.keyword] for option in options}
+    return arguments | {"source_options": source_options(flags)}
 
 
-def source_options(given: Mapping[str, Any]) -> dict[str, Any]:
+def source_options(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sources' own options that differ from their defaults; sources know the others."""
     return {
-        option.keyword: given[option.keyword]
+        option.keyword: flags[option.keyword]
         for option in SOURCE_OPTIONS
-        if given[option.keyword] != option.default
+        if flags[option.keyword] != option.default
     }
 
 
@@ -311,7 +311,7 @@ class BeamCommand(click.Command):
             raise click.NoSuchOption(error.option_name, hint, ctx=ctx) from None
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """Show in the usage where Beam's options go."""
+        """Show the place of Beam's options in the usage."""
         return [*super().collect_usage_pieces(ctx), "[-- BEAM_OPTION...]"]
 
 

@@ -164,11 +164,11 @@ def launch(words: Sequence[str]) -> None:
 
     parameters, beam_words = split_words(words)
     context = write.make_context("write", command_words(parameters))
-    given = dict(context.params)
-    inputs, output = split_output(given.pop("paths"))
+    flags = dict(context.params)
+    inputs, output = split_output(flags.pop("paths"))
     # The launcher names Beam's runner; ours stands for it and its presets.
     others = [word for word in beam_words if not word.startswith("--runner=")]
-    arguments = {**job_arguments(given), "runner": "dataflow"}
+    arguments = {**job_arguments(flags), "runner": "dataflow"}
     submit(make_settings(inputs, output, pipeline_options=others, **arguments))
 
 

@@ -76,7 +76,7 @@ def head(dataset: str, count: int, split: str | None, as_json: bool) -> None:
 @debug_option
 @click.pass_context
 def verify(ctx: click.Context, dataset: str, as_json: bool) -> None:
-    """Check every CRC, count, hash and value of DATASET; exit 1 where one is wrong."""
+    """Check every CRC, count, hash and value of DATASET; exit 1 if one is wrong."""
     from beam_tfrecord.dataset.verify import verify as verify_dataset
 
     found = verify_dataset(dataset)
@@ -102,7 +102,7 @@ def verify(ctx: click.Context, dataset: str, as_json: bool) -> None:
 @debug_option
 @click.pass_context
 def diff(ctx: click.Context, a: str, b: str, as_json: bool) -> None:
-    """Say what differs between the datasets A and B; exit 1 where the data does."""
+    """Say what differs between the datasets A and B; exit 1 if the data does."""
     from beam_tfrecord.dataset.diff import diff as diff_datasets
 
     found = diff_datasets(a, b)
@@ -123,7 +123,7 @@ def diff(ctx: click.Context, a: str, b: str, as_json: bool) -> None:
 @debug_option
 @click.pass_context
 def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None:
-    """Write what is intact of DATASET to OUTPUT, and tell what is lost; exit 1 if anything is."""
+    """Write the intact records of DATASET to OUTPUT, and report losses; exit 1 if there are any."""
     from beam_tfrecord.dataset.repair import repair as repair_dataset
 
     done = repair_dataset(dataset, output)

@@ -56,19 +56,19 @@ _COLUMNS_NAMED = 5
 @debug_option
 @click.pass_context
 def write(
-    ctx: click.Context, /, paths: tuple[str, ...], dry_run: bool, detach: bool, **given: Any
+    ctx: click.Context, /, paths: tuple[str, ...], dry_run: bool, detach: bool, **flags: Any
 ) -> None:
     """Write INPUT (files, directories, patterns) as a dataset into the directory OUTPUT.
 
     Options of Beam itself go after a lone "--".
     """
     inputs, output = split_output(paths)
-    arguments = job_arguments(given) | _beam_arguments(ctx, given)
+    arguments = job_arguments(flags) | _beam_arguments(ctx, flags)
     if dry_run:
         _dry_run(inputs, output, **arguments)
         return
-    if detach or given["template_location"]:
-        _start_only(inputs, output, given["template_location"], **arguments)
+    if detach or flags["template_location"]:
+        _start_only(inputs, output, flags["template_location"], **arguments)
         return
     from beam_tfrecord.jobs import api
 
@@ -102,11 +102,11 @@ def plan(
     paths: tuple[str, ...],
     prices: dict[str, float] | None,
     as_json: bool,
-    **given: Any,
+    **flags: Any,
 ) -> None:
     """Say what "write" would do with the same arguments, and do nothing."""
     inputs, output = split_output(paths)
-    arguments = job_arguments(given) | _beam_arguments(ctx, given)
+    arguments = job_arguments(flags) | _beam_arguments(ctx, flags)
     from beam_tfrecord.jobs import api
 
     with LogWarnings():
@@ -119,12 +119,12 @@ def plan(
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @with_options((FROM, *SOURCE_OPTIONS))
 @debug_option
-def schema(inputs: tuple[str, ...], from_: str | None, **given: Any) -> None:
+def schema(inputs: tuple[str, ...], from_: str | None, **flags: Any) -> None:
     """Print the schema that INPUT shows, as JSON; edited, it is for "write --schema"."""
     from beam_tfrecord.jobs import api
 
     with LogWarnings():
-        found = api.schema(list(inputs), from_=from_, **source_options(given))
+        found = api.schema(list(inputs), from_=from_, **source_options(flags))
         print_result(found.dumps().rstrip("\n"))
 
 
@@ -134,13 +134,13 @@ def schema(inputs: tuple[str, ...], from_: str | None, **given: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON.")
 @debug_option
 @click.pass_context
-def extract(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **given: Any) -> None:
+def extract(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **flags: Any) -> None:
     """Extract INPUT, such as a database, to Parquet files in the directory STAGE.
 
     "write STAGE OUTPUT" then never touches INPUT. Options of Beam itself go after a lone "--".
     """
     inputs, output = split_output(paths)
-    arguments = job_arguments(given, EXTRACT_OPTIONS) | _beam_arguments(ctx, given)
+    arguments = job_arguments(flags, EXTRACT_OPTIONS) | _beam_arguments(ctx, flags)
     from beam_tfrecord.jobs import api
 
     with LogWarnings() as log:
@@ -158,20 +158,20 @@ def extract(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **give
 JOB_COMMANDS = (write, plan, schema, extract)
 
 
-def _beam_arguments(ctx: click.Context, given: Mapping[str, Any]) -> dict[str, Any]:
+def _beam_arguments(ctx: click.Context, flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return Beam's options as an argument: those of the runner's flags, then those after ``--``.
 
     Args:
         ctx: Context of the command.
-        given: Values of all flags by keyword.
+        flags: Values of all flags by keyword.
 
     Raises:
         click.UsageError: A flag belongs to another runner.
         UsageError: A word is no option of Beam.
     """
-    if (wrong := misplaced(given["runner"].lower(), given)) is not None:
+    if (wrong := misplaced(flags["runner"].lower(), flags)) is not None:
         raise click.UsageError(f"{wrong.flag} is for --runner {' or '.join(wrong.runners)}")
-    words = (*runner_words(given), *check_beam_options(ctx.meta[BEAM_OPTIONS]))
+    words = (*runner_words(flags), *check_beam_options(ctx.meta[BEAM_OPTIONS]))
     return {"pipeline_options": words}
 
 

@@ -55,22 +55,22 @@ def write(
 ) -> Manifest:
     """Write input as a dataset.
 
-    Where the output already holds this dataset, made from the same input with the same settings,
-    nothing is done. A job that was stopped, however it was, leaves the old dataset or none; the
-    same call again goes on from there.
+    If the output already holds this dataset, made from the same input with the same settings,
+    nothing is done. A job that was stopped in any way leaves the old dataset or none; the same
+    call goes on from there.
 
     Args:
         inputs: Files, globs or directories.
         output: Directory of the dataset.
-        from_: Kind of the input, where its name does not tell: ``csv``, ``parquet``.
+        from_: Kind of the input if its name does not show it: ``csv``, ``parquet``.
         splits: Shares by name, such as ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.
         split_column: Column that names each row's split.
         group: Columns whose equal values share a split; without it, equal examples do.
-        key: Columns that decide the order, however the input is filed.
+        key: Columns that decide the order, independent of the files of the input.
         shards: Number of shards of all splits, or of each: ``{"train": 64, "test": 8}``.
         shard_size: Bytes of a shard before compression; by default ``"128MB"``.
         shuffle: False keeps the order of the input.
-        seed: Of the order and of the splits, from 0 to 2^64-1.
+        seed: Seed of the order and of the splits, from 0 to 2^64-1.
         limit: Read only the first rows.
         compression: ``none`` or ``gzip``.
         schema: Schema to enforce, or the path of its JSON.
@@ -80,13 +80,13 @@ def write(
             or a preprocessing function (also as ``module:function`` or ``file.py:function``).
         step: Further steps, such as ``"zscore=fare,distance"``.
         transform_fn: A dataset whose fitted function to use instead.
-        fit: The split that statistics are made of.
+        fit: The split that statistics are computed from.
         raw_too: Keep the raw values of changed columns too, named ``…_raw``.
         max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
         overwrite: Replace another dataset in the output.
         runner: ``direct``, or the name of any Beam runner.
         pipeline_options: Further Beam options, as on a command line.
-        progress: Where to show how far the job is.
+        progress: Progress bar to update; None shows none.
         source_options: Options of the source, such as ``{"delimiter": ";"}``.
 
     Returns:
@@ -139,15 +139,15 @@ def plan(
     Args:
         inputs: This and all further arguments but one are those of `write`.
         output: Directory of the dataset.
-        from_: Kind of the input, where its name does not tell: ``csv``, ``parquet``.
+        from_: Kind of the input if its name does not show it: ``csv``, ``parquet``.
         splits: Shares by name, such as ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.
         split_column: Column that names each row's split.
         group: Columns whose equal values share a split; without it, equal examples do.
-        key: Columns that decide the order, however the input is filed.
+        key: Columns that decide the order, independent of the files of the input.
         shards: Number of shards of all splits, or of each: ``{"train": 64, "test": 8}``.
         shard_size: Bytes of a shard before compression; by default ``"128MB"``.
         shuffle: False keeps the order of the input.
-        seed: Of the order and of the splits, from 0 to 2^64-1.
+        seed: Seed of the order and of the splits, from 0 to 2^64-1.
         limit: Read only the first rows.
         compression: ``none`` or ``gzip``.
         schema: Schema to enforce, or the path of its JSON.
@@ -157,7 +157,7 @@ def plan(
             or a preprocessing function (also as ``module:function`` or ``file.py:function``).
         step: Further steps, such as ``"zscore=fare,distance"``.
         transform_fn: A dataset whose fitted function to use instead.
-        fit: The split that statistics are made of.
+        fit: The split that statistics are computed from.
         raw_too: Keep the raw values of changed columns too, named ``…_raw``.
         max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
         overwrite: Replace another dataset in the output.
@@ -189,7 +189,7 @@ def schema(
 
     Args:
         inputs: Files, globs or directories.
-        from_: Kind of the input, where its name does not tell.
+        from_: Kind of the input if its name does not show it.
         **source_options: Options of the source, such as ``delimiter=";"``; see `SourceOptions`.
 
     Raises:
@@ -220,21 +220,21 @@ def extract(
     """Extract input to a stage: Parquet files with the types of the source, under a manifest.
 
     ``write``, ``load`` and `ReadFromParquet` read a stage in place of the input, which they never
-    touch again. Where the output already holds this stage, made from the same input with the same
-    settings, nothing is done; a call that was stopped goes on when it is made again. Neither holds
-    for databases, of which nothing tells whether they are still the same.
+    touch again. If the output already holds this stage, made from the same input with the same
+    settings, nothing is done; a call that was stopped goes on when it is repeated. Databases are
+    read anew each time, because nothing shows whether they have changed.
 
     Args:
         inputs: Files, globs, directories, or the URL of a database.
         output: Directory of the stage.
-        from_: Kind of the input, where its name does not tell: ``csv``, ``parquet``.
+        from_: Kind of the input if its name does not show it: ``csv``, ``parquet``.
         limit: Read only the first rows.
         columns: Columns to read.
         max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
         overwrite: Replace another stage, or a dataset, in the output.
         runner: ``direct``, or the name of any Beam runner.
         pipeline_options: Further Beam options, as on a command line.
-        progress: Where to show how far the job is.
+        progress: Progress bar to update; None shows none.
         source_options: Options of the source, such as ``{"table": "trips"}``.
 
     Returns:

@@ -32,7 +32,7 @@ from beam_tfrecord.transforms.reading import ReadBatches, done_of, schema_of
 from beam_tfrecord.transforms.write import write_batches
 from beam_tfrecord.workdir.job import Identity, Job
 
-# Guessed before anything is read, for sizes that need not be right: a packed table grows, text
+# A guess before anything is read, for sizes that need not be exact: a compressed table grows, text
 # shrinks.
 RECORD_BYTES_FOR_INPUT = 2
 # About one group of units: a second worker would have nothing to do.
@@ -85,7 +85,7 @@ def run_pipelines(
         **shared,
     )
     if traits_of(settings.runner).runs_here:
-        # Beam, too, takes its time until it asks for the first row.
+        # In parallel with the start of Beam.
         source.prepare()
     if settings.transform is None:
         _write(settings, job, listing)
@@ -95,7 +95,7 @@ def run_pipelines(
 
 def is_small(source: Source, input_bytes: int) -> bool:
     """Return whether the input is known to be too little for several workers."""
-    # A server does not tell the size of its database.
+    # The size of a database on a server is not known.
     has_size = source.is_stable or input_bytes > 0
     return has_size and input_bytes < SMALL_BYTES
 
@@ -131,11 +131,11 @@ def _write(settings: Settings, job: Job, listing: Listing) -> None:
 
 
 def _reader(settings: Settings, job: Job, resume: str | None, listing: Listing) -> ReadBatches:
-    given = None if settings.schema is None else settings.schema.to_arrow()
-    unmapped = None if settings.map else given
+    schema = None if settings.schema is None else settings.schema.to_arrow()
+    unmapped = None if settings.map else schema
     return ReadBatches(
         settled_by(settings.source, unmapped),
-        # Text has no types of its own: under a given schema there is nothing to infer.
+        # Text has no types of its own: with a schema there is nothing to infer.
         schema=unmapped if isinstance(settings.source, Csv) else None,
         files=listing.sent,
         # In one pass every group becomes shards of its own, so it has to hold enough for one.
@@ -177,9 +177,9 @@ def _mapping(
 def _write_preprocessed(settings: Settings, job: Job, listing: Listing) -> None:
     """Find the types, then fit on the statistics of one split, then write the rows.
 
-    tensorflow-transform has to know the columns when the pipeline is built, so if only the rows
-    tell their types, a pipeline of its own finds them first. The job begins anew if it is tried
-    again: results of an earlier attempt may come from another fitted function.
+    tensorflow-transform has to know the columns when the pipeline is built, so if types follow
+    only from rows, a pipeline of its own infers them first. Another attempt at the job starts from
+    the beginning: results of an earlier one may come from another fitted function.
 
     Raises:
         UsageError: A step does not fit the columns, or the output is not on a disk.
@@ -269,7 +269,7 @@ def _inferred(
     step = _mapping(settings, directory)
     if isinstance(step, MapRows):
         return step.types(rows).pvalue
-    # A batch function tells its types by what it returns.
+    # The types of a batch function are those of the batches that it returns.
     return rows | "Map" >> step | "Schemas" >> beam.Map(lambda batch: batch.data.schema)
 
 

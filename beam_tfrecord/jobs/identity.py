@@ -99,9 +99,9 @@ def fingerprints_of(decisive: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
 
 
 def input_sha256(files: Sequence[InputFile]) -> str:
-    """Return a hash that changes when a file is edited, also where its size stays the same.
+    """Return a hash that changes when a file is edited, even if its size stays the same.
 
-    It tells of one place alone: a copy of the same files may have other modification times.
+    Only comparable at one place: a copy of the same files may have other modification times.
     """
     listed = sorted((file.name, file.bytes, file.version, file.digest) for file in files)
     return hash_of_each(listed)
@@ -110,7 +110,7 @@ def input_sha256(files: Sequence[InputFile]) -> str:
 def state_sha256(files: Sequence[InputFile]) -> str | None:
     """Return a hash that changes also when a file is replaced by one of its size and time.
 
-    A copy of the same bytes and a chmod change it, too. None where files have no such state.
+    A copy of the same bytes and a chmod change it, too. None if files have no such state.
     """
     if not all(file.state for file in files):
         return None
@@ -122,7 +122,7 @@ def content_xxh64(source: Source, total_bytes: int) -> str:
 
     Args:
         source: What to read.
-        total_bytes: Of all files.
+        total_bytes: Size of all files.
 
     Raises:
         DataError: A file is damaged.
@@ -161,8 +161,8 @@ class State:
     """How far a job is.
 
     Attributes:
-        groups: Number of groups in the plan; None where it is not known yet.
-        done: Groups that are done, as far as marks tell.
+        groups: Number of groups in the plan; None if it is not known yet.
+        done: Number of groups that have a checkpoint.
     """
 
     groups: int | None
@@ -181,11 +181,11 @@ def begin(
 
     Args:
         directory: The directory.
-        fingerprint: Of the job.
-        files: The input.
-        source: What reads it.
+        fingerprint: Fingerprint of the job.
+        files: Files of the input.
+        source: The source that reads them.
         is_mapped: Rows go through a user's function, so an edited file may change the types of
-            rows in all the others.
+            the rows of all other files.
 
     Returns:
         The number of this attempt, from 1.
@@ -223,7 +223,7 @@ def begin(
 
 
 def _is_plan_of(directory: str, files: Sequence[InputFile], source: Source) -> bool:
-    """Tell whether the plan in a directory, if there is one, reads these files and no other."""
+    """Return whether the plan in a directory, if there is one, reads only these files."""
     groups = load_stored(directory, GROUPS)
     if groups is None:
         return True
@@ -244,7 +244,7 @@ def progress_of(directory: str) -> State:
 
 
 def remove_unmarked(directory: str) -> None:
-    """Remove files of an earlier attempt that no mark speaks of: it ended while it wrote them."""
+    """Remove files of an earlier attempt that no checkpoint names: it ended as it wrote them."""
     known = marked_files(directory)
     for name in list_names(directory):
         if name.lstrip(".").startswith(("run-", "shard-", "rejects")) and name not in known:

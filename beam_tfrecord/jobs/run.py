@@ -1,4 +1,4 @@
-"""Running a job: under a lease, from where an earlier attempt ended, to an output or one error."""
+"""Running a job: under a lease, resuming earlier attempts, to an output or one error."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
 
     Args:
         settings: Arguments of the job.
-        progress: Where to show how far the job is; None means nowhere.
+        progress: Progress bar to update; None shows none.
 
     Returns:
         The manifest of the output.
@@ -100,7 +100,7 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
     identity = settings.identity(listing.outlines)
     target = settings.target
     present = _same_output(settings, identity, listing)
-    # A job that was killed leaves hidden files; another one that is at work has some too.
+    # Killed jobs leave hidden files; running jobs have some too.
     is_tidy = not any(name.startswith(".") for name in list_names(target.directory))
     if present is not None and is_tidy:
         return present
@@ -160,7 +160,7 @@ def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing)
 
 def _is_edited(job_path: str, source: Source, listing: Listing) -> bool:
     """Return whether files of the same names and sizes are not those a dataset was made from."""
-    # The manifest cannot tell: it is the same wherever the same files lie.
+    # Not in the manifest, which is the same wherever the same files lie.
     try:
         before = load_job(read_small(job_path).decode())
     except (FileNotFoundError, DataError, UnicodeDecodeError):
@@ -174,7 +174,7 @@ def _is_edited(job_path: str, source: Source, listing: Listing) -> bool:
     noted = before.get(INPUT_XXH64)
     if noted is None:
         return True
-    # A copy or a chmod changes the state of a file too: its bytes tell them from an edit.
+    # A copy or a chmod changes the state of a file too, but not its bytes.
     try:
         return bool(noted != content_xxh64(source, listing.bytes))
     except (DataError, OSError, EOFError):
@@ -233,7 +233,7 @@ def input_info(files: Sequence[InputFile]) -> dict[str, str | None]:
 
 
 def _warn(target: Target, notes: Sequence[str]) -> None:
-    """Log what a user should know of an output that was written, and of its input."""
+    """Log warnings about an output that was written, and about its input."""
     job = json.loads(read_small(target.path(JOB_NAME)))
     lines = [
         f"column {name!r} is left out: it has no value in any row, or is not in the schema"
@@ -249,7 +249,7 @@ def _warn(target: Target, notes: Sequence[str]) -> None:
 
 
 def _as_one_line(job: _Running, error: BaseException) -> BaseException:
-    """Return an error as the user sees it; itself if it is neither of ours nor of the machine."""
+    """Return an error in one line for the user; unknown errors as they are."""
     output = job.settings.target.directory
     if not isinstance(error, Exception):
         return error
@@ -262,7 +262,7 @@ def _as_one_line(job: _Running, error: BaseException) -> BaseException:
 
 
 def _changed(files: Sequence[InputFile]) -> InputChanged | None:
-    """Return the error for a file that is no longer what was listed: it may look damaged."""
+    """Return the error for a file that changed since it was listed; None if none did."""
     try:
         for file in files:
             file.check()
@@ -272,10 +272,10 @@ def _changed(files: Sequence[InputFile]) -> InputChanged | None:
 
 
 def _keep_or_remove(job: _Running, error: BaseException) -> None:
-    """Keep what another attempt can use; a fault of data or call would only come again."""
+    """Keep the results that another attempt can use; faults of data or arguments would recur."""
     if isinstance(error, LeaseLost):
-        return  # The directory may be that of the job that goes on.
-    # Results of files that were not changed are of use to another attempt.
+        return  # Another job may use this directory now.
+    # Another attempt can use the results of unchanged files.
     is_changed = isinstance(error, InputChanged)
     is_over_budget = isinstance(error, RejectedRows)
     if is_over_budget and not job.is_resumable:
@@ -283,7 +283,7 @@ def _keep_or_remove(job: _Running, error: BaseException) -> None:
     elif not job.is_resumable or (
         isinstance(error, DataError | UsageError) and not (is_over_budget or is_changed)
     ):
-        # What it had begun to publish goes by its note, which stays where that is not possible.
+        # Files that it began to publish are named by its note, which stays if that fails.
         with contextlib.suppress(StorageError, OSError):
             give_up(job.settings.target, job.directory)
 
@@ -302,7 +302,7 @@ def _state(job: _Running) -> str:
 
 
 def what_is_kept() -> str | None:
-    """Return what a job that is under way in this process leaves if it ends now, in one line.
+    """Return in one line what the job in this process leaves if it ends now.
 
     Returns:
         None if there is no such job.

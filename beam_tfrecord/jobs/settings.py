@@ -62,7 +62,7 @@ class JobSettings(abc.ABC, Generic[M]):
 
     @abc.abstractmethod
     def identity(self, files: Sequence[InputFile]) -> Identity:
-        """Return what the output is made from, given the files of the input."""
+        """Return the identity of the output, for these files of the input."""
 
     @abc.abstractmethod
     def load_output(self) -> M:
@@ -171,10 +171,10 @@ def make_settings(
     Raises:
         UsageError: They do not fit together.
     """
-    given = _schema(schema)
+    enforced = _schema(schema)
     function = None if map is None else load_map(map)
-    if given is not None and function is None and columns is None:
-        columns = given.names
+    if enforced is not None and function is None and columns is None:
+        columns = enforced.names
     codec = parse_compression(compression)
     if limit is not None and limit < 1:
         raise UsageError(f"limit {limit} is not a number of rows")
@@ -198,7 +198,7 @@ def make_settings(
         target=directory_target(output),
         layout=layout,
         map=function,
-        schema=given,
+        schema=enforced,
         limit=limit,
         budget=parse_budget(max_rejects),
         overwrite=overwrite,
@@ -215,7 +215,7 @@ def _schema(schema: Schema | str | os.PathLike[str] | None) -> Schema | None:
         return schema
     path = os.fspath(schema)
     try:
-        # A pipe will do here: the user has named it.
+        # A pipe is fine here: the user has named it.
         data = read_bytes(path) if is_remote(path) else Path(path).read_bytes()
         return Schema.loads(data.decode(), where=path)
     except UsageError as error:

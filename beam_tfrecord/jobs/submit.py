@@ -1,4 +1,4 @@
-"""Jobs that nobody waits for: left to their runner, written as a template, or only described."""
+"""Detached jobs: left to their runner, written as a template, or only described."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from beam_tfrecord.workdir.target import check_free
 def submit(settings: Settings) -> RemoteJob | None:
     """Start a job on its runner and leave it there.
 
-    Its last step holds the lease of the output by itself, and a fault of the data ends the job
-    with an error that its runner shows.
+    Its last step takes the lease of the output itself. A fault of the data ends the job with an
+    error that the runner shows.
 
     Returns:
-        The job; None where the runner was handed a description that it starts later.
+        The job; None if the runner got a description that it starts later.
 
     Raises:
-        UsageError: The runner is none that goes on by itself, or a dataset is in the way.
+        UsageError: The runner ends with this process, or a dataset is in the way.
         JobFailed: The job could not be handed over.
     """
     _check_runner(settings)
@@ -50,8 +50,7 @@ def submit(settings: Settings) -> RemoteJob | None:
 def make_template(settings: Settings) -> None:
     """Write a job as a classic template, which holds its graph and all its settings.
 
-    Each run of the template lists the input anew, so that nothing of what is there now goes into
-    the dataset's manifest.
+    Each run of the template lists the input again, so the files of now are not in the manifest.
 
     Raises:
         UsageError: The runner has no templates, or refuses the job.
@@ -104,6 +103,6 @@ def _compose(
 ) -> None:
     from beam_tfrecord.jobs.compose import run_pipelines
 
-    # Nobody comes back to this directory: a job that is tried again gets another.
+    # Another attempt at the job gets another directory.
     directory = settings.target.temporary(os.urandom(6).hex())
     run_pipelines(settings, identity, directory, listing, info, lease=None)

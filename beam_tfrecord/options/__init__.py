@@ -114,7 +114,7 @@ IMAGE_OPTIONS: tuple[Option, ...] = (
     Option(
         "quality",
         "--quality",
-        "Of what is encoded anew as JPEG or WebP, 1 to 100 (images).",
+        "Quality of re-encoded JPEG or WebP, 1 to 100 (images).",
         90,
         "number",
         "N",
@@ -165,7 +165,7 @@ NUMPY_OPTIONS: tuple[Option, ...] = (
     Option(
         "store",
         "--store",
-        "How arrays are kept: as their bytes, or as int64 and float32 values (NumPy).",
+        "How arrays are stored: as their bytes, or as int64 and float32 values (NumPy).",
         "bytes",
         "choice",
         choices=("bytes", "values"),
@@ -184,7 +184,7 @@ PREPROCESS_OPTIONS: tuple[Option, ...] = (
     Option(
         "step",
         "--step",
-        "One step more: impute=A,B:how=median, zscore=A, vocabulary=C:top_k=100, …; repeatable.",
+        "Another step: impute=A,B:how=median, zscore=A, vocabulary=C:top_k=100, …; repeatable.",
         (),
         "words",
         "OP=A,B",
@@ -195,7 +195,7 @@ PREPROCESS_OPTIONS: tuple[Option, ...] = (
         "Preprocess by the function that was fitted for another dataset.",
         metavar="DATASET",
     ),
-    Option("fit", "--fit", "Split that statistics are made of.", "train", metavar="SPLIT"),
+    Option("fit", "--fit", "Split that statistics are computed from.", "train", metavar="SPLIT"),
     Option("raw_too", "--raw-too", "Keep raw values too, as A_raw.", False, "switch"),
 )
 
@@ -203,7 +203,7 @@ PREPROCESS_OPTIONS: tuple[Option, ...] = (
 FROM = Option(
     "from_",
     "--from",
-    "Kind of the input (csv, parquet, …), where its name does not tell.",
+    "Kind of the input (csv, parquet, …) if its name does not show it.",
     metavar="KIND",
 )
 
@@ -226,7 +226,7 @@ WRITE_OPTIONS: tuple[Option, ...] = (
     Option(
         "key",
         "--key",
-        "Columns that decide the order, however the input is filed.",
+        "Columns that decide the order, independent of the files of the input.",
         form="names",
         metavar="C,…",
     ),
@@ -411,7 +411,7 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
     Option(
         "statement_timeout_s",
         "--statement-timeout",
-        "Seconds after which a statement is given up (SQL).",
+        "Seconds after which a statement is cancelled (SQL).",
         form="number",
         metavar="S",
         least=1,

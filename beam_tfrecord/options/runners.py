@@ -125,15 +125,15 @@ EXTRACT_RUNNER_OPTIONS: tuple[RunnerOption, ...] = tuple(
 )
 
 
-def runner_words(given: Mapping[str, Any]) -> list[str]:
+def runner_words(flags: Mapping[str, Any]) -> list[str]:
     """Return the runner options that the user gave, as words of Beam's command line.
 
     Args:
-        given: Values by keyword.
+        flags: Values by keyword.
     """
     words: list[str] = []
     for option in RUNNER_OPTIONS:
-        value = given.get(option.keyword)
+        value = flags.get(option.keyword)
         if value is None or value == option.default:
             continue
         many = value if isinstance(value, tuple | list) else (value,)
@@ -141,15 +141,15 @@ def runner_words(given: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def misplaced(runner: str, given: Mapping[str, Any]) -> RunnerOption | None:
+def misplaced(runner: str, flags: Mapping[str, Any]) -> RunnerOption | None:
     """Return an option that the user gave and the runner does not have; None if there is none.
 
     Args:
         runner: Our name of the runner.
-        given: Values by keyword.
+        flags: Values by keyword.
     """
     for option in RUNNER_OPTIONS:
-        typed = given.get(option.keyword)
+        typed = flags.get(option.keyword)
         if typed is not None and typed != option.default and runner not in option.runners:
             return option
     return None

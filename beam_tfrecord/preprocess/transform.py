@@ -33,7 +33,7 @@ from beam_tfrecord.preprocess.tensor_columns import adapter_config, analysis_bat
 from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.assign_splits import AssignSplits
-from beam_tfrecord.transforms.graph import Noting, mark_step, step_label
+from beam_tfrecord.transforms.graph import RecordsWay, mark_step, step_label
 from beam_tfrecord.transforms.map_rows import Chain, MapRows, remember_reader
 from beam_tfrecord.transforms.reading import ReadBatches, Together, reader_of
 from beam_tfrecord.transforms.rows import as_arrow_schema
@@ -271,7 +271,7 @@ class _Transform(beam.DoFn):
         self._raw_too = plan.request.raw_too
         # One loaded function for all threads of a process.
         self._shared = shared.Shared()
-        self._apply = Guarded(Noting(self._transformed, step), faults)
+        self._apply = Guarded(RecordsWay(self._transformed, step), faults)
 
     def process(self, batch: Batch, directory: str) -> Iterator[Batch]:
         yield from self._apply((batch, directory))

@@ -17,7 +17,7 @@ from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.layout import SPLIT_TWICE, Layout, make_splits
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import (
-    Noting,
+    RecordsWay,
     assigned_splits,
     mark_splits,
     mark_step,
@@ -36,7 +36,7 @@ class AssignSplits(beam.PTransform):
     Takes the arguments of `WriteToTFRecord` that decide splits, in place of it; every batch that
     follows has its rows in one split, which `WriteToTFRecord` then keeps. Splits are said once:
     rows that have one are refused by another `AssignSplits`, and by a sink with `splits`,
-    `split_column` or `group`, be they equal.
+    `split_column` or `group`, even with equal ones.
 
     Args:
         splits: ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.
@@ -83,7 +83,7 @@ class AssignSplits(beam.PTransform):
         if assigned_splits(batches).certain:
             raise UsageError(SPLIT_TWICE)
         step = step_label(batches.pipeline)
-        split = Noting(
+        split = RecordsWay(
             functools.partial(split_batch, layout=self._layout, schema=self._schema), step
         )
         assigned = batches | "AssignSplits" >> beam.ParDo(

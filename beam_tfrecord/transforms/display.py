@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,22 +13,19 @@ from beam_tfrecord.layout import Layout
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.sql.secrets import without_password
 
-if TYPE_CHECKING:
-    pass
-
 _CHARACTERS = 300
-# Other options of a database may hold what is not for everyone: statements, users, properties.
+# Other options of a database may hold secrets: statements, users, properties.
 _OF_DATABASES = frozenset(("paths", "table", "columns", "partition_column", "partitions"))
 
 
 def shown(**arguments: Any) -> dict[str, Any]:
-    """Return arguments as display data; what says nothing is left out."""
+    """Return arguments as display data, without empty ones."""
     texts = {name: _text(value) for name, value in arguments.items()}
     return {name: value for name, value in texts.items() if value not in ("", None)}
 
 
 def of_source(source: Source) -> dict[str, Any]:
-    """Return the options of a source that were given."""
+    """Return the options of a source that differ from their defaults."""
     options = {"kind": source.kind}
     for field in dataclasses.fields(source):  # type: ignore[arg-type]
         is_shown = source.kind != "sql" or field.name in _OF_DATABASES
@@ -60,7 +57,7 @@ def function_name(function: Callable[..., Any] | Any) -> str:
 
 
 def schema_text(schema: Schema | pa.Schema | Any) -> str:
-    """Return the columns of a schema; nothing where it is not known yet."""
+    """Return the columns of a schema; empty if it is not known yet."""
     arrow = schema.to_arrow() if isinstance(schema, Schema) else schema
     if not isinstance(arrow, pa.Schema):
         return ""

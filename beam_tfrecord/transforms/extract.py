@@ -30,7 +30,7 @@ def stage_job(target: Target, directory: str, **fields: Any) -> Job:
 
 
 class ExtractToParquet(Sink):
-    """Write rows as a stage, and give the names of its files.
+    """Write rows as a stage, and return the names of its files.
 
     A stage is a Parquet dataset with the types of the rows, which `ReadFromParquet`, `load` and
     `write` read by its manifest. Takes a bounded PCollection of `Batch`, or of dict, NamedTuple

@@ -1,7 +1,7 @@
 """Facts about PCollections that are known when a pipeline is built.
 
-They stand as attributes ``beam_tfrecord_…`` of PCollections, and a sink finds them on its way up
-the graph. Two readers of a pipeline may give rows of equal origin, and so may two mappings of one
+They are attributes ``beam_tfrecord_…`` of PCollections; a sink finds them when it walks up the
+graph. Two readers of a pipeline may yield rows of equal origin, and so may two mappings of one
 reader; so every batch also carries its *way*: the labels of the steps that it has passed.
 """
 
@@ -23,12 +23,12 @@ from beam_tfrecord.layout import Splits
 from beam_tfrecord.storage import is_remote
 from beam_tfrecord.workdir.target import Target
 
-# Every Flatten of both branches of a fork doubles their number.
+# Each Flatten of both branches of a fork doubles the number of ways.
 MOST_WAYS = 4096
 
 
 @dataclasses.dataclass(frozen=True)
-class Noting:
+class RecordsWay:
     """A function of batches that appends its step to the way of each.
 
     Attributes:
@@ -60,8 +60,8 @@ def mark_step(batches: beam.PCollection, step: str, *, is_reader: bool = False) 
 def ways_to(rows: beam.PCollection) -> tuple[Way, ...]:
     """Return all ways that lead to a PCollection, in the order of the inputs of each Flatten.
 
-    Rows of other Beam code have passed no step: the way of all of them is empty. Other code may
-    also give on batches of its side inputs; a step of this package has none of rows.
+    Rows of other Beam code have passed no step, so their way is empty. Other code may also forward
+    batches of its side inputs; steps of this package have no side inputs of rows.
 
     Raises:
         UsageError: There are too many.
@@ -77,7 +77,7 @@ def ways_to(rows: beam.PCollection) -> tuple[Way, ...]:
             if (step := getattr(rows, "beam_tfrecord_step", None)) is not None:
                 steps.append(step)
             else:
-                # Code of one's own may give on what it was given in any way.
+                # The user's code may forward batches of any of its inputs.
                 inputs += side_inputs_of(rows)
             if len(inputs) != 1:
                 break
@@ -94,7 +94,7 @@ def ways_to(rows: beam.PCollection) -> tuple[Way, ...]:
 
 
 def is_step(batches: beam.PCollection) -> bool:
-    """Tell whether a PCollection comes from a step of this package, or joins several."""
+    """Return whether a PCollection comes from a step of this package, or joins several."""
     is_flatten = batches.producer is not None and isinstance(
         batches.producer.transform, beam.Flatten
     )
@@ -102,13 +102,13 @@ def is_step(batches: beam.PCollection) -> bool:
 
 
 def inputs_of(rows: beam.PCollection) -> tuple[beam.PCollection, ...]:
-    """Return what the step that gives a PCollection takes."""
+    """Return the inputs of the step that produces a PCollection."""
     inputs = rows.producer.inputs if rows.producer is not None else ()
     return tuple(one for one in inputs if isinstance(one, beam.PCollection))
 
 
 def side_inputs_of(rows: beam.PCollection) -> tuple[beam.PCollection, ...]:
-    """Return what the step that gives a PCollection takes as side inputs."""
+    """Return the side inputs of the step that produces a PCollection."""
     return tuple(side.pvalue for side in rows.producer.side_inputs) if rows.producer else ()
 
 
@@ -135,11 +135,11 @@ def element_kind(hint: Any) -> str:
 
 
 def is_plain_kind(rows: beam.PCollection) -> bool:
-    """Tell whether elements are rows or examples, which carry nothing but their values."""
+    """Return whether elements are rows or examples, which carry only their values."""
     try:
         return element_kind(rows.element_type) in ("rows", "examples")
     except UsageError:
-        # Neither batches nor what could be written: such as batches by key, on their way.
+        # Such as keyed batches between two steps.
         return False
 
 
@@ -186,13 +186,13 @@ class Assigned:
     """The splits that rows come with, as far as the graph shows.
 
     Attributes:
-        splits: Of the `AssignSplits` steps that the rows pass.
-        certain: Those behind which only steps of this package follow: their rows have a split for
-            certain. What code of one's own makes of it shows in the rows alone.
-        are_everywhere: There is one on every way.
-        are_missing: Some rows have no split for certain: only steps of this package lead from
-            their reader, and none gives one.
-        are_lost: Some rows had a split, and came out of their batches.
+        splits: Splits of the `AssignSplits` steps that the rows pass.
+        certain: Those of steps that only steps of this package follow: all rows have a split. The
+            user's code may drop splits, which only the rows show.
+        are_everywhere: Every way has such a step.
+        are_missing: Some rows certainly have no split: only steps of this package follow their
+            reader, and none assigns one.
+        are_lost: Some rows had a split, and were then taken out of their batches.
     """
 
     splits: tuple[Splits, ...]
@@ -211,13 +211,13 @@ def assigned_splits(rows: beam.PCollection, *, is_plain: bool = False) -> Assign
     """Find the `AssignSplits` steps that rows pass.
 
     Args:
-        rows: What a step is given.
-        is_plain: They are given in a form that carries no split.
+        rows: Input of a step.
+        is_plain: The input has a form that carries no split.
     """
     splits: list[Splits] = []
     certain: list[Splits] = []
     are_everywhere, are_missing, are_lost = True, False, False
-    # What is on the way from each: rows in a form that carries no split, and only our own steps.
+    # Of each: whether a form without splits, and whether only steps of this package, follow it.
     pending = [(rows, is_plain, True)]
     seen = set()
     while pending:
@@ -226,12 +226,12 @@ def assigned_splits(rows: beam.PCollection, *, is_plain: bool = False) -> Assign
             continue
         seen.add(state)
         is_plain = is_plain or is_plain_kind(one)
-        given: Splits | None = getattr(one, "beam_tfrecord_splits", None)
-        if given is not None:
+        assigned: Splits | None = getattr(one, "beam_tfrecord_splits", None)
+        if assigned is not None:
             are_lost |= is_plain
             if not is_plain:
-                splits.append(given)
-                certain += [given] if is_ours else []
+                splits.append(assigned)
+                certain += [assigned] if is_ours else []
             continue
         is_ours &= is_step(one)
         if is_ours and getattr(one, "beam_tfrecord_is_read", False):
@@ -243,5 +243,5 @@ def assigned_splits(rows: beam.PCollection, *, is_plain: bool = False) -> Assign
 
 
 def fitted_of(rows: Any) -> str | None:
-    """Return the directory of the fitted function that made a PCollection's rows, if any."""
+    """Return the directory of the fitted function that transformed the rows; None if none did."""
     return getattr(rows, "beam_tfrecord_fitted", None)

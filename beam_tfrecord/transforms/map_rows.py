@@ -19,7 +19,7 @@ from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types, returned_schema
 from beam_tfrecord.records.rows import call_on_rows, line_of, mapped_batch
 from beam_tfrecord.transforms import display
-from beam_tfrecord.transforms.graph import Noting, mark_step, step_label
+from beam_tfrecord.transforms.graph import RecordsWay, mark_step, step_label
 from beam_tfrecord.transforms.reading import NO_SCHEMA, NOTHING, reader_of
 from beam_tfrecord.transforms.rows import as_arrow_schema
 from beam_tfrecord.workdir.faults import Guarded
@@ -30,7 +30,7 @@ RowFunction = Callable[[dict[str, Any]], Any]
 
 @dataclasses.dataclass(eq=False)
 class Chain(beam.PTransform):
-    """A reader followed by a transform: what gives mapped batches anew."""
+    """A reader followed by a transform: reads mapped batches again."""
 
     reader: beam.PTransform
     step: beam.PTransform
@@ -46,7 +46,7 @@ class Chain(beam.PTransform):
 def remember_reader(
     before: beam.PCollection, after: beam.PCollection, step: beam.PTransform
 ) -> None:
-    """Let later transforms read mapped rows anew."""
+    """Let later transforms read mapped rows again."""
     reader = reader_of(before)
     if reader is not None:
         after.beam_tfrecord_reader = Chain(reader, step)
@@ -60,16 +60,16 @@ class MapRows(beam.PTransform):
     these (the row becomes several), or a `tf.train.Example` or bytes. A row whose function raises
     is a reject, with the line of code that raised.
 
-    The types of what it returns come from `schema`, or a TypedDict or NamedTuple return hint, or
-    else from a pass of its own over all rows; columns that hold what they held keep their type.
-    Batches that come through other Beam code cannot be read again for it, so the runner keeps
-    them until the types are known: a schema or a hint spares it that.
+    The types of the returned rows come from `schema`, or a TypedDict or NamedTuple return hint, or
+    else from a pass of their own over all rows; columns with unchanged values keep their type.
+    Batches that come through other Beam code cannot be read again for that pass, so the runner
+    holds them until the types are known: pass a schema or a hint to avoid this.
 
     Attributes:
         function: A function, or a `beam.DoFn` with a plain `process(row)`.
         schema: Types of the mapped rows.
         faults: Directory where an error of the data is recorded for the launcher.
-        resume: Directory of a job that may be resumed, where types that were found are kept.
+        resume: Directory of a job that may be resumed; inferred types are stored there.
     """
 
     function: RowFunction | beam.DoFn
@@ -100,15 +100,15 @@ class MapRows(beam.PTransform):
 
     def types(self, batches: beam.PCollection[Batch]) -> Any:
         """Return the schema of the mapped rows, or a side input that will have it."""
-        given = as_arrow_schema(self.schema)
-        if given is None and not isinstance(self.function, beam.DoFn):
-            given = returned_schema(getattr(self.function, "function", self.function))
-        if given is None:
-            given = load_schema(self.resume, TYPES)
-        if given is not None:
-            return given
+        schema = as_arrow_schema(self.schema)
+        if schema is None and not isinstance(self.function, beam.DoFn):
+            schema = returned_schema(getattr(self.function, "function", self.function))
+        if schema is None:
+            schema = load_schema(self.resume, TYPES)
+        if schema is not None:
+            return schema
         reader = reader_of(batches)
-        # What other code gives cannot be read anew.
+        # Output of other code cannot be read again.
         rows = (
             in_one_window(batches) if reader is None else batches.pipeline | "ReadToInfer" >> reader
         )
@@ -145,7 +145,7 @@ class _RowDoFn(beam.DoFn):
 
     def finish_bundle(self) -> None:
         if isinstance(self._function, beam.DoFn) and self._function.finish_bundle() is not None:
-            raise UsageError("a DoFn given to MapRows cannot give rows in finish_bundle")
+            raise UsageError("a DoFn in MapRows cannot yield rows in finish_bundle")
 
     def teardown(self) -> None:
         if isinstance(self._function, beam.DoFn):
@@ -155,7 +155,7 @@ class _RowDoFn(beam.DoFn):
 class _MapRows(_RowDoFn):
     def __init__(self, function: RowFunction | beam.DoFn, faults: str | None, step: str) -> None:
         super().__init__(function)
-        self._mapped = Guarded(Noting(self._map, step), faults)
+        self._mapped = Guarded(RecordsWay(self._map, step), faults)
 
     def process(self, batch: Batch, schema: pa.Schema) -> Iterator[Batch]:
         yield from self._mapped((batch, schema))
@@ -191,15 +191,15 @@ def _merge_types(
 
 
 def _in_common(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """Return the columns that have one type wherever they are there, whatever came first."""
+    """Return the columns that have the same type in all schemas that have them."""
     fields: dict[str, pa.Field] = {}
-    torn = set()
+    conflicting = set()
     for schema in sorted(schemas, key=str):
         for field in schema:
             known = fields.setdefault(field.name, field)
             if known.type != field.type:
-                torn.add(field.name)
-    return pa.schema([field for name, field in fields.items() if name not in torn])
+                conflicting.add(field.name)
+    return pa.schema([field for name, field in fields.items() if name not in conflicting])
 
 
 @dataclasses.dataclass(eq=False)
@@ -207,10 +207,10 @@ class MapBatches(beam.PTransform):
     """Call a function from `pyarrow.RecordBatch` to `pyarrow.RecordBatch`.
 
     Attributes:
-        function: Called on every batch; batches of no rows included, if it can.
-        keeps_rows: True: the function returns one row for each, in order, and rows keep their
-            numbers. False: their place in the shuffled order follows from their bytes; in source
-            order, rows follow each other as the function returned them.
+        function: Called on every batch, also on batches without rows.
+        keeps_rows: True if the function returns one row for each row, in order, so that rows keep
+            their numbers. False: their place in the shuffled order follows from their bytes; in
+            source order, rows have the order in which the function returned them.
         faults: Directory where an error of the data is recorded for the launcher.
     """
 
@@ -230,7 +230,7 @@ class MapBatches(beam.PTransform):
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Map every batch."""
         step = step_label(batches.pipeline)
-        call = Noting(functools.partial(map_batch, self.function, self.keeps_rows), step)
+        call = RecordsWay(functools.partial(map_batch, self.function, self.keeps_rows), step)
         mapped = batches | "MapBatch" >> beam.FlatMap(Guarded(call, self.faults)).with_output_types(
             Batch
         )
@@ -242,7 +242,7 @@ class MapBatches(beam.PTransform):
 def map_batch(
     function: Callable[[pa.RecordBatch], pa.RecordBatch], keeps_rows: bool, batch: Batch
 ) -> Iterator[Batch]:
-    """Yield what `function` makes of a batch; a batch whose function raises becomes rejects.
+    """Yield the result of `function` for a batch; if it raises, all rows become rejects.
 
     Raises:
         DataError: It returns no record batch, or another number of rows with `keeps_rows`.
@@ -282,13 +282,13 @@ def map_batch(
 
 
 def _rejected_batch(batch: Batch, error: Exception) -> Iterator[Batch]:
-    """Turn a batch into rejects; one of no rows holds nothing to lose."""
+    """Yield an empty batch with a reject for each row of `batch`."""
     origin = batch.exact_origin
     unit = "" if origin is None else origin.unit
     numbers = np.full(batch.num_rows, -1) if origin is None else origin.row_numbers(batch.num_rows)
     message = f"{type(error).__name__}: {error}{line_of(error)}"
     rejects = tuple(Reject(unit, int(number), "", "map-error", message) for number in numbers)
-    # No columns: what the function would have made of them is not known.
+    # No columns: those that the function would have returned are not known.
     rows_read = as_job_batch(batch).rows_counted
     lost = as_job_batch(batch).replace(data=NOTHING, origin=None, rows_read=rows_read)
     yield lost.replace(rejects=(*batch.rejects, *rejects))

@@ -363,22 +363,22 @@ class ReadFromJdbc(ReadFromSql):
     for others leave it empty and pass ``password_env`` or ``password_file``.
 
     Args:
-        table_name: Table or view; with `query` it is not looked at.
-        driver_class_name: Class of the JDBC driver; of no use for URLs that are not ``jdbc:``.
+        table_name: Table or view; `query` overrides it.
+        driver_class_name: Class of the JDBC driver; only ``jdbc:`` URLs need it.
         jdbc_url: URL of the database.
         username: User.
         password: Password.
         query: SELECT to read instead of the table.
-        disable_autocommit: Reading always has a transaction: of no use here.
-        output_parallelization: Partitions are always read in parallel: of no use here.
+        disable_autocommit: Has no effect: every read is a transaction.
+        output_parallelization: Has no effect: partitions are always read in parallel.
         fetch_size: Rows that the driver fetches at a time.
-        partition_column: Column to cut the rows by; None: the primary key.
+        partition_column: Column to cut the rows by; None means the primary key.
         partitions: Number of parts.
         connection_properties: ``name=value;name=value``.
         connection_init_sqls: Statements that every connection runs first.
-        max_connections: Connections at a time; None or a negative number: any.
+        max_connections: Largest number of connections; None or a negative number means any.
         driver_jars: Jars of the driver, with commas between them.
-        expansion_service: There is none: of no use here.
+        expansion_service: Has no effect: there is none.
         classpath: Further jars: paths, URLs or Maven coordinates.
         schema: Must be None: types come from the database.
         secret_manager: Must be None.

@@ -28,7 +28,7 @@ class BatchRows(beam.PTransform):
     """Gather rows of any other Beam code into batches.
 
     Takes dicts, NamedTuples and `beam.Row`s. Such rows have no stable number: their place in the
-    dataset follows from their bytes, unless a key is given.
+    dataset follows from their bytes, or from the key of the sink.
 
     Attributes:
         schema: Types of the rows.
@@ -141,7 +141,7 @@ def batches_of(
 
 
 class _Sort(beam.DoFn):
-    """Gather examples into batches, let batches pass, and send rows aside."""
+    """Gather examples into batches, pass batches on, and send rows to an output of their own."""
 
     def start_bundle(self) -> None:
         self._examples: list[bytes] = []
@@ -173,8 +173,8 @@ class _Sort(beam.DoFn):
 def _batch_rows(rows: beam.PCollection, schema: Schema | None) -> beam.PCollection[Batch]:
     """Gather rows; without a schema their types are found in the rows themselves.
 
-    Rows that came through other code cannot be read again, so the runner keeps them until their
-    types are known: a schema spares it that.
+    Rows of other code cannot be read again, so the runner holds them until their types are known;
+    with a schema it does not.
     """
     if schema is not None:
         return rows | "BatchRows" >> BatchRows(schema)
@@ -196,14 +196,14 @@ def _merge_types(found: Iterable[RowTypes]) -> RowTypes:
 
 
 class ToRows(beam.PTransform):
-    """Give the rows of batches as dicts, for any Beam code.
+    """Return the rows of batches as dicts, for any Beam code.
 
-    Rejects cannot travel on with plain dicts, so a batch that has any is an error. Nor can splits:
+    Plain dicts carry no rejects, so a batch with rejects is an error. Nor do they carry splits:
     `WriteToTFRecord` refuses rows that had one.
     """
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[dict[str, Any]]:
-        """Give every row."""
+        """Return every row."""
         return batches | "ToRows" >> beam.FlatMap(_rows_of).with_output_types(dict[str, Any])
 
 
@@ -220,7 +220,7 @@ class EncodeExamples(beam.PTransform):
     Bytes carry no split: `WriteToTFRecord` refuses those of rows that had one.
 
     Attributes:
-        schema: Given schema; None: that of the batches.
+        schema: Schema to enforce; None means that of the batches.
     """
 
     schema: Schema | None = None

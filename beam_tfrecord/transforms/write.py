@@ -40,53 +40,52 @@ from beam_tfrecord.workdir.target import Target, check_free, sink_target
 
 
 class WriteToTFRecord(Sink):
-    """Write elements to a sharded TFRecord dataset, and give the names of its files.
+    """Write elements to a sharded TFRecord dataset, and return the names of its files.
 
     Takes a bounded PCollection of `Batch`, dict, NamedTuple, `beam.Row`, `tf.train.Example` or
     bytes (serialized examples, written untouched).
 
-    Rows of several readers, or of several mappings of one, are inputs of their own where they are
-    flattened together: they are shuffled independently, and in source order follow each other as
-    the inputs of the Flatten do. Rows that come as `Batch`es through code of your own count to
-    the input that they came from. What is no `Batch` of a reader has no order in Beam: with
-    ``shuffle=False`` the order of such rows is that of the hashes of their bytes, in every run the
-    same.
+    Rows of several readers, or of several mappings of one, that are flattened together are inputs
+    of their own: they are shuffled independently, and in source order have the order of the inputs
+    of the Flatten. Rows that pass through your own code as `Batch`es belong to the input that they
+    came from. Elements that are no `Batch` of a reader have no order in Beam: with
+    ``shuffle=False`` their order is that of the hashes of their bytes, the same in every run.
 
-    Windows play no part: all rows of bounded input make one dataset, and an element of several
+    Windows have no influence: all rows of bounded input make one dataset, and an element of several
     sliding windows is written once for each, as by Beam's own sink. The split that `AssignSplits`
-    gave a row is kept; where rows can no longer have it, as behind `ToRows`, they are refused.
-    Refused, too, are `splits`, `split_column` and `group` for rows that come with a split, be they
-    those of `AssignSplits`, and rows of which some come with a split and some with none.
+    assigned to a row decides; rows that have lost it, such as those of `ToRows`, are refused. Also
+    refused are `splits`, `split_column` and `group` for rows that have a split, even an equal one,
+    and rows of which some have a split and some have none.
 
     The last step takes the lease of the directory; it waits a minute for others that publish there.
-    Until then the dataset lies in a hidden directory ``.tmp-…`` at the target. That of a pipeline
-    that died is left alone by other pipelines, which cannot tell it from one at work: the next
-    `beam_tfrecord.write` to the directory removes it.
+    Until then the dataset lies in a hidden directory ``.tmp-…`` at the target. Pipelines do not
+    remove that of a pipeline that died, because it may be at work: the next `beam_tfrecord.write`
+    to the directory removes it.
 
     Args:
         file_path_prefix: A directory (ends in ``/``, or is one): the dataset's own. Anything else
             is a file prefix as in Beam, with the manifest beside it as
             ``<prefix>-manifest.json``.
-        coder: Turns each element into bytes, as in Beam; None: this class encodes.
-        file_name_suffix: After the number in each file name; by default ``.tfrecord`` in a
+        coder: Turns each element into bytes, as in Beam; None means that this class encodes.
+        file_name_suffix: Text after the number in each file name; by default ``.tfrecord`` in a
             directory, nothing after a prefix.
-        num_shards: Number of shards; 0: as many as `shard_size` asks for.
+        num_shards: Number of shards; 0 means that `shard_size` decides.
         shard_name_template: As in Beam; by default ``-SSSSS-of-NNNNN``.
         compression_type: ``none``, ``gzip``, or Beam's `CompressionTypes` AUTO (by suffix),
             UNCOMPRESSED or GZIP.
-        schema: Schema to enforce; None: that of the data.
+        schema: Schema to enforce; None means that of the data.
         splits: Shares by name, such as ``{"train": .9, "test": .1}``; needs a directory.
         split_column: Column that names each row's split.
         group: Columns whose equal values share a split; without it, equal examples do.
         key: Columns that decide the order.
-        shards: As `num_shards`, or by split: ``{"train": 64, "test": 8}``.
+        shards: Number of shards of all splits, or of each: ``{"train": 64, "test": 8}``.
         shard_size: Bytes of a shard before compression, such as ``"128MB"``.
-        shuffle: False keeps the order of the source, where there is one.
-        seed: Of the order and of the splits.
+        shuffle: False keeps the order of the source, if it has one.
+        seed: Seed of the order and of the splits.
         max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
         overwrite: Replace a dataset at the target.
-        exchange: ``files`` or ``runner``: how records travel to their shards; None: as suits the
-            runner of the pipeline.
+        exchange: ``files`` or ``runner``: how records travel to their shards; None means that
+            the runner of the pipeline decides.
 
     Raises:
         UsageError: The arguments do not fit together, or the elements cannot be written.
@@ -189,10 +188,10 @@ def _needs_directory(target: Target) -> UsageError:
 
 
 def _check_splits(job: Job, found: Assigned) -> None:
-    """Refuse a job that does not go with the splits that its rows come with.
+    """Refuse a job whose layout conflicts with splits that its rows already have.
 
     Raises:
-        UsageError: It is seen in the graph that it does not.
+        UsageError: The graph shows such a conflict.
     """
     splits = job.layout.splits
     # Rows that came out of their batches may name their split in a column.
@@ -204,7 +203,7 @@ def _check_splits(job: Job, found: Assigned) -> None:
         raise UsageError(SPLIT_IN_PART)
     if found.certain and job.target.prefix is not None:
         raise _needs_directory(job.target)
-    # Where code of one's own comes between, the rows may have any split.
+    # Behind the user's code the rows may have any split.
     known = found.certain or ((splits,) if found.are_missing else ())
     job.layout.shards.check(name for one in known for name in one.filled_names)
 
