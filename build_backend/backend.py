@@ -14,6 +14,7 @@ import shlex
 import shutil
 import sys
 import sysconfig
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,8 @@ def build_editable(
 ) -> str:
     """Build the kernel in place and a wheel that points here; return the wheel's file name."""
     _prepare_compiler()
+    # setuptools warns of every editable install, in nine lines that ask nothing of the user.
+    warnings.filterwarnings("ignore", "Editable installation")
     return str(build_meta.build_editable(wheel_directory, config_settings, metadata_directory))
 
 
