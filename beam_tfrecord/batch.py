@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.features.arrow_arrays import to_text
+from beam_tfrecord.features.arrow_arrays import Int64Array, to_text
 from beam_tfrecord.images import Refused
-
-Int64Array = npt.NDArray[np.int64]
 
 DEFAULT_BATCH_ROWS = 16_384
 MAX_VALUE_CHARS = 200
@@ -143,13 +140,13 @@ class Batch:
         """Yield each row as a dict of Python values."""
         yield from self.data.to_pylist()
 
-    def replace(self, **changes: Any) -> Batch:
+    def replace(self, **changes: Any) -> Self:
         """Return a copy with `changes`; new data drops the exact numbers of the old data."""
         if "data" in changes:
             changes = {"numbers": None, **changes}
         return dataclasses.replace(self, **changes)
 
-    def take(self, indices: Int64Array) -> Batch:
+    def take(self, indices: Int64Array) -> Self:
         """Return the rows `indices`, in that order; reports and counts stay with this batch."""
         picked = pa.array(indices, pa.int64())
         return self.replace(
@@ -160,7 +157,7 @@ class Batch:
             refused=None,
         )
 
-    def slice(self, start: int, stop: int) -> Batch:
+    def slice(self, start: int, stop: int) -> Self:
         """Return the rows `start` to `stop`; reports and counts stay with the first slice."""
         rows, is_first = stop - start, start == 0
         return self.replace(

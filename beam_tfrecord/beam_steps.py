@@ -1,7 +1,7 @@
 """Small Beam helpers: the global window, counters, and the coder of `Batch`.
 
-Importing this module registers the coder: Beam would pickle batches, and a pickled slice drags its
-whole parent along, while Arrow's IPC format writes the rows of the slice alone.
+Importing this module registers the coder: Beam would pickle batches, and a pickled slice contains
+all rows of its parent. Arrow's IPC format writes the rows of the slice alone.
 """
 
 from __future__ import annotations
@@ -86,10 +86,8 @@ class BatchCoder(beam.coders.Coder):
 
 def _next_batch(streams: pa.BufferReader) -> pa.RecordBatch:
     with pa.ipc.open_stream(streams) as reader:
-        batch = reader.read_next_batch()
-        # Behind the end mark begins the next stream.
-        for _ in reader:
-            raise ValueError("a stream holds one batch")
+        # This also reads the end mark of the stream: behind it begins the next stream.
+        (batch,) = reader
     return batch
 
 

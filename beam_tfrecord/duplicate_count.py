@@ -71,19 +71,19 @@ class DuplicateCount:
         if labels is not None:
             numbers = labels.fill_null(_NO_LABEL).to_numpy(zero_copy_only=False).astype("<i8")
         numbers = numbers[present]
-        found = _limited(hashes, np.ones(len(hashes), "<u8"), numbers, numbers, _RANGE)
-        return dataclasses.replace(found, is_labelled=labels is not None)
+        ones = np.ones(len(hashes), "<u8")
+        return _limited(hashes, ones, numbers, numbers, _RANGE, labels is not None)
 
     def merge(self, other: DuplicateCount) -> DuplicateCount:
         """Return the count of two parts of the data together."""
-        found = _limited(
+        return _limited(
             np.frombuffer(self.hashes + other.hashes, "<u8"),
             np.frombuffer(self.counts + other.counts, "<u8"),
             np.frombuffer(self.least + other.least, "<i8"),
             np.frombuffer(self.most + other.most, "<i8"),
             min(self.bound, other.bound),
+            self.is_labelled or other.is_labelled,
         )
-        return dataclasses.replace(found, is_labelled=self.is_labelled or other.is_labelled)
 
     @property
     def is_exact(self) -> bool:
@@ -150,7 +150,12 @@ def duplicate_lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def _limited(
-    hashes: UInt64Array, counts: UInt64Array, least: Int64Array, most: Int64Array, bound: int
+    hashes: UInt64Array,
+    counts: UInt64Array,
+    least: Int64Array,
+    most: Int64Array,
+    bound: int,
+    is_labelled: bool,
 ) -> DuplicateCount:
     """Return the count of different hashes, with a bound that leaves at most `MAX_HASHES`."""
     order = np.argsort(hashes, kind="stable")
@@ -162,8 +167,9 @@ def _limited(
         least = np.minimum.reduceat(least[order], starts)
         most = np.maximum.reduceat(most[order], starts)
     while True:
-        below = int(np.searchsorted(different, np.uint64(min(bound, _RANGE - 1)), "right"))
-        size = len(different) if bound == _RANGE else below
+        size = len(different)
+        if bound < _RANGE:
+            size = int(np.searchsorted(different, np.uint64(bound), "right"))
         if size <= MAX_HASHES:
             return DuplicateCount(
                 bound=bound,
@@ -171,5 +177,6 @@ def _limited(
                 counts=counts[:size].tobytes(),
                 least=least[:size].tobytes(),
                 most=most[:size].tobytes(),
+                is_labelled=is_labelled,
             )
         bound //= 2

@@ -130,55 +130,38 @@ def with_keywords(message: str) -> str:
 
 
 def _with_keyword(match: re.Match[str]) -> str:
-    flag, value = match["flag"], match["value"]
+    flag, value = match["flag"], match["value"] or ""
     option = _options().get(flag)
     if option is None:
         return match[0]
-    if value is None:
-        return _keyword(option)
-    if option.form == "words":
+    is_beams = isinstance(option, RunnerOption)
+    keyword = f"--{option.keyword}" if is_beams else f"{option.keyword}="
+    constant = {"switch": "True", "off": "False"}.get(option.form, "")
+    if value and option.form == "words":
         words = [value, *re.findall(rf" {flag} ({_WORD})", match["more"])]
-        return f"{_keyword(option)}{[_unquoted(word) for word in words]}"
+        return f"{keyword}{[_unquoted(word) for word in words]}"
     # The end of a sentence is no part of a value.
     word = value.rstrip(".:")
-    code = _python_value(option, word)
-    if code is None:
-        return f"{_keyword(option)} {with_keywords(match[0].removeprefix(flag + ' '))}"
-    return f"{_keyword(option)}{code}{value.removeprefix(word)}"
-
-
-def _keyword(option: Option) -> str:
-    if isinstance(option, RunnerOption):
-        return f"--{option.keyword}"
-    constant = {"switch": "True", "off": "False"}.get(option.form, "")
-    return f"{option.keyword}={constant}"
+    if constant or (code := _python_value(option, word)) is None:
+        return f"{keyword}{constant}{with_keywords(match[0].removeprefix(flag))}"
+    return f"{keyword}{'=' if is_beams else ''}{code}{value.removeprefix(word)}"
 
 
 def _python_value(option: Option, word: str) -> str | None:
     """Return the word after a flag as Python code, or None if it belongs to the sentence."""
     value = _unquoted(word)
-    if option.form in ("switch", "off"):
-        return None
     if option.form == "types":
         pairs = [pair.partition("=") for pair in re.split(r",(?=[^,=]+=)", value)]
         return repr({name: kind for name, _, kind in pairs}) if "=" in value else None
-    is_metavar = value == option.metavar
     # A word in quotes, or with a digit or a sign, is a value and no part of the sentence.
-    is_value = is_metavar or value in option.choices or value != word
-    if not is_value and not re.search(r"[\d=|./:]", value):
+    is_value = value in option.choices or value != word or re.search(r"[\d=|./:]", value)
+    if not is_value:
         return None
-    if isinstance(option, RunnerOption):
-        return f"={value}"
-    return value if is_metavar or value.isdecimal() else repr(value)
+    return value if isinstance(option, RunnerOption) or value.isdecimal() else repr(value)
 
 
 def _unquoted(word: str) -> str:
-    import shlex
-
-    try:
-        return " ".join(shlex.split(word))
-    except ValueError:
-        return word
+    return re.sub(r"'([^']*)'|\"([^\"]*)\"", r"\1\2", word)
 
 
 @functools.cache

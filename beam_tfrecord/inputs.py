@@ -106,15 +106,15 @@ def detect_kind(inputs: Inputs, *, from_: str | None = None) -> str:
         raise UsageError("no input: give a file, a directory or a pattern")
     if from_ is not None:
         return _check_kind(from_)
-    kinds = [(path, _kind_of(path)) for path in paths]
-    first_path, first = kinds[0]
-    for path, kind in kinds[1:]:
-        if kind != first:
-            raise UsageError(
-                f"{without_password(first_path)!r} is {first} but {without_password(path)!r} is "
-                f"{kind}: give inputs of one kind, or pass --from"
-            )
-    return _check_kind(first)
+    path_of: dict[str, str] = {}
+    for path in paths:
+        path_of.setdefault(_kind_of(path), without_password(path))
+    if len(path_of) > 1:
+        (first, one), (second, other), *_ = path_of.items()
+        raise UsageError(
+            f"{one!r} is {first} but {other!r} is {second}: give inputs of one kind, or pass --from"
+        )
+    return _check_kind(next(iter(path_of)))
 
 
 def make_source(
@@ -139,7 +139,9 @@ def make_source(
     kind = detect_kind(paths, from_=from_)
     # Every source is a dataclass whose first field is `paths`; their base class is not.
     source: Any = SOURCES[kind]
-    keywords = _defaults_by_suffix(kind, paths) | dict(options or {})
+    keywords = dict(options or {})
+    if kind == "csv" and all(_suffix(path) == ".tsv" for path in paths):
+        keywords.setdefault("delimiter", "\t")
     if columns is not None:
         keywords["columns"] = tuple(columns)
     known = {field.name for field in dataclasses.fields(source) if field.init} - {"paths"}
@@ -158,13 +160,6 @@ def _check_kind(kind: str) -> str:
         hint = f"did you mean {near[0]!r}?" if near else f"the kinds are {', '.join(SOURCES)}"
         raise UsageError(f"cannot read input of kind {kind!r}: {hint}")
     return kind
-
-
-def _defaults_by_suffix(kind: str, paths: Sequence[str]) -> dict[str, Any]:
-    """Return the options that follow from the names of the inputs: tabs for ``.tsv``."""
-    if kind == "csv" and all(_suffix(path) == ".tsv" for path in paths):
-        return {"delimiter": "\t"}
-    return {}
 
 
 def _kind_of(path: str) -> str:

@@ -1,16 +1,16 @@
 """`JobBatch`: a batch within a job, with the book-keeping that its last step needs.
 
-Sources and users make plain batches. The step that reads a source adds the book-keeping, and the
-steps behind it pass it on with `Batch.replace`. The steps that write take plain batches as well:
-`as_job_batch` gives those the defaults.
+Sources and users make plain batches. The step that reads a source adds the book-keeping, and later
+steps copy it with `Batch.replace`. Steps that write accept plain batches too: see `as_job_batch`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Self
 
-from beam_tfrecord.batch import Batch, Int64Array
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.features.arrow_arrays import Int64Array
 
 # Labels of the pipeline steps that rows have passed, the reader first.
 Way = tuple[str, ...]
@@ -57,19 +57,16 @@ class JobBatch(Batch):
         """Number of source rows that became this batch, including rejected ones."""
         return self.num_rows + len(self.rejects) if self.rows_read is None else self.rows_read
 
-    def replace(self, **changes: Any) -> JobBatch:
-        """Return a copy with `changes`; new data drops the fields that describe values."""
-        return as_job_batch(super().replace(**changes))
-
-    def take(self, indices: Int64Array) -> JobBatch:
+    def take(self, indices: Int64Array) -> Self:
         """Return the rows `indices`, in that order; reports and counts stay with this batch."""
-        rows_read = None if self.rows_read is None else 0
-        return as_job_batch(super().take(indices)).replace(rows_read=rows_read)
+        return super().take(indices)._counted(is_first=False)
 
-    def slice(self, start: int, stop: int) -> JobBatch:
+    def slice(self, start: int, stop: int) -> Self:
         """Return the rows `start` to `stop`; reports and counts stay with the first slice."""
-        rows_read = self.rows_read if start == 0 or self.rows_read is None else 0
-        return as_job_batch(super().slice(start, stop)).replace(rows_read=rows_read)
+        return super().slice(start, stop)._counted(is_first=start == 0)
+
+    def _counted(self, *, is_first: bool) -> Self:
+        return self if is_first or self.rows_read is None else self.replace(rows_read=0)
 
 
 def as_job_batch(batch: Batch) -> JobBatch:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,8 @@ from beam_tfrecord.sizes import parse_size
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
+
+Number = TypeVar("Number", int, float)
 
 COMPRESSIONS = {"none": "", "": "", "uncompressed": "", "gzip": "GZIP"}
 DEFAULT_SHARD_BYTES = 128 * 10**6
@@ -148,16 +151,19 @@ def parse_shares(text: str) -> dict[str, float]:
     Raises:
         UsageError: The text has another form.
     """
-    shares: dict[str, float] = {}
-    for part in text.split(","):
-        name, equals, share = part.partition("=")
-        try:
-            if not equals or name.strip() in shares:
-                raise ValueError
-            shares[name.strip()] = float(share)
-        except ValueError:
-            raise UsageError(f"cannot read splits {text!r}: write train=0.9,test=0.1") from None
-    return shares
+    try:
+        return _named_numbers(text, float)
+    except ValueError:
+        raise UsageError(f"cannot read splits {text!r}: write train=0.9,test=0.1") from None
+
+
+def _named_numbers(text: str, number: Callable[[str], Number]) -> dict[str, Number]:
+    """Parse ``name=number,…``; raise ValueError for other text or a name that is repeated."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    numbers = {name.strip(): number(value) for name, _, value in pairs}
+    if len(numbers) < len(pairs):
+        raise ValueError
+    return numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,10 +234,7 @@ def make_shard_spec(
 
 def _parse_shards(text: str) -> int | dict[str, int]:
     try:
-        if "=" not in text:
-            return int(text)
-        pairs = (part.split("=") for part in text.split(","))
-        return {name.strip(): int(count) for name, count in pairs}
+        return _named_numbers(text, int) if "=" in text else int(text)
     except ValueError:
         raise UsageError(f"cannot read shards {text!r}: write 64 or train=64,test=8") from None
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
@@ -19,6 +19,8 @@ from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.layout import is_split_name
 from beam_tfrecord.storage import absolute_path, exists, is_directory, is_plain_name, read_small
 from beam_tfrecord.type_checks import check_fields, has_type
+
+T = TypeVar("T")
 
 FORMAT = "beam_tfrecord/1"
 MANIFEST_NAME = "manifest.json"
@@ -159,23 +161,7 @@ class Manifest:
         Raises:
             DataError: The text is not a manifest, or was changed after it was written.
         """
-        try:
-            value = json.loads(text)
-            if value["format"] != FORMAT:
-                if str(value["format"]).startswith("beam_tfrecord-stage/"):
-                    raise DataError(f"{where} is that of a stage: write it as a dataset first")
-                raise DataError(
-                    f"{where} has format {value['format']!r}, not {FORMAT!r}: "
-                    "read it with the version of beam_tfrecord that wrote it"
-                )
-            seal = value.pop("xxh64")
-            if sealed(value) != text:
-                raise DataError(f"{where} was changed after it was written (hash {seal})")
-            made = _from_json(value)
-            _check(made, value)
-            return made
-        except NOT_READ as error:
-            raise DataError(f"{where} is not a manifest: {reason_of(error)}") from error
+        return parse_sealed(text, _from_json, where=where, what="a manifest")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Manifest:
@@ -189,15 +175,25 @@ class Manifest:
             DataError: The manifest is damaged.
         """
         file = manifest_path(path)
-        try:
-            text = read_small(file).decode()
-        except (FileNotFoundError, NotADirectoryError):
-            raise UsageError(f"no dataset at {os.fspath(path)!r}: there is no {file!r}") from None
-        except UnicodeDecodeError as error:
-            raise DataError(f"{file} is not a manifest: {error}") from error
-        except IsADirectoryError as error:
-            raise DataError(f"{file} is a directory, not a manifest") from error
+        if (text := manifest_text(file)) is None:
+            raise UsageError(f"no dataset at {os.fspath(path)!r}: there is no {file!r}")
         return cls.loads(text, where=file)
+
+
+def manifest_text(file: str) -> str | None:
+    """Return the text of a manifest; None if there is no such file.
+
+    Raises:
+        DataError: The file is not text, or is a directory.
+    """
+    try:
+        return read_small(file).decode()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} is not a manifest: {error}") from error
+    except IsADirectoryError as error:
+        raise DataError(f"{file} is a directory, not a manifest") from error
 
 
 def manifest_path(path: str | os.PathLike[str]) -> str:
@@ -234,27 +230,72 @@ def sealed_lines(lines: Sequence[str]) -> str:
 
 
 # Errors that arbitrary JSON can cause when it is read as a manifest.
-NOT_READ = (
+_NOT_READ = (
     *(KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError),
     UsageError,
 )
-_SHOWN_CHARACTERS = 200
 
 
-def reason_of(error: BaseException) -> str:
-    """Return an error as one short line."""
-    text = str(error) if isinstance(error, UsageError) else repr(error)
-    return text.splitlines()[0][:_SHOWN_CHARACTERS] if text else type(error).__name__
+def parse_sealed(
+    text: str,
+    parse: Callable[[dict[str, Any]], T],
+    *,
+    where: str,
+    what: str,
+    file_format: str = FORMAT,
+    seal: Callable[[Mapping[str, Any]], str] = sealed,
+) -> T:
+    """Parse the text of a manifest, after a check of its format and its hash.
 
-
-def check_names(names: Iterable[object]) -> None:
-    """Check that the names of the files of a dataset are plain and different.
+    Args:
+        text: The text.
+        parse: Makes the result of the JSON object, without its hash.
+        where: Name of the file, for errors.
+        what: What the file should be, for errors.
+        file_format: The value of its key ``format``.
+        seal: Returns the text for the JSON object.
 
     Raises:
-        ValueError: A name leads to another directory, or is there twice.
+        DataError: The text is something else, or was changed after it was written.
     """
+    try:
+        value = json.loads(text)
+        found = value["format"]
+        if found != file_format:
+            if file_format == FORMAT and str(found).startswith("beam_tfrecord-stage/"):
+                raise DataError(f"{where} is that of a stage: write it as a dataset first")
+            raise DataError(
+                f"{where} has format {found!r}, not {file_format!r}: "
+                "read it with the version of beam_tfrecord that wrote it"
+            )
+        del value["xxh64"]
+        if seal(value) != text:
+            raise DataError(f"{where} was changed after it was written: restore it or make it anew")
+        return parse(value)
+    except _NOT_READ as error:
+        reason = str(error) if isinstance(error, UsageError) else repr(error)
+        line = (reason.splitlines() or [type(error).__name__])[0][:200]
+        raise DataError(f"{where} is not {what}: {line}") from error
+
+
+def check_files(files: Sequence[Any], counts: Sequence[str], others: Iterable[str] = ()) -> None:
+    """Check that the files of a manifest are plain names, all different, with possible counts.
+
+    Args:
+        files: A dataclass with a `path` for each file.
+        counts: Their fields that are numbers of records or bytes.
+        others: Names of more files.
+
+    Raises:
+        ValueError: A file, or its name, is not possible.
+    """
+    for file in files:
+        check_fields(file)
+        for field in counts:
+            if not 0 <= getattr(file, field) < 2**63:
+                raise ValueError(f"{field} cannot be {getattr(file, field)!r:.40}")
     seen = set()
-    for name in names:
+    for name in (*(file.path for file in files), *others):
         if not is_plain_name(name):
             raise ValueError(f"{name!r:.80} is not the plain name of a file")
         if name in seen:
@@ -262,36 +303,14 @@ def check_names(names: Iterable[object]) -> None:
         seen.add(name)
 
 
-def check_counts(made: Any, *names: str) -> None:
-    """Check that fields can be numbers of records or bytes of a file.
-
-    Raises:
-        ValueError: A number is negative, or larger than any file.
-    """
-    for name in names:
-        if not 0 <= getattr(made, name) < _MOST:
-            raise ValueError(f"{name} cannot be {getattr(made, name)!r:.40}")
-
-
 def _check(made: Manifest, value: Mapping[str, Any]) -> None:
-    """Check that a manifest can be that of a dataset: anyone may have made its hash.
-
-    Args:
-        made: The manifest.
-        value: Its JSON.
-
-    Raises:
-        ValueError: It cannot.
-    """
+    """Check that a manifest is possible for a dataset: anyone may have made its hash."""
     check_fields(made)
-    for shard in made.shards:
-        check_fields(shard)
-        check_counts(shard, "examples", "bytes")
-    check_names([*(shard.path for shard in made.shards), *made.sidecars])
+    check_files(made.shards, ("examples", "bytes"), made.sidecars)
     for name, allowed in _ALLOWED.items():
         if getattr(made, name) not in allowed:
             raise ValueError(f"{name} cannot be {getattr(made, name)!r:.40}")
-    if not 0 <= made.seed < _SEEDS:
+    if not 0 <= made.seed < 2**64:
         raise ValueError(f"seed cannot be {made.seed!r:.40}")
     rejected = made.rejects.get("rows", 0)
     if not has_type(rejected, int) or rejected < 0:
@@ -299,21 +318,17 @@ def _check(made: Manifest, value: Mapping[str, Any]) -> None:
     if made.source is not None and not has_type(made.source.get("files", []), list[dict[str, Any]]):
         raise ValueError("source has no list of files")
     for name, split in made.splits.items():
-        _check_split(name, split, value["splits"][name])
+        if not is_split_name(name):
+            raise ValueError(f"{name!r:.80} cannot be the name of a split")
+        for total in ("examples", "bytes"):
+            noted = value["splits"][name][total]
+            if noted != getattr(split, total):
+                raise ValueError(
+                    f"split {name!r} has {getattr(split, total):,} {total} in its shards, not "
+                    f"{noted!r:.40}"
+                )
 
 
-def _check_split(name: str, split: Split, value: Mapping[str, Any]) -> None:
-    if not is_split_name(name):
-        raise ValueError(f"{name!r:.80} cannot be the name of a split")
-    for what in ("examples", "bytes"):
-        if value[what] != getattr(split, what):
-            raise ValueError(
-                f"split {name!r} has {getattr(split, what):,} {what} in its shards, not "
-                f"{value[what]!r:.40}"
-            )
-
-
-_MOST, _SEEDS = 2**63, 2**64
 _ALLOWED: Mapping[str, tuple[str | None, ...]] = {
     "order": ("shuffled", "source"),
     "compression": ("", "GZIP"),
@@ -336,17 +351,15 @@ def _compact(value: Any) -> str:
 
 
 def _from_json(value: dict[str, Any]) -> Manifest:
-    def columns(of: list[str] | None) -> tuple[str, ...] | None:
-        return None if of is None else tuple(of)
-
-    return Manifest(
+    key, group = (None if value[name] is None else tuple(value[name]) for name in ("key", "group"))
+    made = Manifest(
         fingerprint=value["fingerprint"],
         content=value["content"],
         order=value["order"],
         seed=value["seed"],
         compression=value["compression"],
-        key=columns(value["key"]),
-        group=columns(value["group"]),
+        key=key,
+        group=group,
         place=value["place"],
         split_by=value.get("split_by"),
         schema=Schema.from_json(value["schema"]),
@@ -358,6 +371,8 @@ def _from_json(value: dict[str, Any]) -> Manifest:
             for name, split in value["splits"].items()
         },
     )
+    _check(made, value)
+    return made
 
 
 def fitted_files(directory: str) -> Iterator[str]:

@@ -17,10 +17,10 @@ import numpy.typing as npt
 from beam_tfrecord import native
 from beam_tfrecord.batch import Origin
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.features.arrow_arrays import Int64Array
 from beam_tfrecord.job_batch import Way
 
 UInt64Array = npt.NDArray[np.uint64]
-Int64Array = npt.NDArray[np.int64]
 
 # Hashes are evenly distributed over their 16 leading bits: 2^16 bins.
 SHUFFLED_BIN_SHIFT = 48

@@ -1,7 +1,7 @@
-"""Progress on stderr: a bar on a terminal, a line every few seconds elsewhere.
+"""Progress of a job on stderr: a bar on a terminal, a line every few seconds elsewhere.
 
-Of a job it is seen from the files of its temporary directory, so every runner that shares the
-output's filesystem shows the same, whatever it reports by itself.
+The sizes of the files in the job's temporary directory show how far it is, so every runner that
+shares the filesystem of the output shows the same progress.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any, TextIO
 
 from beam_tfrecord.errors import StorageError
@@ -23,16 +22,14 @@ LINE_EVERY_S = 10.0
 
 
 class Progress:
-    """Shows how far a job is.
-
-    Usable from any thread, and cheap enough to be called several times a second.
+    """Shows how far a job is; any thread may call it.
 
     Args:
-        enabled: Show anything at all.
-        stream: Where to; stderr by default.
-        line_every_s: Seconds between two lines where the stream is no terminal; the first comes
+        enabled: False shows nothing.
+        stream: The stream that gets the output; stderr by default.
+        line_every_s: Seconds between two lines if the stream is no terminal. The first line comes
             after that time, so that short jobs stay silent.
-        clock: Seconds from any fixed point.
+        clock: Returns seconds from any fixed point.
     """
 
     def __init__(
@@ -53,21 +50,14 @@ class Progress:
         self._began_s = self._last_line_s = clock()
         self._began_bytes = 0
 
-    def update(
-        self,
-        phase: str,
-        done_bytes: int,
-        total_bytes: int | None = None,
-        rows: int | None = None,
-    ) -> None:
+    def update(self, phase: str, done_bytes: int, total_bytes: int | None = None) -> None:
         """Report how far a phase is.
 
         Args:
-            phase: What is being done, such as ``reading``; another one begins anew.
-            done_bytes: Bytes done so far in this phase. What a phase begins with, as what a job
-                that goes on has done before, does not count for its rate.
-            total_bytes: Bytes in all; None where unknown, and then no remaining time is shown.
-            rows: Rows done so far.
+            phase: What the job does, such as ``reading``; another phase begins a new bar.
+            done_bytes: Bytes done so far in this phase. The bytes of its first report do not count
+                for the rate: an earlier attempt did them.
+            total_bytes: Bytes of the phase; None if unknown, and then no remaining time is shown.
         """
         if not self._enabled:
             return
@@ -77,19 +67,17 @@ class Progress:
                 self._close_bar()
                 self._phase, self._began_s, self._began_bytes = phase, now_s, done_bytes
             if self._stream.isatty():
-                self._draw(done_bytes, total_bytes, rows)
+                self._draw(done_bytes, total_bytes)
             elif now_s - self._last_line_s >= self._line_every_s:
                 self._last_line_s = now_s
-                rate = 0.0
-                if now_s > self._began_s:
-                    rate = (done_bytes - self._began_bytes) / (now_s - self._began_s)
-                line = progress_line(phase, done_bytes, total_bytes, rows, rate)
-                # A stream that takes no more words, as on a full disk, is no fault of the job.
+                seconds = now_s - self._began_s
+                rate = (done_bytes - self._began_bytes) / seconds if seconds > 0 else 0.0
+                # A stream that cannot be written to, as on a full disk, does not end the job.
                 with contextlib.suppress(OSError):
-                    self._stream.write(f"{line}\n")
-                    self._stream.flush()
+                    line = progress_line(phase, done_bytes, total_bytes, rate)
+                    print(line, file=self._stream, flush=True)
 
-    def _draw(self, done_bytes: int, total_bytes: int | None, rows: int | None) -> None:
+    def _draw(self, done_bytes: int, total_bytes: int | None) -> None:
         if self._bar is None:
             from tqdm import tqdm
 
@@ -104,8 +92,6 @@ class Progress:
                 file=self._stream,
             )
         self._bar.total = total_bytes
-        if rows is not None:
-            self._bar.set_postfix_str(f"{rows:,} rows", refresh=False)
         self._bar.update(done_bytes - self._bar.n)
 
     def _close_bar(self) -> None:
@@ -116,33 +102,23 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._close_bar()
 
 
-def progress_line(
-    phase: str, done_bytes: int, total_bytes: int | None, rows: int | None, rate: float
-) -> str:
-    """Return one line such as ``reading: 1.2 GB of 4.0 GB (30%), 5,000 rows, 150.0 MB/s, …``.
+def progress_line(phase: str, done_bytes: int, total_bytes: int | None, rate: float) -> str:
+    """Return one line such as ``reading: 1.2 GB of 4.0 GB (30%), 150.0 MB/s, 18.7 s left``.
 
     Args:
-        phase: What is being done.
+        phase: What the job does.
         done_bytes: Bytes done so far.
-        total_bytes: Bytes in all; None where unknown.
-        rows: Rows done so far; None where unknown.
-        rate: Bytes a second; 0 where unknown.
+        total_bytes: Bytes of the phase; None if unknown.
+        rate: Bytes a second; 0 if unknown.
     """
     parts = [format_size(done_bytes)]
     if total_bytes:
         parts[0] += f" of {format_size(total_bytes)} ({100 * done_bytes // total_bytes}%)"
-    if rows is not None:
-        parts.append(f"{rows:,} rows")
     if rate > 0:
         parts.append(f"{format_size(rate)}/s")
         if total_bytes:
@@ -166,12 +142,12 @@ REMOTE_INTERVAL_S = 10.0
 
 @contextlib.contextmanager
 def watch(directory: str, input_bytes: int, progress: Progress | None) -> Iterator[None]:
-    """Report how far the job in `directory` is, until the block ends.
+    """Report how far a job is, until the block ends.
 
     Args:
         directory: The job's temporary directory.
         input_bytes: Size of the input.
-        progress: Where to report; None: nowhere.
+        progress: Shows the reports; None to report nothing.
     """
     if progress is None:
         yield
@@ -189,10 +165,10 @@ def watch(directory: str, input_bytes: int, progress: Progress | None) -> Iterat
 
 
 def _report(directory: str, input_bytes: int, progress: Progress, done: threading.Event) -> None:
-    # To list an object store takes a request, and costs money.
+    # A listing of an object store is a request, and costs money.
     interval_s = REMOTE_INTERVAL_S if is_remote(directory) else INTERVAL_S
     while not done.wait(interval_s):
-        spilled, written = written_bytes(directory)
+        spilled, written = _written_bytes(directory)
         if written and spilled:
             progress.update("writing shards", written, max(spilled, written))
         elif written or spilled:
@@ -201,29 +177,25 @@ def _report(directory: str, input_bytes: int, progress: Progress, done: threadin
             progress.update(f"reading {input_bytes:,} bytes", 0)
 
 
-def written_bytes(directory: str) -> tuple[int, int]:
-    """Return the bytes of runs, and of shards, that are there so far."""
+def _written_bytes(directory: str) -> tuple[int, int]:
+    """Return the bytes of the runs and of the shards in a temporary directory so far."""
     spilled = written = 0
-    if is_remote(directory):
-        return _remote_bytes(directory)
-    with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
-        for entry in entries:
-            with contextlib.suppress(FileNotFoundError):
-                if entry.name.startswith("run-"):
-                    spilled += entry.stat().st_size
-                elif "shard-" in entry.name:
-                    written += entry.stat().st_size
+    for name, nbytes in _files(directory):
+        if name.startswith("run-"):
+            spilled += nbytes
+        elif "shard-" in name:
+            written += nbytes
     return spilled, written
 
 
-def _remote_bytes(directory: str) -> tuple[int, int]:
-    spilled = written = 0
-    # A look that fails is no reason to end a job.
-    with contextlib.suppress(StorageError):
-        for entry in list_files(directory):
-            name = os.path.basename(entry.path)
-            if name.startswith("run-"):
-                spilled += entry.bytes
-            elif "shard-" in name:
-                written += entry.bytes
-    return spilled, written
+def _files(directory: str) -> Iterator[tuple[str, int]]:
+    """Yield name and size of each file; what cannot be listed now is left out."""
+    with contextlib.suppress(StorageError, FileNotFoundError):
+        if is_remote(directory):
+            for file in list_files(directory):
+                yield os.path.basename(file.path), file.bytes
+            return
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    yield entry.name, entry.stat().st_size

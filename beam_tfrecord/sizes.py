@@ -1,4 +1,4 @@
-"""Parses and formats byte sizes: MB is 10^6 bytes, MiB is 2^20."""
+"""Parses and formats byte sizes; MB is 10^6 bytes, MiB is 2^20 bytes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 
 from beam_tfrecord.errors import UsageError
 
-_UNITS = {"": 1, "B": 1} | {
+_UNITS = {"": 1, "b": 1} | {
     f"{prefix}{suffix}": base**power
-    for power, prefix in enumerate("KMGT", start=1)
-    for suffix, base in (("B", 1000), ("iB", 1024))
+    for power, prefix in enumerate("kmgt", start=1)
+    for suffix, base in (("b", 1000), ("ib", 1024))
 }
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 
@@ -22,11 +22,10 @@ def parse_size(size: str | int) -> int:
         UsageError: The size has another form, or is not positive.
     """
     match = _SIZE.fullmatch(str(size).strip())
-    units = {name.lower(): factor for name, factor in _UNITS.items()}
-    if not match or match[2].lower() not in units:
+    if not match or match[2].lower() not in _UNITS:
         raise UsageError(f"cannot read size {size!r}: write 128MB or 64MiB")
     # A fraction is exact for any number of digits; a float has 53 bits.
-    nbytes = int(fractions.Fraction(match[1]) * units[match[2].lower()])
+    nbytes = int(fractions.Fraction(match[1]) * _UNITS[match[2].lower()])
     if nbytes <= 0:
         raise UsageError(f"size {size!r} is not positive")
     return nbytes

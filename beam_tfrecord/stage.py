@@ -19,25 +19,25 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.errors import BeamTFRecordError, DataError, StorageError, UsageError
-from beam_tfrecord.features.arrow_types import type_from_json, type_to_json
+from beam_tfrecord.features.arrow_arrays import bare_array
+from beam_tfrecord.features.arrow_types import bare_type, type_from_json, type_to_json
 from beam_tfrecord.manifest import (
     MANIFEST_NAME,
-    NOT_READ,
-    check_counts,
-    check_names,
-    reason_of,
+    check_files,
+    manifest_text,
+    parse_sealed,
     sealed_lines,
 )
-from beam_tfrecord.storage import absolute_path, read_small
+from beam_tfrecord.storage import absolute_path
 from beam_tfrecord.type_checks import check_fields
 
 SCHEMA_KEY = b"beam_tfrecord.schema"
 
 
 def staged_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of a stage of rows of `schema`: without what only says how they lie.
+    """Return the schema of a stage for rows of `schema`.
 
-    Dictionaries and run ends are decoded; field metadata stays as far as it is text.
+    Dictionary and run-end encoding are left out; field metadata stays, as text.
 
     Raises:
         DataError: A column is of a type that no stage can hold.
@@ -60,10 +60,13 @@ def not_held(field: pa.Field) -> DataError:
 
 
 def schema_to_json(schema: pa.Schema) -> list[dict[str, Any]]:
-    """Return the fields of `schema`, of types such as `staged_schema` gives, as JSON values."""
+    """Return the fields of `schema` as JSON values; `schema_from_json` is the inverse."""
     fields: list[dict[str, Any]] = []
     for field in schema:
-        described: dict[str, Any] = {"name": field.name, "type": type_to_json(_decoded(field.type))}
+        described: dict[str, Any] = {
+            "name": field.name,
+            "type": type_to_json(bare_type(field.type)),
+        }
         if not field.nullable:
             described["nullable"] = False
         if notes := _texts(field.metadata or {}):
@@ -73,7 +76,7 @@ def schema_to_json(schema: pa.Schema) -> list[dict[str, Any]]:
 
 
 def schema_from_json(fields: list[dict[str, Any]]) -> pa.Schema:
-    """Return the schema that `schema_to_json` described."""
+    """Return the schema for the JSON values of `schema_to_json`."""
     return pa.schema(
         [
             pa.field(
@@ -99,7 +102,7 @@ def file_schema(staged: pa.Schema) -> pa.Schema:
 
 
 def staged_schema_of(inside: pa.Schema) -> pa.Schema | None:
-    """Return the schema that a file of a stage stands for; None for any other Parquet file."""
+    """Return the schema of the rows in a file of a stage; None for any other Parquet file."""
     text = (inside.metadata or {}).get(SCHEMA_KEY)
     if text is None:
         return None
@@ -111,13 +114,7 @@ def staged_schema_of(inside: pa.Schema) -> pa.Schema | None:
 
 
 def to_file(data: pa.RecordBatch, staged: pa.Schema, inside: pa.Schema) -> pa.RecordBatch:
-    """Return rows as the files of a stage hold them.
-
-    Args:
-        data: The rows.
-        staged: Schema of the stage.
-        inside: Schema of its files.
-    """
+    """Return rows of a stage with schema `staged` in the schema `inside` of its files."""
     columns = [
         _cast(column, target.type, field.type)
         for column, target, field in zip(data.columns, staged, inside, strict=True)
@@ -127,7 +124,7 @@ def to_file(data: pa.RecordBatch, staged: pa.Schema, inside: pa.Schema) -> pa.Re
 
 def _cast(column: pa.Array, staged: pa.DataType, inside: pa.DataType) -> pa.Array:
     if pa.types.is_run_end_encoded(column.type):
-        column = pa.compute.run_end_decode(column)
+        column = bare_array(column)
     if not column.type.equals(staged):
         column = column.cast(staged)
     if column.type.equals(inside):
@@ -135,22 +132,14 @@ def _cast(column: pa.Array, staged: pa.DataType, inside: pa.DataType) -> pa.Arra
     return (column.storage if isinstance(column, pa.ExtensionArray) else column).cast(inside)
 
 
-def _decoded(arrow: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(arrow) or pa.types.is_run_end_encoded(arrow):
-        return _decoded(arrow.value_type)
-    return arrow
-
-
 def _parquet_type(arrow: pa.DataType) -> pa.DataType:
     """Return the type that holds a column in Parquet.
 
-    Lists of one size are lists like others there: pyarrow cannot read them where one is missing.
+    Fixed-size lists become plain lists: pyarrow cannot read fixed-size ones with a null.
     """
     if isinstance(arrow, pa.FixedShapeTensorType):
         return _parquet_type(arrow.storage_type)
-    if pa.types.is_fixed_size_list(arrow):
-        return pa.list_(_parquet_type(arrow.value_type))
-    if pa.types.is_list(arrow):
+    if pa.types.is_fixed_size_list(arrow) or pa.types.is_list(arrow):
         return pa.list_(_parquet_type(arrow.value_type))
     if pa.types.is_large_list(arrow):
         return pa.large_list(_parquet_type(arrow.value_type))
@@ -160,7 +149,7 @@ def _parquet_type(arrow: pa.DataType) -> pa.DataType:
 
 
 def _texts(metadata: dict[bytes, bytes]) -> dict[str, str]:
-    """Return metadata but for what a Parquet reader adds to tell columns apart."""
+    """Return metadata as text, without the keys that a Parquet reader adds."""
     return {
         key.decode(errors="replace"): value.decode(errors="replace")
         for key, value in metadata.items()
@@ -177,9 +166,9 @@ class StageFile:
     """One Parquet file of a stage.
 
     Attributes:
-        path: Relative to the manifest.
+        path: Path relative to the manifest.
         rows: Number of rows.
-        bytes: Size.
+        bytes: Size of the file.
         xxh64: Hash of the file, 16 hex digits.
     """
 
@@ -191,14 +180,14 @@ class StageFile:
 
 @dataclasses.dataclass(frozen=True)
 class StageManifest:
-    """A stage's description.
+    """The description of a stage.
 
     Attributes:
-        fingerprint: Of the input and the settings; empty where unknown, as for a database.
-        schema: Of the rows, with the types of the source.
-        source: Kind and files of the input, without secrets; None where it came through Beam code.
+        fingerprint: Hash of the input and the settings; empty if unknown, as for a database.
+        schema: Schema of the rows, with the types of the source.
+        source: Kind and files of the input, without secrets; None if Beam code made the input.
         rejects: Rows that could not be read: ``{"rows": …, "xxh64": …}``.
-        files: In the order of the source.
+        files: The files, in the order of the source.
     """
 
     fingerprint: str
@@ -216,26 +205,6 @@ class StageManifest:
     def bytes(self) -> int:
         """Size of all files."""
         return sum(file.bytes for file in self.files)
-
-    def check(self, value: Mapping[str, Any]) -> None:
-        """Check what was read: its hash may be anyone's.
-
-        Args:
-            value: The JSON that it was read from.
-
-        Raises:
-            ValueError: It cannot be the manifest of a stage.
-        """
-        check_fields(self)
-        for file in self.files:
-            check_fields(file)
-            check_counts(file, "rows", "bytes")
-        check_names(file.path for file in self.files)
-        for file in self.files:
-            if not _FILE_NAME.fullmatch(file.path):
-                raise ValueError(f"{file.path!r:.80} is not the name of a file of a stage")
-        if (value["rows"], value["bytes"]) != (self.rows, self.bytes):
-            raise ValueError("its totals are not those of its files")
 
     def dumps(self) -> str:
         """Return the text of the manifest."""
@@ -257,27 +226,16 @@ class StageManifest:
         """Parse the text of a manifest; `where` names it in errors.
 
         Raises:
-            DataError: It is not that of a stage, or was changed after it was written.
+            DataError: It is not the manifest of a stage, or was changed after it was written.
         """
-        try:
-            value = json.loads(text)
-            if value["format"] != STAGE_FORMAT:
-                raise DataError(f"{where} has format {value['format']!r}, not {STAGE_FORMAT!r}")
-            del value["xxh64"]
-            if _sealed(value) != text:
-                raise DataError(f"{where} was changed after it was written: extract it again")
-            made = cls(
-                fingerprint=value["fingerprint"],
-                schema=schema_from_json(value["schema"]),
-                source=value["source"],
-                rejects=value["rejects"],
-                files=tuple(StageFile(**file) for file in value["files"]),
-            )
-            made.check(value)
-            return made
-        except NOT_READ as error:
-            reason = reason_of(error)
-            raise DataError(f"{where} is not the manifest of a stage: {reason}") from error
+        return parse_sealed(
+            text,
+            _from_json,
+            where=where,
+            what="the manifest of a stage",
+            file_format=STAGE_FORMAT,
+            seal=_sealed,
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> StageManifest:
@@ -288,16 +246,34 @@ class StageManifest:
             DataError: The manifest is damaged.
         """
         file = _manifest_file(path)
-        text = _text_of(file)
-        if text is None:
+        if (text := manifest_text(file)) is None:
             raise UsageError(f"no stage at {os.fspath(path)!r}: there is no {file!r}")
         return cls.loads(text, where=file)
 
 
+def _from_json(value: Mapping[str, Any]) -> StageManifest:
+    made = StageManifest(
+        fingerprint=value["fingerprint"],
+        schema=schema_from_json(value["schema"]),
+        source=value["source"],
+        rejects=value["rejects"],
+        files=tuple(StageFile(**file) for file in value["files"]),
+    )
+    # Anyone may have made the hash of the file.
+    check_fields(made)
+    check_files(made.files, ("rows", "bytes"))
+    for file in made.files:
+        if not _FILE_NAME.fullmatch(file.path):
+            raise ValueError(f"{file.path!r:.80} is not the name of a file of a stage")
+    if (value["rows"], value["bytes"]) != (made.rows, made.bytes):
+        raise ValueError("its totals are not those of its files")
+    return made
+
+
 def is_stage(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a path is the directory of a stage, or its manifest, sound or not."""
+    """Return whether a path is the directory of a stage or its manifest, even a damaged one."""
     try:
-        text = _text_of(_manifest_file(path))
+        text = manifest_text(_manifest_file(path))
         value = None if text is None else json.loads(text)
     except (OSError, DataError, StorageError, ValueError, RecursionError):
         return False
@@ -317,7 +293,7 @@ def stage_files(path: str | os.PathLike[str]) -> tuple[pa.Schema, tuple[str, ...
 
 
 def stage_names(manifest_file: str) -> set[str]:
-    """Return the names of the files that a manifest speaks of if it is that of a stage."""
+    """Return the names of the files in the manifest of a stage; empty for any other manifest."""
     try:
         return {file.path for file in StageManifest.load(manifest_file).files}
     except BeamTFRecordError:
@@ -329,15 +305,8 @@ def _manifest_file(path: str | os.PathLike[str]) -> str:
     return text if text.endswith(".json") else os.path.join(text, MANIFEST_NAME)
 
 
-def _text_of(file: str) -> str | None:
-    try:
-        return read_small(file).decode()
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, UnicodeDecodeError):
-        return None
-
-
 def _sealed(value: Mapping[str, Any]) -> str:
-    """Return JSON text, a field and a file a line, with the hash of itself as last key."""
+    """Return JSON text, one field or file a line, with its own hash as last field."""
     return sealed_lines([f'  "{key}": {_value(item)}' for key, item in value.items()])
 
 

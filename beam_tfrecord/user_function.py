@@ -1,8 +1,8 @@
-"""Mapping: the user's own function, from ``module:function`` or ``file.py:function``.
+"""`MapFunction`: the user's function for rows, from ``module:function`` or ``file.py:function``.
 
-The function's source is part of what a dataset is made from, so its hash goes into the
-fingerprint. Where the source does not say all the function does (a lambda, a closure, a notebook
-cell, a callable object), there is no hash, and the dataset has no fingerprint.
+A dataset depends on the source of the function, so the hash of the source is part of the
+fingerprint. A lambda, closure, notebook cell or callable object depends on more than its source:
+it has no hash, and its dataset has no fingerprint.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ from beam_tfrecord.errors import UsageError
 
 @dataclasses.dataclass(frozen=True)
 class MapFunction:
-    """A user's function with the identity of its source; call it as the function itself.
+    """A user's function with the hash of its source; a call of it calls the function.
 
-    A function from a file is pickled as that file's text and made anew where it arrives, so that
-    workers need not have the file.
+    A function from a file is pickled as the text of the file, so that workers do not need the file.
 
     Attributes:
         function: The function.
-        name: Where it came from, for messages.
-        sha256: Hash of the source of its whole module, 64 hex digits; None where unknown.
+        name: The name that the user gave, for messages.
+        sha256: Hash of the source of its module, 64 hex digits; None if unknown.
         file: Path and text of the file it came from; None for a function of a module.
     """
 
@@ -48,7 +47,7 @@ class MapFunction:
 
     @property
     def takes_batches(self) -> bool:
-        """True where its first parameter is annotated as `pyarrow.RecordBatch`, not as a row."""
+        """Whether the first parameter is annotated as `pyarrow.RecordBatch`."""
         try:
             parameters = list(inspect.signature(self.function).parameters.values())
         except (TypeError, ValueError):
@@ -67,8 +66,8 @@ class MapFunction:
 def load_map(function: str | Callable[..., Any] | MapFunction) -> MapFunction:
     """Return the user's function, with the hash of its source.
 
-    Modules are looked up as ``python -m`` would, in the current directory first; a file may import
-    its neighbours.
+    Modules are found as by ``python -m``, in the current directory first. A file may import the
+    modules beside it.
 
     Args:
         function: ``module:function``, ``file.py:function``, or the function itself.
@@ -82,33 +81,30 @@ def load_map(function: str | Callable[..., Any] | MapFunction) -> MapFunction:
         if not callable(function):
             raise UsageError(f"map {function!r} is not a function: give one, or 'module:function'")
         return MapFunction(function, _name_of(function), source_sha256(function))
-    place, colon, attribute = function.rpartition(":")
-    if not colon or not place or not attribute:
+    place, _, attribute = function.rpartition(":")
+    if not place or not attribute:
         raise UsageError(f"cannot read map {function!r}: write module:function or file.py:function")
     if place.endswith(".py") or os.sep in place:
         return _from_text(function, os.path.abspath(place), _read_source(place))
     _look_in(os.getcwd())
     module = _run(function, lambda: importlib.import_module(place))
-    found = _find(module, attribute, function)
-    return MapFunction(found, function, _module_sha256(module))
+    return MapFunction(_find(module, function), function, _module_sha256(module))
 
 
 def source_sha256(function: Callable[..., Any]) -> str | None:
     """Return the SHA-256 of the source of a function's module, 64 hex digits.
 
     Returns:
-        None where that source does not decide what the function does.
+        None if what the function does depends on more than that source.
     """
-    qualname = getattr(function, "__qualname__", "<unknown>")
-    if not isinstance(function, types.FunctionType) or "<" in qualname:
+    if not isinstance(function, types.FunctionType) or "<" in function.__qualname__:
         return None
-    module = sys.modules.get(function.__module__)
-    return None if module is None else _module_sha256(module)
+    return _module_sha256(sys.modules.get(function.__module__))
 
 
-def _module_sha256(module: types.ModuleType) -> str | None:
-    path = getattr(module, "__file__", None)
-    if path is None or not path.endswith(".py"):
+def _module_sha256(module: types.ModuleType | None) -> str | None:
+    path = getattr(module, "__file__", None) or ""
+    if not path.endswith(".py"):
         return None
     try:
         with open(path, "rb") as file:
@@ -127,10 +123,10 @@ def _read_source(path: str) -> str:
 
 
 def _from_text(name: str, path: str, text: str) -> MapFunction:
-    """Make the function from the text of its file, here or on a worker."""
+    """Return the function in the text of a file, here or on a worker."""
     sha256 = hashlib.sha256(text.encode()).hexdigest()
     stem = re.sub(r"\W", "_", os.path.splitext(os.path.basename(path))[0])
-    # The hash in the name keeps two files, or two versions of one, from being taken for another.
+    # The hash in the name tells two files, or two versions of one, apart.
     module_name = f"_beam_tfrecord_map_{stem}_{sha256[:16]}"
     module = sys.modules.get(module_name)
     if module is None:
@@ -146,8 +142,7 @@ def _from_text(name: str, path: str, text: str) -> MapFunction:
         except BaseException:
             del sys.modules[module_name]
             raise
-    function = _find(module, name.rpartition(":")[2], name)
-    return MapFunction(function, name, sha256, (path, text))
+    return MapFunction(_find(module, name), name, sha256, (path, text))
 
 
 def _look_in(directory: str) -> None:
@@ -156,7 +151,7 @@ def _look_in(directory: str) -> None:
 
 
 def _run(name: str, load: Callable[[], Any]) -> Any:
-    """Run the user's module; a fault of theirs is one line with the place in their code."""
+    """Run the user's module; an error in it becomes one line with its place in their code."""
     try:
         return load()
     except ModuleNotFoundError as error:
@@ -180,7 +175,8 @@ def _place(error: Exception) -> str:
     return "" if last.filename.startswith("<") else f"{last.filename}:{last.lineno}: "
 
 
-def _find(module: types.ModuleType, attribute: str, name: str) -> Callable[..., Any]:
+def _find(module: types.ModuleType, name: str) -> Callable[..., Any]:
+    attribute = name.rpartition(":")[2]
     found = getattr(module, attribute, None)
     if found is None:
         near = difflib.get_close_matches(attribute, vars(module), n=1)

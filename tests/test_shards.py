@@ -143,6 +143,7 @@ def test_default_size_is_128_mb() -> None:
         ("x", None, "cannot read shards 'x': write 64 or train=64,test=8"),
         ("train=x", None, "cannot read shards 'train=x'"),
         ("a=1=2", None, "cannot read shards 'a=1=2'"),
+        ("a=1,a=2", None, "cannot read shards 'a=1,a=2'"),
         (0, None, "the number of shards must be at least 1, not 0"),
         ({"a": -1}, None, "the number of shards must be at least 1, not -1"),
     ],

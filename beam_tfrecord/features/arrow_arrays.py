@@ -21,18 +21,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_tfrecord.native._csv import Filler
 from beam_tfrecord.native.values import AS_DOUBLE, Target
-
-try:
-    from beam_tfrecord.native._csv import Filler
-except ImportError:
-    from beam_tfrecord.native._csv import Filler
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 Float64Array = npt.NDArray[np.float64]
 
-_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 # Positions of the 32 hexadecimal digits of a UUID in its 36 characters.
 _UUID_DIGITS = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
 
@@ -81,8 +76,10 @@ def null_positions(array: pa.Array) -> Int64Array:
     return np.flatnonzero(pc.is_null(array).to_numpy(zero_copy_only=False))
 
 
-def with_nulls_at(array: pa.Array, rows: BoolArray) -> pa.Array:
-    """Return `array` with null in the rows that are true."""
+def with_nulls_at(array: pa.Array, rows: BoolArray | None) -> pa.Array:
+    """Return `array` with null in the rows that are true; None stands for no rows."""
+    if rows is None:
+        return array
     return pc.if_else(pa.array(rows), pa.scalar(None, array.type), array)
 
 
@@ -229,10 +226,10 @@ def uuid_to_text(storage: pa.Array) -> pa.Array:
     if not rows:
         return pa.array([], pa.string())
     raw = np.frombuffer(storage.buffers()[1], np.uint8)
-    raw = raw[storage.offset * 16 : (storage.offset + rows) * 16].reshape(rows, 16)
+    raw = raw[storage.offset * 16 : (storage.offset + rows) * 16]
+    digits = np.frombuffer(raw.tobytes().hex().encode(), np.uint8)
     text = np.full((rows, 36), ord("-"), np.uint8)
-    text[:, _UUID_DIGITS[0::2]] = _HEX[raw >> 4]
-    text[:, _UUID_DIGITS[1::2]] = _HEX[raw & 15]
+    text[:, _UUID_DIGITS] = digits.reshape(rows, 32)
     return pc.cast(fixed_binary(text, 36, missing_of(storage)), pa.string())
 
 

@@ -29,6 +29,7 @@ from beam_tfrecord.features.arrow_arrays import (
     round_decimals,
     to_text,
     uuid_to_text,
+    with_nulls_at,
 )
 from beam_tfrecord.features.arrow_types import (
     bare_type,
@@ -47,6 +48,7 @@ from beam_tfrecord.features.tensors import (
     TensorType,
     dtype_name,
     is_small_float,
+    repeated_shape,
     tensor_column,
 )
 from beam_tfrecord.features.type_contract import (
@@ -202,13 +204,10 @@ class _Conversion:
             # A fixed-size binary array of width 0 has no buffer for the kernel.
             yield data if tensor.nbytes != 0 else data.cast(pa.binary())
         if shapes is None:
-            sizes = np.tile(np.array(shape, np.int64), len(array))
-            offsets = np.arange(len(array) + 1, dtype=np.int64) * len(shape or ())
-            shapes = make_list(Layer(offsets, missing), pa.array(sizes))
+            shapes = with_nulls_at(repeated_shape(shape or (), len(array)), missing)
         yield shapes
         if has_dtype and not is_flat:
-            name = pa.repeat(pa.scalar(dtype_name(tensor.dtype)), len(array))
-            yield name if missing is None else pa.array(name.to_pylist(), name.type, mask=missing)
+            yield with_nulls_at(pa.repeat(dtype_name(tensor.dtype), len(array)), missing)
 
     def _as_numpy(self, storage: pa.Array, tensor: TensorType, is_flat: bool) -> pa.ExtensionArray:
         """Return Arrow's fixed-shape tensors as a column of NumPy arrays."""

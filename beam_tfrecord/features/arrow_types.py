@@ -18,12 +18,20 @@ import pyarrow as pa
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.tensors import TensorType, dtype_of, join_tensor_types
 
-# The list layouts of varying size: JSON name, test, constructor.
-_LISTS: dict[str, tuple[Callable[[pa.DataType], bool], Callable[[Any], pa.DataType]]] = {
+# Types with one child, by their JSON name: the test, and the constructor.
+_Wrapper = tuple[Callable[[pa.DataType], bool], Callable[[Any], pa.DataType]]
+_LISTS: dict[str, _Wrapper] = {
     "list": (pa.types.is_list, pa.list_),
     "large_list": (pa.types.is_large_list, pa.large_list),
     "list_view": (pa.types.is_list_view, pa.list_view),
     "large_list_view": (pa.types.is_large_list_view, pa.large_list_view),
+}
+_WRAPPERS: dict[str, _Wrapper] = _LISTS | {
+    "run_end_encoded": (
+        pa.types.is_run_end_encoded,
+        lambda item: pa.run_end_encoded(pa.int32(), item),
+    ),
+    "dictionary": (pa.types.is_dictionary, lambda item: pa.dictionary(pa.int32(), item)),
 }
 # Names that people write by hand. Files get Arrow's own name of the type.
 _ALIASES = {
@@ -131,18 +139,15 @@ def type_to_json(arrow: pa.DataType) -> Any:
         name = arrow.type_name if isinstance(arrow, pa.OpaqueType) else arrow.extension_name
         shape = {"shape": list(arrow.shape)} if is_tensor(arrow) else {}
         return {"extension": name, "storage": type_to_json(arrow.storage_type)} | shape
-    if pa.types.is_run_end_encoded(arrow):
-        return {"run_end_encoded": type_to_json(arrow.value_type)}
-    if pa.types.is_dictionary(arrow):
-        return {"dictionary": type_to_json(arrow.value_type)}
+    for name, (is_kind, _) in _WRAPPERS.items():
+        if is_kind(arrow):
+            return {name: type_to_json(arrow.value_type)}
     if pa.types.is_struct(arrow):
         return {"struct": {field.name: type_to_json(field.type) for field in arrow}}
     if pa.types.is_map(arrow):
         return {"map": [type_to_json(arrow.key_type), type_to_json(arrow.item_type)]}
     if pa.types.is_fixed_size_list(arrow):
         return {"fixed_size_list": type_to_json(arrow.value_type), "size": arrow.list_size}
-    if (layout := _list_layout(arrow)) is not None:
-        return {layout: type_to_json(arrow.value_type)}
     return str(arrow)
 
 
@@ -177,8 +182,10 @@ def _type_from_text(text: str) -> pa.DataType:
     # PyArrow has aliases of its own, such as "i4". A schema has one name for a type.
     if named is not None and str(named) == text and not pa.types.is_interval(named):
         return named
-    known = ", ".join(["text", "bytes", "int64", "float", "double", "bool", "date", "timestamp"])
-    raise UsageError(f"{text!r} is not a type: use one of {known}, or any other Arrow type's name")
+    raise UsageError(
+        f"{text!r} is not a type: use one of text, bytes, int64, float, double, bool, date, "
+        "timestamp, or any other Arrow type's name"
+    )
 
 
 def _nested_from_json(value: dict[str, Any]) -> pa.DataType:
@@ -191,15 +198,11 @@ def _nested_from_json(value: dict[str, Any]) -> pa.DataType:
     if "map" in value:
         key, item = value["map"]
         return pa.map_(type_from_json(key), type_from_json(item))
-    if "dictionary" in value:
-        return pa.dictionary(pa.int32(), type_from_json(value["dictionary"]))
-    if "run_end_encoded" in value:
-        return pa.run_end_encoded(pa.int32(), type_from_json(value["run_end_encoded"]))
     if "fixed_size_list" in value:
         return pa.list_(type_from_json(value["fixed_size_list"]), int(value["size"]))
-    for layout, (_, make) in _LISTS.items():
-        if layout in value:
-            return make(type_from_json(value[layout]))
+    for name, (_, make) in _WRAPPERS.items():
+        if name in value:
+            return make(type_from_json(value[name]))
     raise UsageError(f"{value!r} is not a type")
 
 

@@ -243,8 +243,7 @@ def _convert_scalars(array: pa.Array, target: pa.DataType, store: str) -> Conver
 def _convert_text_to_float(array: pa.Array, store: str) -> Converted:
     """Convert text to float64, which the kernel rounds; keep text that is stored as text."""
     bad_rows = _cast_each(array, lambda part: round_text(part).nearest).bad_rows
-    if bad_rows is not None:
-        array = with_nulls_at(array, bad_rows)
+    array = with_nulls_at(array, bad_rows)
     if store == "text":
         return Converted(array, bad_rows)
     return _stored(round_text(array), store)._replace(bad_rows=bad_rows)

@@ -169,8 +169,6 @@ class Feature:
                 observed=ColumnStats.from_json(value),
                 **{option: value[option] for option in _PLAIN_OPTIONS if option in value},
             )
-        except UsageError:
-            raise
         except _MISTAKES as error:
             raise UsageError(
                 f"feature {value['name']!r} in the schema has a type that does not exist: "

@@ -199,14 +199,6 @@ def join_shapes(one: OpenShape, other: OpenShape) -> OpenShape:
     return tuple(a if a == b else None for a, b in zip(one, other, strict=True))
 
 
-def shape_fits(shape: Sequence[int], within: OpenShape) -> bool:
-    """Return whether `shape` fits the partly open shape `within`."""
-    return within is None or (
-        len(shape) == len(within)
-        and all(size is None or size == seen for seen, size in zip(shape, within, strict=True))
-    )
-
-
 def tensor_block(block: Array, arrow: TensorType) -> pa.Array:
     """Return the entries of an array along its first axis as a column of type `arrow`.
 
@@ -265,7 +257,8 @@ def tensor_column(values: Sequence[Any], arrow: TensorType) -> pa.Array:
             rows.append(None)
             continue
         array = np.asarray(value)
-        if not np.can_cast(array.dtype, arrow.dtype) or not shape_fits(array.shape, arrow.shape):
+        fits = join_shapes(array.shape, arrow.shape) == arrow.shape
+        if not fits or not np.can_cast(array.dtype, arrow.dtype):
             raise ValueError(f"an array of {array.dtype} and shape {array.shape} is no {arrow}")
         data = np.ascontiguousarray(array, arrow.dtype).reshape(-1).view(np.uint8).tobytes()
         rows.append(data if arrow.is_dense else {"data": data, "shape": array.shape})

@@ -11,7 +11,6 @@ it is a NumPy array.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Iterator
 from typing import Protocol
@@ -171,11 +170,6 @@ def tensor_type(arrow: pa.DataType, column: str) -> TensorType:
     item = arrow.value_type
     if not (pa.types.is_integer(item) or pa.types.is_floating(item) or pa.types.is_boolean(item)):
         raise UsageError(f"column {column!r} holds tensors of {item}: cast them to numbers first")
-    return _numpy_tensor_type(item, shape)
-
-
-@functools.lru_cache(maxsize=256)
-def _numpy_tensor_type(item: pa.DataType, shape: tuple[int, ...]) -> TensorType:
     return TensorType(item.to_pandas_dtype(), shape)
 
 
@@ -243,7 +237,17 @@ class _Walk:
     def _values(
         self, arrow: pa.DataType, name: str, sizes: tuple[int | None, ...], nullable: bool
     ) -> Iterator[TFColumn]:
-        kind, store = self._kind_and_store(arrow)
+        kind, store = scalar_kind(arrow), "auto"
+        if kind is None:
+            raise UsageError(
+                f"column {self._column!r} has values of type {arrow}, which no Example can hold: "
+                f"{_cure(arrow)}"
+            )
+        as_text = self._store == "text" and kind != BYTES
+        if as_text or (self._store == "bytes" and pa.types.is_float64(arrow)):
+            kind, store = BYTES, self._store
+        if store != "auto" or (self._store == "text" and is_text(arrow)):
+            self.store_used = True
         fixed = tuple(size for size in sizes if size is not None)
         shape = fixed if len(fixed) == len(sizes) else None
         values = TFColumn(
@@ -256,41 +260,24 @@ class _Walk:
             )
 
     def _tensor(self, arrow: pa.DataType, name: str, nullable: bool) -> Iterator[TFColumn]:
-        tensor = tensor_type(arrow, self._column)
-        shape, rank = tensor.fixed_shape, None if tensor.shape is None else len(tensor.shape)
-        values = TFColumn(name, BYTES, arrow, self._column, shape=(), nullable=nullable)
-        is_flat = is_flat_tensor(tensor, self._store)
+        tensor, column, below = tensor_type(arrow, self._column), self._column, self._separator
+        shape, is_flat = tensor.fixed_shape, is_flat_tensor(tensor, self._store)
         if is_flat:
             self.store_used = True
-            values = dataclasses.replace(
-                values,
-                kind=INT64 if tensor.dtype.kind in "biu" else FLOAT,
-                type=item_type(tensor.dtype),
-                depth=1 if shape is None else len(shape),
-                shape=shape,
-            )
-        yield values
-        if is_flat and shape is not None:
-            return
-        below = dataclasses.replace(values, kind=INT64, type=pa.int64(), role=SHAPE, depth=1)
-        sizes = None if rank is None else (rank,)
-        yield dataclasses.replace(below, name=f"{name}{self._separator}shape", shape=sizes)
+            kind = INT64 if tensor.dtype.kind in "biu" else FLOAT
+            depth = 1 if shape is None else len(shape)
+            item = item_type(tensor.dtype)
+            yield TFColumn(name, kind, item, column, VALUES, depth, shape, nullable)
+            if shape is not None:
+                return
+        else:
+            yield TFColumn(name, BYTES, arrow, column, shape=(), nullable=nullable)
+        sizes = None if tensor.shape is None else (len(tensor.shape),)
+        yield TFColumn(f"{name}{below}shape", INT64, pa.int64(), column, SHAPE, 1, sizes, nullable)
         if is_numpy_tensor(arrow) and not is_flat:
-            dtype = f"{name}{self._separator}dtype"
-            yield dataclasses.replace(values, name=dtype, type=pa.string(), role=DTYPE, shape=())
-
-    def _kind_and_store(self, arrow: pa.DataType) -> tuple[int, str]:
-        kind = scalar_kind(arrow)
-        if kind is None:
-            raise UsageError(
-                f"column {self._column!r} has values of type {arrow}, which no Example can hold: "
-                f"{_cure(arrow)}"
+            yield TFColumn(
+                f"{name}{below}dtype", BYTES, pa.string(), column, DTYPE, 0, (), nullable
             )
-        as_text = self._store == "text" and kind != BYTES
-        as_bytes = self._store == "bytes" and pa.types.is_float64(arrow)
-        if as_text or as_bytes or (self._store == "text" and is_text(arrow)):
-            self.store_used = True
-        return (BYTES, self._store) if as_text or as_bytes else (kind, "auto")
 
 
 def _cure(arrow: pa.DataType) -> str:
