@@ -1,22 +1,14 @@
-"""The interface of a filesystem, and the spelling of paths.
-
-Local directories write a file under a temporary name and rename it. Object stores make an upload
-visible under its final name once it is complete. Either way nobody ever sees a part of a file.
-"""
+"""Paths and URLs of files: their spelling, and which of them can be written to."""
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
-from typing import Any, BinaryIO, NoReturn, Protocol
 
 from beam_tfrecord.errors import UsageError
 
 OUTPUT_SCHEMES = ("gs", "s3", "az")
-_OUTPUTS = "a local directory, or one on gs://, s3:// or az://"
+WRITABLE = "a local directory, or one on gs://, s3:// or az://"
 _FIRST_PRINTED = ord(" ")
 _MOST_NAME_BYTES, _MOST_NAME_PARTS = 255, 16
 _SYSTEM_NAMES = frozenset(("thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "@eadir"))
@@ -35,119 +27,6 @@ class Entry:
     path: str
     bytes: int
     version: str
-
-
-class Writer(Protocol):
-    """A file that is being written, from its start to its end."""
-
-    def write(self, data: Any) -> None:
-        """Append all bytes of a buffer, which the caller may use again at once."""
-
-    def close(self) -> None:
-        """Make the file visible; if that fails, leave nothing."""
-
-    def abort(self) -> None:
-        """Leave nothing of what was written."""
-
-
-class Filesystem(abc.ABC):
-    """A filesystem; every path is absolute, and a missing file is a `FileNotFoundError`.
-
-    The methods that write refuse, unless a subclass replaces them.
-    """
-
-    @abc.abstractmethod
-    def status(self, path: str) -> Entry | None:
-        """Return size and version of a file, or None if there is no such file."""
-
-    @abc.abstractmethod
-    def is_directory(self, path: str) -> bool:
-        """Return whether there is a directory; on an object store, anything below that name."""
-
-    @abc.abstractmethod
-    def names(self, directory: str) -> list[str]:
-        """Return the sorted names in a directory; none if it is missing."""
-
-    @abc.abstractmethod
-    def files(self, directory: str) -> Iterator[Entry]:
-        """Yield all files below a directory, at any depth."""
-
-    @abc.abstractmethod
-    def read_into(self, path: str, start: int, out: memoryview, version: str) -> None:
-        """Fill `out` with the bytes of a file from `start`; a version as for `open`.
-
-        Raises:
-            EOFError: The file ends earlier.
-        """
-
-    @abc.abstractmethod
-    def open(self, path: str, buffer_bytes: int | None, version: str = "") -> BinaryIO:
-        """Open a file for reading; the file object can seek.
-
-        Args:
-            path: The file.
-            buffer_bytes: Size of the buffer; 0: none; None: what suits the filesystem.
-            version: On an object store, refuse any other version; empty: open the current one.
-
-        Raises:
-            InputChanged: The file has another version.
-        """
-
-    def open_once(self, path: str) -> BinaryIO:
-        """Open a file that is read once, from end to end."""
-        return self.open(path, None)
-
-    def read_bytes(self, path: str) -> bytes:
-        """Return all bytes of a file."""
-        with self.open(path, None) as file:
-            return file.read()
-
-    def create(self, path: str, temporary: str | None, *, outlasts: bool) -> Writer:
-        """Begin a file that appears under its name once it is complete.
-
-        Args:
-            path: Final path.
-            temporary: Where to write before that, if the filesystem can rename.
-            outlasts: The file must survive a crash of the machine.
-        """
-        _refuse(path)
-
-    def put_absent(self, path: str, data: bytes) -> bool:
-        """Write a file unless there is one; return whether the file there is this one."""
-        _refuse(path)
-
-    def publish(self, pairs: Iterable[tuple[str, str]], check: Callable[[], None]) -> None:
-        """Move finished files to their final names, over older files; call `check` before each."""
-        _refuse(next(iter(pairs))[1])
-
-    def remove(self, path: str) -> None:
-        """Remove a file."""
-        _refuse(path)
-
-    def remove_tree(self, path: str) -> None:
-        """Remove a directory and all in it, if it exists."""
-        _refuse(path)
-
-    def lease(self, path: str) -> AbstractContextManager[str]:
-        """Hold the lock file of an output directory; return the token that the file holds."""
-        _refuse(path)
-
-    def make_directory(self, path: str) -> None:  # noqa: B027 - most stores have none
-        """Make a directory and its parents."""
-
-    def remove_directory(self, path: str) -> None:  # noqa: B027
-        """Remove a directory if it is empty."""
-
-    def sync_directory(self, path: str) -> None:  # noqa: B027
-        """Make the names in a directory survive a power cut."""
-
-
-def _refuse(path: str) -> NoReturn:
-    scheme = path.partition("://")[0]
-    raise UsageError(
-        f"cannot write to {os.path.dirname(path)!r}: {scheme}:// is for input alone: give "
-        f"{_OUTPUTS}"
-    )
 
 
 def is_hidden(name: str) -> bool:
@@ -201,7 +80,7 @@ def output_path(path: str | os.PathLike[str]) -> str:
         ) from error
     scheme, colon, rest = text.partition("://")
     if colon and scheme not in OUTPUT_SCHEMES:
-        raise UsageError(f"cannot write to {text!r}: give {_OUTPUTS}")
+        raise UsageError(f"cannot write to {text!r}: give {WRITABLE}")
     if colon and not rest.partition("/")[0]:
         raise UsageError(f"cannot write to {text!r}: it names no bucket")
     return text
