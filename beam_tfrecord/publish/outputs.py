@@ -169,7 +169,9 @@ def publish_stage(
     # Rows that came through other Beam code may have no groups to be ordered by.
     ordered = sorted(pieces, key=lambda piece: (piece.order, piece.xxh64))
     named = [(f"part-{number:05d}.parquet", piece) for number, piece in enumerate(ordered)]
-    schema = schema_of(summary)
+    # Without columns if no batch came at all.
+    staged = pa.py_buffer(summary.staged)
+    schema = pa.ipc.read_schema(staged) if summary.staged else pa.schema([])
     manifest = StageManifest(
         fingerprint=job.identity.fingerprint,
         schema=schema,
@@ -188,8 +190,3 @@ def publish_stage(
     info = {**info, "remarks": remarks}
     put_in_place(Publication(job, named, manifest.dumps(), {}, rejects, info), lease)
     return [name for name, _ in named]
-
-
-def schema_of(summary: Tally) -> pa.Schema:
-    """Return the schema of staged rows; without columns where no batch came at all."""
-    return pa.ipc.read_schema(pa.py_buffer(summary.staged)) if summary.staged else pa.schema([])

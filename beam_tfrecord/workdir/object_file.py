@@ -204,7 +204,10 @@ class _Reader:
             return list(map(dict, _cut(pairs, lengths)))
         if name == "b":
             start, lengths = form
-            return [bytes(part) for part in _cut_bytes(self._parts[start:], lengths)]
+            ends = list(itertools.accumulate(lengths, initial=start))
+            if min(lengths, default=0) < 0 or not 0 <= start <= ends[-1] <= len(self._parts):
+                raise ValueError("bytes that are not there")
+            return [bytes(self._parts[low:high]) for low, high in itertools.pairwise(ends)]
         if name == "n":
             dtypes, data = form
             return list(map(_array, dtypes, self.values(data)))
@@ -253,16 +256,6 @@ def _cut(values: Iterable[Any], lengths: list[int]) -> Iterator[Iterator[Any]]:
         yield itertools.islice(rest, length)
     if next(rest, None) is not None:
         raise ValueError("more values than the lengths say")
-
-
-def _cut_bytes(data: memoryview, lengths: list[int]) -> Iterator[memoryview]:
-    at = 0
-    for length in lengths:
-        part = data[at : at + length]
-        if len(part) != length:
-            raise ValueError("fewer bytes than the lengths say")
-        yield part
-        at += length
 
 
 def _array(dtype: str, data: bytes) -> npt.NDArray[Any]:
