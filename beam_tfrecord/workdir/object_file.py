@@ -88,8 +88,8 @@ def save(path: str, value: Any) -> None:
 
 
 def load(path: str) -> Any:
-    """Return what `save` stored; None where there is nothing, or nothing sound."""
-    # Whatever goes wrong, the work is done again: it is stored to save time alone.
+    """Return what `save` stored; None if there is no file, or a damaged one."""
+    # Whatever goes wrong, the work is done again: the file only saves time.
     with contextlib.suppress(Exception):
         data = memoryview(read_bytes(path))
         magic, seal, text_bytes = _HEAD.unpack_from(data)
@@ -226,7 +226,7 @@ class _Reader:
 
 
 def _objects(name: str, columns: list[list[Any]]) -> list[Any]:
-    """Return objects of a class, given the values of each field.
+    """Return objects of a class from the values of each field.
 
     Raises:
         ValueError: A value is not of the type of its field.
