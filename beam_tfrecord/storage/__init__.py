@@ -13,7 +13,6 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any, BinaryIO, cast
 
 from beam_tfrecord.errors import DataError, LeaseLost, UsageError
@@ -30,8 +29,8 @@ from beam_tfrecord.storage.filesystem import (
     output_path,
 )
 from beam_tfrecord.storage.gcs import GoogleStorage
-from beam_tfrecord.storage.local import LocalFilesystem, OnceFile
-from beam_tfrecord.storage.objects import ObjectStore
+from beam_tfrecord.storage.local import LocalFile, LocalFilesystem, OnceFile
+from beam_tfrecord.storage.objects import ObjectStore, ObjectWriter
 from beam_tfrecord.storage.s3 import AmazonStorage
 
 __all__ = [
@@ -112,7 +111,12 @@ class WholeFile:
 
     def __init__(self, path: str, *, temporary: str | None = None, outlasts: bool = True) -> None:
         self.path = path
-        self._writer = _writable(path).create(path, temporary, outlasts=outlasts)
+        self._writer: LocalFile | ObjectWriter
+        filesystem = _writable(path)
+        if isinstance(filesystem, ObjectStore):
+            self._writer = ObjectWriter(filesystem, path)
+        else:
+            self._writer = LocalFile(path, temporary, outlasts=outlasts)
 
     def write(self, data: Any) -> None:
         """Write all bytes of a buffer."""
@@ -133,12 +137,7 @@ class WholeFile:
     def __enter__(self) -> WholeFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:

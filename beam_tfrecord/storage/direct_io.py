@@ -48,7 +48,6 @@ class BlockFile:
     def __init__(self, path: str, *, will_sync: bool = True) -> None:
         self._path = path
         self._will_sync = will_sync
-        self._may_be_direct = bool(_DIRECT) and (will_sync or _RATE.is_fast())
         self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         self._is_direct = False
         self._block = _take_block()
@@ -104,7 +103,8 @@ class BlockFile:
         self._wait()
         if self._writer is None:
             self._writer = concurrent.futures.ThreadPoolExecutor(1, "write-blocks")
-            self._is_direct = self._may_be_direct and self._go_direct()
+            may_be_direct = bool(_DIRECT) and (self._will_sync or _RATE.is_fast())
+            self._is_direct = may_be_direct and self._go_direct()
         block, self._block = self._block, _take_block()
         self._pending = self._writer.submit(
             _write_block, self._open(), block, nbytes, self._written, is_direct=self._is_direct
@@ -114,8 +114,7 @@ class BlockFile:
 
     def _wait(self) -> None:
         if self._pending is not None:
-            pending, self._pending = self._pending, None
-            pending.result()
+            self._pending.result()
 
     def _go_direct(self) -> bool:
         """Open the file anew for direct writing; return False if that is not possible."""
@@ -277,8 +276,8 @@ def checked_status(path: str) -> os.stat_result:
     """Return the status of a file or directory without opening it; links are followed.
 
     Raises:
-        DataError: The path is neither, or a link that leads to itself.
-        OSError: There is nothing, or it cannot be looked at.
+        DataError: It is a special file, or a link that leads to itself.
+        OSError: There is no such path, or its status cannot be read.
     """
     try:
         status = os.stat(path)

@@ -71,8 +71,8 @@ class OnceFile(io.FileIO):
         OSError: The file cannot be opened or, from `readinto`, not be read.
     """
 
-    # These read by `readinto`; those of `FileIO` do not.
-    read = io.RawIOBase.read  # type: ignore[assignment] # None is not read by anyone
+    # These read by `readinto`, unlike those of `FileIO`; nobody passes None.
+    read = io.RawIOBase.read  # type: ignore[assignment]
     readall = io.RawIOBase.readall
 
     def __init__(self, path: str) -> None:
@@ -131,10 +131,6 @@ class LocalFilesystem:
     def open(self, path: str, buffer_bytes: int | None = None, version: str = "") -> BinaryIO:
         """Open a file for reading, without a buffer."""
         return cast(BinaryIO, open(open_file(path), "rb", buffering=0))
-
-    def create(self, path: str, temporary: str | None, *, outlasts: bool) -> LocalFile:
-        """Begin a file that appears under its name once it is complete."""
-        return LocalFile(path, temporary, outlasts=outlasts)
 
     def publish(self, pairs: Iterable[tuple[str, str]], check: Callable[[], None]) -> None:
         """Rename files."""

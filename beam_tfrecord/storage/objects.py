@@ -225,10 +225,6 @@ class ObjectStore(abc.ABC):
         if sink.filled < len(out):
             raise EOFError(f"{path!r} ends {len(out) - sink.filled} bytes early")
 
-    def create(self, path: str, temporary: str | None, *, outlasts: bool) -> ObjectWriter:
-        """Begin an object that is visible once it is complete."""
-        return ObjectWriter(self, path)
-
     def put_matching(self, path: str, data: bytes, version: str) -> str | None:
         """Write an object if it has this version; empty: if there is no such object.
 
