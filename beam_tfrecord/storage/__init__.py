@@ -19,7 +19,10 @@ from beam_tfrecord.errors import DataError, LeaseLost, UsageError
 from beam_tfrecord.storage import object_lease
 from beam_tfrecord.storage.azure import AzureStorage
 from beam_tfrecord.storage.beam import BeamFilesystem
-from beam_tfrecord.storage.filesystem import (
+from beam_tfrecord.storage.gcs import GoogleStorage
+from beam_tfrecord.storage.local import LocalFile, LocalFilesystem, OnceFile
+from beam_tfrecord.storage.objects import ObjectStore, ObjectWriter
+from beam_tfrecord.storage.paths import (
     WRITABLE,
     Entry,
     absolute_path,
@@ -28,9 +31,6 @@ from beam_tfrecord.storage.filesystem import (
     is_remote,
     output_path,
 )
-from beam_tfrecord.storage.gcs import GoogleStorage
-from beam_tfrecord.storage.local import LocalFile, LocalFilesystem, OnceFile
-from beam_tfrecord.storage.objects import ObjectStore, ObjectWriter
 from beam_tfrecord.storage.s3 import AmazonStorage
 
 __all__ = [

@@ -19,8 +19,8 @@ from typing import Any
 from beam_tfrecord.errors import StorageError, UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.storage import objects
-from beam_tfrecord.storage.filesystem import Entry
 from beam_tfrecord.storage.objects import BufferSink, ObjectStore, split_url
+from beam_tfrecord.storage.paths import Entry
 
 _VARIABLES = ("CONNECTION_STRING", "ACCOUNT", "KEY", "SAS_TOKEN")
 # Delays of 2, 4, … 64 s: about as long as `objects.RETRY_SECONDS`.

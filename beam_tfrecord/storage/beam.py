@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, cast
 
 from beam_tfrecord.errors import StorageError, UsageError
 from beam_tfrecord.extras import require
-from beam_tfrecord.storage.filesystem import Entry
+from beam_tfrecord.storage.paths import Entry
 
 # Beam has these filesystems, but does not install the packages that they need.
 _EXTRAS = {"azfs": "azure", "hdfs": "hadoop"}

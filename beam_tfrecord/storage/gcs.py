@@ -16,8 +16,8 @@ from typing import Any
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.storage import objects
-from beam_tfrecord.storage.filesystem import Entry
 from beam_tfrecord.storage.objects import BufferSink, ObjectStore, split_url
+from beam_tfrecord.storage.paths import Entry
 
 _ENDPOINT = "STORAGE_EMULATOR_HOST"
 _FIELDS = "items(name,size,generation),prefixes,nextPageToken"

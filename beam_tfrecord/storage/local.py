@@ -19,7 +19,7 @@ from beam_tfrecord.storage.direct_io import (
     open_file,
     read_into,
 )
-from beam_tfrecord.storage.filesystem import Entry
+from beam_tfrecord.storage.paths import Entry
 
 
 class LocalFile:

@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, BinaryIO, TypeVar, cast
 
 from beam_tfrecord.errors import BeamTFRecordError, InputChanged, StorageError, UsageError
-from beam_tfrecord.storage.filesystem import Entry
+from beam_tfrecord.storage.paths import Entry
 
 # A request takes some 50 ms before its first byte comes: fewer and larger ones hide that.
 READ_BYTES = 8 * 2**20
