@@ -305,7 +305,7 @@ def clear_leftovers(target: Target, *, keep: str | None = None) -> None:
 
     Args:
         target: The target.
-        keep: Temporary directory of the job that goes on: shards that it had begun to publish go
+        keep: Temporary directory of the job that continues: shards that it had begun to publish go
             back there.
     """
     leftovers = target.leftovers()
@@ -333,7 +333,7 @@ def clear_published(target: Target, spare: str, check: Callable[[], None]) -> No
 
 
 def give_up(target: Target, directory: str) -> None:
-    """Remove all that a job has left which nobody goes on with; the caller holds its lease."""
+    """Remove all files of a job that nobody continues; the caller holds its lease."""
     _undo_publishing(target, directory, names_at(target.manifest))
     remove_tree(directory)
 

@@ -109,7 +109,7 @@ def named_shards(pieces: Sequence[Piece], layout: Layout) -> dict[str, list[tupl
     """Number the shards of every split without gaps, and name them.
 
     Raises:
-        UsageError: Two shards would get one name, or names would not tell splits apart.
+        UsageError: Two shards would get one name, or names would not distinguish splits.
     """
     named: dict[str, list[tuple[Shard, Piece]]] = {}
     for split in split_order({piece.split for piece in pieces}, layout):

@@ -1,7 +1,7 @@
 """Direct reads and writes of local files, past the page cache.
 
 A dataset is larger than what a machine wants to hold in memory, and its shards are synced before
-they are published. A copy in the page cache costs memory, and time where fresh memory is slow.
+they are published. A copy in the page cache costs memory, and time if fresh memory is slow.
 Instead, a thread writes complete blocks to the disk directly (``O_DIRECT``, see open(2)) while the
 next block fills. Files smaller than one block, and filesystems without direct access, are read and
 written as usual. Only regular files are opened: anything else may block for ever, or have no end.
@@ -156,7 +156,7 @@ def is_cached(descriptor: int, start: int) -> bool:
     except BlockingIOError:
         return False
     except (OSError, AttributeError):
-        # The filesystem or this build of Python cannot tell: read as any other program does.
+        # The filesystem or this build of Python does not say: read as any other program does.
         return True
     return True
 

@@ -31,7 +31,7 @@ from beam_tfrecord.storage import (
     remove,
 )
 
-# Written after the first fault: one name to look for, where there may be many files.
+# Written after the first fault: one name to look for, while there may be many files.
 _STOPPED = "stopped"
 _LOOK_EVERY_S = 1.0
 # Looking at an object store is a request, which costs money.
@@ -153,7 +153,7 @@ def machine_error(error: BaseException, output: str) -> BeamTFRecordError | None
     if raised := _RAISED.findall(str(error)):
         return _error(*raised[-1])
     is_refused = isinstance(error, OSError) and error.errno == errno.ENOMEM
-    # Python raises no class of its own where the system refuses a thread.
+    # Python raises no class of its own if the system refuses a thread.
     is_threadless = isinstance(error, RuntimeError) and "can't start new thread" in str(error)
     if isinstance(error, MemoryError) or is_refused or is_threadless:
         return StorageError(

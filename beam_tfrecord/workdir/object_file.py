@@ -39,7 +39,7 @@ from beam_tfrecord.storage import WholeFile, read_bytes
 from beam_tfrecord.type_checks import has_type
 
 _HEAD = struct.Struct("<8sQQ")
-# Files of another format are not read: a job's attempt begins anew where it finds them.
+# Files of another format are not read: a job's attempt begins anew if it finds them.
 FORMAT = 2
 _MAGIC = b"BTFKEPT" + bytes([FORMAT])
 _SEALED_FROM = 16
