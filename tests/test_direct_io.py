@@ -23,10 +23,7 @@ def _write(path: Path, pieces: list[bytes], *, will_sync: bool = True) -> None:
     file = BlockFile(str(path), will_sync=will_sync)
     for piece in pieces:
         file.write(memoryview(piece))
-    if will_sync:
-        file.sync()
-    else:
-        file.finish()
+    file.finish()
     file.close()
 
 
@@ -136,7 +133,7 @@ def test_a_closed_file_takes_no_more(tmp_path: Path) -> None:
     file.close()
     file.close()
     with pytest.raises(ValueError, match="closed"):
-        file.sync()
+        file.finish()
 
 
 def _drop_from_cache(path: Path) -> None:

@@ -256,7 +256,7 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("beam_tfrecord.storage.direct_io.BlockFile.sync", full)
+    monkeypatch.setattr("beam_tfrecord.storage.direct_io.BlockFile.finish", full)
     monkeypatch.setattr("beam_tfrecord.storage.direct_io.BlockFile.write", full)
     target = stage_writer.StageWriter(stage_job_in(tmp_path))
     assert list(target.add(bt.Batch(pa.record_batch({"id": [1]})))) == []

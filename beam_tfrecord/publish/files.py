@@ -1,4 +1,4 @@
-"""Publishing files: the states of a target, and the only steps between them.
+"""Publication of files: the states of a target, and the only steps between them.
 
 ::
 
@@ -16,8 +16,8 @@
 
 So at every moment a manifest names only files that are there. If a job is killed before
 *published*, the next one gives shards their temporary names back and removes side files
-(`clear_leftovers`); if after, the next job or try removes what was replaced. By the note it tells
-files of ours from anyone else's.
+(`clear_leftovers`); if after, the next job or try removes what was replaced. The note says which
+files are the package's own.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Publication:
         manifest_text: Text of the manifest.
         sidecars: Further files by name, which the manifest names with the target's prefix.
         rejects: The rejects, which are saved in the temporary directory.
-        info: Entries of ``job.json``; its `PUBLICATION` tells this publication from all others,
-            however often it is tried.
+        info: Entries of ``job.json``; its `PUBLICATION` identifies this publication, however often
+            it is tried.
     """
 
     job: Job
@@ -103,15 +103,15 @@ class Publication:
         )
 
 
-def put_in_place(publication: Publication, lease: Lease | None) -> None:
-    """Take a target from its old dataset, if it has one, to the new one.
+def put_in_place(publication: Publication, lease: Lease) -> None:
+    """Replace the old dataset of a target, if it has one, by the new one.
 
     A try that finds the note of an earlier one goes on from there. It never takes a step back:
     the worker of the earlier try may only be thought dead.
 
     Args:
         publication: What to publish.
-        lease: Lease of the target; it is checked before every step. None if nobody else writes.
+        lease: Lease of the target; it is checked before every step.
 
     Raises:
         LeaseLost: The target is another job's by now; nothing of that job was touched.
@@ -119,7 +119,7 @@ def put_in_place(publication: Publication, lease: Lease | None) -> None:
     """
     job, info = publication.job, publication.info
     target, directory = job.target, job.directory
-    check = _no_check if lease is None else lease.check
+    check = lease.check
     check()
     before = Note.load(directory)
     unnamed = _unnamed(target, publication.named, directory, is_first=before is None)
@@ -156,12 +156,9 @@ def _write_beside(publication: Publication) -> None:
 
 
 def published_names(target: Target, publication: str | None) -> list[str] | None:
-    """Return the names of the files at a target, if what is there is a certain publication.
+    """Return the names of a publication's files if it is at a target and complete, else None.
 
-    Its ``job.json`` is written before its manifest, and while that of another one is there none is.
-
-    Returns:
-        None if it is not there, or not complete.
+    Its ``job.json`` is written before its manifest, and never beside the manifest of another one.
     """
     if publication is None or not exists(target.manifest):
         return None
@@ -172,12 +169,12 @@ def published_names(target: Target, publication: str | None) -> list[str] | None
     if job.get(PUBLICATION) != publication:
         return None
     stored: dict[str, int] = job[STORED_BYTES]
-    is_whole = all(has_size(target, name, nbytes) for name, nbytes in stored.items())
-    return list(stored) if is_whole else None
+    is_complete = all(_has_size(target, name, nbytes) for name, nbytes in stored.items())
+    return list(stored) if is_complete else None
 
 
 def finish_publishing(target: Target, directory: str, check: Callable[[], None]) -> None:
-    """Remove what was replaced, where the worker died that had published before it came to that.
+    """Remove what was replaced, for a worker that published and died before it came to that.
 
     Args:
         target: What was published.
@@ -192,23 +189,22 @@ def finish_publishing(target: Target, directory: str, check: Callable[[], None])
 def _unnamed(
     target: Target, pieces: Sequence[tuple[str, Piece]], directory: str, *, is_first: bool
 ) -> list[tuple[str, Piece]]:
-    """Return the pieces that have not got their names yet; each must be somewhere.
-
-    Args:
-        target: Where to.
-        pieces: The final name of each, and where it was written.
-        directory: The job's temporary directory.
-        is_first: No try before can have given any of them its name.
+    """Return the pieces that do not have their final names yet.
 
     Raises:
-        StorageError: One is neither here nor there.
+        StorageError: A piece has neither of its names, or has its final name at the first try.
     """
     there = {os.path.basename(entry.path): entry.bytes for entry in list_files(directory)}
     unnamed = []
     for name, piece in pieces:
+        digest = piece.stored_xxh64 or piece.xxh64
         if there.get(os.path.basename(piece.path)) == piece.stored_bytes:
             unnamed.append((name, piece))
-        elif is_first or not _is_named(target, name, piece):
+        elif (
+            is_first
+            or not _has_size(target, name, piece.stored_bytes)
+            or not _has_hash(target, name, digest)
+        ):
             raise StorageError(
                 f"{piece.path!r} is gone: another job has cleared away what this one has written, "
                 "and this one stops before it changes anything: run it again"
@@ -216,27 +212,16 @@ def _unnamed(
     return unnamed
 
 
-def _is_named(target: Target, name: str, piece: Piece) -> bool:
-    if not has_size(target, name, piece.stored_bytes):
-        return False
-    path = os.path.join(target.directory, name)
-    return file_hash(path) == (piece.stored_xxh64 or piece.xxh64)
-
-
 def _put(path: str, data: bytes, directory: str) -> None:
-    # Half of a file, where the job is killed now, lies among what the next job clears away. No two
-    # tries write to one: what the first has given its name must not change any more.
+    # If the job is killed now, the next job removes the half-written file with the directory. Each
+    # try writes its own: a file that has its final name must not change any more.
     half = os.path.join(directory, f"half-{uuid.uuid4().hex}")
     with WholeFile(path, temporary=half) as file:
         file.write(data)
 
 
-def _no_check() -> None:
-    return
-
-
 def _publish_rejects(target: Target, rejects: SavedRejects, saved: str) -> dict[str, str]:
-    """Give the file of rejects its name, or take away an old one; return its hash by its name."""
+    """Give the file of rejects its name, or remove an old one; return its hash by its name."""
     path = target.path(REJECTS_FILE)
     if rejects.rows:
         make_directory(os.path.dirname(path))
@@ -275,26 +260,25 @@ class Note:
 
     @classmethod
     def load(cls, directory: str) -> Note | None:
-        """Read the note in a temporary directory; None if there is none, or a damaged one."""
+        """Read the note in a temporary directory; None if there is none, or a damaged one.
+
+        Files are moved by what it says: it may only name some at the target and in the directory.
+        """
         try:
             noted = json.loads(read_small(os.path.join(directory, _NOTE_NAME)))
-            shards = tuple((temporary, name, nbytes) for temporary, name, nbytes in noted["shards"])
-            sidecars = tuple((name, digest) for name, digest in noted["sidecars"])
-            note = cls(shards, sidecars, frozenset(noted["old"]))
+            shards, sidecars = (tuple(map(tuple, noted[key])) for key in ("shards", "sidecars"))
+            old = frozenset(noted["old"])
+            temporaries = [temporary for temporary, _, _ in shards]
+            names = [name for _, name, _ in shards] + [name for name, _ in sidecars]
+            is_sound = (
+                has_type(shards, tuple[tuple[str, str, int], ...])
+                and has_type(sidecars, tuple[tuple[str, str], ...])
+                and all(map(is_plain_name, (*temporaries, *names, *old)))
+                and not any("/" in temporary for temporary in temporaries)
+            )
         except (FileNotFoundError, DataError, KeyError, TypeError, ValueError, RecursionError):
             return None
-        return note if note.is_sound else None
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether all that it names is at the target, or in its own directory: files are moved."""
-        names = [name for _, name, _ in self.shards] + [name for name, _ in self.sidecars]
-        return (
-            has_type(self.shards, tuple[tuple[str, str, int], ...])
-            and has_type(self.sidecars, tuple[tuple[str, str], ...])
-            and all(map(is_plain_name, (*names, *self.old)))
-            and all("/" not in one and is_plain_name(one) for one, _, _ in self.shards)
-        )
+        return cls(shards, sidecars, old) if is_sound else None
 
     def save(self, directory: str) -> None:
         """Write the note to a temporary directory."""
@@ -311,7 +295,7 @@ class Note:
 
 
 def remove_leftovers(target: Target) -> None:
-    """Remove what jobs have left at a target where the last of them has published."""
+    """Remove the temporary directories at a target whose last job has published."""
     for directory in target.leftovers():
         remove_tree(directory)
 
@@ -321,12 +305,11 @@ def clear_leftovers(target: Target, *, keep: str | None = None) -> None:
 
     Args:
         target: The target.
-        keep: Temporary directory of the job that goes on: shards that it had begun to publish go
+        keep: Temporary directory of the job that continues: shards that it had begun to publish go
             back there.
     """
-    if not (leftovers := target.leftovers()):
-        return
-    named = names_at(target.manifest)
+    leftovers = target.leftovers()
+    named = names_at(target.manifest) if leftovers else set()
     for directory in leftovers:
         _undo_publishing(target, directory, named)
         if directory != keep:
@@ -350,13 +333,13 @@ def clear_published(target: Target, spare: str, check: Callable[[], None]) -> No
 
 
 def give_up(target: Target, directory: str) -> None:
-    """Remove all that a job has left which nobody goes on with; the caller holds its lease."""
+    """Remove all files of a job that nobody continues; the caller holds its lease."""
     _undo_publishing(target, directory, names_at(target.manifest))
     remove_tree(directory)
 
 
 def names_at(manifest_file: str) -> set[str] | None:
-    """Return the names of the files that a manifest speaks of; none where there is no manifest.
+    """Return the names of the files of a manifest; none if there is no manifest.
 
     Returns:
         None if the manifest is damaged: any file may be one that it named.
@@ -382,38 +365,45 @@ def remove_replaced(target: Target, note: Note, named: set[str], check: Callable
         named: Names of its files.
         check: Called before anything is removed, such as `Lease.check`.
     """
-    others = (shard for shard in note.shards if shard[1] not in named)
-    ours = {name for _, name, nbytes in others if has_size(target, name, nbytes)}
-    _remove_unnamed(target.directory, note.old | ours | _written(target, note, named), named, check)
+    others = [shard for shard in note.shards if shard[1] not in named]
+    ours = {name for _, name, nbytes in others if _has_size(target, name, nbytes)}
+    _remove_unnamed(target, note, named, check, shards=ours)
 
 
 def _remove_unnamed(
-    directory: str,
-    names: Iterable[str],
+    target: Target,
+    note: Note,
     named: set[str],
-    check: Callable[[], None] = lambda: None,
+    check: Callable[[], None],
+    *,
+    shards: Iterable[str] = (),
 ) -> None:
-    for name in sorted(names):
-        if name in named or not _is_ours(name):
+    """Remove what a note says is to go, its sidecars and `shards`, unless the dataset names it."""
+    sidecars = {
+        name
+        for name, digest in note.sidecars
+        if name not in named and _has_hash(target, name, digest)
+    }
+    for name in sorted(note.old.union(sidecars, shards) - named):
+        if not _is_ours(name):
             continue
         check()
         with contextlib.suppress(FileNotFoundError):
-            remove(os.path.join(directory, name))
+            remove(os.path.join(target.directory, name))
         while (name := os.path.dirname(name)) != "":
-            remove_directory(os.path.join(directory, name))
+            remove_directory(os.path.join(target.directory, name))
 
 
-def has_size(target: Target, name: str, nbytes: int) -> bool:
-    """Tell whether a file of so many bytes is at a target under a name."""
+def _has_size(target: Target, name: str, nbytes: int) -> bool:
+    """Return whether a target has a file of that name and size."""
     entry = status(os.path.join(target.directory, name))
     return entry is not None and entry.bytes == nbytes
 
 
 def _is_ours(name: str) -> bool:
-    """Tell whether a name in a manifest is one that this package gives."""
-    parts = name.split("/")
-    is_plain = all(part not in ("", ".", "..") for part in parts)
-    return is_plain and (len(parts) == 1 or parts[0].endswith(FITTED))
+    """Return whether this package may have named a file so: only fitted functions have parts."""
+    first, slash, _ = name.partition("/")
+    return is_plain_name(name) and (not slash or first.endswith(FITTED))
 
 
 def _undo_publishing(target: Target, directory: str, named: set[str] | None) -> None:
@@ -427,24 +417,15 @@ def _undo_publishing(target: Target, directory: str, named: set[str] | None) -> 
         # A rename that was not reached yet has left the temporary file: what is there under the
         # final name is not that shard then. An object store copies, and keeps both.
         was_reached = is_remote(directory) or not exists(back)
-        if name in named or not was_reached or not has_size(target, name, nbytes):
+        if name in named or not was_reached or not _has_size(target, name, nbytes):
             continue
         if exists(back):
             remove(final)
         else:
             publish_files([(final, back)])
-    _remove_unnamed(target.directory, note.old | _written(target, note, named), named)
+    _remove_unnamed(target, note, named, lambda: None)
     with contextlib.suppress(FileNotFoundError):
         remove(os.path.join(directory, _NOTE_NAME))
-
-
-def _written(target: Target, note: Note, named: set[str]) -> set[str]:
-    """Return the sidecars that tries have written and that the dataset there does not name."""
-    return {
-        name
-        for name, digest in note.sidecars
-        if name not in named and _has_hash(target, name, digest)
-    }
 
 
 def _has_hash(target: Target, name: str, digest: str) -> bool:

@@ -78,7 +78,8 @@ def _published(task: tuple[Job, Tally, Sequence[Piece]]) -> Iterator[str]:
         # may begin it again, if it has lost what came before this step.
         names = _publish_or_finish(job, summary, pieces, job.lease)
     else:
-        with _lease_of(job.target) as held:
+        with contextlib.ExitStack() as stack:
+            held = _hold(job.target, stack)
             clear_published(job.target, job.directory, held.check)
             names = _publish_or_finish(job, summary, pieces, held)
             remove_tree(job.directory)
@@ -115,24 +116,20 @@ def _publish_or_finish(
     return publish(job, summary, pieces, lease=held, info=info)
 
 
-@contextlib.contextmanager
-def _lease_of(target: Target) -> Iterator[Lease]:
-    """Hold the target once others that publish in its directory are done.
+def _hold(target: Target, stack: contextlib.ExitStack) -> Lease:
+    """Take the lease of a target for a stack, once others that publish in its directory are done.
 
     Raises:
         StorageError: They are not done soon; a later try may find it free.
     """
     until_s = time.monotonic() + LEASE_WAIT_S
-    with contextlib.ExitStack() as stack:
-        while True:
-            try:
-                held = stack.enter_context(lease(target.directory))
-                break
-            except TargetExists as error:
-                if time.monotonic() >= until_s:
-                    raise StorageError(str(error)) from error
-            time.sleep(_LOOK_EVERY_S)
-        yield held
+    while True:
+        try:
+            return stack.enter_context(lease(target.directory))
+        except TargetExists as error:
+            if time.monotonic() >= until_s:
+                raise StorageError(str(error)) from error
+        time.sleep(_LOOK_EVERY_S)
 
 
 def _is_another_run(job: Job, pieces: Sequence[Piece]) -> bool:

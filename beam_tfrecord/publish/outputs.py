@@ -109,7 +109,7 @@ def named_shards(pieces: Sequence[Piece], layout: Layout) -> dict[str, list[tupl
     """Number the shards of every split without gaps, and name them.
 
     Raises:
-        UsageError: Two shards would get one name, or names would not tell splits apart.
+        UsageError: Two shards would get one name, or names would not distinguish splits.
     """
     named: dict[str, list[tuple[Shard, Piece]]] = {}
     for split in split_order({piece.split for piece in pieces}, layout):
@@ -169,7 +169,9 @@ def publish_stage(
     # Rows that came through other Beam code may have no groups to be ordered by.
     ordered = sorted(pieces, key=lambda piece: (piece.order, piece.xxh64))
     named = [(f"part-{number:05d}.parquet", piece) for number, piece in enumerate(ordered)]
-    schema = schema_of(summary)
+    # Without columns if no batch came at all.
+    staged = pa.py_buffer(summary.staged)
+    schema = pa.ipc.read_schema(staged) if summary.staged else pa.schema([])
     manifest = StageManifest(
         fingerprint=job.identity.fingerprint,
         schema=schema,
@@ -188,8 +190,3 @@ def publish_stage(
     info = {**info, "remarks": remarks}
     put_in_place(Publication(job, named, manifest.dumps(), {}, rejects, info), lease)
     return [name for name, _ in named]
-
-
-def schema_of(summary: Tally) -> pa.Schema:
-    """Return the schema of staged rows; without columns where no batch came at all."""
-    return pa.ipc.read_schema(pa.py_buffer(summary.staged)) if summary.staged else pa.schema([])

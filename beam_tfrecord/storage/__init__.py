@@ -13,25 +13,24 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
-from beam_tfrecord.errors import DataError, LeaseLost
+from beam_tfrecord.errors import DataError, LeaseLost, UsageError
 from beam_tfrecord.storage import object_lease
 from beam_tfrecord.storage.azure import AzureStorage
 from beam_tfrecord.storage.beam import BeamFilesystem
-from beam_tfrecord.storage.filesystem import (
+from beam_tfrecord.storage.gcs import GoogleStorage
+from beam_tfrecord.storage.local import LocalFile, LocalFilesystem, OnceFile
+from beam_tfrecord.storage.objects import ObjectStore, ObjectWriter
+from beam_tfrecord.storage.paths import (
+    WRITABLE,
     Entry,
-    Filesystem,
     absolute_path,
     is_hidden,
     is_plain_name,
     is_remote,
     output_path,
 )
-from beam_tfrecord.storage.gcs import GoogleStorage
-from beam_tfrecord.storage.local import LocalFilesystem
-from beam_tfrecord.storage.objects import ObjectStore
 from beam_tfrecord.storage.s3 import AmazonStorage
 
 __all__ = [
@@ -55,7 +54,6 @@ __all__ = [
     "output_path",
     "publish_files",
     "put",
-    "put_if_absent",
     "read_bytes",
     "read_into",
     "read_small",
@@ -81,10 +79,21 @@ _OBJECT_STORES: dict[str, ObjectStore] = {
 _BEAM = BeamFilesystem()
 
 
-def _filesystem(path: str) -> Filesystem:
+def _filesystem(path: str) -> LocalFilesystem | ObjectStore | BeamFilesystem:
     if not is_remote(path):
         return _LOCAL
     return _OBJECT_STORES.get(path.partition("://")[0], _BEAM)
+
+
+def _writable(path: str) -> LocalFilesystem | ObjectStore:
+    found = _filesystem(path)
+    if isinstance(found, BeamFilesystem):
+        scheme = path.partition("://")[0]
+        raise UsageError(
+            f"cannot write to {os.path.dirname(path)!r}: {scheme}:// is for input alone: give "
+            f"{WRITABLE}"
+        )
+    return found
 
 
 class WholeFile:
@@ -102,15 +111,24 @@ class WholeFile:
 
     def __init__(self, path: str, *, temporary: str | None = None, outlasts: bool = True) -> None:
         self.path = path
-        self._writer = _filesystem(path).create(path, temporary, outlasts=outlasts)
+        self._writer: LocalFile | ObjectWriter
+        filesystem = _writable(path)
+        if isinstance(filesystem, ObjectStore):
+            self._writer = ObjectWriter(filesystem, path)
+        else:
+            self._writer = LocalFile(path, temporary, outlasts=outlasts)
 
     def write(self, data: Any) -> None:
         """Write all bytes of a buffer."""
-        self._writer.write(data)
+        self._writer.write(memoryview(data).cast("B"))
 
     def close(self) -> None:
         """Give the file its name once all of it is stored; if that fails, remove it."""
-        self._writer.close()
+        try:
+            self._writer.finish()
+        except BaseException:
+            self._writer.abort()
+            raise
 
     def abort(self) -> None:
         """Remove what was written."""
@@ -119,12 +137,7 @@ class WholeFile:
     def __enter__(self) -> WholeFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:
@@ -170,13 +183,13 @@ def lease(directory: str) -> Iterator[Lease]:
     Raises:
         TargetExists: Another job holds it.
     """
-    filesystem = _filesystem(directory)
+    filesystem = _writable(directory)
     path = os.path.join(directory, ".lock")
     held: AbstractContextManager[str]
-    if isinstance(filesystem, ObjectStore):
-        held = object_lease.held(filesystem, path)
-    else:
+    if isinstance(filesystem, LocalFilesystem):
         held = filesystem.lease(path)
+    else:
+        held = object_lease.held(filesystem, path)
     with held as token:
         yield Lease(path, token)
 
@@ -185,15 +198,6 @@ def put(path: str, data: bytes) -> None:
     """Write a file at once."""
     with WholeFile(path) as file:
         file.write(data)
-
-
-def put_if_absent(path: str, data: bytes) -> bool:
-    """Write a file at once unless there is one; of several writers one wins.
-
-    Returns:
-        Whether this call wrote the file that is there.
-    """
-    return _filesystem(path).put_absent(path, data)
 
 
 def status(path: str) -> Entry | None:
@@ -255,7 +259,7 @@ def open_once(path: str) -> BinaryIO:
     Raises:
         FileNotFoundError: There is no such file.
     """
-    return _filesystem(path).open_once(path)
+    return open_read(path) if is_remote(path) else cast(BinaryIO, OnceFile(path))
 
 
 def read_bytes(path: str) -> bytes:
@@ -264,7 +268,11 @@ def read_bytes(path: str) -> bytes:
     Raises:
         FileNotFoundError: There is no such file.
     """
-    return _filesystem(path).read_bytes(path)
+    filesystem = _filesystem(path)
+    if isinstance(filesystem, ObjectStore):
+        return filesystem.read_bytes(path)
+    with filesystem.open(path) as file:
+        return file.read()
 
 
 def read_small(path: str) -> bytes:
@@ -313,7 +321,7 @@ def publish_files(
     """
     pairs = list(pairs)
     if pairs:
-        _filesystem(pairs[0][1]).publish(pairs, check or (lambda: None))
+        _writable(pairs[0][1]).publish(pairs, check or (lambda: None))
 
 
 def remove(path: str) -> None:
@@ -322,24 +330,32 @@ def remove(path: str) -> None:
     Raises:
         FileNotFoundError: There is no such file.
     """
-    _filesystem(path).remove(path)
+    _writable(path).remove(path)
 
 
 def remove_tree(path: str) -> None:
     """Remove a directory of ours and all in it, if it exists."""
-    _filesystem(path).remove_tree(path)
+    _writable(path).remove_tree(path)
 
 
 def make_directory(path: str) -> None:
     """Make a directory and its parents, if the filesystem has directories."""
-    _filesystem(path).make_directory(path)
+    if not is_remote(path):
+        os.makedirs(path, exist_ok=True)
 
 
 def remove_directory(path: str) -> None:
     """Remove a directory if it exists and is empty."""
-    _filesystem(path).remove_directory(path)
+    if not is_remote(path):
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
 
 
 def sync_directory(path: str) -> None:
     """Make the names in a directory survive a power cut."""
-    _filesystem(path).sync_directory(path)
+    if not is_remote(path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -9,17 +9,18 @@ azure-identity finds (a login, a managed identity). A version is the etag of a b
 from __future__ import annotations
 
 import functools
+import io
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from beam_tfrecord.errors import StorageError, UsageError
 from beam_tfrecord.extras import require
 from beam_tfrecord.storage import objects
-from beam_tfrecord.storage.filesystem import Entry
-from beam_tfrecord.storage.objects import ObjectStore, Upload, split_url
+from beam_tfrecord.storage.objects import BufferSink, ObjectStore, split_url
+from beam_tfrecord.storage.paths import Entry
 
 _VARIABLES = ("CONNECTION_STRING", "ACCOUNT", "KEY", "SAS_TOKEN")
 # Delays of 2, 4, … 64 s: about as long as `objects.RETRY_SECONDS`.
@@ -53,125 +54,75 @@ class AzureStorage(ObjectStore):
         no_bucket = getattr(error, "error_code", "") == "ContainerNotFound"
         return super().meaning(error, path, only_bucket or no_bucket, version)
 
-    def status(self, path: str) -> Entry | None:
-        """Return a blob, or None if there is no such blob."""
-        if not split_url(path)[1]:
-            return None  # A container is no blob.
-        try:
-            with self.request(path):
-                found = _blob(path).get_blob_properties()
-        except FileNotFoundError:
-            return None
-        return None if _is_folder(found) else Entry(path, found.size, found.etag.strip('"'))
+    def head(self, path: str) -> Entry | None:
+        """Return a blob; None if it stands for a directory."""
+        found = _blob(path).get_blob_properties()
+        return None if _is_folder(found) else _entry(path, found)
 
-    def entries(self, path: str) -> Iterator[Entry]:
+    def listed(self, path: str, *, is_deep: bool) -> Iterator[Entry]:
         """Yield all blobs whose URL begins with `path`."""
         bucket, prefix = split_url(path)
-        with self.request(path, only_bucket=True):
-            container = client().get_container_client(bucket)
-            for found in container.list_blobs(name_starts_with=prefix, include=["metadata"]):
-                if not _is_folder(found):
-                    etag = found.etag.strip('"')
-                    yield Entry(f"az://{bucket}/{found.name}", found.size, etag)
-
-    def children(self, path: str) -> Iterator[str]:
-        """Yield what follows `path`, up to the next slash."""
-        bucket, prefix = split_url(path)
-        with self.request(path, only_bucket=True):
-            container = client().get_container_client(bucket)
+        container = client().get_container_client(bucket)
+        if not is_deep:
             for found in container.walk_blobs(name_starts_with=prefix):
-                yield found.name[len(prefix) :].rstrip("/")
-
-    def read_into(self, path: str, start: int, out: memoryview, version: str) -> None:
-        """Fill `out` with the bytes of a blob from `start`."""
-        if not len(out):
+                yield Entry(f"az://{bucket}/{found.name}", 0, "")
             return
-        filled = 0
+        for found in container.list_blobs(name_starts_with=prefix, include=["metadata"]):
+            if not _is_folder(found):
+                yield _entry(f"az://{bucket}/{found.name}", found)
 
-        def fetch() -> None:
-            nonlocal filled
-            size = len(out) - filled
-            body = _blob(path).download_blob(start + filled, size, **_condition(version))
-            for piece in body.chunks():
-                out[filled : filled + len(piece)] = piece
-                filled += len(piece)
+    def download(
+        self, path: str, sink: BufferSink | io.BytesIO, span: tuple[int, int] | None, version: str
+    ) -> None:
+        """Write a blob, or some of its bytes, to `sink`."""
+        start, size = (None, None) if span is None else (span[0], span[1] - span[0])
+        for piece in _blob(path).download_blob(start, size, **_condition(version)).chunks():
+            sink.write(piece)
 
-        with self.request(path, version=version):
-            objects.retried(fetch, self._broke_off)
-        if filled < len(out):
-            raise EOFError(f"{path!r} ends {len(out) - filled} bytes early")
-
-    def read_bytes(self, path: str) -> bytes:
-        """Return all bytes of a blob."""
-        with self.request(path):
-            return objects.retried(
-                lambda: bytes(_blob(path).download_blob().readall()), self._broke_off
-            )
-
-    def _broke_off(self, error: Exception) -> bool:
+    def broke_off(self, error: Exception) -> bool:
         """Return whether an answer ended early, which the client tries again only for seconds."""
         return isinstance(error, self.client_errors()) and not self.status_code(error)
 
-    def start_upload(self, path: str) -> Upload:
-        """Begin an upload in blocks."""
-        return _BlockUpload(self, path)
-
-    def put_whole(self, path: str, data: bytes) -> None:
-        """Write a blob in one request."""
-        with self.request(path, only_bucket=True):
-            _blob(path).upload_blob(data, overwrite=True, validate_content=True)
-
-    def put_if(self, path: str, data: bytes, version: str) -> str:
-        """Write a blob if it has this etag."""
-        with self.request(path):
-            written = _blob(path).upload_blob(
-                data, overwrite=bool(version), validate_content=True, **_condition(version)
-            )
+    def put(self, path: str, data: bytes, version: str | None) -> str:
+        """Write a blob at once."""
+        condition = _condition(version or "")
+        written = _blob(path).upload_blob(
+            data, overwrite=version != "", validate_content=True, **condition
+        )
         return str(written["etag"]).strip('"')
 
-    def remove_one(self, path: str, version: str = "") -> None:
+    def begin_upload(self, path: str) -> str:
+        """Return a name for the blocks of an upload."""
+        return uuid.uuid4().hex
+
+    def send_part(self, path: str, upload: str, number: int, part: bytes) -> str:
+        """Upload a block, and return its name."""
+        block = f"{upload}{number:08d}"
+        _blob(path).stage_block(block, part, validate_content=True)
+        return block
+
+    def finish_upload(self, path: str, upload: str, parts: Sequence[str], nbytes: int) -> None:
+        """Commit the list of blocks."""
+        from azure.storage.blob import BlobBlock
+
+        _blob(path).commit_block_list([BlobBlock(block) for block in parts])
+
+    def cancel_upload(self, path: str, upload: str) -> None:
+        """Leave the blocks: the store drops what nobody commits within a week."""
+
+    def delete(self, path: str, version: str) -> None:
         """Remove a blob; with an etag, only if the blob has it."""
-        with self.request(path):
-            _blob(path).delete_blob(**_condition(version))
+        _blob(path).delete_blob(**_condition(version))
 
     def copy(self, source: str, target: str) -> None:
         """Copy a blob within the account, and wait until all of it is there."""
         blob = _blob(target)
-        with self.request(source):
-            status = blob.start_copy_from_url(_blob(source).url)["copy_status"]
-            while status == "pending":
-                time.sleep(_COPY_LOOK_SECONDS)
-                status = blob.get_blob_properties().copy.status
+        status = blob.start_copy_from_url(_blob(source).url)["copy_status"]
+        while status == "pending":
+            time.sleep(_COPY_LOOK_SECONDS)
+            status = blob.get_blob_properties().copy.status
         if status != "success":
             raise StorageError(f"cannot copy {source!r} to {target!r}: {status}: try again later")
-
-
-class _BlockUpload:
-    """An upload that becomes a blob when its list of blocks is committed."""
-
-    def __init__(self, store: AzureStorage, path: str) -> None:
-        self._store = store
-        self._path = path
-        self._name = uuid.uuid4().hex
-        self._blocks: list[str] = []
-
-    def send(self, part: bytes) -> None:
-        """Upload the next block."""
-        block = f"{self._name}{len(self._blocks):08d}"
-        with self._store.request(self._path, only_bucket=True):
-            _blob(self._path).stage_block(block, part, validate_content=True)
-        self._blocks.append(block)
-
-    def finish(self, last: bytes) -> None:
-        """Upload the last block, and make the blob visible."""
-        from azure.storage.blob import BlobBlock
-
-        self.send(last)
-        with self._store.request(self._path, only_bucket=True):
-            _blob(self._path).commit_block_list([BlobBlock(block) for block in self._blocks])
-
-    def cancel(self) -> None:
-        """Leave the blocks: the store drops what nobody commits within a week."""
 
 
 def client() -> Any:
@@ -226,3 +177,7 @@ def _condition(version: str) -> dict[str, Any]:
 def _is_folder(found: Any) -> bool:
     """Return whether a blob stands for a directory of a hierarchical namespace."""
     return (found.metadata or {}).get("hdi_isfolder") == "true"
+
+
+def _entry(path: str, found: Any) -> Entry:
+    return Entry(path, found.size, found.etag.strip('"'))

@@ -12,13 +12,13 @@ from typing import Any, BinaryIO, cast
 
 from beam_tfrecord.errors import StorageError, UsageError
 from beam_tfrecord.extras import require
-from beam_tfrecord.storage.filesystem import Entry, Filesystem
+from beam_tfrecord.storage.paths import Entry
 
 # Beam has these filesystems, but does not install the packages that they need.
 _EXTRAS = {"azfs": "azure", "hdfs": "hadoop"}
 
 
-class BeamFilesystem(Filesystem):
+class BeamFilesystem:
     """Whatever Beam's `FileSystems` opens, for reading alone."""
 
     def status(self, path: str) -> Entry | None:
@@ -41,7 +41,7 @@ class BeamFilesystem(Filesystem):
 
     def read_into(self, path: str, start: int, out: memoryview, version: str) -> None:
         """Fill `out` with the bytes of a file from `start`."""
-        with self.open(path, None) as file:
+        with self.open(path) as file:
             file.seek(start)
             filled = 0
             while filled < len(out):
@@ -51,7 +51,7 @@ class BeamFilesystem(Filesystem):
                 out[filled : filled + len(piece)] = piece
                 filled += len(piece)
 
-    def open(self, path: str, buffer_bytes: int | None, version: str = "") -> BinaryIO:
+    def open(self, path: str, buffer_bytes: int | None = None, version: str = "") -> BinaryIO:
         """Open a file for reading, with Beam's own buffer."""
         beam = _beam(path)
         with _request(path):

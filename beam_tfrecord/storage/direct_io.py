@@ -1,7 +1,7 @@
 """Direct reads and writes of local files, past the page cache.
 
 A dataset is larger than what a machine wants to hold in memory, and its shards are synced before
-they are published. A copy in the page cache costs memory, and time where fresh memory is slow.
+they are published. A copy in the page cache costs memory, and time if fresh memory is slow.
 Instead, a thread writes complete blocks to the disk directly (``O_DIRECT``, see open(2)) while the
 next block fills. Files smaller than one block, and filesystems without direct access, are read and
 written as usual. Only regular files are opened: anything else may block for ever, or have no end.
@@ -38,8 +38,8 @@ class BlockFile:
 
     Args:
         path: The file; an older one is emptied.
-        will_sync: The file must be on the disk when it is finished. If that does not matter, it
-            goes past the page cache only if the disk has turned out to be fast.
+        will_sync: The file must be on the disk when it is finished. If False, it goes past the page
+            cache only if the disk has turned out to be fast.
 
     Raises:
         OSError: The file cannot be created or, from any method, not be written.
@@ -47,7 +47,7 @@ class BlockFile:
 
     def __init__(self, path: str, *, will_sync: bool = True) -> None:
         self._path = path
-        self._may_be_direct = bool(_DIRECT) and (will_sync or _RATE.is_fast())
+        self._will_sync = will_sync
         self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         self._is_direct = False
         self._block = _take_block()
@@ -69,7 +69,7 @@ class BlockFile:
                 self._hand_over(BLOCK_BYTES)
 
     def finish(self) -> None:
-        """Write the rest, and wait for it."""
+        """Write the rest, and wait for it; if `will_sync`, until all of it is on the disk."""
         size = self._written + self._filled
         if self._is_direct and self._filled:
             # Only complete sectors can be written: the excess is cut off below.
@@ -77,15 +77,10 @@ class BlockFile:
         self._wait()
         if self._filled:
             _write_at(self._open(), memoryview(self._block)[: self._filled], self._written)
-            self._written, self._filled = size, 0
-        if self._written != size:
+        elif self._written != size:
             os.ftruncate(self._open(), size)
-            self._written = size
-
-    def sync(self) -> None:
-        """Write the rest, and wait until all of the file is on the disk."""
-        self.finish()
-        os.fsync(self._open())
+        if self._will_sync:
+            os.fsync(self._open())
 
     def close(self) -> None:
         """Close the file, however much of it is written; a second call does nothing."""
@@ -108,17 +103,18 @@ class BlockFile:
         self._wait()
         if self._writer is None:
             self._writer = concurrent.futures.ThreadPoolExecutor(1, "write-blocks")
-            self._is_direct = self._may_be_direct and self._go_direct()
+            may_be_direct = bool(_DIRECT) and (self._will_sync or _RATE.is_fast())
+            self._is_direct = may_be_direct and self._go_direct()
         block, self._block = self._block, _take_block()
-        write = _write_measured if self._is_direct else _write_block
-        self._pending = self._writer.submit(write, self._open(), block, nbytes, self._written)
+        self._pending = self._writer.submit(
+            _write_block, self._open(), block, nbytes, self._written, is_direct=self._is_direct
+        )
         self._written += nbytes
         self._filled = 0
 
     def _wait(self) -> None:
         if self._pending is not None:
-            pending, self._pending = self._pending, None
-            pending.result()
+            self._pending.result()
 
     def _go_direct(self) -> bool:
         """Open the file anew for direct writing; return False if that is not possible."""
@@ -160,7 +156,7 @@ def is_cached(descriptor: int, start: int) -> bool:
     except BlockingIOError:
         return False
     except (OSError, AttributeError):
-        # The filesystem or this build of Python cannot tell: read as any other program does.
+        # The filesystem or this build of Python does not say: read as any other program does.
         return True
     return True
 
@@ -228,18 +224,18 @@ def _take_block() -> mmap.mmap:
         return mmap.mmap(-1, BLOCK_BYTES)
 
 
-def _write_block(descriptor: int, block: mmap.mmap, nbytes: int, offset: int) -> None:
+def _write_block(
+    descriptor: int, block: mmap.mmap, nbytes: int, offset: int, *, is_direct: bool
+) -> None:
+    """Write the first bytes of a block, and set the block free; measure a direct write."""
+    started = time.perf_counter()
     try:
         with memoryview(block) as view:
             _write_at(descriptor, view[:nbytes], offset)
     finally:
         _FREE_BLOCKS.append(block)
-
-
-def _write_measured(descriptor: int, block: mmap.mmap, nbytes: int, offset: int) -> None:
-    started = time.perf_counter()
-    _write_block(descriptor, block, nbytes, offset)
-    _RATE.add(nbytes, time.perf_counter() - started)
+    if is_direct:
+        _RATE.add(nbytes, time.perf_counter() - started)
 
 
 def _write_at(descriptor: int, data: memoryview, offset: int) -> None:
@@ -255,12 +251,11 @@ def _copy(source: memoryview, target: memoryview) -> None:
     )
 
 
-def open_file(path: str, flags: int = 0) -> int:
+def open_file(path: str) -> int:
     """Open a regular file, or a link to one, for reading; return its descriptor.
 
     Args:
         path: The file.
-        flags: Further flags of open(2).
 
     Raises:
         DataError: The path is a pipe, a device or another special file.
@@ -268,7 +263,7 @@ def open_file(path: str, flags: int = 0) -> int:
     """
     checked_status(path)
     # The file may have been replaced since; a pipe without a writer blocks its reader.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | flags)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         _check(path, os.fstat(descriptor))
     except BaseException:
@@ -281,8 +276,8 @@ def checked_status(path: str) -> os.stat_result:
     """Return the status of a file or directory without opening it; links are followed.
 
     Raises:
-        DataError: The path is neither, or a link that leads to itself.
-        OSError: There is nothing, or it cannot be looked at.
+        DataError: It is a special file, or a link that leads to itself.
+        OSError: There is no such path, or its status cannot be read.
     """
     try:
         status = os.stat(path)

@@ -19,31 +19,35 @@ from beam_tfrecord.storage.direct_io import (
     open_file,
     read_into,
 )
-from beam_tfrecord.storage.filesystem import Entry, Filesystem, Writer
+from beam_tfrecord.storage.paths import Entry
 
 
-class ScratchFile:
-    """A local file that is read again soon and then removed, so not worth a sync or a rename."""
+class LocalFile:
+    """A local file that is being written, from its start to its end.
 
-    def __init__(self, path: str, *, will_sync: bool = False) -> None:
-        self._written = path
-        self._file = BlockFile(path, will_sync=will_sync)
+    Args:
+        path: Final path.
+        temporary: Where to write before that; by default beside the final path.
+        outlasts: The file is synced and then renamed; else it is written under its final path.
+    """
 
-    def write(self, data: Any) -> None:
-        """Write all bytes of a buffer."""
-        self._file.write(memoryview(data).cast("B"))
+    def __init__(self, path: str, temporary: str | None = None, *, outlasts: bool = True) -> None:
+        head, tail = os.path.split(path)
+        beside = os.path.join(head, f".{tail}.{os.getpid()}.part")
+        self._path = path
+        self._written = (temporary or beside) if outlasts else path
+        self._file = BlockFile(self._written, will_sync=outlasts)
 
-    def close(self) -> None:
-        """Finish the file; if that fails, remove it."""
-        try:
-            self._finish()
-        except BaseException:
-            self.abort()
-            raise
+    def write(self, data: memoryview) -> None:
+        """Append all bytes of a buffer, which the caller may use again at once."""
+        self._file.write(data)
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """Give the file its final path once all of it is stored."""
         self._file.finish()
         self._file.close()
+        if self._written != self._path:
+            os.replace(self._written, self._path)
 
     def abort(self) -> None:
         """Remove what was written."""
@@ -52,28 +56,7 @@ class ScratchFile:
             os.remove(self._written)
 
 
-class LocalFile(ScratchFile):
-    """A local file that is written under a temporary name, and renamed when it is synced.
-
-    Args:
-        path: Final path.
-        temporary: Where to write before that; by default beside the final path.
-    """
-
-    def __init__(self, path: str, temporary: str | None = None) -> None:
-        head, tail = os.path.split(path)
-        super().__init__(
-            temporary or os.path.join(head, f".{tail}.{os.getpid()}.part"), will_sync=True
-        )
-        self._path = path
-
-    def _finish(self) -> None:
-        self._file.sync()
-        self._file.close()
-        os.replace(self._written, self._path)
-
-
-class OnceFile(io.RawIOBase):
+class OnceFile(io.FileIO):
     """A local file for one read from end to end that leaves the page cache as it found it.
 
     The kernel reads ahead, as for any file, and drops each page once it is read. So other files
@@ -88,48 +71,28 @@ class OnceFile(io.RawIOBase):
         OSError: The file cannot be opened or, from `readinto`, not be read.
     """
 
+    # These read by `readinto`, unlike those of `FileIO`; nobody passes None.
+    read = io.RawIOBase.read  # type: ignore[assignment]
+    readall = io.RawIOBase.readall
+
     def __init__(self, path: str) -> None:
-        super().__init__()
-        self._descriptor = open_file(path)
-        self._at = 0
+        super().__init__(open_file(path))
         # Later bytes are no sign: the kernel may just have read them ahead. Even the first can
         # mislead: the question may make the kernel read it before it answers. Such a file then
         # stays in the cache.
-        self._forgets = hasattr(os, "posix_fadvise") and not is_cached(self._descriptor, 0)
-
-    def readable(self) -> bool:
-        """Return True: the file is for reading."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True: the file can seek."""
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a byte of the file."""
-        bases = {os.SEEK_SET: 0, os.SEEK_CUR: self._at}
-        base = bases[whence] if whence in bases else os.fstat(self._descriptor).st_size
-        self._at = base + offset
-        return self._at
+        self._forgets = hasattr(os, "posix_fadvise") and not is_cached(self.fileno(), 0)
 
     def readinto(self, out: Any) -> int:
         """Fill a buffer as far as the file goes."""
-        count = os.preadv(self._descriptor, [out], self._at)
+        count = super().readinto(out)
         if self._forgets:
             # From the very start: the kernel holds pages in folios of up to megabytes, and does not
             # drop a folio that only reaches into a range.
-            os.posix_fadvise(self._descriptor, 0, self._at + count, os.POSIX_FADV_DONTNEED)
-        self._at += count
+            os.posix_fadvise(self.fileno(), 0, self.tell(), os.POSIX_FADV_DONTNEED)
         return count
 
-    def close(self) -> None:
-        """Close the file; a second call does nothing."""
-        if not self.closed:
-            os.close(self._descriptor)
-        super().close()
 
-
-class LocalFilesystem(Filesystem):
+class LocalFilesystem:
     """Directories of this machine, and those mounted on it."""
 
     def status(self, path: str) -> Entry | None:
@@ -165,34 +128,9 @@ class LocalFilesystem(Filesystem):
         """Fill `out` with the bytes of a file from `start`."""
         read_into(path, start, out)
 
-    def open(self, path: str, buffer_bytes: int | None, version: str = "") -> BinaryIO:
-        """Open a file for reading."""
-        return open(open_file(path), "rb", buffering=buffer_bytes or 0)
-
-    def open_once(self, path: str) -> BinaryIO:
-        """Open a file that is read once, from end to end."""
-        return cast(BinaryIO, OnceFile(path))
-
-    def create(self, path: str, temporary: str | None, *, outlasts: bool) -> Writer:
-        """Begin a file that appears under its name once it is complete."""
-        return LocalFile(path, temporary) if outlasts else ScratchFile(path)
-
-    def put_absent(self, path: str, data: bytes) -> bool:
-        """Write a file unless there is one."""
-        head, tail = os.path.split(path)
-        temporary = os.path.join(head, f".{tail}.{uuid.uuid4().hex}.part")
-        file = LocalFile(temporary)
-        try:
-            file.write(data)
-            file.close()
-            # Unlike a rename, a link never replaces what is there.
-            os.link(temporary, path)
-        except FileExistsError:
-            return False
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(temporary)
-        return True
+    def open(self, path: str, buffer_bytes: int | None = None, version: str = "") -> BinaryIO:
+        """Open a file for reading, without a buffer."""
+        return cast(BinaryIO, open(open_file(path), "rb", buffering=0))
 
     def publish(self, pairs: Iterable[tuple[str, str]], check: Callable[[], None]) -> None:
         """Rename files."""
@@ -207,23 +145,6 @@ class LocalFilesystem(Filesystem):
     def remove_tree(self, path: str) -> None:
         """Remove a directory of ours and all in it, if it exists."""
         shutil.rmtree(path, ignore_errors=True)
-
-    def make_directory(self, path: str) -> None:
-        """Make a directory and its parents."""
-        os.makedirs(path, exist_ok=True)
-
-    def remove_directory(self, path: str) -> None:
-        """Remove a directory if it is empty."""
-        with contextlib.suppress(OSError):
-            os.rmdir(path)
-
-    def sync_directory(self, path: str) -> None:
-        """Make renames in a directory survive a power cut."""
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     @contextlib.contextmanager
     def lease(self, path: str) -> Iterator[str]:

@@ -61,13 +61,9 @@ class Holder:
         except (TypeError, ValueError):
             return None
 
-    def is_dead(self) -> bool:
-        """Return whether the job ran on this machine and ended."""
-        return self.machine == _machine() and self.started != _start_of(self.process)
-
-    def is_here(self) -> bool:
-        """Return whether the job runs on this machine."""
-        return self.machine == _machine() and not self.is_dead()
+    def lives(self) -> bool | None:
+        """Return whether the job still runs; None if it ran on another machine."""
+        return self.started == _start_of(self.process) if self.machine == _machine() else None
 
 
 def this_process() -> Holder:
@@ -112,43 +108,53 @@ def held(store: ObjectStore, path: str) -> Iterator[str]:
     """
     holder = this_process()
     version = _acquire(store, path, holder)
-    renewal = _Renewal(store, path, holder, version)
+    ended = threading.Event()
+    renewal = threading.Thread(
+        target=_renew, args=(store, path, holder, version, ended), name="renew-lease", daemon=True
+    )
     renewal.start()
     try:
         yield holder.token
     finally:
-        renewal.end()
+        ended.set()
+        renewal.join()
+        # A lease that cannot be removed expires.
+        with contextlib.suppress(StorageError, FileNotFoundError):
+            seen, last = _look(store, path)
+            if last is not None and last.token == holder.token:
+                store.remove_one(path, seen)
 
 
 def _acquire(store: ObjectStore, path: str, mine: Holder) -> str:
     """Create the object, or replace one that nobody renews; return its version."""
-    watched, since = "", time.monotonic()
-    was_logged = False
+    replaced = watched = ""
+    since = 0.0
     while True:
-        version = store.put_matching(path, mine.dumps(), "")
+        version = store.put_matching(path, mine.dumps(), replaced)
         if version is not None:
             return version
+        replaced = ""
         seen, theirs = _look(store, path)
         if not seen:
             continue
-        if theirs is not None and (theirs.is_here() or (watched and watched != seen)):
-            raise _in_use(path, theirs)
-        expired = watched == seen and time.monotonic() - since >= EXPIRY_SECONDS
-        if expired or (theirs is not None and theirs.is_dead()):
-            version = store.put_matching(path, mine.dumps(), seen)
-            if version is not None:
-                return version
-            watched = ""
+        lives = None if theirs is None else theirs.lives()
+        if theirs is not None and (lives or (watched and watched != seen)):
+            raise TargetExists(
+                f"another job is writing to {posixpath.dirname(path)!r} (process {theirs.process} "
+                f"on {theirs.machine.partition(' ')[0]}): wait for it, or choose another output"
+            )
+        is_expired = watched == seen and time.monotonic() - since >= EXPIRY_SECONDS
+        if is_expired or lives is False:
+            replaced, watched = seen, ""
             continue
-        if watched != seen:
-            watched, since = seen, time.monotonic()
-        if not was_logged:
-            was_logged = True
+        if not watched:
             _LOGGER.warning(
                 "another machine held %s: watching for up to %.0f s whether its job still lives",
                 posixpath.dirname(path),
                 EXPIRY_SECONDS,
             )
+        if watched != seen:
+            watched, since = seen, time.monotonic()
         time.sleep(min(_LOOK_SECONDS, EXPIRY_SECONDS / 4))
 
 
@@ -159,57 +165,25 @@ def _look(store: ObjectStore, path: str) -> tuple[str, Holder | None]:
         return "", None
     data = bytearray(entry.bytes)
     try:
-        if data:
-            store.read_into(path, 0, memoryview(data), entry.version)
+        store.read_into(path, 0, memoryview(data), entry.version)
     except (FileNotFoundError, EOFError, StorageError):
         return "", None
     return entry.version, Holder.loads(bytes(data))
 
 
-def _in_use(path: str, holder: Holder) -> TargetExists:
-    machine = holder.machine.partition(" ")[0]
-    return TargetExists(
-        f"another job is writing to {posixpath.dirname(path)!r} (process {holder.process} on "
-        f"{machine}): wait for it, or choose another output"
-    )
-
-
-class _Renewal(threading.Thread):
-    """A thread that renews a lease until it ends or is lost."""
-
-    def __init__(self, store: ObjectStore, path: str, holder: Holder, version: str) -> None:
-        super().__init__(name="renew-lease", daemon=True)
-        self._store = store
-        self._path = path
-        self._holder = holder
-        self._version = version
-        self._ended = threading.Event()
-
-    def run(self) -> None:
-        """Renew the lease from time to time."""
-        while not self._ended.wait(RENEWAL_SECONDS):
-            try:
-                if not self._renew():
-                    _LOGGER.warning("another job has taken %s over", self._path)
-                    return
-            except StorageError as error:
-                # The check before each final write sees whether the lease outlived this.
-                _LOGGER.warning("cannot renew the lease: %s", error)
-
-    def _renew(self) -> bool:
-        renewed = dataclasses.replace(self._holder, renewals=self._holder.renewals + 1)
-        version = self._store.put_matching(self._path, renewed.dumps(), self._version)
-        if version is None:
-            return False
-        self._holder, self._version = renewed, version
-        return True
-
-    def end(self) -> None:
-        """Stop renewing, and remove the lease if it is still this job's."""
-        self._ended.set()
-        self.join()
-        # A lease that cannot be removed expires.
-        with contextlib.suppress(StorageError, FileNotFoundError):
-            seen, holder = _look(self._store, self._path)
-            if holder is not None and holder.token == self._holder.token:
-                self._store.remove_one(self._path, seen)
+def _renew(
+    store: ObjectStore, path: str, holder: Holder, version: str, ended: threading.Event
+) -> None:
+    """Renew a lease from time to time, until it ends or is lost."""
+    while not ended.wait(RENEWAL_SECONDS):
+        renewed = dataclasses.replace(holder, renewals=holder.renewals + 1)
+        try:
+            new_version = store.put_matching(path, renewed.dumps(), version)
+        except StorageError as error:
+            # The check before each final write sees whether the lease outlived this.
+            _LOGGER.warning("cannot renew the lease: %s", error)
+            continue
+        if new_version is None:
+            _LOGGER.warning("another job has taken %s over", path)
+            return
+        holder, version = renewed, new_version

@@ -1,7 +1,7 @@
 """Object stores by URL: what Google Cloud Storage, Amazon S3 and Azure Blob Storage share.
 
-Each store supplies a few requests through the client library of its vendor. The rest of a
-`Filesystem` follows from them here: names without directories, reads by range, uploads in parts,
+Each store supplies single requests through the client library of its vendor. All else follows from
+them here: names without directories, reads by range, uploads in parts, retries, conditional writes,
 and one translation of errors.
 """
 
@@ -15,14 +15,16 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, BinaryIO, Protocol, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from beam_tfrecord.errors import BeamTFRecordError, InputChanged, StorageError, UsageError
-from beam_tfrecord.storage.filesystem import Entry, Filesystem, Writer
+from beam_tfrecord.storage.paths import Entry
 
 # A request takes some 50 ms before its first byte comes: fewer and larger ones hide that.
 READ_BYTES = 8 * 2**20
 PART_BYTES = 16 * 2**20
+# S3 allows 10,000 parts: later ones are larger, so that 880 GB go into one object.
+_PARTS_OF_A_SIZE = 1000
 # How long temporary failures are tried again before an error is raised.
 RETRY_SECONDS = 120.0
 FIRST_DELAY_SECONDS = 0.2
@@ -39,21 +41,26 @@ class ConditionFailed(StorageError):
     """An object does not have the version that a request asked for."""
 
 
-class Upload(Protocol):
-    """An upload in parts; no part is visible before `finish`."""
+class BufferSink:
+    """A file object that fills a buffer, and drops what is too much."""
 
-    def send(self, part: bytes) -> None:
-        """Upload the next part; all but the last are `part_bytes` long."""
+    def __init__(self, out: memoryview) -> None:
+        self._out = out
+        self.filled = 0
 
-    def finish(self, last: bytes) -> None:
-        """Upload the last part, and make the object visible."""
+    def write(self, data: bytes) -> int:
+        """Append bytes to the buffer."""
+        fitting = min(len(data), len(self._out) - self.filled)
+        self._out[self.filled : self.filled + fitting] = data[:fitting]
+        self.filled += fitting
+        return len(data)
 
-    def cancel(self) -> None:
-        """Discard the parts."""
 
+class ObjectStore(abc.ABC):
+    """A store of objects by URL, over the client library of its vendor.
 
-class ObjectStore(Filesystem):
-    """A store of objects by URL, over the client library of its vendor."""
+    Abstract methods are single requests, which raise the client's errors; all others raise ours.
+    """
 
     @abc.abstractmethod
     def client_errors(self) -> tuple[type[Exception], ...]:
@@ -64,60 +71,56 @@ class ObjectStore(Filesystem):
         """Return the HTTP status of a client's exception, or 0 if there was no answer."""
 
     @abc.abstractmethod
-    def entries(self, path: str) -> Iterator[Entry]:
-        """Yield all objects whose URL begins with `path`, in order."""
+    def head(self, path: str) -> Entry | None:
+        """Return an object; None if it only stands for a directory."""
 
     @abc.abstractmethod
-    def children(self, path: str) -> Iterator[str]:
-        """Yield what follows `path`, up to the next slash, in the URLs that begin with it."""
+    def listed(self, path: str, *, is_deep: bool) -> Iterator[Entry]:
+        """Yield all objects whose URL begins with `path`, in order.
 
-    @abc.abstractmethod
-    def start_upload(self, path: str) -> Upload:
-        """Begin an upload in parts."""
-
-    @abc.abstractmethod
-    def put_whole(self, path: str, data: bytes) -> None:
-        """Write an object in one request."""
-
-    @abc.abstractmethod
-    def put_if(self, path: str, data: bytes, version: str) -> str:
-        """Write an object if it has this version; empty: if there is no such object.
-
-        Returns:
-            The new version.
-
-        Raises:
-            ConditionFailed: The condition does not hold.
+        If not `is_deep`, objects with a further slash count as one entry that ends there.
         """
 
     @abc.abstractmethod
-    def remove_one(self, path: str, version: str = "") -> None:
-        """Remove an object; with a version, only if the object has it.
+    def download(
+        self, path: str, sink: BufferSink | io.BytesIO, span: tuple[int, int] | None, version: str
+    ) -> None:
+        """Write an object, or the bytes from start to stop, to `sink`; empty version: any."""
 
-        Raises:
-            FileNotFoundError: There is no such object.
-            ConditionFailed: The object has another version.
+    @abc.abstractmethod
+    def put(self, path: str, data: bytes, version: str | None) -> str:
+        """Write an object at once, and return its new version.
+
+        It must have a version before; empty: there must be no such object; None: any or none.
         """
+
+    @abc.abstractmethod
+    def begin_upload(self, path: str) -> Any:
+        """Begin an upload in parts, and return what identifies it."""
+
+    @abc.abstractmethod
+    def send_part(self, path: str, upload: Any, number: int, part: bytes) -> Any:
+        """Upload a part, numbered from 0, and return what `finish_upload` needs of it."""
+
+    @abc.abstractmethod
+    def finish_upload(self, path: str, upload: Any, parts: Sequence[Any], nbytes: int) -> None:
+        """Make an object of the parts; it has `nbytes` bytes."""
+
+    @abc.abstractmethod
+    def cancel_upload(self, path: str, upload: Any) -> None:
+        """Discard the parts."""
+
+    @abc.abstractmethod
+    def delete(self, path: str, version: str) -> None:
+        """Remove an object; with a version, only if the object has it."""
 
     @abc.abstractmethod
     def copy(self, source: str, target: str) -> None:
         """Copy an object within the store."""
 
-    def part_bytes(self, number: int) -> int:
-        """Return the size of the part of an upload with a number, from 0."""
-        return PART_BYTES
-
-    def remove_many(self, paths: Sequence[str]) -> None:
-        """Remove objects, if they exist."""
-
-        def remove(path: str) -> None:
-            with contextlib.suppress(FileNotFoundError):
-                self.remove_one(path)
-
-        all_of(remove, paths)
-
-    def cancel_uploads(self, path: str) -> None:
-        """Discard the parts of unfinished uploads below `path`, if the store keeps them."""
+    def broke_off(self, error: Exception) -> bool:
+        """Return whether a download ended early in a way that the client does not try again."""
+        return False
 
     @contextlib.contextmanager
     def request(self, path: str, *, only_bucket: bool = False, version: str = "") -> Iterator[None]:
@@ -157,20 +160,37 @@ class ObjectStore(Filesystem):
         line = text.splitlines()[0].rstrip(".:, ")[:200]
         return StorageError(f"cannot reach {path!r}: {line}: try again later")
 
+    def status(self, path: str) -> Entry | None:
+        """Return size and version of an object, or None if there is no such object."""
+        if not split_url(path)[1]:
+            return None  # A bucket is no object.
+        try:
+            with self.request(path):
+                return self.head(path)
+        except FileNotFoundError:
+            return None
+
+    def entries(self, path: str, *, is_deep: bool = True) -> Iterator[Entry]:
+        """Yield what `listed` does."""
+        with self.request(path, only_bucket=True):
+            yield from self.listed(path, is_deep=is_deep)
+
     def is_directory(self, path: str) -> bool:
         """Return whether an object lies below that name; a bucket counts as a directory."""
         return not split_url(path)[1] or next(self.entries(f"{path}/"), None) is not None
 
     def names(self, directory: str) -> list[str]:
         """Return the sorted names in a directory."""
+        found = self.entries(f"{directory}/", is_deep=False)
+        names = {entry.path[len(directory) + 1 :].rstrip("/") for entry in found}
         # Consoles make an empty object with the directory's own name.
-        return sorted({name for name in self.children(f"{directory}/") if name})
+        return sorted(names - {""})
 
     def files(self, directory: str) -> Iterator[Entry]:
         """Yield all objects below a directory."""
         return (entry for entry in self.entries(f"{directory}/") if not entry.path.endswith("/"))
 
-    def open(self, path: str, buffer_bytes: int | None, version: str = "") -> BinaryIO:
+    def open(self, path: str, buffer_bytes: int | None = None, version: str = "") -> BinaryIO:
         """Open one version of an object, also if it is replaced meanwhile."""
         entry = self.status(path)
         if entry is None:
@@ -181,13 +201,29 @@ class ObjectStore(Filesystem):
         size = READ_BYTES if buffer_bytes is None else buffer_bytes
         return cast(BinaryIO, io.BufferedReader(raw, size) if size else raw)
 
-    def create(self, path: str, temporary: str | None, *, outlasts: bool) -> Writer:
-        """Begin an object that is visible once it is complete."""
-        return ObjectWriter(self, path)
+    def read_bytes(self, path: str) -> bytes:
+        """Return all bytes of an object."""
 
-    def put_absent(self, path: str, data: bytes) -> bool:
-        """Write an object unless there is one."""
-        return self.put_matching(path, data, "") is not None
+        def fetch() -> bytes:
+            sink = io.BytesIO()
+            self.download(path, sink, None, "")
+            return sink.getvalue()
+
+        with self.request(path):
+            return retried(fetch, self.broke_off)
+
+    def read_into(self, path: str, start: int, out: memoryview, version: str) -> None:
+        """Fill `out` with the bytes of an object from `start`."""
+        sink = BufferSink(out)
+
+        def fetch() -> None:
+            if sink.filled < len(out):
+                self.download(path, sink, (start + sink.filled, start + len(out)), version)
+
+        with self.request(path, version=version):
+            retried(fetch, self.broke_off)
+        if sink.filled < len(out):
+            raise EOFError(f"{path!r} ends {len(out) - sink.filled} bytes early")
 
     def put_matching(self, path: str, data: bytes, version: str) -> str | None:
         """Write an object if it has this version; empty: if there is no such object.
@@ -196,7 +232,8 @@ class ObjectStore(Filesystem):
             The new version, or None if the condition did not hold.
         """
         try:
-            return self.put_if(path, data, version)
+            with self.request(path, only_bucket=not version):
+                return self.put(path, data, version)
         except (ConditionFailed, FileNotFoundError):
             pass
         # The condition fails also if an earlier try got through though its answer was lost.
@@ -213,7 +250,8 @@ class ObjectStore(Filesystem):
 
         def publish_one(pair: tuple[str, str]) -> None:
             check()
-            self.copy(*pair)
+            with self.request(pair[0]):
+                self.copy(*pair)
 
         all_of(publish_one, list(pairs))
 
@@ -223,11 +261,27 @@ class ObjectStore(Filesystem):
             raise FileNotFoundError(f"no such object: {path!r}")
         self.remove_many([path])
 
+    def remove_one(self, path: str, version: str = "") -> None:
+        """Remove an object; with a version, only if the object has it.
+
+        Raises:
+            FileNotFoundError: There is no such object.
+            ConditionFailed: The object has another version.
+        """
+        with self.request(path):
+            self.delete(path, version)
+
+    def remove_many(self, paths: Sequence[str]) -> None:
+        """Remove objects, if they exist."""
+
+        def remove(path: str) -> None:
+            with contextlib.suppress(FileNotFoundError):
+                self.remove_one(path)
+
+        all_of(remove, paths)
+
     def remove_tree(self, path: str) -> None:
         """Remove all objects below a name; log those that cannot be removed."""
-        # Who may write here may not be allowed to list uploads; the store bills them, no more.
-        with contextlib.suppress(BeamTFRecordError):
-            self.cancel_uploads(f"{path}/")
         try:
             self.remove_many([entry.path for entry in self.entries(f"{path}/")])
         except BeamTFRecordError as error:
@@ -251,14 +305,6 @@ class ObjectReader(io.RawIOBase):
         """Return True: the file can seek."""
         return True
 
-    def tell(self) -> int:
-        """Return the position of the next byte."""
-        return self._at
-
-    def size(self) -> int:
-        """Return the size of the object."""
-        return self._entry.bytes
-
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Go to a position."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._entry.bytes}[whence]
@@ -275,8 +321,7 @@ class ObjectReader(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         """Fill a buffer as far as the object goes."""
-        out = memoryview(buffer).cast("B")
-        out = out[: max(0, self._entry.bytes - self._at)]
+        out = memoryview(buffer).cast("B")[: max(0, self._entry.bytes - self._at)]
         if len(out):
             self._store.read_into(self._entry.path, self._at, out, self._entry.version)
         self._at += len(out)
@@ -295,76 +340,75 @@ class ObjectWriter:
         self._store = store
         self._path = path
         self._part = bytearray()
-        self._parts = 0
-        self._upload: Upload | None = None
-        self._sender: ThreadPoolExecutor | None = None
+        self._bytes = 0
+        self._upload: Any = None
         # At most one part is under way, so parts are in order and memory is two of them.
-        self._pending: Future[None] | None = None
-        self._closed = False
+        self._sender = ThreadPoolExecutor(1, "upload-parts")
+        self._sent: list[Future[Any]] = []
+        self._is_closed = False
 
-    def write(self, data: Any) -> None:
+    def write(self, data: memoryview) -> None:
         """Append all bytes of a buffer."""
-        if self._closed:
+        if self._is_closed:
             raise ValueError(f"write to closed object {self._path!r}")
-        view = memoryview(data).cast("B")
-        at = 0
-        while at < len(view):
-            limit = self._store.part_bytes(self._parts)
+        while len(data):
+            size = PART_BYTES * (1 + len(self._sent) // _PARTS_OF_A_SIZE)
             # A full part waits for more: the last one must not be empty.
-            if len(self._part) == limit:
+            if len(self._part) == size:
                 self._hand_over()
-                continue
-            count = min(limit - len(self._part), len(view) - at)
-            self._part += view[at : at + count]
-            at += count
+            fitting = data[: size - len(self._part)]
+            self._part += fitting
+            data = data[len(fitting) :]
 
-    def close(self) -> None:
-        """Make the object visible."""
-        if self._closed:
+    def finish(self) -> None:
+        """Make the object visible; a second call does nothing."""
+        if self._is_closed:
             return
-        try:
-            self._wait()
+        with self._store.request(self._path, only_bucket=True):
             if self._upload is None:
-                self._store.put_whole(self._path, bytes(self._part))
+                self._store.put(self._path, bytes(self._part), None)
             else:
-                self._upload.finish(bytes(self._part))
-        except BaseException:
-            self.abort()
-            raise
+                self._hand_over()
+                parts = [sent.result() for sent in self._sent]
+                self._store.finish_upload(self._path, self._upload, parts, self._bytes)
         self._end()
 
     def abort(self) -> None:
         """Discard what was uploaded; nothing of it was ever visible."""
-        if self._closed:
+        if self._is_closed:
             return
+        # An error here must not replace the error that led here.
         with contextlib.suppress(Exception):
             self._wait()
         if self._upload is not None:
-            # An error here must not replace the error that led here.
-            with contextlib.suppress(BeamTFRecordError, FileNotFoundError):
-                self._upload.cancel()
+            with (
+                contextlib.suppress(BeamTFRecordError, FileNotFoundError),
+                self._store.request(self._path),
+            ):
+                self._store.cancel_upload(self._path, self._upload)
         self._end()
 
     def _hand_over(self) -> None:
         self._wait()
         if self._upload is None:
-            self._upload = self._store.start_upload(self._path)
-            self._sender = ThreadPoolExecutor(1, "upload-parts")
-        assert self._sender is not None
-        self._pending = self._sender.submit(self._upload.send, bytes(self._part))
-        self._part = bytearray()
-        self._parts += 1
+            with self._store.request(self._path, only_bucket=True):
+                self._upload = self._store.begin_upload(self._path)
+        part, self._part = bytes(self._part), bytearray()
+        self._bytes += len(part)
+        self._sent.append(self._sender.submit(self._send, len(self._sent), part))
+
+    def _send(self, number: int, part: bytes) -> Any:
+        with self._store.request(self._path, only_bucket=True):
+            return self._store.send_part(self._path, self._upload, number, part)
 
     def _wait(self) -> None:
-        if self._pending is not None:
-            pending, self._pending = self._pending, None
-            pending.result()
+        if self._sent:
+            self._sent[-1].result()
 
     def _end(self) -> None:
-        self._closed = True
+        self._is_closed = True
         self._part = bytearray()
-        if self._sender is not None:
-            self._sender.shutdown()
+        self._sender.shutdown()
 
 
 def split_url(path: str) -> tuple[str, str]:

@@ -31,7 +31,7 @@ from beam_tfrecord.storage import (
     remove,
 )
 
-# Written after the first fault: one name to look for, where there may be many files.
+# Written after the first fault: one name to look for, while there may be many files.
 _STOPPED = "stopped"
 _LOOK_EVERY_S = 1.0
 # Looking at an object store is a request, which costs money.
@@ -103,17 +103,16 @@ def record_fault(directory: str, error: BeamTFRecordError) -> None:
 
 def recorded_fault(directory: str) -> BeamTFRecordError | None:
     """Return the error in a directory, or None; of several the first by its text."""
-    found = []
-    for name in _fault_names(directory):
-        try:
-            fault = json.loads(read_bytes(os.path.join(directory, name)))
-            found.append((str(fault["message"]), str(fault["type"])))
-        except (KeyError, TypeError, ValueError, RecursionError, DataError):
-            found.append((f"{os.path.join(directory, name)!r} was changed", DataError.__name__))
-    if not found:
-        return None
-    message, kind = min(found)
-    return _error(kind, message)
+    found = [_loaded_fault(os.path.join(directory, name)) for name in _fault_names(directory)]
+    return min(found, key=lambda fault: (fault.message, type(fault).__name__), default=None)
+
+
+def _loaded_fault(path: str) -> BeamTFRecordError:
+    try:
+        fault = json.loads(read_bytes(path))
+        return _error(str(fault["type"]), str(fault["message"]))
+    except (KeyError, TypeError, ValueError, RecursionError, DataError):
+        return DataError(f"{path!r} was changed")
 
 
 def forget_faults(directory: str) -> None:
@@ -153,10 +152,10 @@ def machine_error(error: BaseException, output: str) -> BeamTFRecordError | None
         return error
     if raised := _RAISED.findall(str(error)):
         return _error(*raised[-1])
-    is_full = isinstance(error, OSError) and error.errno == errno.ENOMEM
-    # Python raises no class of its own where the system refuses a thread.
+    is_refused = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    # Python raises no class of its own if the system refuses a thread.
     is_threadless = isinstance(error, RuntimeError) and "can't start new thread" in str(error)
-    if isinstance(error, MemoryError) or is_full or is_threadless:
+    if isinstance(error, MemoryError) or is_refused or is_threadless:
         return StorageError(
             f"out of memory while writing {output!r}: give the job more, or fewer workers "
             "(-- --direct_num_workers=1)"

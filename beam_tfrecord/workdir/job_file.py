@@ -27,7 +27,9 @@ _SEAL = "xxh64"
 
 def dump_job(job: Mapping[str, Any]) -> str:
     """Return the text of ``job.json``."""
-    return _sealed({key: value for key, value in job.items() if key != _SEAL})
+    unsealed = {key: value for key, value in job.items() if key != _SEAL}
+    blank = json.dumps({**unsealed, _SEAL: ""}, indent=1)
+    return json.dumps({**unsealed, _SEAL: data_hash(blank.encode())}, indent=1)
 
 
 def add_to_job(path: str, more: Mapping[str, Any]) -> None:
@@ -42,28 +44,13 @@ def load_job(text: str) -> dict[str, Any]:
         DataError: It is no such text, or was changed after it was written.
     """
     try:
-        job = json.loads(text)
+        job = dict(json.loads(text))
         del job[_SEAL]
-        if _sealed(job) == text:
-            _check_stored(job)
-            return dict(job)
+        # The files that these name are opened: no name may lead elsewhere.
+        hashes = job.get(STORED_HASHES, {})
+        is_sound = has_type(hashes, dict[str, str]) and all(map(is_plain_name, hashes))
+        if is_sound and dump_job(job) == text:
+            return job
     except (KeyError, TypeError, ValueError, RecursionError):
         pass
     raise DataError("was changed after it was written")
-
-
-def _check_stored(job: Mapping[str, Any]) -> None:
-    """Check the names of the files that hashes are noted of: they are opened to look.
-
-    Raises:
-        ValueError: One leads elsewhere, or has no hash.
-    """
-    hashes = job.get(STORED_HASHES, {})
-    if not has_type(hashes, dict[str, str]) or not all(map(is_plain_name, hashes)):
-        raise ValueError(f"{STORED_HASHES} cannot be {hashes!r:.40}")
-
-
-def _sealed(job: Mapping[str, Any]) -> str:
-    blank = json.dumps({**job, _SEAL: ""}, indent=1)
-    seal = data_hash(blank.encode())
-    return json.dumps({**job, _SEAL: seal}, indent=1)

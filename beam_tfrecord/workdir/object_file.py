@@ -39,7 +39,7 @@ from beam_tfrecord.storage import WholeFile, read_bytes
 from beam_tfrecord.type_checks import has_type
 
 _HEAD = struct.Struct("<8sQQ")
-# Files of another format are not read: a job's attempt begins anew where it finds them.
+# Files of another format are not read: a job's attempt begins anew if it finds them.
 FORMAT = 2
 _MAGIC = b"BTFKEPT" + bytes([FORMAT])
 _SEALED_FROM = 16
@@ -88,8 +88,8 @@ def save(path: str, value: Any) -> None:
 
 
 def load(path: str) -> Any:
-    """Return what `save` stored; None where there is nothing, or nothing sound."""
-    # Whatever goes wrong, the work is done again: it is stored to save time alone.
+    """Return what `save` stored; None if there is no file, or a damaged one."""
+    # Whatever goes wrong, the work is done again: the file only saves time.
     with contextlib.suppress(Exception):
         data = memoryview(read_bytes(path))
         magic, seal, text_bytes = _HEAD.unpack_from(data)
@@ -204,7 +204,10 @@ class _Reader:
             return list(map(dict, _cut(pairs, lengths)))
         if name == "b":
             start, lengths = form
-            return [bytes(part) for part in _cut_bytes(self._parts[start:], lengths)]
+            ends = list(itertools.accumulate(lengths, initial=start))
+            if min(lengths, default=0) < 0 or not 0 <= start <= ends[-1] <= len(self._parts):
+                raise ValueError("bytes that are not there")
+            return [bytes(self._parts[low:high]) for low, high in itertools.pairwise(ends)]
         if name == "n":
             dtypes, data = form
             return list(map(_array, dtypes, self.values(data)))
@@ -223,7 +226,7 @@ class _Reader:
 
 
 def _objects(name: str, columns: list[list[Any]]) -> list[Any]:
-    """Return objects of a class, given the values of each field.
+    """Return objects of a class from the values of each field.
 
     Raises:
         ValueError: A value is not of the type of its field.
@@ -253,16 +256,6 @@ def _cut(values: Iterable[Any], lengths: list[int]) -> Iterator[Iterator[Any]]:
         yield itertools.islice(rest, length)
     if next(rest, None) is not None:
         raise ValueError("more values than the lengths say")
-
-
-def _cut_bytes(data: memoryview, lengths: list[int]) -> Iterator[memoryview]:
-    at = 0
-    for length in lengths:
-        part = data[at : at + length]
-        if len(part) != length:
-            raise ValueError("fewer bytes than the lengths say")
-        yield part
-        at += length
 
 
 def _array(dtype: str, data: bytes) -> npt.NDArray[Any]:

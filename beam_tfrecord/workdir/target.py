@@ -18,7 +18,7 @@ class Target:
 
     Attributes:
         directory: Absolute path or URL.
-        prefix: Before every file name, where the dataset has a file prefix as in Beam; else None.
+        prefix: Start of every file name if the dataset has a file prefix as in Beam; else None.
     """
 
     directory: str

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from beam_tfrecord import storage
 from beam_tfrecord.storage import azure, gcs, objects, s3
 from tests.emulators.proxy import Faults, failing_proxy
 from tests.emulators.servers import (
@@ -124,6 +125,12 @@ def empty_bucket(
         azure.client().create_container(bucket)
     faults.clear()
     return Store(f"{scheme}://{bucket}", faults, {**os.environ, **environment})
+
+
+def put_if_absent(path: str, data: bytes) -> bool:
+    """Write an object unless there is one, as a lease is; return whether the one there is ours."""
+    store = storage._OBJECT_STORES[path.partition("://")[0]]
+    return store.put_matching(path, data, "") is not None
 
 
 def give_up_soon(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -236,7 +236,7 @@ def test_a_job_whose_lease_is_stolen_publishes_nothing(
     inputs, out = make_input(store.url), f"{store.url}/out"
     thief = dataclasses.replace(this_process(), machine="elsewhere").dumps()
     stolen = []
-    close = ObjectWriter.close
+    close = ObjectWriter.finish
 
     def steal_before_the_first_shard(writer: ObjectWriter) -> None:
         if "/shard-" in writer._path and not stolen:
@@ -244,7 +244,7 @@ def test_a_job_whose_lease_is_stolen_publishes_nothing(
             storage.put(f"{out}/.lock", thief)
         close(writer)
 
-    monkeypatch.setattr(ObjectWriter, "close", steal_before_the_first_shard)
+    monkeypatch.setattr(ObjectWriter, "finish", steal_before_the_first_shard)
     with pytest.raises(StorageError, match="another job has taken the output over"):
         bt.write(inputs, out)
     assert stolen

@@ -12,7 +12,7 @@ import pytest
 from beam_tfrecord import storage
 from beam_tfrecord.errors import StorageError
 from beam_tfrecord.storage import WholeFile, objects, s3
-from tests.storage.conftest import Store, give_up_soon
+from tests.storage.conftest import Store, give_up_soon, put_if_absent
 
 TEMPORARY = ("503", "500", "429", "reset", "lose")
 
@@ -111,7 +111,7 @@ def test_a_lasting_failure_is_told_with_the_url(
     store.faults.plan(".", fault, times=10_000)
     for use in (
         lambda: storage.put(path, b"new"),
-        lambda: storage.put_if_absent(path, b"new"),
+        lambda: put_if_absent(path, b"new"),
         lambda: storage.read_bytes(path),
         lambda: storage.list_names(store.url),
         lambda: storage.remove(path),
@@ -136,9 +136,9 @@ def test_what_is_not_permitted_is_told_at_once(store: Store) -> None:
 def test_a_condition_that_our_own_lost_try_broke_holds(store: Store, fault: str) -> None:
     skip_unknown(store, fault)
     store.faults.plan("^(PUT|POST)", fault)
-    assert storage.put_if_absent(f"{store.url}/f", b"mine")
+    assert put_if_absent(f"{store.url}/f", b"mine")
     assert store.faults.left() == 0
-    assert not storage.put_if_absent(f"{store.url}/f", b"other")
+    assert not put_if_absent(f"{store.url}/f", b"other")
     assert storage.read_bytes(f"{store.url}/f") == b"mine"
 
 

@@ -21,7 +21,6 @@ from beam_tfrecord.storage import (
     lease,
     output_path,
     put,
-    put_if_absent,
     remove_tree,
 )
 
@@ -66,23 +65,6 @@ def test_clients_of_clouds_are_imported_where_they_are_used() -> None:
     )
     for name in ("boto3", "google.cloud.storage", "azure.core", "apache_beam", "pyarrow"):
         assert repr(name) not in loaded.stdout
-
-
-def test_of_several_writers_one_wins(tmp_path: Path) -> None:
-    path = str(tmp_path / "f")
-    won: list[int] = []
-
-    def work(number: int) -> None:
-        if put_if_absent(path, b"%d" % number):
-            won.append(number)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [b"%d" % number for number in won] == [(tmp_path / "f").read_bytes()]
-    assert names(tmp_path) == ["f"]
 
 
 def test_what_is_there_is_told(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from beam_tfrecord import storage
 from beam_tfrecord.errors import InputChanged, StorageError, UsageError
 from beam_tfrecord.storage import WholeFile, objects
-from tests.storage.conftest import Store
+from tests.storage.conftest import Store, put_if_absent
 
 
 def below(store: Store, name: str = "") -> list[str]:
@@ -192,9 +192,7 @@ def test_an_error_leaves_the_old_object(store: Store, small_parts: int, parts: f
 def test_of_several_writers_one_wins(store: Store) -> None:
     path = f"{store.url}/f"
     won: list[int] = []
-    objects.all_of(
-        lambda i: storage.put_if_absent(path, b"%d" % i) and won.append(i), list(range(8))
-    )
+    objects.all_of(lambda i: put_if_absent(path, b"%d" % i) and won.append(i), list(range(8)))
     assert [b"%d" % i for i in won] == [storage.read_bytes(path)]
 
 
@@ -211,7 +209,7 @@ def test_a_missing_bucket_is_named(store: Store) -> None:
     path = f"{store.scheme}://no-such-bucket/f"
     for use in (
         lambda: storage.put(path, b"x"),
-        lambda: storage.put_if_absent(path, b"x"),
+        lambda: put_if_absent(path, b"x"),
         lambda: list(storage.list_files(path)),
         lambda: storage.list_names(path),
     ):

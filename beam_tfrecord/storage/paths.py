@@ -1,0 +1,86 @@
+"""Paths and URLs of files: their spelling, and which of them can be written to."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+from beam_tfrecord.errors import UsageError
+
+OUTPUT_SCHEMES = ("gs", "s3", "az")
+WRITABLE = "a local directory, or one on gs://, s3:// or az://"
+_FIRST_PRINTED = ord(" ")
+_MOST_NAME_BYTES, _MOST_NAME_PARTS = 255, 16
+_SYSTEM_NAMES = frozenset(("thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "@eadir"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A file in a listing.
+
+    Attributes:
+        path: Path or URL.
+        bytes: Size.
+        version: Changes whenever the content does: modification time in ns, generation or etag.
+    """
+
+    path: str
+    bytes: int
+    version: str
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether people do not see a file, or did not put it there."""
+    return name.startswith(".") or name.lower() in _SYSTEM_NAMES
+
+
+def is_plain_name(name: object) -> bool:
+    """Return whether a name from a file is that of a file in, or below, the same directory."""
+    if not isinstance(name, str) or any(ord(letter) < _FIRST_PRINTED for letter in name):
+        return False
+    parts = name.split("/")
+    return (
+        all(
+            part not in ("", ".", "..") and len(os.fsencode(part)) <= _MOST_NAME_BYTES
+            for part in parts
+        )
+        and len(parts) <= _MOST_NAME_PARTS
+    )
+
+
+def is_remote(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is the URL of a remote filesystem."""
+    scheme, colon, _ = os.fspath(path).partition("://")
+    return bool(colon) and scheme != "file"
+
+
+def absolute_path(path: str | os.PathLike[str]) -> str:
+    """Return a local path as an absolute one, and a URL without slashes at its end."""
+    text = os.fspath(path)
+    if is_remote(text):
+        scheme, _, rest = text.partition("://")
+        return f"{scheme}://{rest.rstrip('/')}"
+    return os.path.abspath(text.removeprefix("file://"))
+
+
+def output_path(path: str | os.PathLike[str]) -> str:
+    """Return the absolute path of an output.
+
+    Raises:
+        UsageError: Its filesystem is for reading alone, it names no bucket, or it is not UTF-8,
+            which Beam needs to pass it on.
+    """
+    text = absolute_path(path)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"the name of output {text!r} is not utf-8: choose another, or run with PYTHONUTF8=1 "
+            "where the locale (LC_ALL) is not one of UTF-8"
+        ) from error
+    scheme, colon, rest = text.partition("://")
+    if colon and scheme not in OUTPUT_SCHEMES:
+        raise UsageError(f"cannot write to {text!r}: give {WRITABLE}")
+    if colon and not rest.partition("/")[0]:
+        raise UsageError(f"cannot write to {text!r}: it names no bucket")
+    return text
