@@ -107,13 +107,13 @@ def _step(function: Callable[..., Iterable[Any]], job: Job) -> Callable[..., Ite
     """Return a function for `FlatMap` whose faults of the data end the job, not the worker.
 
     Args:
-        function: From the job, an element and its side inputs to any number of outputs.
+        function: From the job, an element and its side input to any number of outputs.
         job: The job.
     """
     guarded = Guarded(lambda values: function(job, *values), job.directory)
 
-    def outputs(element: Any, *sides: Any) -> Iterator[Any]:
-        yield from guarded((element, *sides))
+    def outputs(element: Any, side: Any = None) -> Iterator[Any]:
+        yield from guarded((element, side))
 
     return outputs
 
@@ -204,7 +204,9 @@ class _WriteGroups(beam.DoFn):
         self._writer = None
 
 
-def _sort_range(job: Job, blocks: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Run]:
+def _sort_range(
+    job: Job, blocks: tuple[tuple[str, int], Iterable[bytes]], _: None
+) -> Iterator[Run]:
     """Sort the blocks of one range of places into runs."""
     (split, _), entries = blocks
     return sort_range(entries, job.directory, split)
