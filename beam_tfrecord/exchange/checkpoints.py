@@ -48,6 +48,11 @@ class Done:
     sizes: tuple[int, ...] = ()
     boot: str = ""
 
+    @property
+    def files(self) -> list[Run | Piece]:
+        """All runs and shards."""
+        return [*self.runs, *self.pieces]
+
 
 @functools.cache
 def boot_id() -> str:
@@ -121,7 +126,7 @@ def find_group(directory: str, key: str) -> Done | None:
 def find_merged(directory: str, key: str) -> Run | Piece | None:
     """Return a run or shard that an earlier attempt merged; None if it is not complete."""
     done = _find(_merged_path(directory, key))
-    files = () if done is None else (*done.runs, *done.pieces)
+    files = [] if done is None else done.files
     return files[0] if len(files) == 1 else None
 
 
@@ -153,7 +158,7 @@ def marked_files(directory: str) -> set[str]:
         if name.startswith((GROUP_PREFIX, MERGED_PREFIX)):
             done = _load(os.path.join(directory, name))
             if done is not None:
-                names |= {file.path for file in (*done.runs, *done.pieces)}
+                names |= {file.path for file in done.files}
                 names |= set(done.tally.reject_files)
     return names
 
@@ -167,7 +172,7 @@ def _load(path: str) -> Done | None:
 def _is_sound(done: Done) -> bool:
     # Others may write here: a checkpoint must not lead out of the directory.
     counts = [one for run in done.runs for one in run.counts.items()]
-    paths = [file.path for file in (*done.runs, *done.pieces)]
+    paths = [file.path for file in done.files]
     splits = [name for name, _ in counts] + [piece.split for piece in done.pieces]
     return (
         len(done.sizes) == len(done.runs)

@@ -208,8 +208,8 @@ def _sort_range(
     job: Job, blocks: tuple[tuple[str, int], Iterable[bytes]], _: None
 ) -> Iterator[Run]:
     """Sort the blocks of one range of places into runs."""
-    (split, _), entries = blocks
-    return sort_range(entries, job.directory, split)
+    key, entries = blocks
+    return sort_range(entries, job.directory, key[0])
 
 
 def _merge(
@@ -265,7 +265,8 @@ def _merge_runs(job: Job, task: RunTask, names: Sequence[RunName]) -> Iterator[R
     """Merge what some runs hold of a range of places into a new run."""
     paths = [name.path for name in names[task.first_run : task.end_run]]
     key = task.key(paths)
-    run = find_merged(job.directory, key) if job.is_resumable else None
+    found = find_merged(job.directory, key) if job.is_resumable else None
+    run = found if isinstance(found, Run) else None
     if run is None:
         run = merge_runs(task, paths, job.layout, job.directory)
         if run is None:
