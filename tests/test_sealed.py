@@ -251,8 +251,7 @@ def test_a_mark_leads_nowhere_else(done: checkpoints.Done, tmp_path: Path) -> No
     assert checkpoints.find_group(str(tmp_path), "k") is None
     assert checkpoints.marked_files(str(tmp_path)) == set()
     object_file.save(str(tmp_path / "done-k"), done)
-    assert checkpoints.find_run(str(tmp_path), "k") is None
-    assert checkpoints.find_shard(str(tmp_path), "k") is None
+    assert checkpoints.find_merged(str(tmp_path), "k") is None
 
 
 def test_a_stored_plan_reads_the_listed_files_alone(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_windows_cover_places_of_all_64_bits(shift: int) -> None:
     ones = np.ones(len(bins), np.int64)
     layout = Layout(shuffle=False, shards=ShardSpec(total=7))
     planned = plan_merges({"data": BinCounts(bins, ones, 10 * ones, shift)}, layout)
-    windows = [window for task in planned.tasks for window in task]
+    windows = [window for task in planned for window in task]
     assert len(windows) == 7
     assert sum(window.records or 0 for window in windows) == len(bins)
     covered = [

@@ -1,6 +1,7 @@
 """The exchange: from encoded records anywhere to sorted shards, or straight to shards.
 
 Records are encoded (`block`), sorted into spill files (`spill`, `spill_files`), planned into shards
-(`plan`) and merged (`merge`, `streaming_merge`); `shard_writers` and `stage_writer` write groups of
-units without a shuffle. `pipeline` wires all of it into Beam; the other modules know nothing of it.
+(`plan`) and merged (`merge`); `shard_writers` and `stage_writer` write groups of units without a
+shuffle. `checkpoints` lets the next attempt resume, and `write_summary` holds the counts.
+`pipeline` builds the Beam steps; the other modules do not use Beam.
 """

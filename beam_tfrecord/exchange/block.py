@@ -1,8 +1,9 @@
-"""A block: encoded records in one buffer, each with its split and its place."""
+"""`Block`: encoded records in one buffer, each with its split and its place."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +27,12 @@ from beam_tfrecord.places import (
     places_in_source_order,
     purpose_seed,
 )
-from beam_tfrecord.records.encoding import RUN_ROOM_BYTES, Arena, Encoder
+from beam_tfrecord.records.encoding import RUN_ROOM_BYTES, Arena, Encoder, RowReject
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
 
-# Encoded at once: bounds memory where rows are large, such as images.
+# Bytes that are encoded at once: bounds memory if rows are large, such as images.
 PIECE_BYTES = 16 * 2**20
 
 
@@ -40,7 +41,7 @@ class Block:
 
     Args:
         layout: Where records go.
-        schema: Given schema; None: that of the batches.
+        schema: The schema to enforce; None for that of the batches.
         inputs: Where rows come from.
     """
 
@@ -74,18 +75,13 @@ class Block:
         return self.arena.records
 
     @property
-    def starts(self) -> Int64Array:
-        """Where each record begins in the arena, shape `[records]`."""
-        return self.arena.starts[: self.arena.records]
-
-    @property
     def places(self) -> UInt64Array:
         """Place of each record, shape `[records]`."""
         return np.concatenate(self._places) if self._places else np.zeros(0, np.uint64)
 
     @property
     def splits(self) -> npt.NDArray[np.uint16] | None:
-        """Number of each record's split, shape `[records]`; None where there is one split."""
+        """Number of each record's split, shape `[records]`; None if there is one split."""
         if self._is_single:
             return None
         return np.concatenate(self._splits) if self._splits else np.zeros(0, np.uint16)
@@ -95,18 +91,14 @@ class Block:
         """Name of every split number."""
         return self._names.all
 
-    def sizes(self) -> Int64Array:
-        """Return the bytes of each framed record, shape `[records]`."""
-        return np.diff(self.starts, append=self.arena.size)
-
     def clear_records(self) -> None:
-        """Forget the records; keep the memory."""
+        """Drop the records; keep the memory."""
         self.arena.reset()
         self._places.clear()
         self._splits.clear()
 
     def clear(self) -> None:
-        """Forget the records, the tally and the rejects; keep the memory."""
+        """Drop the records, the tally and the rejects; keep the memory."""
         self.clear_records()
         self.tally = Tally()
         self.rejects = []
@@ -126,30 +118,28 @@ class Block:
                 have none.
             UsageError: A column that a setting names does not exist.
         """
-        counts = as_job_batch(batch)
-        rejects, rows = list(batch.rejects), counts.rows_counted
+        job_batch = as_job_batch(batch)
+        self.rejects += batch.rejects
+        counted = Tally(
+            rows=job_batch.rows_counted,
+            rejects=len(batch.rejects),
+            refused=batch.refused,
+            input_hash=job_batch.input_hash,
+        )
         if not batch.data.num_columns:
             # Only rejects are left of such a batch: it shows no schema.
-            self.rejects += rejects
-            counted = Tally(
-                rows=rows,
-                rejects=len(rejects),
-                refused=batch.refused,
-                input_hash=counts.input_hash,
-            )
             self.tally = self.tally.merge(counted)
             return np.zeros(0, np.int64)
         if batch.num_rows:
             self._check_split(batch)
-        batch, kept, unsplit = self._names.known(batch)
-        rejects += unsplit
+        batch, kept, rejects = self._names.known(batch)
         first = self.arena.records
         if batch.encoded:
             tally, written = self._add_examples(batch), np.arange(batch.num_rows)
         else:
             tally, written, refused = self._add_rows(batch)
             rejects += refused
-        starts = self.arena.starts[first : self.arena.records]
+        starts = self.arena.used_starts()[first:]
         self._places.append(self._place(batch, written, starts))
         if batch.split is not None:
             # Splits were assigned upstream: no row comes without.
@@ -157,16 +147,15 @@ class Block:
         if not self._is_single:
             self._splits.append(self._split(batch, written, starts))
         self.rejects += rejects
-        counted = Tally(
-            rows=rows,
+        counted = dataclasses.replace(
+            counted,
             records=len(written),
-            rejects=len(rejects),
+            rejects=counted.rejects + len(rejects),
             places_by_bytes=(
                 batch.exact_origin is None and not self._layout.key and batch.num_rows > 0
             ),
             splits_assigned=batch.split is not None if batch.num_rows else None,
             copies=count_duplicates(batch.data),
-            refused=batch.refused,
         )
         self.tally = self.tally.merge(tally).merge(counted)
         return kept[written]
@@ -200,17 +189,9 @@ class Block:
     def _add_rows(self, batch: Batch) -> tuple[Tally, Int64Array, list[Reject]]:
         encoder = self._encoder_of(batch)
         encoded = encoder.encode(batch, self.arena)
-        written = encoded.rows
-        origin = batch.exact_origin
-        numbers = None if origin is None else origin.row_numbers(batch.num_rows)
-        unit = "" if origin is None else origin.unit
-        refused = [
-            Reject(unit, -1 if numbers is None else int(numbers[row]), column, code, message, value)
-            for row, column, code, message, value in encoded.rejects
-        ]
         left_out = frozenset(batch.data.schema.names) - set(encoder.schema.names)
         tally = Tally(schema=encoder.schema, observed=encoded.observed, left_out=left_out)
-        return tally, written, refused
+        return tally, encoded.rows, _rejects_of(batch, encoded.rejects)
 
     def _encoder_of(self, batch: Batch) -> Encoder:
         arrow, layout = batch.data.schema, self._layout
@@ -253,6 +234,15 @@ class Block:
         return splits.assign(hashes)
 
 
+def _rejects_of(batch: Batch, rejected: Iterable[RowReject]) -> list[Reject]:
+    """Return rejects of a batch with the origin of their rows."""
+    origin = batch.exact_origin
+    if origin is None:
+        return [Reject("", -1, *reject[1:]) for reject in rejected]
+    numbers = origin.row_numbers(batch.num_rows)
+    return [Reject(origin.unit, int(numbers[row]), *rest) for row, *rest in rejected]
+
+
 def pieces_of(batch: Batch, piece_bytes: int) -> Iterator[Batch]:
     """Cut a batch into pieces of about a number of bytes, or of one larger row."""
     rows = max(1, batch.num_rows)
@@ -265,7 +255,7 @@ def pieces_of(batch: Batch, piece_bytes: int) -> Iterator[Batch]:
 
 
 def check_columns(columns: Sequence[str], names: Sequence[str]) -> None:
-    """Check that columns that settings name are among those there are.
+    """Check that the columns that settings name exist.
 
     Raises:
         UsageError: One does not exist.
@@ -299,31 +289,30 @@ class ColumnHashes:
         data = batch.data.select(list(columns))
         known = self._encoders.get(columns)
         if known is None or known[0] != data.schema:
-            schema = self._schema_of(columns, data.schema)
+            # Hash values as the dataset stores them, so that the kind of source leaves no trace.
+            given = self._given
+            if given is not None and all(name in given for name in columns):
+                schema = given.select(columns)
+            else:
+                schema = Schema.from_arrow(data.schema)
             known = (data.schema, Encoder(schema, one_zero=True))
             self._encoders[columns] = known
         self._arena.reset()
         encoded = known[1].encode(Batch(data, numbers=batch.numbers), self._arena)
-        hashes = native.hash_records(self._arena.data, self._arena.starts[: encoded.records], seed)
-        if encoded.records == batch.num_rows:
+        hashes = native.hash_records(self._arena.data, self._arena.used_starts(), seed)
+        if len(encoded.rows) == batch.num_rows:
             return hashes[rows]
-        # A row is rejected here only where it is rejected as a whole, too.
+        # A row that is rejected here is rejected with all its columns, too.
         by_row = np.zeros(batch.num_rows, np.uint64)
         by_row[encoded.rows] = hashes
         return by_row[rows]
-
-    def _schema_of(self, columns: tuple[str, ...], arrow: pa.Schema) -> Schema:
-        """Hash values as the dataset stores them, so that the kind of source leaves no trace."""
-        if self._given is not None and all(name in self._given for name in columns):
-            return self._given.select(columns)
-        return Schema.from_arrow(arrow)
 
 
 MAX_SPLITS = 1_000
 
 
 class SplitNames:
-    """Numbers names in the order in which they are met, behind those that are known before.
+    """Numbers the names of splits in order of appearance, behind those of the layout.
 
     Args:
         splits: How rows are split.
@@ -350,18 +339,14 @@ class SplitNames:
         missing = self._names_in(batch).is_null().to_numpy(zero_copy_only=False)
         if not missing.any():
             return batch, everything, []
-        origin = batch.exact_origin
-        numbers = None if origin is None else origin.row_numbers(batch.num_rows)
-        rejects = [
-            Reject(
-                unit=origin.unit if origin else "",
-                row=-1 if numbers is None else int(numbers[row]),
-                column=self._column,
-                code="no-split",
-                message=f"split column {self._column!r} has no value",
-            )
-            for row in np.flatnonzero(missing)
-        ]
+        message = f"split column {self._column!r} has no value"
+        rejects = _rejects_of(
+            batch,
+            [
+                RowReject(int(row), self._column, "no-split", message, "")
+                for row in np.flatnonzero(missing)
+            ],
+        )
         kept = np.flatnonzero(~missing)
         return batch.take(kept), kept, rejects
 
@@ -378,7 +363,7 @@ class SplitNames:
         return np.array(numbers, np.uint16).take(of_rows)
 
     def number_of(self, name: str) -> int:
-        """Return the number of a name, a new one where it was not met before.
+        """Return the number of a name; a name that is not known gets the next number.
 
         Raises:
             DataError: It cannot be a name of files, or there are too many.

@@ -1,4 +1,8 @@
-"""Merging: slices of runs in, shard files out."""
+"""Merging: windows of sorted runs in, shard files or a longer run out.
+
+Neighbouring windows are read together, ahead of time, and sorted in memory. A window that is too
+large for that is merged entry by entry.
+"""
 
 from __future__ import annotations
 
@@ -6,287 +10,206 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import heapq
 import itertools
 import math
 import os
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.plan import (
     MOST_WINDOW_BYTES,
     WINDOW_BYTES,
     RunTask,
     Window,
-    round_key,
     windows_held,
 )
 from beam_tfrecord.exchange.shard_writers import Piece, PieceWriter
-from beam_tfrecord.exchange.spill import byte_pieces
-from beam_tfrecord.exchange.spill_files import (
-    PLACE_BYTES,
-    Run,
-    RunIndex,
-    SortedIndex,
-    index_sorted,
-    join_indexes,
-    read_index,
-)
-from beam_tfrecord.exchange.streaming_merge import Slice, lots_of
+from beam_tfrecord.exchange.spill import Buffer, SortedRecords, sort_entries, write_run
+from beam_tfrecord.exchange.spill_files import PLACE_BYTES, Run, RunIndex, read_index
 from beam_tfrecord.layout import Layout, cut_bins
 from beam_tfrecord.places import SHUFFLED_BIN_SHIFT
-from beam_tfrecord.storage import WRITE_BYTES, WholeFile, read_into
+from beam_tfrecord.records.tfrecord import FRAME_BYTES
+from beam_tfrecord.storage import read_into
 
-
-def slices_of(path: str, index: RunIndex, windows: Sequence[Window]) -> list[Slice]:
-    """Return what a run holds of each window."""
-    ranges = [index.slice(w.split, w.first_place, w.last_place) for w in windows]
-    return [Slice(path, start, stop) for start, stop in ranges]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Lot:
-    """Entries of several runs together, and the order that they belong in.
-
-    Attributes:
-        data: The entries.
-        starts: Where the frame of each begins, shape `[n]`.
-        places: Of each, shape `[n]`.
-        order: Indices of the entries in order, shape `[n]`.
-    """
-
-    data: npt.NDArray[np.uint8]
-    starts: npt.NDArray[np.int64]
-    places: npt.NDArray[np.uint64]
-    order: npt.NDArray[np.int64]
-
-    @property
-    def sizes(self) -> npt.NDArray[np.int64]:
-        """Bytes of each framed record, in order, shape `[n]`."""
-        # Entries lie end to end, so the next start gives the size of each.
-        ends = np.append(self.starts, len(self.data) + PLACE_BYTES)
-        return np.diff(ends)[self.order] - PLACE_BYTES
-
-
-class Merger:
-    """Merges windows into shards; its buffers are used again for each window.
-
-    Args:
-        layout: Where records go.
-        directory: Where shards are written.
-        window_bytes: What is merged at once, unless a single bin is more.
-    """
-
-    def __init__(
-        self,
-        layout: Layout,
-        directory: str,
-        *,
-        window_bytes: int | None = None,
-    ) -> None:
-        self._layout = layout
-        self._directory = directory
-        self.window_bytes = WINDOW_BYTES if window_bytes is None else window_bytes
-        self._reader = SliceReader()
-        self._out = np.empty(0, np.uint8)
-
-    def merge(
-        self, windows: Sequence[Window], slices: Sequence[Sequence[Slice]]
-    ) -> Iterator[Piece]:
-        """Write the shards of one task.
-
-        Args:
-            windows: The windows of the task, in order.
-            slices: For each run its slices, one a window.
-
-        Raises:
-            DataError: A run does not hold what its footer says.
-        """
-        writer: PieceWriter | None = None
-        open_shard: tuple[str, int] | None = None
-        try:
-            for window, data, starts in self._sorted(windows, slices):
-                shard = (window.split, window.shard)
-                if shard != open_shard:
-                    if writer is not None:
-                        yield writer.close()
-                    writer = PieceWriter(
-                        self._directory, window.split, (window.shard,), self._layout.compression
-                    )
-                    open_shard = shard
-                assert writer is not None
-                writer.write(data, starts)
-            if writer is not None:
-                yield writer.close()
-        except BaseException:
-            if writer is not None:
-                writer.abort()
-            raise
-
-    def _sorted(
-        self, windows: Sequence[Window], slices: Sequence[Sequence[Slice]]
-    ) -> Iterator[tuple[Window, npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
-        groups = list(groups_of(windows, slices, self.window_bytes))
-        for group, lot in self._lots(groups):
-            places, sizes = lot.places[lot.order], lot.sizes
-            for window in group.windows:
-                first = int(np.searchsorted(places, np.uint64(window.first_place)))
-                end = int(np.searchsorted(places, np.uint64(window.last_place), side="right"))
-                for data, starts in self._records(lot, sizes, first, end):
-                    yield window, data, starts
-
-    def _records(
-        self, lot: Lot, sizes: npt.NDArray[np.int64], first: int, end: int
-    ) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
-        for low, high, nbytes in byte_pieces(sizes[first:end], WRITE_BYTES):
-            low, high, out = first + low, first + high, self._room(nbytes)
-            native.gather(lot.data, lot.starts, lot.order[low:high], out, 0)
-            ends = np.cumsum(sizes[low:high])
-            yield out[:nbytes], ends - sizes[low:high]
-
-    def entries(
-        self, window: Window, slices: Sequence[Slice]
-    ) -> Iterator[tuple[memoryview, npt.NDArray[np.uint64], npt.NDArray[np.int64]]]:
-        """Yield run entries of a window in order, and the place and record size of each."""
-        for _, lot in self._lots([WindowGroup([window], window, slices)]):
-            sizes = lot.sizes
-            for low, high, nbytes in byte_pieces(sizes + PLACE_BYTES, WRITE_BYTES):
-                order, out = lot.order[low:high], self._room(nbytes)
-                native.gather_run(lot.data, lot.starts, lot.places, order, out, 0)
-                yield out[:nbytes].data, lot.places[order], sizes[low:high]
-
-    def _lots(self, groups: Sequence[WindowGroup]) -> Iterator[tuple[WindowGroup, Lot]]:
-        """Yield what each group holds: all of it, or where that is too much some at a time.
-
-        Raises:
-            DataError: A run does not hold what its footer says.
-        """
-        are_small = [self._is_small(group) for group in groups]
-        wanted = (group.slices for group, small in zip(groups, are_small, strict=True) if small)
-        read = self._reader.read(wanted, held=windows_held(self.window_bytes))
-        with contextlib.closing(read):
-            for group, small in zip(groups, are_small, strict=True):
-                found = 0
-                for data in itertools.islice(read, 1) if small else self._streamed(group):
-                    lot = self._lot(group.span, data)
-                    found += len(lot.starts)
-                    yield group, lot
-                if group.span.records is not None and found != group.span.records:
-                    raise DataError(
-                        f"runs of split {group.span.split!r} hold {found} records where "
-                        f"{group.span.records} were written"
-                    )
-
-    def _is_small(self, group: WindowGroup) -> bool:
-        return group.bytes <= 2 * self.window_bytes or group.span.records == 1
-
-    def _streamed(self, group: WindowGroup) -> Iterator[npt.NDArray[np.uint8]]:
-        most_bytes = 2 * self.window_bytes
-        return lots_of(group.slices, most_bytes=most_bytes, by_bytes=self._layout.shuffle)
-
-    def _lot(self, window: Window, data: npt.NDArray[np.uint8]) -> Lot:
-        try:
-            starts, places = native.scan_run(data)
-        except ValueError as error:
-            raise DataError(f"a run of split {window.split!r} is damaged: {error}") from error
-        order = native.sort_records(data, starts, None, places, self._layout.shuffle)
-        return Lot(data, starts, places, order)
-
-    def _room(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        if nbytes > len(self._out):
-            self._out = np.empty(max(nbytes, WRITE_BYTES), np.uint8)
-        return self._out
-
-
-Bytes = npt.NDArray[np.uint8]
+UInt8Array = npt.NDArray[np.uint8]
 
 # A disk gives more when it is asked for several things at once.
 READERS = 3
+# What one request of a streamed merge reads, and how much it yields at once.
+STEP_BYTES = 2**20
+# The place of an entry and the length of its payload, both as le64.
+_ENTRY_HEAD_BYTES = PLACE_BYTES + 8
+_PAYLOAD_BEGIN = PLACE_BYTES + FRAME_BYTES - 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """A contiguous range of bytes of a run, all of its entries in a range of places."""
+
+    path: str
+    start: int
+    stop: int
 
 
 @dataclasses.dataclass(frozen=True)
 class WindowGroup:
-    """Neighbouring windows of one split, and what there is of them.
+    """Neighbouring windows of one split that are merged together.
 
     Attributes:
-        windows: In order.
-        span: All of them as one window.
-        slices: What each run holds of them.
+        windows: The windows, in order.
+        slices: What each run holds of them, without the runs that hold nothing.
     """
 
     windows: Sequence[Window]
-    span: Window
-    slices: Sequence[Slice]
+    slices: list[Slice] = dataclasses.field(default_factory=list)
 
     @property
     def bytes(self) -> int:
         """Bytes of all entries."""
         return sum(piece.stop - piece.start for piece in self.slices)
 
+    @property
+    def records(self) -> int | None:
+        """Number of records; None if it is not known."""
+        counts = [window.records for window in self.windows if window.records is not None]
+        return sum(counts) if len(counts) == len(self.windows) else None
+
 
 def groups_of(
-    windows: Sequence[Window], slices: Sequence[Sequence[Slice]], most_bytes: int
-) -> Iterator[WindowGroup]:
-    """Put neighbouring windows of one split together, as far as they are small.
+    windows: Sequence[Window],
+    runs: Sequence[str],
+    most_bytes: int,
+    index_of: Callable[[str], RunIndex] = read_index,
+) -> list[WindowGroup]:
+    """Group neighbouring windows of one split, and find what each run holds of each group.
 
     Args:
-        windows: In order.
-        slices: For each run its slices, one a window.
-        most_bytes: Of a group of more than one window.
+        windows: The windows, in order.
+        runs: Paths of the runs.
+        most_bytes: Most bytes of a group of more than one window.
+        index_of: Reads the footer of a run.
     """
-    for low, high in _read_together(windows, most_bytes):
-        held = [piece for run in slices if (piece := _joined(run[low:high])) is not None]
-        yield WindowGroup(windows[low:high], _spanning(windows[low:high]), held)
+    groups = [WindowGroup(joined) for joined in _neighbours(windows, most_bytes)]
+    for path in runs:
+        index = index_of(path)
+        for group in groups:
+            first, last = group.windows[0], group.windows[-1]
+            start, stop = index.slice(first.split, first.first_place, last.last_place)
+            if stop > start:
+                group.slices.append(Slice(path, start, stop))
+    return groups
 
 
-def _read_together(windows: Sequence[Window], most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of neighbouring windows of one split that are read at once."""
-    low, size = 0, 0
-    for number, window in enumerate(windows):
-        if number > low and (
-            window.split != windows[low].split or size + window.bytes > most_bytes
-        ):
-            yield low, number
-            low, size = number, 0
+def _neighbours(windows: Sequence[Window], most_bytes: int) -> Iterator[list[Window]]:
+    joined: list[Window] = []
+    size = 0
+    for window in windows:
+        if joined and (window.split != joined[0].split or size + window.bytes > most_bytes):
+            yield joined
+            joined, size = [], 0
+        joined.append(window)
         size += window.bytes
-    if windows:
-        yield low, len(windows)
+    if joined:
+        yield joined
 
 
-def _spanning(windows: Sequence[Window]) -> Window:
-    first, last = windows[0], windows[-1]
-    counts = [window.records for window in windows if window.records is not None]
-    records = sum(counts) if len(counts) == len(windows) else None
-    nbytes = sum(window.bytes for window in windows)
-    return Window(first.split, first.shard, first.first_place, last.last_place, nbytes, records)
+class Merger:
+    """Merges windows of runs; its buffers are used again for each of them.
 
-
-def _joined(slices: Sequence[Slice]) -> Slice | None:
-    """Return what one run holds of neighbouring windows; None where that is nothing."""
-    held = [piece for piece in slices if piece.stop > piece.start]
-    return Slice(held[0].path, held[0].start, held[-1].stop) if held else None
-
-
-@dataclasses.dataclass(frozen=True)
-class _Begun:
-    """What is being read.
-
-    Attributes:
-        data: What it is read into.
-        reads: Under way.
+    Args:
+        layout: Where records go.
+        directory: Where shards are written.
     """
 
-    data: Bytes
-    reads: Sequence[concurrent.futures.Future[None]]
+    def __init__(self, layout: Layout, directory: str) -> None:
+        self._layout = layout
+        self._directory = directory
+        self._reader = SliceReader()
+        self.buffer = Buffer()
 
-    def wait(self) -> Bytes:
-        """Return the bytes when all of them are there."""
-        for read in self.reads:
-            read.result()
-        return self.data
+    def merge(
+        self,
+        windows: Sequence[Window],
+        runs: Sequence[str],
+        *,
+        window_bytes: int | None = None,
+        index_of: Callable[[str], RunIndex] = read_index,
+    ) -> Iterator[Piece]:
+        """Write the shards of one task.
+
+        Args:
+            windows: The windows of the task, in order.
+            runs: Paths of the runs that may hold records of them.
+            window_bytes: What is merged at once, unless a single bin is more.
+            index_of: Reads the footer of a run.
+
+        Raises:
+            DataError: A run does not hold what its footer says.
+        """
+        window_bytes = WINDOW_BYTES if window_bytes is None else window_bytes
+        groups = groups_of(windows, runs, window_bytes, index_of)
+        by_shard = itertools.groupby(
+            self._by_window(groups, window_bytes), lambda one: (one[0].split, one[0].shard)
+        )
+        for (split, shard), records in by_shard:
+            writer = PieceWriter(self._directory, split, (shard,), self._layout.compression)
+            try:
+                for _, data, sizes in records:
+                    writer.write(data, np.cumsum(sizes) - sizes)
+                piece = writer.close()
+            except BaseException:
+                writer.abort()
+                raise
+            yield piece
+
+    def _by_window(
+        self, groups: Sequence[WindowGroup], window_bytes: int
+    ) -> Iterator[tuple[Window, UInt8Array, npt.NDArray[np.int64]]]:
+        """Yield each window with framed records of it, in order, and their sizes."""
+        for group, records in self.sorted(groups, window_bytes):
+            places = records.sorted_places
+            for window in group.windows:
+                first = int(np.searchsorted(places, np.uint64(window.first_place)))
+                end = int(np.searchsorted(places, np.uint64(window.last_place), side="right"))
+                for data, sizes in records.pieces(self.buffer, first, end, is_run=False):
+                    yield window, data, sizes
+
+    def sorted(
+        self, groups: Sequence[WindowGroup], window_bytes: int
+    ) -> Iterator[tuple[WindowGroup, SortedRecords]]:
+        """Yield the sorted records of each group, a part at a time if the group is large.
+
+        Raises:
+            DataError: A run does not hold what its footer says.
+        """
+        are_small = [group.bytes <= 2 * window_bytes or group.records == 1 for group in groups]
+        wanted = (group.slices for group, small in zip(groups, are_small, strict=True) if small)
+        by_bytes = self._layout.shuffle
+        read = self._reader.read(wanted, held=windows_held(window_bytes))
+        with contextlib.closing(read):
+            for group, small in zip(groups, are_small, strict=True):
+                found, split = 0, group.windows[0].split
+                parts = (
+                    itertools.islice(read, 1)
+                    if small
+                    else merged_entries(group.slices, by_bytes=by_bytes)
+                )
+                for data in parts:
+                    try:
+                        records = sort_entries(data, by_bytes=by_bytes)
+                    except ValueError as error:
+                        raise DataError(f"a run of split {split!r} is damaged: {error}") from error
+                    found += len(records.order)
+                    yield group, records
+                if group.records is not None and found != group.records:
+                    raise DataError(
+                        f"runs of split {split!r} hold {found} records where {group.records} were "
+                        "written"
+                    )
 
 
 class SliceReader:
@@ -295,10 +218,8 @@ class SliceReader:
     def __init__(self) -> None:
         self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
 
-    def read(self, groups: Iterable[Sequence[Slice]], *, held: int) -> Generator[Bytes]:
-        """Yield the bytes of the slices of each group, end to end.
-
-        They are good until the next are asked for.
+    def read(self, groups: Iterable[Sequence[Slice]], *, held: int) -> Generator[UInt8Array]:
+        """Yield the bytes of the slices of each group, end to end; valid until the next group.
 
         Args:
             groups: Slices, group by group.
@@ -308,18 +229,19 @@ class SliceReader:
             OSError: A run cannot be read.
             EOFError: A run ends before its slice.
         """
-        begun: collections.deque[_Begun] = collections.deque()
+        begun: collections.deque[Callable[[], UInt8Array]] = collections.deque()
         with concurrent.futures.ThreadPoolExecutor(READERS, "read-runs") as pool:
             for number, slices in enumerate(groups):
                 begun.append(self._begin(pool, slices, number % held))
                 if len(begun) == held:
-                    yield begun.popleft().wait()
-            for rest in begun:
-                yield rest.wait()
+                    yield begun.popleft()()
+            for wait in begun:
+                yield wait()
 
     def _begin(
         self, pool: concurrent.futures.Executor, slices: Sequence[Slice], buffer: int
-    ) -> _Begun:
+    ) -> Callable[[], UInt8Array]:
+        """Begin to read; return a function that waits for the end and returns the bytes."""
         sizes = (piece.stop - piece.start for piece in slices)
         edges = list(itertools.accumulate(sizes, initial=0))
         total = edges[-1]
@@ -330,7 +252,70 @@ class SliceReader:
             pool.submit(read_into, piece.path, piece.start, data[begin:end].data)
             for piece, (begin, end) in zip(slices, itertools.pairwise(edges), strict=True)
         ]
-        return _Begun(data, reads)
+
+        def wait() -> UInt8Array:
+            for read in reads:
+                read.result()
+            return data
+
+        return wait
+
+
+def merged_entries(slices: Sequence[Slice], *, by_bytes: bool) -> Iterator[UInt8Array]:
+    """Yield all entries of some slices in order, about `STEP_BYTES` at a time.
+
+    Only one step of each slice is in memory, or one record if that is larger.
+
+    Args:
+        slices: The slices, each sorted by place.
+        by_bytes: Entries of equal place are in order of their payloads, else in that of the slices.
+
+    Raises:
+        DataError: A slice does not hold complete entries.
+    """
+    merged = heapq.merge(*map(_entries, slices), key=_place_and_payload if by_bytes else _place)
+    pending: list[bytes] = []
+    size = 0
+    for entry in merged:
+        pending.append(entry)
+        size += len(entry)
+        if size >= STEP_BYTES:
+            yield np.frombuffer(b"".join(pending), np.uint8)
+            pending, size = [], 0
+    if pending:
+        yield np.frombuffer(b"".join(pending), np.uint8)
+
+
+def _entries(piece: Slice) -> Iterator[bytes]:
+    """Yield the entries of a slice."""
+    held, at = b"", piece.start
+    while at < piece.stop:
+        # A record that is larger than a step is read in steps of its own size.
+        buffer = bytearray(min(max(STEP_BYTES, len(held)), piece.stop - at))
+        read_into(piece.path, at, memoryview(buffer))
+        at += len(buffer)
+        held += buffer
+        begin = 0
+        while (end := _entry_end(held, begin)) <= len(held):
+            yield held[begin:end]
+            begin = end
+        held = held[begin:]
+    if held:
+        raise DataError(f"run {piece.path!r} is damaged: it ends too early")
+
+
+def _entry_end(data: bytes, begin: int) -> int:
+    """Return where the entry that begins at `begin` ends, perhaps behind the end of the data."""
+    head = data[begin + PLACE_BYTES : begin + _ENTRY_HEAD_BYTES]
+    return begin + _ENTRY_HEAD_BYTES + FRAME_BYTES - 8 + int.from_bytes(head, "little")
+
+
+def _place(entry: bytes) -> int:
+    return int.from_bytes(entry[:PLACE_BYTES], "little")
+
+
+def _place_and_payload(entry: bytes) -> tuple[int, bytes]:
+    return _place(entry), entry[_PAYLOAD_BEGIN:-4]
 
 
 def merge_runs(task: RunTask, paths: Sequence[str], layout: Layout, directory: str) -> Run | None:
@@ -338,37 +323,34 @@ def merge_runs(task: RunTask, paths: Sequence[str], layout: Layout, directory: s
 
     Args:
         task: What to merge.
-        paths: Of the runs.
+        paths: Paths of the runs.
         layout: Where records go.
         directory: Where to write.
 
     Returns:
-        The new run, without counts; None where the runs hold nothing of the range.
+        The new run, without counts; None if the runs hold nothing of the range.
     """
     offsets = np.stack([_offsets(read_index(path), task) for path in paths])
     sizes = np.diff(offsets, axis=1).sum(axis=0)
     if not sizes.any():
         return None
-    merger = Merger(layout, directory, window_bytes=MOST_WINDOW_BYTES)
-    indexes: list[SortedIndex] = []
-    path = os.path.join(directory, f"run-{round_key(task, paths)}")
     numbers = np.arange(len(sizes), dtype=np.uint64)
-    with WholeFile(path, outlasts=False) as file:
-        pieces = math.ceil(int(sizes.sum()) / MOST_WINDOW_BYTES)
-        for cut in cut_bins(numbers, np.zeros_like(sizes), sizes, pieces):
-            window = Window(task.split, 0, task.first_place, task.last_place, cut.bytes, None)
-            slices = [
-                Slice(path, int(ends[cut.first]), int(ends[cut.last + 1]))
-                for path, ends in zip(paths, offsets, strict=True)
-                if ends[cut.last + 1] > ends[cut.first]
-            ]
-            for entries, places, record_bytes in merger.entries(window, slices):
-                file.write(entries)
-                indexes.append(
-                    index_sorted((task.split,), None, places, record_bytes, SHUFFLED_BIN_SHIFT)
-                )
-        file.write(join_indexes(indexes).footer())
-    return Run(path, {})
+    groups = []
+    for cut in cut_bins(
+        numbers, np.zeros_like(sizes), sizes, math.ceil(int(sizes.sum()) / MOST_WINDOW_BYTES)
+    ):
+        window = Window(task.split, 0, task.first_place, task.last_place, cut.bytes, None)
+        slices = [
+            Slice(path, int(ends[cut.first]), int(ends[cut.last + 1]))
+            for path, ends in zip(paths, offsets, strict=True)
+            if ends[cut.last + 1] > ends[cut.first]
+        ]
+        groups.append(WindowGroup([window], slices))
+    merger = Merger(layout, directory)
+    parts = (records for _, records in merger.sorted(groups, MOST_WINDOW_BYTES))
+    path = os.path.join(directory, f"run-{task.key(paths)}")
+    run = write_run(path, parts, (task.split,), SHUFFLED_BIN_SHIFT, merger.buffer)
+    return dataclasses.replace(run, counts={})
 
 
 def _offsets(index: RunIndex, task: RunTask) -> npt.NDArray[np.int64]:

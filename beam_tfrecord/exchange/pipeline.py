@@ -9,10 +9,9 @@ merge task gets the names of runs and what to merge, and reads the records itsel
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -20,37 +19,31 @@ import apache_beam as beam
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.beam_steps import count, in_global_window
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange.checkpoints import (
-    Done,
-    GroupMarks,
-    find_run,
-    find_shard,
-    mark_run,
-    mark_shard,
-    shard_key,
-)
-from beam_tfrecord.exchange.merge import Merger, merge_runs, slices_of
+from beam_tfrecord.exchange.checkpoints import Done, GroupCheckpoint, find_merged, save_merged
+from beam_tfrecord.exchange.merge import Merger, merge_runs
 from beam_tfrecord.exchange.plan import (
+    LAST_TASK_BYTES,
     RunName,
     RunSet,
     RunTask,
     Window,
     after_round,
+    gather_runs,
     may_need_round,
     name_of,
     names_in_order,
+    needs_round,
     plan_merges,
     plan_round,
     range_bits_for,
     request_bytes,
-    round_key,
     run_bytes_of,
-    task_bytes_of,
     window_bytes_for,
     window_bytes_of,
+    work_key,
 )
-from beam_tfrecord.exchange.shard_writers import DirectWriter, GroupWriter, Piece
-from beam_tfrecord.exchange.spill import BlockCutter, RangeSorter, Spiller
+from beam_tfrecord.exchange.shard_writers import DirectWriter, Piece
+from beam_tfrecord.exchange.spill import BlockCutter, GroupWriter, Spiller, sort_range
 from beam_tfrecord.exchange.spill_files import Run, RunIndex, read_index
 from beam_tfrecord.exchange.stage_writer import StageWriter
 from beam_tfrecord.exchange.write_summary import Tally, merge_tallies
@@ -66,7 +59,7 @@ EXCHANGES = ("files", "runner")
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """What some rows became in a pipeline.
+    """The files and counts that some rows became in a pipeline.
 
     Attributes:
         files: PCollection of `Run` before the merge, of `Piece` after it.
@@ -90,10 +83,7 @@ def write_files(
     Returns:
         PCollections of `Piece` and of the one `Tally` of the job.
     """
-    write = functools.partial(_spill, job=job)
-    if job.is_one_pass:
-        write = functools.partial(_write_groups, job=job, name="WriteShards")
-    parts = [write(one, label=str(number)) for number, one in enumerate(batches)]
+    parts = [_write_groups(one, job, str(number)) for number, one in enumerate(batches)]
     if done is not None:
         files = done | "DoneFiles" >> beam.FlatMap(lambda group: (*group.runs, *group.pieces))
         parts.append(Written(files, done | "DoneSummaries" >> beam.Map(lambda group: group.tally)))
@@ -113,33 +103,50 @@ def write_files(
     return Written(_merge(written.files, summary, job), summary)
 
 
-def _spill(batches: beam.PCollection[Batch], job: Job, label: str) -> Written:
-    """Encode batches and leave their records in runs."""
-    if job.exchange == "files" or not job.layout.shuffle:
-        return _write_groups(batches, job, label, name="Spill")
-    cut = batches | f"CutBlocks{label}" >> beam.ParDo(_CutBlocks(job)).with_outputs(
-        SUMMARIES, main="blocks"
-    )
-    runs = (
-        cut.blocks  # ((split, range of places), run entries)
-        | f"Shuffle{label}" >> beam.GroupByKey()
-        | f"SortRange{label}" >> beam.ParDo(_SortRange(job))  # Run
-    )
-    return Written(runs, cut[SUMMARIES])
+def _step(function: Callable[..., Iterable[Any]], job: Job) -> Callable[..., Iterator[Any]]:
+    """Return a function for `FlatMap` whose faults of the data end the job, not the worker.
+
+    Args:
+        function: From the job, an element and its side input to any number of outputs.
+        job: The job.
+    """
+    guarded = Guarded(lambda values: function(job, *values), job.directory)
+
+    def outputs(element: Any, side: Any = None) -> Iterator[Any]:
+        yield from guarded((element, side))
+
+    return outputs
 
 
-def _write_groups(batches: beam.PCollection[Batch], job: Job, label: str, name: str) -> Written:
+def _write_groups(batches: beam.PCollection[Batch], job: Job, label: str) -> Written:
     """Write each group of units to files of its own: runs, shards, or Parquet files."""
+    name = "WriteShards" if job.is_one_pass else "CutBlocks" if _is_shuffled(job) else "Spill"
     outputs = batches | f"{name}{label}" >> beam.ParDo(_WriteGroups(job)).with_outputs(
         SUMMARIES, main="files"
     )
-    return Written(outputs.files, outputs[SUMMARIES])
+    files = outputs.files
+    if name == "CutBlocks":
+        files = (
+            files  # ((split, range of places), run entries)
+            | f"Shuffle{label}" >> beam.GroupByKey()
+            | f"SortRange{label}" >> beam.FlatMap(_step(_sort_range, job))  # Run
+        )
+    return Written(files, outputs[SUMMARIES])
 
 
-def _writer_of(job: Job) -> GroupWriter[Run | Piece]:
+def _is_shuffled(job: Job) -> bool:
+    """Return whether records travel through a shuffle of the runner."""
+    return not job.is_one_pass and job.exchange == "runner" and job.layout.shuffle
+
+
+def _writer_of(job: Job) -> GroupWriter[Any]:
     if job.output == "stage":
         return StageWriter(job)
-    return DirectWriter(job) if job.is_one_pass else Spiller(job, run_bytes=run_bytes_of(job))
+    if job.is_one_pass:
+        return DirectWriter(job)
+    if _is_shuffled(job):
+        return BlockCutter(job, range_bits=range_bits_for(job.total_bytes))
+    return Spiller(job, run_bytes=run_bytes_of(job))
 
 
 class _WriteGroups(beam.DoFn):
@@ -147,15 +154,15 @@ class _WriteGroups(beam.DoFn):
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._writer: GroupWriter[Run | Piece] | None = None
-        self._marks = GroupMarks(job.directory)
+        self._writer: GroupWriter[Any] | None = None
+        self._checkpoint = GroupCheckpoint(job.directory)
         self._add = Guarded(self._add_batch, job.directory)
 
     def start_bundle(self) -> None:
         with machine_faults(self._job.directory):
             make_directory(self._job.directory)
             self._writer = _writer_of(self._job)
-        self._marks = GroupMarks(self._job.directory)
+        self._checkpoint = GroupCheckpoint(self._job.directory)
 
     def process(self, batch: Batch) -> Iterator[Any]:
         yield from self._add(batch)
@@ -165,31 +172,27 @@ class _WriteGroups(beam.DoFn):
         part = as_job_batch(batch).part
         if part is not None and part.number == 0:
             # A checkpoint is of one group alone.
-            yield from self._end_group()
-        self._marks.follow(part)
-        for file in self._writer.add(batch):
-            yield self._noted(file)
+            yield from self._end_group(is_complete=False)
+        self._checkpoint.follow(part)
+        yield from map(self._noted, self._writer.add(batch))
         if part is not None and part.is_last:
-            yield from self._end_group()
-            self._marks.end()
+            yield from self._end_group(is_complete=True)
 
-    def _end_group(self) -> Iterator[Any]:
+    def _end_group(self, *, is_complete: bool) -> Iterator[Any]:
         assert self._writer is not None
-        for file in self._writer.end_group():
-            yield self._noted(file)
+        yield from map(self._noted, self._writer.end_group())
         summary = self._writer.take_summary()
-        self._marks.add(Done(summary))
         count(type(self), "reject-rows", summary.rejects)
         yield beam.pvalue.TaggedOutput(SUMMARIES, summary)
+        if is_complete:
+            self._checkpoint.save(summary)
 
-    def _noted(self, file: Run | Piece) -> Run | Piece:
-        if isinstance(file, Run):
-            self._marks.add(Done(Tally(), runs=(file,)))
-            count(type(self), "write-runs", 1)
-        else:
-            self._marks.add(Done(Tally(), pieces=(file,)))
-            count(type(self), "write-shards", 1)
-        return file
+    def _noted(self, output: Any) -> Any:
+        if isinstance(output, Run | Piece):
+            self._checkpoint.add(output)
+            kind = "write-runs" if isinstance(output, Run) else "write-shards"
+            count(type(self), kind, 1)
+        return output
 
     def finish_bundle(self) -> Iterator[Any]:
         assert self._writer is not None
@@ -197,150 +200,81 @@ class _WriteGroups(beam.DoFn):
             self._writer.abort()
         else:
             with machine_faults(self._job.directory):
-                for output in self._end_group():
-                    yield in_global_window(output)
+                yield from map(in_global_window, self._end_group(is_complete=False))
         self._writer = None
 
 
-class _CutBlocks(beam.DoFn):
-    """Encode batches and cut the sorted records into ranges of places."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._cutter: BlockCutter | None = None
-        self._add = Guarded(self._add_batch, job.directory)
-
-    def start_bundle(self) -> None:
-        make_directory(self._job.directory)
-        self._cutter = BlockCutter(self._job, range_bits=range_bits_for(self._job.total_bytes))
-
-    def process(self, batch: Batch) -> Iterator[Any]:
-        yield from self._add(batch)
-
-    def _add_batch(self, batch: Batch) -> Iterator[Any]:
-        assert self._cutter is not None
-        yield from map(_tagged_summary, self._cutter.add(batch))
-
-    def finish_bundle(self) -> Iterator[Any]:
-        assert self._cutter is not None
-        cutter, self._cutter = self._cutter, None
-        if self._add.is_stopped():
-            # A fault of the data may have left a batch half done.
-            return
-        with machine_faults(self._job.directory):
-            for output in cutter.flush():
-                yield in_global_window(_tagged_summary(output))
-
-
-def _tagged_summary(output: Any) -> Any:
-    return beam.pvalue.TaggedOutput(SUMMARIES, output) if isinstance(output, Tally) else output
-
-
-class _SortRange(beam.DoFn):
+def _sort_range(
+    job: Job, blocks: tuple[tuple[str, int], Iterable[bytes]], _: None
+) -> Iterator[Run]:
     """Sort the blocks of one range of places into runs."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._sort = Guarded(self._runs, job.directory)
-
-    def process(self, blocks: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Run]:
-        yield from self._sort(blocks)
-
-    def _runs(self, blocks: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Run]:
-        (split, _), entries = blocks
-        sorter = RangeSorter(self._job.layout, self._job.directory, split)
-        yield from sorter.runs(entries)
+    key, entries = blocks
+    return sort_range(entries, job.directory, key[0])
 
 
 def _merge(
     runs: beam.PCollection[Run], summary: beam.PCollection[Tally], job: Job
 ) -> beam.PCollection[Piece]:
     """Merge runs into shards."""
-    gathered = runs | "GatherRuns" >> beam.CombineGlobally(GatherRuns())  # RunSet
+    gathered = (
+        runs
+        | "NameRuns" >> beam.Map(lambda run: RunSet((name_of(run),), run.counts))
+        | "GatherRuns" >> beam.CombineGlobally(gather_runs)
+    )  # RunSet
     names = gathered | "RunNames" >> beam.Map(lambda runs: names_in_order(runs.names))
-    # The summary is asked for so that nothing is merged for a job over its budget.
+    # The summary is a side input so that nothing is merged for a job over its budget.
     checked = beam.pvalue.AsSingleton(summary)
     if may_need_round(job):
         merged = (
             gathered
-            | "PlanRound" >> beam.ParDo(_PlanRound(job), checked)
+            | "PlanRound" >> beam.FlatMap(_step(_plan_round, job), checked)
             | "SpreadRound" >> beam.Reshuffle()  # RunTask
-            | "MergeRuns" >> beam.ParDo(_MergeRuns(job), beam.pvalue.AsSingleton(names))
+            | "MergeRuns" >> beam.FlatMap(_step(_merge_runs, job), beam.pvalue.AsSingleton(names))
         )  # RunName
         names = names | "AfterRound" >> beam.Map(after_round, beam.pvalue.AsList(merged))
     return (
         gathered
-        | "PlanMerges" >> beam.ParDo(_PlanMerges(job), checked)
+        | "PlanMerges" >> beam.FlatMap(_step(_plan_merges, job), checked)
         | "SpreadMerges" >> beam.Reshuffle()  # the windows of a task
         | "MergeShards" >> beam.ParDo(_Merge(job), beam.pvalue.AsSingleton(names))  # Piece
     )
 
 
-class _PlanRound(beam.DoFn):
-    """Give the tasks of a round before the last one, if one is needed."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._plan = Guarded(self._tasks, job.directory)
-
-    def process(self, runs: RunSet, _: Tally) -> Iterator[Any]:
-        yield from self._plan(runs)
-
-    def _tasks(self, runs: RunSet) -> Iterator[RunTask]:
-        return plan_round(runs, self._job.layout, request_bytes(self._job.directory))
+def _plan_round(job: Job, runs: RunSet, _: Tally) -> Iterator[RunTask]:
+    """Yield the tasks of a round before the last one, if one is needed."""
+    return plan_round(runs, job.layout, request_bytes(job.directory))
 
 
-class _PlanMerges(beam.DoFn):
-    """Give the windows of every task."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._plan = Guarded(self._tasks, job.directory)
-
-    def process(self, runs: RunSet, summary: Tally) -> Iterator[Any]:
-        yield from self._plan((runs, summary))
-
-    def _tasks(self, gathered: tuple[RunSet, Tally]) -> Iterator[tuple[Window, ...]]:
-        runs, summary = gathered
-        if runs.records != summary.records:
-            raise DataError(
-                f"runs hold {runs.records:,} records where {summary.records:,} were encoded: "
-                "run the job again"
-            )
-        layout, request = self._job.layout, request_bytes(self._job.directory)
-        planned = plan_merges(
-            runs.counts,
-            layout,
-            window_bytes=window_bytes_of(runs, layout, request),
-            task_bytes=task_bytes_of(runs, layout, request),
+def _plan_merges(job: Job, runs: RunSet, summary: Tally) -> list[tuple[Window, ...]]:
+    """Return the windows of every task."""
+    if runs.records != summary.records:
+        raise DataError(
+            f"runs hold {runs.records:,} records where {summary.records:,} were encoded: "
+            "run the job again"
         )
-        yield from planned.tasks
+    request = request_bytes(job.directory)
+    return plan_merges(
+        runs.counts,
+        job.layout,
+        window_bytes=window_bytes_of(runs, job.layout, request),
+        task_bytes=LAST_TASK_BYTES if needs_round(runs.names, job.layout, request) else 0,
+    )
 
 
-class _MergeRuns(beam.DoFn):
+def _merge_runs(job: Job, task: RunTask, names: Sequence[RunName]) -> Iterator[RunName]:
     """Merge what some runs hold of a range of places into a new run."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._merge = Guarded(self._merged, job.directory)
-
-    def process(self, task: RunTask, names: Sequence[RunName]) -> Iterator[RunName]:
-        yield from self._merge((task, names))
-
-    def _merged(self, work: tuple[RunTask, Sequence[RunName]]) -> Iterator[RunName]:
-        task, names = work
-        job = self._job
-        paths = [name.path for name in names[task.first_run : task.end_run]]
-        key = round_key(task, paths)
-        run = find_run(job.directory, key) if job.is_resumable else None
+    paths = [name.path for name in names[task.first_run : task.end_run]]
+    key = task.key(paths)
+    found = find_merged(job.directory, key) if job.is_resumable else None
+    run = found if isinstance(found, Run) else None
+    if run is None:
+        run = merge_runs(task, paths, job.layout, job.directory)
         if run is None:
-            run = merge_runs(task, paths, job.layout, job.directory)
-            if run is None:
-                return
-            count(type(self), "write-runs", 1)
-            if job.is_resumable:
-                mark_run(job.directory, key, run)
-        yield RunName(run.path, (task.first_place, task.last_place))
+            return
+        count(_WriteGroups, "write-runs", 1)
+        if job.is_resumable:
+            save_merged(job.directory, key, run)
+    yield RunName(run.path, (task.first_place, task.last_place))
 
 
 class _Merge(beam.DoFn):
@@ -359,33 +293,34 @@ class _Merge(beam.DoFn):
 
     def _pieces(self, task: tuple[tuple[Window, ...], Sequence[RunName]]) -> Iterator[Piece]:
         windows, names = task
-        directory = self._job.directory
+        directory, is_resumable = self._job.directory, self._job.is_resumable
         runs = [name.path for name in names if name.may_hold(windows)]
         to_do: list[Window] = []
         keys: list[str] = []
         for _, of_shard in itertools.groupby(windows, key=lambda w: (w.split, w.shard)):
             shard = tuple(of_shard)
-            key = shard_key(shard, runs) if self._job.is_resumable else ""
-            if key and (piece := find_shard(directory, key)):
-                yield piece
+            key = work_key((shard,), runs) if is_resumable else ""
+            done = find_merged(directory, key) if is_resumable else None
+            if isinstance(done, Piece):
+                yield done
             else:
                 to_do.extend(shard)
                 keys.append(key)
-        # In source order, ties stay in the order of runs: that in which they were written.
-        slices = [slices_of(path, self._index(path), to_do) for path in sorted(runs)]
-        merger = self._merger_of(len(runs))
-        for key, piece in zip(keys, merger.merge(to_do, slices), strict=True):
-            if key:
-                mark_shard(directory, key, piece)
+        if self._merger is None:
+            self._merger = Merger(self._job.layout, directory)
+        merged = self._merger.merge(
+            to_do,
+            # In source order, ties stay in the order of runs: that in which they were written.
+            sorted(runs),
+            window_bytes=window_bytes_for(len(runs), request_bytes(directory)),
+            index_of=self._index,
+        )
+        for key, piece in zip(keys, merged, strict=True):
+            if is_resumable:
+                save_merged(directory, key, piece)
             count(type(self), "write-shards", 1)
             count(type(self), "write-bytes", piece.bytes)
             yield piece
-
-    def _merger_of(self, runs: int) -> Merger:
-        window_bytes = window_bytes_for(runs, request_bytes(self._job.directory))
-        if self._merger is None or self._merger.window_bytes < window_bytes:
-            self._merger = Merger(self._job.layout, self._job.directory, window_bytes=window_bytes)
-        return self._merger
 
     def _index(self, path: str) -> RunIndex:
         index = read_index(path, is_checked=path in self._checked)
@@ -397,55 +332,21 @@ class _Merge(beam.DoFn):
         self._merger = None
 
 
-class MergeSummaries(beam.CombineFn):
-    """Join summaries; those that contradict each other are a fault of the data.
+class MergeSummaries:
+    """Joins summaries; those that contradict each other are a fault of the data.
 
     Args:
         directory: Temporary directory of the job, where the fault is recorded.
     """
 
     def __init__(self, directory: str) -> None:
-        self._merge = Guarded(_merged, directory, instead=[Tally()])
+        self._merge = Guarded(
+            lambda summaries: [merge_tallies(summaries)], directory, instead=[Tally()]
+        )
 
-    def create_accumulator(self) -> Tally:
-        """Return the summary of nothing."""
-        return Tally()
-
-    def add_input(self, total: Tally, summary: Tally) -> Tally:
-        """Join one summary."""
-        return self.merge_accumulators((total, summary))
-
-    def merge_accumulators(self, summaries: Iterable[Tally]) -> Tally:
-        """Join any number of summaries."""
+    def __call__(self, summaries: Iterable[Tally]) -> Tally:
+        """Return the sum of any number of summaries."""
         total: Tally = next(self._merge(summaries))
-        return total
-
-    def extract_output(self, total: Tally) -> Tally:
-        """Return the sum."""
-        return total
-
-
-def _merged(summaries: Iterable[Tally]) -> Iterator[Tally]:
-    yield merge_tallies(summaries)
-
-
-class GatherRuns(beam.CombineFn):
-    """Join runs to one set."""
-
-    def create_accumulator(self) -> RunSet:
-        """Return the empty set."""
-        return RunSet()
-
-    def add_input(self, total: RunSet, run: Run) -> RunSet:
-        """Join one run."""
-        return total.merge(RunSet((name_of(run),), run.counts))
-
-    def merge_accumulators(self, totals: Iterable[RunSet]) -> RunSet:
-        """Join any number of sets."""
-        return functools.reduce(RunSet.merge, totals, RunSet())
-
-    def extract_output(self, total: RunSet) -> RunSet:
-        """Return the set."""
         return total
 
 
@@ -465,7 +366,7 @@ class CheckRejects:
     def __call__(self, summary: Tally) -> Iterator[Tally]:
         """Yield the summary."""
         yield from self._guarded(summary)
-        # Whoever waits for it always gets it: an end without reason is worse than a fault.
+        # Steps that wait for the summary always get it, else the job would end without a reason.
         yield summary
 
     def _check(self, summary: Tally) -> Iterator[Tally]:

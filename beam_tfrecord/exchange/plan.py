@@ -1,4 +1,4 @@
-"""Planning of shards from what all runs hold together."""
+"""Plans the merge: cuts what all runs hold into shards, windows, and tasks for workers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import itertools
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from beam_tfrecord.exchange.spill import RUN_BYTES
-from beam_tfrecord.exchange.spill_files import BinCounts, Run
+from beam_tfrecord.exchange.spill_files import BinCounts, Run, count_records, merge_counts
 from beam_tfrecord.layout import Layout, cut_bins
 from beam_tfrecord.places import bin_shift
 from beam_tfrecord.storage import is_remote
 from beam_tfrecord.workdir.job import Job
 
-# What one worker merges at a time; it reads as much ahead.
+# Bytes that one worker merges at a time; it reads as much ahead.
 WINDOW_BYTES = 36 * 2**20
 # Small shards share a task, so that a task is worth scheduling.
 TASK_BYTES = 128 * 2**20
@@ -27,12 +28,12 @@ MOST_WINDOW_BYTES = 512 * 2**20
 # A read of a store costs a round trip and a fee, one of a disk a seek at most.
 REMOTE_REQUEST_BYTES = 2**20
 LOCAL_REQUEST_BYTES = 2**17
-# An estimate below this, however wrong, does not mean more runs than can be merged at once.
+# With an estimate below this, however wrong, all runs can be merged at once.
 ONE_ROUND_BYTES = 4 * 10**9
 # Blocks in a runner's own shuffle go by ranges of about this size, of 2^8 to 2^16.
 RANGE_BYTES = 256 * 2**20
 LEAST_RANGE_BITS, MOST_RANGE_BITS = 8, 16
-# Of the 2^64 places.
+# A run whose records span this many of the 2^64 places may hold any place.
 _WIDE_PLACES = 2**62
 
 
@@ -46,7 +47,7 @@ class Window:
         first_place: First place.
         last_place: Last place, inclusive.
         bytes: Size of the framed records.
-        records: Number of records; None where it is not known.
+        records: Number of records; None if it is not known.
     """
 
     split: str
@@ -58,30 +59,19 @@ class Window:
 
 
 @dataclasses.dataclass(frozen=True)
-class MergePlan:
-    """All merging there is to do; every task writes complete shards.
-
-    Attributes:
-        tasks: The windows of each task, in order.
-    """
-
-    tasks: tuple[tuple[Window, ...], ...]
-
-
-@dataclasses.dataclass(frozen=True)
 class RunName:
-    """A run, and where its records are.
+    """The path of a run, and where its records are.
 
     Attributes:
-        path: Of the file.
-        reach: First and last place of its records, both inclusive; None: they may be anywhere.
+        path: Path of the file.
+        reach: First and last place of its records, both inclusive; None if they may be anywhere.
     """
 
     path: str
     reach: tuple[int, int] | None = None
 
     def may_hold(self, windows: Iterable[Window]) -> bool:
-        """Tell whether records of some windows may be in it."""
+        """Return whether the run may hold records of some windows."""
         if self.reach is None:
             return True
         first, last = self.reach
@@ -89,7 +79,7 @@ class RunName:
 
 
 def name_of(run: Run) -> RunName:
-    """Return the name of a run; one that spans much of the places is taken to hold any of them."""
+    """Return the name of a run; it has no reach if the run spans many of all places."""
     if not run.counts:
         return RunName(run.path)
     ends = [
@@ -103,11 +93,11 @@ def name_of(run: Run) -> RunName:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RunSet:
-    """Any number of runs together; `merge` is associative and order-free.
+    """Any number of runs together.
 
     Attributes:
-        names: Of the runs.
-        counts: What they hold, by split.
+        names: Names of the runs.
+        counts: Counts of their records, by split.
     """
 
     names: tuple[RunName, ...] = ()
@@ -118,32 +108,12 @@ class RunSet:
         """Number of records."""
         return count_records(self.counts)
 
-    def merge(self, other: RunSet) -> RunSet:
-        """Join two sets of runs."""
-        return RunSet((*self.names, *other.names), merge_counts(self.counts, other.counts))
 
-
-def count_records(counts: Mapping[str, BinCounts]) -> int:
-    """Return the number of records of all splits."""
-    return sum(int(of_split.rows.sum()) for of_split in counts.values())
-
-
-def merge_counts(
-    one: Mapping[str, BinCounts], other: Mapping[str, BinCounts]
-) -> dict[str, BinCounts]:
-    """Return the sums of two sets of runs, by split."""
-    merged = dict(one)
-    for name, counts in other.items():
-        merged[name] = merged[name].merge(counts) if name in merged else counts
-    return merged
-
-
-def total_counts(runs: Iterable[Run]) -> dict[str, BinCounts]:
-    """Return the sums over runs, by split."""
-    total: dict[str, BinCounts] = {}
-    for run in runs:
-        total = merge_counts(total, run.counts)
-    return total
+def gather_runs(sets: Iterable[RunSet]) -> RunSet:
+    """Join any number of sets of runs; associative, and in any order."""
+    sets = list(sets)
+    names = itertools.chain.from_iterable(one.names for one in sets)
+    return RunSet(tuple(names), merge_counts(*(one.counts for one in sets)))
 
 
 def plan_merges(
@@ -152,14 +122,17 @@ def plan_merges(
     *,
     window_bytes: int | None = None,
     task_bytes: int = 0,
-) -> MergePlan:
+) -> list[tuple[Window, ...]]:
     """Divide the bins of every split into shards, and the shards into tasks.
 
     Args:
-        counts: What all runs hold, by split.
+        counts: Counts of the records of all runs, by split.
         layout: Where records go.
-        window_bytes: What is merged at once, unless a single bin is more.
-        task_bytes: Least size of a task, where there is so much.
+        window_bytes: Bytes that are merged at once, unless a single bin is more.
+        task_bytes: Least size of a task, if there is so much.
+
+    Returns:
+        The windows of each task, in order; every task writes complete shards.
 
     Raises:
         UsageError: The numbers of shards do not suit the splits.
@@ -177,11 +150,11 @@ def plan_merges(
         if name in shard_counts
         for window in _windows(name, counts[name], shard_counts[name], most_bytes)
     ]
-    return MergePlan(tuple(_tasks(windows, max(TASK_BYTES, window_bytes or 0, task_bytes))))
+    return list(_tasks(windows, max(TASK_BYTES, window_bytes or 0, task_bytes)))
 
 
 def split_order(names: Iterable[str], layout: Layout) -> list[str]:
-    """Return names of splits in the order they were given, or else by name."""
+    """Return names of splits in the order of the layout, and others behind them by name."""
     known = {name: i for i, name in enumerate(layout.splits.names)}
     return sorted(names, key=lambda name: (known.get(name, len(known)), name.encode()))
 
@@ -216,15 +189,15 @@ def _tasks(windows: list[Window], most_bytes: int) -> Iterable[tuple[Window, ...
         yield tuple(task)
 
 
-# What a task writes: enough for its footers to be worth reading, and soon done again.
+# Bytes that a task of a round writes: many for the footers it reads, and few to do again.
 PART_BYTES = 4 * 2**30
-# Of the last round: a task looks into the footers of all batches before it reads a record.
+# Least size of a task of the last round, which reads the footers of all batches first.
 LAST_TASK_BYTES = 4 * MOST_WINDOW_BYTES
 
 
 @dataclasses.dataclass(frozen=True)
 class RunTask:
-    """Merging of a range of places of neighbouring runs.
+    """A task of a round: merge a range of places of neighbouring runs.
 
     Attributes:
         first_run: Position of the first run among all names, in order.
@@ -240,9 +213,13 @@ class RunTask:
     first_place: int
     last_place: int
 
+    def key(self, paths: Sequence[str]) -> str:
+        """Return the key of the task within its job; `paths` are those of its runs."""
+        return work_key((self.split, self.first_place, self.last_place), paths)
+
 
 def needs_round(names: Sequence[RunName], layout: Layout, request: int) -> bool:
-    """Tell whether there are too many runs to be merged at once."""
+    """Return whether there are too many runs to be merged at once."""
     return layout.shuffle and _count_wide(names) > most_fan_in(request)
 
 
@@ -253,16 +230,11 @@ def window_bytes_of(runs: RunSet, layout: Layout, request: int) -> int:
     return window_bytes_for(_count_wide(runs.names), request)
 
 
-def task_bytes_of(runs: RunSet, layout: Layout, request: int) -> int:
-    """Return the least size of the tasks of the last round."""
-    return LAST_TASK_BYTES if needs_round(runs.names, layout, request) else 0
-
-
 def plan_round(runs: RunSet, layout: Layout, request: int) -> Iterator[RunTask]:
-    """Yield the tasks of a round before the last one; none where the last one is enough.
+    """Yield the tasks of a round before the last one; none if the last one is enough.
 
     Args:
-        runs: All there are.
+        runs: All runs.
         layout: Where records go.
         request: Least bytes of a read.
     """
@@ -283,9 +255,14 @@ def names_in_order(names: Sequence[RunName]) -> tuple[RunName, ...]:
 
 
 def after_round(names: Sequence[RunName], merged: Sequence[RunName]) -> tuple[RunName, ...]:
-    """Return the runs of the last round, sorted, given what became of those before it."""
+    """Return the runs of the last round, sorted.
+
+    Args:
+        names: The runs of the job.
+        merged: The runs that a round before the last one made of those that may hold any place.
+    """
     left = [name for name in names if name.reach is not None] if merged else names
-    # A task that was tried twice has returned the same name twice.
+    # A task that ran twice returns the same name twice.
     return tuple(sorted({*left, *merged}, key=lambda name: name.path))
 
 
@@ -301,15 +278,14 @@ def _ranges(counts: Mapping[str, BinCounts], batches: int) -> Iterator[tuple[str
             yield split, cut.first << bins.shift, (cut.last + 1 << bins.shift) - 1
 
 
-def round_key(task: RunTask, paths: Sequence[str]) -> str:
-    """Return the key of a task within its job, the same whenever it is planned."""
+def work_key(work: tuple[Any, ...], paths: Iterable[str]) -> str:
+    """Return the key of work on some runs within its job, the same whenever it is planned."""
     names = [os.path.basename(path) for path in paths]
-    decisive = repr((task.split, task.first_place, task.last_place, names))
-    return hashlib.sha256(decisive.encode()).hexdigest()[:32]
+    return hashlib.sha256(repr((*work, names)).encode()).hexdigest()[:32]
 
 
 def request_bytes(directory: str) -> int:
-    """Return the least that one read of a run in a directory should be of."""
+    """Return the least bytes that one read of a run in a directory should have."""
     return REMOTE_REQUEST_BYTES if is_remote(directory) else LOCAL_REQUEST_BYTES
 
 
@@ -329,7 +305,7 @@ def run_bytes_for(total_bytes: int | None, request: int) -> int:
     """Return the size of runs, so that runs and windows grow alike.
 
     Args:
-        total_bytes: Estimate of all records together; None: not known.
+        total_bytes: Estimate of all records together; None if it is not known.
         request: Least bytes of a read.
     """
     if total_bytes is None:

@@ -1,4 +1,4 @@
-"""Source order in one pass: each group of units straight to shards of its own."""
+"""Writes shards: one at a time, or each group of units to its own, in source order."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import dataclasses
 import os
 import uuid
 from collections.abc import Iterator
-from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.exchange.block import Block
-from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects
-from beam_tfrecord.exchange.write_summary import Tally
+from beam_tfrecord.exchange.spill import BlockWriter
 from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.layout import DEFAULT_SHARD_BYTES
 from beam_tfrecord.places import purpose_seed
@@ -23,8 +20,6 @@ from beam_tfrecord.records.tfrecord import ShardStream
 from beam_tfrecord.storage import WRITE_BYTES, file_size
 from beam_tfrecord.workdir.job import Job
 
-# A file that a group was written to: a `Piece`, or a `Run`.
-F = TypeVar("F", covariant=True)
 MASK64 = 2**64 - 1
 # A shard may end this much above its target rather than leave a small rest.
 SLACK = 0.25
@@ -37,13 +32,13 @@ class Piece:
     Attributes:
         split: Name of the split.
         order: Position among the shards of the split.
-        path: Of the file.
+        path: Path of the file.
         examples: Number of records.
         bytes: Size of the record stream.
         xxh64: Hash of the record stream, 16 hex digits.
         content: Sum of the hashes of all examples modulo 2^64.
         stored_bytes: Size of the file.
-        stored_xxh64: Hash of the file where it is compressed; else empty.
+        stored_xxh64: Hash of the file if it is compressed; else empty.
     """
 
     split: str
@@ -81,7 +76,7 @@ class PieceWriter:
     def write(
         self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.uint64]:
-        """Write whole framed records, all of `data`; return their hashes."""
+        """Write complete framed records, all of `data`; return their hashes."""
         hashes = native.hash_records(data, starts, self._seed)
         self._content = (self._content + int(hashes.sum(dtype=np.uint64))) & MASK64
         self._examples += len(starts)
@@ -108,23 +103,7 @@ class PieceWriter:
         self._stream.abort()
 
 
-class GroupWriter(Protocol[F]):
-    """Writes the batches of one group of units after another to files of its own."""
-
-    def add(self, batch: Batch) -> Iterator[F]:
-        """Take a batch; yield the files that it filled."""
-
-    def end_group(self) -> Iterator[F]:
-        """Finish the last file of a group; yield what was not yet yielded."""
-
-    def take_summary(self) -> Tally:
-        """Return the sums since the last call, once all files are finished."""
-
-    def abort(self) -> None:
-        """Remove an unfinished file."""
-
-
-class DirectWriter:
+class DirectWriter(BlockWriter[Piece]):
     """Writes batches in the order they come, and begins a new shard at the target size.
 
     The cuts follow from the records of a group alone, never from the size of batches.
@@ -134,11 +113,10 @@ class DirectWriter:
     """
 
     def __init__(self, job: Job) -> None:
+        super().__init__(job, WRITE_BYTES)
         layout = job.layout
-        self._layout = layout
-        self._directory = job.directory
+        self._compression = layout.compression
         self._limit = int((layout.shards.shard_bytes or DEFAULT_SHARD_BYTES) * (1 + SLACK))
-        self._block = Block(layout, job.schema)
         self._split = layout.splits.names[0]
         self._group = 0
         self._number = 0
@@ -151,33 +129,23 @@ class DirectWriter:
         if group != self._group:
             yield from self.end_group()
             self._group, self._number = group, 0
-        for piece in self._block.pieces(batch):
-            self._block.add(piece)
-            spill_rejects(self._block, self._directory, least=MAX_REJECTS)
-            if self._block.size >= WRITE_BYTES:
-                yield from self._write()
+        yield from super().add(batch)
 
     def end_group(self) -> Iterator[Piece]:
         """Finish the last shard of a group; yield what was not yet yielded."""
-        yield from self._write()
+        yield from super().end_group()
         if self._writer is not None:
             yield self._close()
 
-    def take_summary(self) -> Tally:
-        """Return the sums since the last call, once all shards are finished."""
-        spill_rejects(self._block, self._directory)
-        tally = self._block.tally
-        self._block.clear()
-        return tally
-
     def abort(self) -> None:
         """Remove an unfinished shard."""
+        super().abort()
         if self._writer is not None:
             self._writer.abort()
 
     def _write(self) -> Iterator[Piece]:
         block = self._block
-        starts = np.append(block.starts, block.size)
+        starts = np.append(block.arena.used_starts(), block.size)
         done = 0
         while done < block.records:
             # The first record of a shard always goes in, however large it is.
@@ -194,9 +162,7 @@ class DirectWriter:
     def _append(self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> None:
         if self._writer is None:
             order = (self._group, self._number)
-            self._writer = PieceWriter(
-                self._directory, self._split, order, self._layout.compression
-            )
+            self._writer = PieceWriter(self._directory, self._split, order, self._compression)
             self._number += 1
         self._writer.write(data, starts - starts[0])
         self._size += len(data)

@@ -1,11 +1,13 @@
-"""Spilling: batches in, sorted runs out, in bounded memory."""
+"""Spilling: encodes batches and writes their records as sorted runs, in bounded memory."""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import os
 import uuid
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +15,17 @@ import numpy.typing as npt
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.exchange.block import Block
-from beam_tfrecord.exchange.spill_files import PLACE_BYTES, Run, SortedIndex, index_sorted
+from beam_tfrecord.exchange.spill_files import (
+    PLACE_BYTES,
+    BinCounts,
+    Run,
+    count_bins,
+    footer,
+    merge_counts,
+)
 from beam_tfrecord.exchange.write_summary import Tally
 from beam_tfrecord.job_batch import as_job_batch
-from beam_tfrecord.layout import Layout
 from beam_tfrecord.places import SHUFFLED_BIN_SHIFT, bin_shift
-from beam_tfrecord.records.tfrecord import record_sizes
 from beam_tfrecord.rejects import write_rejects
 from beam_tfrecord.storage import WRITE_BYTES, WholeFile
 from beam_tfrecord.workdir.job import Job
@@ -26,47 +33,110 @@ from beam_tfrecord.workdir.job import Job
 RUN_BYTES = 64 * 2**20
 # Rejects are objects of Python, and there may be as many as there are rows.
 MAX_REJECTS = 20_000
+# Leading bits of a place that name its range: enough that one is a small part of a large dataset.
+RANGE_BITS = 8
+MAX_BLOCK_BYTES = 16 * 2**20
 
+# What a group of units is written to: a `Run`, a `Piece`, or a block with its key.
+F = TypeVar("F", covariant=True)
+UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
 
 
-class SortedRecords:
-    """The records of a block in order of (split, place), and a buffer to copy them through.
+class Buffer:
+    """Memory that is used again for one piece of records after the other."""
 
-    Records of equal place are in order of their bytes where places are hashes, so that order
-    never tells which worker came first; in source order they keep the order they came in.
+    def __init__(self) -> None:
+        self._data = np.empty(0, np.uint8)
+
+    def room(self, nbytes: int) -> UInt8Array:
+        """Return an array of a number of bytes, over the bytes of the last one."""
+        if nbytes > len(self._data):
+            self._data = np.empty(max(nbytes, WRITE_BYTES), np.uint8)
+        return self._data[:nbytes]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SortedRecords:
+    """Framed records in memory, and their order by (split, place).
+
+    Attributes:
+        data: Buffer that holds the records.
+        starts: Where each record begins in it, shape `[n]`.
+        places: Place of each record, shape `[n]`.
+        order: Indices of the records in order, shape `[n]`.
+        sizes: Bytes of each framed record, in order, shape `[n]`.
+        splits: Number of each record's split, in order, shape `[n]`; None if all are of split 0.
     """
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self._out = np.empty(0, np.uint8)
+    data: UInt8Array
+    starts: Int64Array
+    places: UInt64Array
+    order: Int64Array
+    sizes: Int64Array
+    splits: npt.NDArray[np.uint16] | None = None
 
-    def order(self, block: Block) -> tuple[Int64Array, UInt64Array, SortedIndex]:
-        """Return the order of the block's records, their places, and the index of the result."""
-        places, splits = block.places, block.splits
-        data = block.arena.data[: block.size]
-        order = native.sort_records(data, block.starts, splits, places, self._layout.shuffle)
-        index = index_sorted(
-            block.split_names,
-            None if splits is None else splits[order],
-            places[order],
-            block.sizes()[order],
-            bin_shift(self._layout.shuffle, block.records),
-        )
-        return order, places, index
+    @property
+    def sorted_places(self) -> UInt64Array:
+        """Place of each record, in order, shape `[n]`."""
+        return self.places[self.order]
 
-    def entries(
-        self, block: Block, order: Int64Array, places: UInt64Array, piece_bytes: int = WRITE_BYTES
-    ) -> Iterator[memoryview]:
-        """Yield run entries in `order`, in buffers of about `piece_bytes` that are used again."""
-        data = block.arena.data[: block.size]
-        sizes = block.sizes()[order] + PLACE_BYTES
-        for low, high, nbytes in byte_pieces(sizes, piece_bytes):
-            if nbytes > len(self._out):
-                self._out = np.empty(max(nbytes, piece_bytes), np.uint8)
-            size = native.gather_run(data, block.starts, places, order[low:high], self._out, 0)
-            yield self._out[:size].data
+    def pieces(
+        self, buffer: Buffer, first: int, end: int, limit: int = WRITE_BYTES, *, is_run: bool
+    ) -> Iterator[tuple[UInt8Array, Int64Array]]:
+        """Yield the records `first` to `end` in order, in pieces of at most `limit` bytes.
+
+        A piece is valid until the next one, which uses the buffer again.
+
+        Args:
+            buffer: Where records are copied to.
+            first: The first record.
+            end: End of the records, exclusive.
+            limit: Most bytes of a piece of more than one record.
+            is_run: Yield the entries of a run: each record behind its place.
+
+        Yields:
+            The bytes of each piece, and the sizes of its framed records.
+        """
+        places, extra = (self.places, PLACE_BYTES) if is_run else (None, 0)
+        for low, high, nbytes in byte_pieces(self.sizes[first:end] + extra, limit):
+            picked = slice(first + low, first + high)
+            out = buffer.room(nbytes)
+            native.gather_run(self.data, self.starts, places, self.order[picked], out, 0)
+            yield out, self.sizes[picked]
+
+    def counts(self, names: Sequence[str], shift: int) -> dict[str, BinCounts]:
+        """Return what bins of a shift hold, by split; `names` has that of every split number."""
+        return count_bins(names, self.splits, self.sorted_places, self.sizes, shift)
+
+
+def sort_block(block: Block, *, by_bytes: bool) -> SortedRecords:
+    """Sort the records of a block.
+
+    Records of equal place are in order of their bytes if places are hashes, so that the order does
+    not depend on which worker came first. In source order they keep the order they came in.
+    """
+    data, starts, splits = block.arena.used_data(), block.arena.used_starts(), block.splits
+    places = block.places
+    order = native.sort_records(data, starts, splits, places, by_bytes)
+    sizes = np.diff(starts, append=len(data))[order]
+    return SortedRecords(
+        data, starts, places, order, sizes, None if splits is None else splits[order]
+    )
+
+
+def sort_entries(data: UInt8Array, *, by_bytes: bool) -> SortedRecords:
+    """Sort the entries of runs, all of one split.
+
+    Raises:
+        ValueError: They are not complete entries.
+    """
+    starts, places = native.scan_run(data)
+    order = native.sort_records(data, starts, None, places, by_bytes)
+    # Entries lie end to end, so the next start gives the size of each.
+    sizes = np.diff(starts, append=len(data) + PLACE_BYTES)[order] - PLACE_BYTES
+    return SortedRecords(data, starts, places, order, sizes)
 
 
 def byte_pieces(sizes: Int64Array, limit: int) -> Iterator[tuple[int, int, int]]:
@@ -84,8 +154,90 @@ def byte_pieces(sizes: Int64Array, limit: int) -> Iterator[tuple[int, int, int]]
         low = high
 
 
-class Spiller:
-    """Encodes batches and writes a sorted run whenever enough records have come together.
+def write_run(
+    path: str, parts: Iterable[SortedRecords], names: Sequence[str], shift: int, buffer: Buffer
+) -> Run:
+    """Write a run.
+
+    Args:
+        path: Where to write.
+        parts: Its records: each part in order, and behind the part before.
+        names: Name of every split number.
+        shift: Low bits of a place that its bin leaves out.
+        buffer: Where records are copied to.
+    """
+    counts = []
+    with WholeFile(path, outlasts=False) as file:
+        for part in parts:
+            for entries, _ in part.pieces(buffer, 0, len(part.order), is_run=True):
+                file.write(entries.data)
+            counts.append(part.counts(names, shift))
+        of_run = merge_counts(*counts)
+        file.write(footer(of_run))
+    return Run(path, of_run)
+
+
+class GroupWriter(Protocol[F]):
+    """Writes the batches of one group of units after another to files of its own."""
+
+    def add(self, batch: Batch) -> Iterator[F]:
+        """Take a batch; yield the files that it filled."""
+
+    def end_group(self) -> Iterator[F]:
+        """Finish the last file of a group; yield what was not yet yielded."""
+
+    def take_summary(self) -> Tally:
+        """Return the sums since the last call, once all files are finished."""
+
+    def abort(self) -> None:
+        """Remove an unfinished file."""
+
+
+class BlockWriter(Generic[F]):
+    """Encodes batches, and writes the records whenever enough have come together.
+
+    Args:
+        job: Where records go.
+        full_bytes: Bytes of framed records that are written together.
+    """
+
+    def __init__(self, job: Job, full_bytes: int) -> None:
+        self._directory = job.directory
+        self._by_bytes = job.layout.shuffle
+        self._full_bytes = full_bytes
+        self._block = Block(job.layout, job.schema, job.inputs)
+        self._buffer = Buffer()
+
+    def add(self, batch: Batch) -> Iterator[F]:
+        """Take a batch; yield the files that it filled."""
+        for piece in self._block.pieces(batch):
+            self._block.add(piece)
+            spill_rejects(self._block, self._directory, least=MAX_REJECTS)
+            if self._block.size >= self._full_bytes:
+                yield from self._write()
+
+    def end_group(self) -> Iterator[F]:
+        """Finish the last file of a group; yield what was not yet yielded."""
+        yield from self._write()
+
+    def take_summary(self) -> Tally:
+        """Return the sums since the last call, once all files are finished."""
+        spill_rejects(self._block, self._directory)
+        tally = self._block.tally
+        self._block.clear()
+        return tally
+
+    def abort(self) -> None:
+        """Drop the records that are left, and remove an unfinished file."""
+        self._block.clear()
+
+    def _write(self) -> Iterator[F]:
+        """Write the records of the block and drop them; yield the files that they filled."""
+        raise NotImplementedError
+
+
+class Spiller(BlockWriter[Run]):
+    """Writes batches to sorted runs.
 
     Args:
         job: Where records go.
@@ -93,10 +245,7 @@ class Spiller:
     """
 
     def __init__(self, job: Job, *, run_bytes: int = RUN_BYTES) -> None:
-        self._directory = job.directory
-        self._run_bytes = run_bytes
-        self._block = Block(job.layout, job.schema, job.inputs)
-        self._sorted = SortedRecords(job.layout)
+        super().__init__(job, run_bytes)
         self._token = uuid.uuid4().hex
         self._group = "rows"
         self._written = 0
@@ -105,39 +254,75 @@ class Spiller:
         """Take a batch; yield the runs that it filled."""
         part = as_job_batch(batch).part
         self._group = "rows" if part is None else part.key[:12]
-        for piece in self._block.pieces(batch):
-            self._block.add(piece)
-            spill_rejects(self._block, self._directory, least=MAX_REJECTS)
-            if self._block.size >= self._run_bytes:
-                yield from self.end_group()
+        return super().add(batch)
 
-    def end_group(self) -> Iterator[Run]:
-        """Write the records that are left; yield their run, if there are any."""
+    def _write(self) -> Iterator[Run]:
         block = self._block
         if block.records:
-            order, places, index = self._sorted.order(block)
-            entries = self._sorted.entries(block, order, places)
-            yield write_run(self._directory, entries, index, self._next_name())
+            # Runs of one spiller sort in the order they were written: in source order, records of
+            # equal place may lie on both sides of a run's end.
+            self._written += 1
+            name = f"run-{self._group}-{self._token}-{self._written:06d}"
+            yield write_run(
+                os.path.join(self._directory, name),
+                [sort_block(block, by_bytes=self._by_bytes)],
+                block.split_names,
+                bin_shift(self._by_bytes, block.records),
+                self._buffer,
+            )
         block.clear_records()
 
-    def take_summary(self) -> Tally:
-        """Return the sums since the last call, once all records are written."""
-        spill_rejects(self._block, self._directory)
-        tally = self._block.tally
-        self._block.clear()
-        return tally
 
-    def abort(self) -> None:
-        """Forget the records that are left: runs are complete when they are written."""
-        self._block.clear()
+class BlockCutter(BlockWriter[tuple[tuple[str, int], bytes]]):
+    """Makes sorted blocks of records, each of one split and one range of places.
 
-    def _next_name(self) -> str:
-        """Name runs so that those of one spiller sort in the order they were written.
+    A block comes with its key, (split, range of places), for a runner's own shuffle.
 
-        In source order, records of equal place may lie on both sides of a run's end.
-        """
-        self._written += 1
-        return f"run-{self._group}-{self._token}-{self._written:06d}"
+    Args:
+        job: Where records go; they must be shuffled.
+        range_bits: Leading bits of a place that name its range.
+    """
+
+    def __init__(self, job: Job, *, range_bits: int = RANGE_BITS) -> None:
+        super().__init__(job, RUN_BYTES)
+        self._range_bits = range_bits
+
+    def _write(self) -> Iterator[tuple[tuple[str, int], bytes]]:
+        block = self._block
+        if block.records:
+            records = sort_block(block, by_bytes=self._by_bytes)
+            keys = (records.sorted_places >> np.uint64(64 - self._range_bits)).astype(np.int64)
+            if records.splits is not None:
+                keys |= records.splits.astype(np.int64) << self._range_bits
+            edges = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), len(keys)]
+            for first, end in itertools.pairwise(edges):
+                split, place_range = divmod(int(keys[first]), 1 << self._range_bits)
+                key = block.split_names[split], place_range
+                for entries, _ in records.pieces(
+                    self._buffer, first, end, MAX_BLOCK_BYTES, is_run=True
+                ):
+                    yield key, entries.tobytes()
+        block.clear_records()
+
+
+def sort_range(blocks: Iterable[bytes], directory: str, split: str) -> Iterator[Run]:
+    """Yield runs of bounded size with all records of the blocks of one split and range."""
+    pending: list[bytes] = []
+    size = 0
+    for block in blocks:
+        pending.append(block)
+        size += len(block)
+        if size >= RUN_BYTES:
+            yield _run_of(pending, directory, split)
+            pending, size = [], 0
+    if pending:
+        yield _run_of(pending, directory, split)
+
+
+def _run_of(blocks: Sequence[bytes], directory: str, split: str) -> Run:
+    records = sort_entries(np.frombuffer(b"".join(blocks), np.uint8), by_bytes=True)
+    path = os.path.join(directory, f"run-{uuid.uuid4().hex}")
+    return write_run(path, [records], (split,), SHUFFLED_BIN_SHIFT, Buffer())
 
 
 class HasRejects(Protocol):
@@ -148,107 +333,10 @@ class HasRejects(Protocol):
 
 
 def spill_rejects(block: HasRejects, directory: str, *, least: int = 1) -> None:
-    """Move the rejects of a block to a file of their own, where there are at least so many."""
+    """Move the rejects of a block to a file of their own if there are at least `least`."""
     if len(block.rejects) < least:
         return
     path = os.path.join(directory, f"rejects-{uuid.uuid4().hex}.arrow")
     write_rejects(path, block.rejects)
     block.tally = block.tally.merge(Tally(sample=tuple(block.rejects), reject_files=(path,)))
     block.rejects = []
-
-
-def write_run(
-    directory: str, entries: Iterable[memoryview], index: SortedIndex, name: str | None = None
-) -> Run:
-    """Write a run.
-
-    Args:
-        directory: Where to.
-        entries: The sorted entries, in buffers.
-        index: Of the entries.
-        name: Of the file; by default a new one.
-    """
-    path = os.path.join(directory, name or f"run-{uuid.uuid4().hex}")
-    with WholeFile(path, outlasts=False) as file:
-        for buffer in entries:
-            file.write(buffer)
-        file.write(index.footer())
-    return Run(path, index.counts())
-
-
-# Leading bits of a place that name its range: enough that one is a small part of a large dataset.
-RANGE_BITS = 8
-MAX_BLOCK_BYTES = 16 * 2**20
-
-
-class BlockCutter:
-    """Encodes batches and gives their records as sorted blocks, each of one range of places.
-
-    Args:
-        job: Where records go; they must be shuffled.
-        range_bits: Leading bits of a place that name its range.
-    """
-
-    def __init__(self, job: Job, *, range_bits: int = RANGE_BITS) -> None:
-        self._directory = job.directory
-        self._range_bits = range_bits
-        self._block = Block(job.layout, job.schema, job.inputs)
-        self._sorted = SortedRecords(job.layout)
-
-    def add(self, batch: Batch) -> Iterator[tuple[tuple[str, int], bytes] | Tally]:
-        """Take a batch; yield what a full block became."""
-        for piece in self._block.pieces(batch):
-            self._block.add(piece)
-            spill_rejects(self._block, self._directory, least=MAX_REJECTS)
-            if self._block.size >= RUN_BYTES:
-                yield from self.flush()
-
-    def flush(self) -> Iterator[tuple[tuple[str, int], bytes] | Tally]:
-        """Yield the blocks, keyed by (split, range of places), and the tally of what is there."""
-        block = self._block
-        spill_rejects(block, self._directory)
-        yield block.tally
-        if block.records:
-            order, places, _ = self._sorted.order(block)
-            splits = block.splits
-            of_split = np.zeros(len(order), np.uint16) if splits is None else splits[order]
-            ranges = (places[order] >> np.uint64(64 - self._range_bits)).astype(np.int64)
-            keys = of_split.astype(np.int64) << self._range_bits | ranges
-            edges = np.flatnonzero(np.diff(keys)) + 1
-            for part in np.split(np.arange(len(order)), edges):
-                split, place_range = divmod(int(keys[part[0]]), 1 << self._range_bits)
-                for entries in self._sorted.entries(block, order[part], places, MAX_BLOCK_BYTES):
-                    yield (block.split_names[split], place_range), bytes(entries)
-        block.clear()
-
-
-class RangeSorter:
-    """Sorts the blocks of one split and range into runs of bounded size."""
-
-    def __init__(self, layout: Layout, directory: str, split: str) -> None:
-        self._layout = layout
-        self._directory = directory
-        self._split = split
-
-    def runs(self, blocks: Iterable[bytes]) -> Iterator[Run]:
-        """Yield the runs that hold all records of `blocks`."""
-        pending: list[bytes] = []
-        size = 0
-        for block in blocks:
-            pending.append(block)
-            size += len(block)
-            if size >= RUN_BYTES:
-                yield self._run(b"".join(pending))
-                pending, size = [], 0
-        if pending:
-            yield self._run(b"".join(pending))
-
-    def _run(self, entries: bytes) -> Run:
-        data = np.frombuffer(entries, np.uint8)
-        starts, places = native.scan_run(data)
-        order = native.sort_records(data, starts, None, places, True)
-        sizes = record_sizes(data, starts)[order]
-        index = index_sorted((self._split,), None, places[order], sizes, SHUFFLED_BIN_SHIFT)
-        out = np.empty(len(data), np.uint8)
-        native.gather_run(data, starts, places, order, out, 0)
-        return write_run(self._directory, [out.data], index)

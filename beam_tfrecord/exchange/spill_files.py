@@ -1,4 +1,4 @@
-"""Runs: sorted spill files.
+"""The format of a run, a sorted spill file, and the counts of its records by bin.
 
 A run is a sequence of *entries*, sorted by (split, place), then a footer::
 
@@ -15,8 +15,8 @@ One range of places of one split is therefore one contiguous range of bytes.
 
 from __future__ import annotations
 
-import builtins
 import dataclasses
+import itertools
 import json
 import struct
 from collections.abc import Mapping, Sequence
@@ -43,8 +43,8 @@ class Run:
     """A run that was written.
 
     Attributes:
-        path: Of the file.
-        counts: What it holds, by split.
+        path: Path of the file.
+        counts: Counts of its records, by split.
     """
 
     path: str
@@ -71,115 +71,33 @@ class RunIndex:
         return int(offsets[low]), int(offsets[high])
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class SortedIndex:
-    """Where bins lie in sorted records: the content of a footer.
-
-    Attributes:
-        names: Names of the splits that hold records, in the order of their numbers.
-        bounds: Where each split begins in `bins`, shape `[splits + 1]`.
-        bins: Number of every bin, shape `[n]`.
-        rows: Records in each, shape `[n]`.
-        bytes: Size of their framed records, shape `[n]`.
-        shift: Low bits of a place that its bin leaves out.
-    """
-
-    names: tuple[str, ...]
-    bounds: tuple[int, ...]
-    bins: UInt64Array
-    rows: Int64Array
-    bytes: Int64Array
-    shift: int
-
-    def counts(self) -> dict[str, BinCounts]:
-        """Return by split what shards will hold."""
-        return {
-            name: BinCounts(
-                self.bins[low:high], self.rows[low:high], self.bytes[low:high], self.shift
-            )
-            for name, low, high in zip(self.names, self.bounds, self.bounds[1:], strict=False)
-        }
-
-    def footer(self) -> builtins.bytes:
-        """Return footer and trailer."""
-        offsets = np.zeros(len(self.bins) + 1, np.int64)
-        np.cumsum(self.bytes + PLACE_BYTES * self.rows, out=offsets[1:])
-        # Numbers begin at a multiple of their size, so that a mapped file can be searched in place.
-        padding = builtins.bytes(-int(offsets[-1]) % 8)
-        arrays = self.bins.astype("<u8").tobytes() + offsets.astype("<i8").tobytes()
-        sizes = np.diff(self.bounds).tolist()
-        described = {
-            "shift": self.shift,
-            "splits": [{"name": n, "bins": b} for n, b in zip(self.names, sizes, strict=True)],
-            "records": int(self.rows.sum()),
-            "arrays": len(arrays),
-        }
-        text = json.dumps(described).encode()
-        footer = arrays + text
-        return padding + footer + _TRAILER.pack(native.xxh64(footer, 0), len(text), MAGIC)
-
-
-def index_sorted(
-    names: tuple[str, ...],
-    splits: npt.NDArray[np.uint16] | None,
-    places: UInt64Array,
-    sizes: Int64Array,
-    bin_shift: int,
-) -> SortedIndex:
-    """Index records that are sorted by (split, place).
-
-    Args:
-        names: Name of every split number.
-        splits: Number of each record's split, shape `[n]`; None: all 0.
-        places: Shape `[n]`.
-        sizes: Bytes of each framed record, shape `[n]`.
-        bin_shift: Low bits of a place that its bin leaves out.
-    """
-    bins = places >> np.uint64(bin_shift)
-    changes = bins[1:] != bins[:-1]
-    if splits is not None:
-        changes |= splits[1:] != splits[:-1]
-    starts = np.concatenate([[0], np.flatnonzero(changes) + 1]) if len(bins) else np.zeros(0, int)
-    rows = np.diff(np.append(starts, len(bins)))
-    nbytes = np.zeros(0, np.int64)
-    if len(starts):
-        nbytes = np.add.reduceat(sizes, starts).astype(np.int64)
-    of_bin = np.zeros(len(starts), np.uint16) if splits is None else splits[starts]
-    numbers = np.unique(of_bin)
-    bounds = np.append(np.searchsorted(of_bin, numbers), len(of_bin))
-    return SortedIndex(
-        tuple(names[number] for number in numbers),
-        tuple(bounds.tolist()),
-        bins[starts],
-        rows.astype(np.int64),
-        nbytes,
-        bin_shift,
-    )
-
-
-def join_indexes(indexes: Sequence[SortedIndex]) -> SortedIndex:
-    """Return the index of records that follow one another, all of one and the same split."""
-    bins = np.concatenate([index.bins for index in indexes])
-    # A bin may begin in one and go on in the next.
-    starts = np.flatnonzero(np.diff(bins, prepend=bins[:1] + np.uint64(1)))
-    rows, nbytes = (
-        np.add.reduceat(np.concatenate(counted), starts)
-        for counted in (
-            [index.rows for index in indexes],
-            [index.bytes for index in indexes],
-        )
-    )
-    first = indexes[0]
-    bounds = (0, len(starts))
-    return SortedIndex(first.names, bounds, bins[starts], rows, nbytes, first.shift)
+def footer(counts: Mapping[str, BinCounts]) -> bytes:
+    """Return padding, footer and trailer of a run; its splits are in the order of `counts`."""
+    of_splits = list(counts.values())
+    none = np.zeros(0, np.int64)
+    bins = np.concatenate([none.astype(np.uint64), *(of.bins for of in of_splits)])
+    sizes = np.concatenate([none, *(of.bytes + PLACE_BYTES * of.rows for of in of_splits)])
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    # Numbers begin at a multiple of their size, so that a mapped file can be searched in place.
+    padding = bytes(-int(offsets[-1]) % 8)
+    arrays = bins.astype("<u8").tobytes() + offsets.astype("<i8").tobytes()
+    described = {
+        "shift": of_splits[0].shift if of_splits else 0,
+        "splits": [{"name": name, "bins": len(of.bins)} for name, of in counts.items()],
+        "records": count_records(counts),
+        "arrays": len(arrays),
+    }
+    text = json.dumps(described).encode()
+    sealed = arrays + text
+    return padding + sealed + _TRAILER.pack(native.xxh64(sealed, 0), len(text), MAGIC)
 
 
 def read_index(path: str, *, is_checked: bool = False) -> RunIndex:
     """Read the footer of a run.
 
     Args:
-        path: Of the run.
-        is_checked: The hash of this footer was found right before.
+        path: Path of the run.
+        is_checked: The hash of this footer was found to be right before.
 
     Raises:
         DataError: The file is not a complete run.
@@ -190,23 +108,27 @@ def read_index(path: str, *, is_checked: bool = False) -> RunIndex:
     tail = _Tail(path, size)
     end = size - _TRAILER.size
     seal, text_bytes, magic = _TRAILER.unpack(tail.read(end, _TRAILER.size))
+    damaged = DataError(f"{path!r} is not a complete run: its end is damaged")
     if magic != MAGIC or text_bytes > end:
-        raise DataError(f"{path!r} is not a complete run: its end is damaged")
-    described = _json(path, tail.read(end - text_bytes, text_bytes))
-    # Nothing in it is to be trusted before its hash is known to be right.
-    arrays_bytes = described.get("arrays") if isinstance(described, dict) else None
+        raise damaged
+    # Nothing in the footer is trusted before its hash is known to be right.
+    try:
+        described = json.loads(tail.read(end - text_bytes, text_bytes))
+        arrays_bytes = described["arrays"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise damaged from error
     if not isinstance(arrays_bytes, int) or not 0 <= arrays_bytes <= end - text_bytes:
-        raise DataError(f"{path!r} is not a complete run: its footer is damaged")
-    footer = tail.array(end - text_bytes - arrays_bytes, arrays_bytes + text_bytes)
-    if not is_checked and native.xxh64(footer, 0) != seal:
-        raise DataError(f"{path!r} is not a complete run: its footer is damaged")
-    return _index(described, footer)
+        raise damaged
+    sealed = tail.array(end - text_bytes - arrays_bytes, arrays_bytes + text_bytes)
+    if not is_checked and native.xxh64(sealed, 0) != seal:
+        raise damaged
+    return _index(described, sealed)
 
 
-def _index(described: Mapping[str, Any], footer: npt.NDArray[np.uint8]) -> RunIndex:
+def _index(described: Mapping[str, Any], sealed: npt.NDArray[np.uint8]) -> RunIndex:
     total = sum(split["bins"] for split in described["splits"])
-    bins = footer[: 8 * total].view("<u8")
-    offsets = footer[8 * total : 16 * total + 8].view("<i8")
+    bins = sealed[: 8 * total].view("<u8")
+    offsets = sealed[8 * total : 16 * total + 8].view("<i8")
     splits = {}
     low = 0
     for split in described["splits"]:
@@ -216,15 +138,8 @@ def _index(described: Mapping[str, Any], footer: npt.NDArray[np.uint8]) -> RunIn
     return RunIndex(splits, described["shift"])
 
 
-def _json(path: str, text: bytes) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise DataError(f"{path!r} is not a complete run: its footer is damaged") from error
-
-
 class _Tail:
-    """The end of a file. Of a remote one so much is read at once as most footers need."""
+    """The end of a file. For a remote file, one read gets as much as most footers need."""
 
     def __init__(self, path: str, size: int) -> None:
         self._path = path
@@ -254,14 +169,14 @@ def _read(path: str, start: int, nbytes: int) -> bytes:
     return bytes(out)
 
 
-# Of one split: one worker holds the counts of all. In source order, rows whose place follows from
-# their bytes have a bin each.
+# Most bins of one split, since one worker holds the counts of all runs. In source order, rows whose
+# place follows from their bytes have a bin each.
 MOST_BINS = 2**22
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BinCounts:
-    """What a set of runs holds of one split, bin by bin.
+    """The records that a set of runs holds of one split, bin by bin.
 
     Attributes:
         bins: Numbers of the bins that hold records, ascending, shape `[n]`.
@@ -286,18 +201,20 @@ class BinCounts:
             and (self.bytes >= 0).all()
         )
 
-    def merge(self, other: BinCounts) -> BinCounts:
-        """Return the sums over both, in the coarser bins of the two, or in yet coarser ones.
+    def merge(self, *others: BinCounts) -> BinCounts:
+        """Return the sums over all of them, in the coarsest bins of any, or in yet coarser ones.
 
         Bins get no coarser than the sum of all runs needs, so the order of merging has no
         influence on them.
         """
-        shift = max(self.shift, other.shift)
-        both = [counts.bins >> np.uint64(shift - counts.shift) for counts in (self, other)]
+        if not others:
+            return self
+        each = (self, *others)
+        shift = max(counts.shift for counts in each)
         merged = _summed(
-            np.concatenate(both),
-            np.concatenate([self.rows, other.rows]),
-            np.concatenate([self.bytes, other.bytes]),
+            np.concatenate([of.bins >> np.uint64(shift - of.shift) for of in each]),
+            np.concatenate([of.rows for of in each]),
+            np.concatenate([of.bytes for of in each]),
             shift,
         )
         wider = 0
@@ -317,9 +234,54 @@ def _count_distinct(ascending: UInt64Array) -> int:
 
 
 def _summed(bins: UInt64Array, rows: Int64Array, nbytes: Int64Array, shift: int) -> BinCounts:
-    """Add up what stands under the same bin."""
+    """Add up the counts of equal bins."""
     distinct, where = np.unique(bins, return_inverse=True)
     sums = np.zeros((2, len(distinct)), np.int64)
     np.add.at(sums[0], where, rows)
     np.add.at(sums[1], where, nbytes)
     return BinCounts(distinct, sums[0], sums[1], shift)
+
+
+def count_bins(
+    names: Sequence[str],
+    splits: npt.NDArray[np.uint16] | None,
+    places: UInt64Array,
+    sizes: Int64Array,
+    shift: int,
+) -> dict[str, BinCounts]:
+    """Return the counts of records that are sorted by (split, place), by split.
+
+    Args:
+        names: Name of every split number.
+        splits: Number of each record's split, shape `[n]`; None: all 0.
+        places: Shape `[n]`.
+        sizes: Bytes of each framed record, shape `[n]`.
+        shift: Low bits of a place that its bin leaves out.
+    """
+    edges = [0, len(places)]
+    if splits is not None:
+        edges = [0, *(np.flatnonzero(np.diff(splits)) + 1).tolist(), len(places)]
+    counts = {}
+    for first, end in itertools.pairwise(edges):
+        if first < end:
+            name = names[0 if splits is None else int(splits[first])]
+            bins = places[first:end] >> np.uint64(shift)
+            starts = np.flatnonzero(np.diff(bins, prepend=bins[:1] + np.uint64(1)))
+            rows = np.diff(starts, append=end - first)
+            nbytes = np.add.reduceat(sizes[first:end], starts).astype(np.int64)
+            counts[name] = BinCounts(bins[starts], rows, nbytes, shift)
+    return counts
+
+
+def count_records(counts: Mapping[str, BinCounts]) -> int:
+    """Return the number of records of all splits."""
+    return sum(int(of_split.rows.sum()) for of_split in counts.values())
+
+
+def merge_counts(*counts: Mapping[str, BinCounts]) -> dict[str, BinCounts]:
+    """Return the sums of the counts of several runs, by split."""
+    by_split: dict[str, list[BinCounts]] = {}
+    for of_run in counts:
+        for name, of_split in of_run.items():
+            by_split.setdefault(name, []).append(of_split)
+    return {name: first.merge(*others) for name, (first, *others) in by_split.items()}

@@ -1,4 +1,4 @@
-"""Writing the rows of one group of units after the other to Parquet files of its own."""
+"""Writes the rows of a stage: each group of units to Parquet files of its own."""
 
 from __future__ import annotations
 
@@ -125,13 +125,13 @@ class StageWriter:
         spill_rejects(self, self._directory, least=MAX_REJECTS)
 
     def _take_schema(self, schema: pa.Schema) -> None:
-        if schema.equals(self._came, check_metadata=True):
-            self._came = schema
-        else:
-            _check_names(schema)
+        if not schema.equals(self._came, check_metadata=True):
+            for name in schema.names:
+                if schema.names.count(name) > 1:
+                    raise DataError(f"two columns are named {name!r}: rename one of them")
             self._staged = staged_schema(schema)
             self._inside = checked_file_schema(self._staged)
-            self._came = schema
+        self._came = schema
         message = self._staged.serialize().to_pybytes()
         self.tally = self.tally.merge(Tally(staged=message))
 
@@ -176,21 +176,21 @@ class _StageFile:
         self._file = WholeFile(self._path)
         self._sink = HashedSink(self._file)
         self._output = pa.PythonFile(self._sink, "w")
-        with _taken_away(self._file):
+        with _removed_on_error(self._file):
             self._writer = pq.ParquetWriter(
                 self._output, schema, compression="zstd", write_page_checksum=True
             )
 
     def write(self, table: pa.Table) -> int:
         """Write a row group; return the size of the file so far."""
-        with _taken_away(self):
+        with _removed_on_error(self):
             self._writer.write_table(table, row_group_size=table.num_rows)
         self._rows += table.num_rows
         return int(self._output.tell())
 
     def close(self) -> Piece:
         """Finish the file."""
-        with _taken_away(self):
+        with _removed_on_error(self):
             self._writer.close()
             self._output.close()
             self._file.close()
@@ -199,14 +199,14 @@ class _StageFile:
         return Piece(ONLY_SPLIT, self._order, self._path, self._rows, size, xxh64, 0, size)
 
     def abort(self) -> None:
-        """Take away what was written."""
-        # Else its end would be written when it is thrown away, to a file that is gone.
+        """Remove what was written."""
+        # Else the writer writes the footer when it is collected, to a file that is gone.
         self._writer.is_open = False
         self._file.abort()
 
 
 def _rounded(batch: Batch) -> dict[str, ColumnStats]:
-    """Return the columns whose numbers had more digits than they have in the batch."""
+    """Return statistics of the columns whose numbers were rounded in the batch."""
     if batch.numbers is None:
         return {}
     observed = {}
@@ -220,8 +220,8 @@ def _rounded(batch: Batch) -> dict[str, ColumnStats]:
 
 
 @contextlib.contextmanager
-def _taken_away(file: _StageFile | WholeFile) -> Iterator[None]:
-    """Take a file away where an error leaves the block."""
+def _removed_on_error(file: _StageFile | WholeFile) -> Iterator[None]:
+    """Remove a file if an error leaves the block."""
     try:
         yield
     except BaseException:
@@ -230,10 +230,10 @@ def _taken_away(file: _StageFile | WholeFile) -> Iterator[None]:
 
 
 def checked_file_schema(staged: pa.Schema) -> pa.Schema:
-    """Return the schema of the files of a stage once it is known that Parquet holds it.
+    """Return the schema of the files of a stage.
 
     Raises:
-        DataError: It does not.
+        DataError: Parquet cannot hold a column.
     """
     inside = file_schema(staged)
     for field in inside:
@@ -242,9 +242,3 @@ def checked_file_schema(staged: pa.Schema) -> pa.Schema:
         except (pa.ArrowException, OSError) as error:
             raise not_held(field) from error
     return inside
-
-
-def _check_names(schema: pa.Schema) -> None:
-    for name in schema.names:
-        if schema.names.count(name) > 1:
-            raise DataError(f"two columns are named {name!r}: rename one of them")

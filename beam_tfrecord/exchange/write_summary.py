@@ -1,9 +1,10 @@
-"""What writing saw: counts, losses and rejects, summed over all workers."""
+"""`Tally`: counts, losses and rejects of written rows, summed over all workers."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ SAMPLE_REJECTS = 5
 
 @dataclasses.dataclass(frozen=True)
 class Discovered:
-    """What the examples of a feature showed where they came without a schema.
+    """Kind and value counts of a feature of examples that came without a schema.
 
     Attributes:
         kind: 1 for bytes, 2 for float, 3 for int64.
@@ -37,7 +38,7 @@ class Discovered:
     most: int
 
     def merge(self, other: Discovered) -> Discovered:
-        """Join what two parts of the data showed."""
+        """Join the counts of two parts of the data."""
         return Discovered(
             self.kind,
             self.present + other.present,
@@ -56,17 +57,17 @@ class Tally:
         rejects: Number of rejected rows.
         sample: The first few of them, in order of origin.
         reject_files: Files that hold all of them.
-        schema: Of the rows; None where nothing, or only examples, came by.
-        observed: By feature name.
-        discovered: By feature name, for examples that came without a schema.
-        places_by_bytes: True where some rows had no stable number.
-        splits_assigned: Whether rows came with their split; None where there were none.
+        schema: Schema of the rows; None if there were none, or only examples.
+        observed: Statistics by feature name.
+        discovered: Kind and counts by feature name, for examples that came without a schema.
+        places_by_bytes: Whether some rows had no stable number.
+        splits_assigned: Whether rows came with their split; None if there were no rows.
         left_out: Columns without any value, which have no type and so no feature.
-        opaque: True where some elements were bytes of no known format.
+        opaque: Whether some elements were bytes of no known format.
         copies: Number of duplicate rows, by a column that identifies them; None if there is none.
-        refused: Pictures that TensorFlow refuses; None where there are none.
+        refused: Pictures that TensorFlow refuses; None if there are none.
         staged: Arrow schema of rows that were staged, as an IPC message; else empty.
-        input_hash: Hash of the bytes that were read; None where none was made.
+        input_hash: Hash of the bytes that were read; None if they were not hashed.
     """
 
     rows: int = 0
@@ -100,17 +101,19 @@ class Tally:
             rejects=self.rejects + other.rejects,
             sample=tuple(sample[:SAMPLE_REJECTS]),
             reject_files=tuple(sorted({*self.reject_files, *other.reject_files})),
-            schema=_same_schema(self.schema, other.schema),
+            schema=_joined(self.schema, other.schema, _same_schema),
             observed=_merge_by_name(self.observed, other.observed),
             discovered=_merge_discovered(self.discovered, other.discovered),
             places_by_bytes=self.places_by_bytes or other.places_by_bytes,
-            splits_assigned=_all_or_none(self.splits_assigned, other.splits_assigned),
+            splits_assigned=_joined(self.splits_assigned, other.splits_assigned, _one_split_state),
             left_out=self.left_out | other.left_out,
             opaque=self.opaque or other.opaque,
-            copies=_merge_copies(self.copies, other.copies),
+            copies=_joined(self.copies, other.copies, DuplicateCount.merge),
             refused=merge_refused(self.refused, other.refused),
             staged=_same_staged(self.staged, other.staged),
-            input_hash=_sum_hashes(self.input_hash, other.input_hash),
+            input_hash=_joined(
+                self.input_hash, other.input_hash, lambda *hashes: sum_hashes(hashes)
+            ),
         )
 
     def final_schema(self) -> Schema:
@@ -130,35 +133,23 @@ class Tally:
 
 def merge_tallies(tallies: Iterable[Tally]) -> Tally:
     """Join any number of tallies."""
-    total = Tally()
-    for tally in tallies:
-        total = total.merge(tally)
-    return total
+    return functools.reduce(Tally.merge, tallies, Tally())
 
 
-def _all_or_none(one: bool | None, other: bool | None) -> bool | None:
-    if one is None or other is None or one == other:
+def _joined(one: Any, other: Any, join: Callable[[Any, Any], Any]) -> Any:
+    """Join two values, either of which may be None."""
+    if one is None or other is None:
         return other if one is None else one
-    raise DataError(SPLIT_IN_PART)
+    return join(one, other)
 
 
-def _sum_hashes(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
-        return one if other is None else other
-    return sum_hashes((one, other))
+def _one_split_state(one: bool, other: bool) -> bool:
+    if one != other:
+        raise DataError(SPLIT_IN_PART)
+    return one
 
 
-def _merge_copies(
-    one: DuplicateCount | None, other: DuplicateCount | None
-) -> DuplicateCount | None:
-    if one is None or other is None:
-        return one or other
-    return one.merge(other)
-
-
-def _same_schema(one: Schema | None, other: Schema | None) -> Schema | None:
-    if one is None or other is None:
-        return one or other
+def _same_schema(one: Schema, other: Schema) -> Schema:
     # Whether a column may be null is observed in the end, so it does not tell schemas apart.
     if [(f.name, f.type, f.store) for f in one.features] == [
         (f.name, f.type, f.store) for f in other.features
@@ -174,15 +165,12 @@ def _same_staged(one: bytes, other: bytes) -> bytes:
     if not one or not other or one == other:
         return one or other
     # Batches of any order meet here, and a message must not tell which came first.
-    lines = sorted(_line(Schema.from_arrow(_read_schema(schema))) for schema in (one, other))
+    staged = (pa.ipc.read_schema(pa.py_buffer(message)) for message in (one, other))
+    lines = sorted(_line(Schema.from_arrow(schema)) for schema in staged)
     raise DataError(
         f"batches of different schemas were given to one stage: ({lines[0]}) and ({lines[1]}): "
         "bring them to one schema before"
     )
-
-
-def _read_schema(message: bytes) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(message))
 
 
 def _line(schema: Schema) -> str:

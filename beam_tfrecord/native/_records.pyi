@@ -129,9 +129,12 @@ def gather(data: Any, starts: _Int64s, order: _Int64s, out: _Bytes, at: int) -> 
     """Copy framed records in order to `out` from position `at` on; return the bytes written."""
 
 def gather_run(
-    data: Any, starts: _Int64s, places: _UInt64s, order: _Int64s, out: _Bytes, at: int
+    data: Any, starts: _Int64s, places: _UInt64s | None, order: _Int64s, out: _Bytes, at: int
 ) -> int:
-    """Write run entries (le64 place, framed record) in order; return the bytes written."""
+    """Write run entries (le64 place, framed record) in order; return the bytes written.
+
+    Without places it writes the framed records alone.
+    """
 
 def hash_records(data: Any, starts: _Int64s, seed: int) -> _UInt64s:
     """Return the XXH64 of each payload: uint64[n]."""

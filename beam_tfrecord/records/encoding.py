@@ -7,9 +7,9 @@ kernel as it is.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -91,47 +91,22 @@ class RowReject(NamedTuple):
     value: str
 
 
-class _Faults:
-    """The rejects of one batch: at most one for each row, the first that was found."""
-
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
-        self._found: dict[int, RowReject] = {}
-
-    def add(self, row: int, column: str, code: str, message: str, value: str = "") -> None:
-        """Reject a row, unless it is rejected already."""
-        self._found.setdefault(row, RowReject(row, column, code, message, value))
-
-    def skip(self) -> npt.NDArray[np.uint8] | None:
-        """Return a mask of the rows that the kernel skips, or None if it encodes all."""
-        if not self._found:
-            return None
-        skip = np.zeros(self._rows, np.uint8)
-        skip[list(self._found)] = 1
-        return skip
-
-    def in_order(self) -> list[RowReject]:
-        """Return the rejects in the order of the rows."""
-        return [self._found[row] for row in sorted(self._found)]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class EncodedRows:
+class EncodedRows(NamedTuple):
     """The records that one batch added to an arena.
 
     Attributes:
-        first_record: Number of the first new record in the arena.
-        records: Number of new records.
         rows: int64 row number within the batch of each new record.
         rejects: The rows without a record, in order.
         observed: Statistics of the encoded rows, by column.
     """
 
-    first_record: int
-    records: int
     rows: Int64Array
     rejects: list[RowReject]
     observed: dict[str, ColumnStats]
+
+
+# The first reject that was found of each row of a batch.
+_Rejects = dict[int, RowReject]
 
 
 class _Plan(NamedTuple):
@@ -187,27 +162,27 @@ class Encoder:
         """
         data = batch.data
         plan = self._plan_of(data)
-        faults = _Faults(data.num_rows)
+        rejects: _Rejects = {}
         self._errors.clear()
-        arrays = [self._column(batch, plan, i, faults) for i in range(len(plan.columns))]
+        arrays = [self._column(batch, plan, i, rejects) for i in range(len(plan.columns))]
         is_plain = plan.as_is and batch.numbers is None
-        tf_arrays = data if is_plain else self._to_tf(arrays, faults)
+        tf_arrays = data if is_plain else self._to_tf(arrays, rejects)
         arena.reserve(native.encode_bound(tf_arrays), data.num_rows)
         rows = np.empty(data.num_rows, np.int64)
-        first = arena.records
-        starts = arena.starts[first:]
-        encoded = native.encode(tf_arrays, arena.data, arena.size, starts, rows, faults.skip())
+        starts = arena.starts[arena.records :]
+        skip = _row_mask(rejects, data.num_rows)
+        encoded = native.encode(tf_arrays, arena.data, arena.size, starts, rows, skip)
         arena.size += encoded.size
         arena.records += encoded.records
         rows = rows[: encoded.records]
         for row, column, code in encoded.rejects:
-            self._add_kernel_reject(row, column, code, arrays, faults)
+            rejects.setdefault(row, self._kernel_reject(row, column, code, arrays))
         errors = encoded.max_relative_error
         if self._errors:
             errors = np.maximum(errors, [self._errors.get(owner, 0.0) for owner in self._owners])
         indices = None if encoded.records == data.num_rows else pa.array(rows)
         observed = self._stats(arrays, tf_arrays, errors, indices)
-        return EncodedRows(first, encoded.records, rows, faults.in_order(), observed)
+        return EncodedRows(rows, [rejects[row] for row in sorted(rejects)], observed)
 
     def _plan_of(self, data: pa.RecordBatch) -> _Plan:
         arrow = data.schema
@@ -239,25 +214,27 @@ class Encoder:
         )
         return _Plan(arrow, tuple(columns), tuple(same), as_is)
 
-    def _column(self, batch: Batch, plan: _Plan, index: int, faults: _Faults) -> pa.Array:
+    def _column(self, batch: Batch, plan: _Plan, index: int, rejects: _Rejects) -> pa.Array:
         """Return one column in the type of the schema, or in a more exact one that rounds to it."""
         feature, source = self.schema.features[index], plan.columns[index]
         array = pa.nulls(batch.num_rows) if source is None else batch.data.column(source)
         if not feature.nullable and array.null_count:
+            message = _missing_message(feature, source)
             for row in null_positions(array).tolist():
-                faults.add(row, feature.name, "missing-value", _missing_message(feature, source))
+                reject = RowReject(row, feature.name, "missing-value", message, "")
+                rejects.setdefault(row, reject)
         exact = _exact_column(batch, feature)
         if exact is not None and is_text(exact.type):
-            return self._convert(exact, index, faults)
+            return self._convert(exact, index, rejects)
         if exact is not None and feature.store == "auto":
             return exact
         if exact is not None:
             text = feature.store != "bytes"
             stored = pc.cast(to_text(array), pa.float64()) if text else array
             self._errors[index] = relative_error(stored, exact)
-        return array if plan.same[index] else self._convert(array, index, faults)
+        return array if plan.same[index] else self._convert(array, index, rejects)
 
-    def _convert(self, array: pa.Array, index: int, faults: _Faults) -> pa.Array:
+    def _convert(self, array: pa.Array, index: int, rejects: _Rejects) -> pa.Array:
         feature = self.schema.features[index]
         # Two texts may say one number.
         store = "bytes" if self._one_zero and feature.store == "text" else feature.store
@@ -276,10 +253,10 @@ class Encoder:
                 f"value {value} of column {feature.name!r} does not fit {feature.type}: "
                 "correct it, or change the type in the schema"
             )
-            faults.add(row, feature.name, "bad-value", message, value)
+            rejects.setdefault(row, RowReject(row, feature.name, "bad-value", message, value))
         return converted
 
-    def _to_tf(self, arrays: list[pa.Array], faults: _Faults) -> pa.RecordBatch:
+    def _to_tf(self, arrays: list[pa.Array], rejects: _Rejects) -> pa.RecordBatch:
         parts: list[pa.Array] = []
         for feature, as_is, array in zip(self.schema.features, self._as_is, arrays, strict=True):
             # The kernel encodes no dictionaries, whatever the schema says.
@@ -296,20 +273,18 @@ class Encoder:
                         f"a list of column {feature.name!r} has a null list or struct in it, "
                         "which a fill cannot replace: put an empty one there"
                     )
-                faults.add(row, feature.name, code, message, _value_text(array[row]))
+                value = _value_text(array[row])
+                rejects.setdefault(row, RowReject(row, feature.name, code, message, value))
         return pa.RecordBatch.from_arrays(parts, names=self._names)
 
-    def _add_kernel_reject(
-        self, row: int, column: int, code: int, arrays: list[pa.Array], faults: _Faults
-    ) -> None:
+    def _kernel_reject(self, row: int, column: int, code: int, arrays: list[pa.Array]) -> RowReject:
         reason = native.REJECT_CODES[code]
         if column == native.WHOLE_ROW:
-            faults.add(row, "", reason, _kernel_message(code))
-            return
+            return RowReject(row, "", reason, _kernel_message(code), "")
         owner = self._owners[column]
         value = _value_text(arrays[owner][row])
         message = _kernel_message(code, self._names[column], value)
-        faults.add(row, self.schema.features[owner].name, reason, message, value)
+        return RowReject(row, self.schema.features[owner].name, reason, message, value)
 
     def _stats(
         self,
@@ -341,6 +316,16 @@ class Encoder:
         return stats
 
 
+def _row_mask(rows: Iterable[int], count: int) -> npt.NDArray[np.uint8] | None:
+    """Return a mask of some of `count` rows, which the kernel skips; None if there are none."""
+    picked = list(rows)
+    if not picked:
+        return None
+    mask = np.zeros(count, np.uint8)
+    mask[picked] = 1
+    return mask
+
+
 def _ranged_column(parts: tuple[TFColumn, ...]) -> int | None:
     """Return which TF column of a feature has a range: the only one of numbers or times, if any."""
     values = [i for i, column in enumerate(parts) if column.role == VALUES]
@@ -360,12 +345,11 @@ def value_range(values: pa.Array) -> tuple[float | int | None, float | int | Non
         return None, None
     if numbers.dtype.kind != "f":
         return int(numbers.min()), int(numbers.max())
-    low, high = float(numbers.min()), float(numbers.max())
-    if not (math.isfinite(low) and math.isfinite(high)):
+    if not (math.isfinite(numbers.min()) and math.isfinite(numbers.max())):
         numbers = numbers[np.isfinite(numbers)]
         if not len(numbers):
             return None, None
-        low, high = float(numbers.min()), float(numbers.max())
+    low, high = float(numbers.min()), float(numbers.max())
     # There are two zeros, and which one is found depends on the order of the rows.
     return float(np.float32(low)) + 0.0, float(np.float32(high)) + 0.0
 

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.batch import Origin
-from beam_tfrecord.exchange.spill import write_run
-from beam_tfrecord.exchange.spill_files import Run, index_sorted
+from beam_tfrecord.exchange.spill_files import Run, count_bins, footer
 from beam_tfrecord.job_batch import JobBatch
 from tests.made_datasets import framed
 
@@ -25,8 +24,8 @@ def write_entries(
     """Write a run of entries, sorted by split as listed in `names`, place and payload."""
     ordered = sorted(entries, key=lambda entry: (names.index(entry[0]), *entry[1:]))
     frames = [framed(payload) for _, _, payload in ordered]
-    index = index_sorted(
-        tuple(names),
+    counts = count_bins(
+        names,
         np.array([names.index(split) for split, _, _ in ordered], np.uint16),
         np.array([place for _, place, _ in ordered], np.uint64),
         np.array([len(frame) for frame in frames], np.int64),
@@ -35,7 +34,9 @@ def write_entries(
     data = b"".join(
         struct.pack("<Q", entry[1]) + frame for entry, frame in zip(ordered, frames, strict=True)
     )
-    return write_run(str(directory), [memoryview(data)], index, name)
+    path = directory / name
+    path.write_bytes(data + footer(counts))
+    return Run(str(path), counts)
 
 
 def payloads(path: str) -> list[bytes]:

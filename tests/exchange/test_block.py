@@ -12,6 +12,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange import block as module
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.exchange.write_summary import merge_tallies
+from beam_tfrecord.images import Refused
 from beam_tfrecord.layout import Layout, Splits
 from beam_tfrecord.places import Inputs, purpose_seed
 from tests.exchange.making import batch_of
@@ -41,7 +42,7 @@ def rows(columns: dict[str, Any], origin: Origin | None = None) -> Batch:
 def test_records_are_framed_one_after_another() -> None:
     block = block_of(Layout(), batch_of([5, 6]), batch_of([7], first=2))
     assert (block.records, block.size) == (3, 3 * 30)
-    assert block.sizes().tolist() == [30, 30, 30]
+    assert block.arena.used_starts().tolist() == [0, 30, 60]
     assert block.arena.data[12:26].tobytes() == EXAMPLE
     assert block.splits is None
     assert (block.tally.rows, block.tally.records) == (3, 3)
@@ -112,6 +113,12 @@ def test_a_column_names_splits_and_a_row_without_is_a_reject(column: pa.Array) -
     [reject] = block.rejects
     assert (reject.unit, reject.row, reject.column, reject.code) == ("u", 11, "part", "no-split")
     assert (block.tally.rows, block.tally.records, block.tally.rejects) == (4, 3, 1)
+
+
+def test_refused_pictures_are_counted_beside_rows_without_a_split() -> None:
+    refused = Refused(1, "a.png", "reason", "cure")
+    batch = rows({"part": ["a", None], "x": [1, 2]}).replace(refused=refused)
+    assert block_of(BY_COLUMN, batch).tally.refused == refused
 
 
 def test_numbers_name_splits_too() -> None:
@@ -232,4 +239,4 @@ def test_a_cleared_block_begins_anew() -> None:
     fresh = block_of(Layout(splits=Splits(HALVES)), batch_of([1, 2]))
     assert block.places.tolist() == fresh.places.tolist()
     assert by_split(block) == by_split(fresh)
-    assert np.array_equal(block.starts, fresh.starts)
+    assert np.array_equal(block.arena.used_starts(), fresh.arena.used_starts())

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange import streaming_merge
-from beam_tfrecord.exchange.streaming_merge import Slice, lots_of
+from beam_tfrecord.exchange import merge
+from beam_tfrecord.exchange.merge import Slice, merged_entries
 from tests.exchange.making import write_entries
 
 # Few places, so that many records have the same one; payloads beyond a step of 40 bytes.
@@ -31,7 +31,6 @@ def entries_in(lot: object) -> list[tuple[int, bytes]]:
     return found
 
 
-@pytest.mark.parametrize("most_bytes", [1, 10_000])
 @settings(
     deadline=None,
     max_examples=60,
@@ -39,7 +38,7 @@ def entries_in(lot: object) -> list[tuple[int, bytes]]:
 )
 @given(runs=many_runs)
 def test_lots_are_all_entries_and_do_not_overlap(
-    most_bytes: int, tmp_path_factory: pytest.TempPathFactory, runs: list
+    tmp_path_factory: pytest.TempPathFactory, runs: list
 ) -> None:
     directory = tmp_path_factory.mktemp("runs")
     written = [
@@ -51,8 +50,8 @@ def test_lots_are_all_entries_and_do_not_overlap(
         for run, entries in zip(written, runs, strict=True)
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streaming_merge, "STEP_BYTES", 40)
-        found = [entries_in(lot) for lot in lots_of(slices, most_bytes=most_bytes, by_bytes=True)]
+        patch.setattr(merge, "STEP_BYTES", 40)
+        found = [entries_in(lot) for lot in merged_entries(slices, by_bytes=True)]
     together = sorted((place, payload) for run in runs for _, place, payload in run)
     assert sorted(one for lot in found for one in lot) == together
     for before, after in itertools.pairwise(found):
@@ -67,7 +66,7 @@ def test_what_is_held_does_not_grow_with_the_slices(tmp_path: Path) -> None:
         for number in range(2)
     ]
     slices = [Slice(run.path, 0, 20_000 * 124) for run in runs]
-    sizes = [len(lot) for lot in lots_of(slices, most_bytes=2**30, by_bytes=True)]
+    sizes = [len(lot) for lot in merged_entries(slices, by_bytes=True)]
     assert sum(sizes) == 40_000 * 124
     assert max(sizes) <= 2 * 2 * 2**20
 
@@ -75,4 +74,4 @@ def test_what_is_held_does_not_grow_with_the_slices(tmp_path: Path) -> None:
 def test_a_torn_slice_is_told(tmp_path: Path) -> None:
     run = write_entries(tmp_path, [("a", 1, b"abc"), ("a", 2, b"de")], ["a"], shift=0, name="run")
     with pytest.raises(DataError, match="is damaged: it ends too early"):
-        list(lots_of([Slice(run.path, 0, 50)], most_bytes=100, by_bytes=True))
+        list(merged_entries([Slice(run.path, 0, 50)], by_bytes=True))

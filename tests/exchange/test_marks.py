@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_tfrecord.exchange.checkpoints import Done, GroupMarks
+from beam_tfrecord.exchange.checkpoints import GroupCheckpoint
 from beam_tfrecord.exchange.spill_files import Run
 from beam_tfrecord.exchange.write_summary import Tally
 from beam_tfrecord.job_batch import Part
@@ -16,13 +16,13 @@ from beam_tfrecord.job_batch import Part
 
 @pytest.mark.parametrize("part", [None, Part("key", 3, False)], ids=["no group", "a torn group"])
 def test_runs_of_what_is_never_marked_are_not_kept(tmp_path: Path, part: Part | None) -> None:
-    marks = GroupMarks(str(tmp_path))
-    marks.follow(part)
+    checkpoint = GroupCheckpoint(str(tmp_path))
+    checkpoint.follow(part)
     run = Run(str(tmp_path / "run"), {})
     kept = weakref.ref(run)
-    marks.add(Done(Tally(), (run,)))
+    checkpoint.add(run)
     del run
     gc.collect()
     assert kept() is None
-    marks.end()
+    checkpoint.save(Tally())
     assert list(tmp_path.iterdir()) == []

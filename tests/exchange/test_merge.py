@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange import merge, plan
-from beam_tfrecord.exchange.merge import Merger, slices_of
-from beam_tfrecord.exchange.plan import plan_merges, total_counts
+from beam_tfrecord.exchange.merge import Merger
+from beam_tfrecord.exchange.plan import plan_merges
 from beam_tfrecord.exchange.shard_writers import Piece
-from beam_tfrecord.exchange.spill_files import Run, read_index
+from beam_tfrecord.exchange.spill_files import Run, merge_counts
 from beam_tfrecord.layout import Layout, ShardSpec, Splits
 from tests.exchange.making import Entry, payloads, write_entries
 
@@ -21,14 +21,11 @@ SPLITS = Splits((("a", 0.5), ("b", 0.5)))
 
 def merged(directory: Path, runs: list[Run], layout: Layout) -> list[Piece]:
     merger = Merger(layout, str(directory))
-    indexes = [read_index(run.path) for run in runs]
+    counts = merge_counts(*(run.counts for run in runs))
     return [
         piece
-        for windows in plan_merges(total_counts(runs), layout).tasks
-        for piece in merger.merge(
-            windows,
-            [slices_of(run.path, i, windows) for run, i in zip(runs, indexes, strict=True)],
-        )
+        for windows in plan_merges(counts, layout)
+        for piece in merger.merge(windows, [run.path for run in runs])
     ]
 
 
@@ -120,20 +117,17 @@ def test_a_missing_run_is_noticed(tmp_path: Path) -> None:
         write_entries(tmp_path, [("a", 1, b"x")], ["a"], shift=48, name=name)
         for name in ("run-1", "run-2")
     ]
-    windows = plan_merges(total_counts(runs), Layout()).tasks[0]
-    slices = [slices_of(runs[0].path, read_index(runs[0].path), windows)]
+    windows = plan_merges(merge_counts(*(run.counts for run in runs)), Layout())[0]
     with pytest.raises(DataError, match="runs of split 'a' hold 1 records where 2 were written"):
-        list(Merger(Layout(), str(tmp_path)).merge(windows, slices))
+        list(Merger(Layout(), str(tmp_path)).merge(windows, [runs[0].path]))
 
 
 def test_finished_shards_stay_when_the_rest_is_not_asked_for(tmp_path: Path) -> None:
     entries = [("a", place << 48, b"x") for place in range(4)]
     run = write_entries(tmp_path, entries, ["a"], shift=48, name="run")
     layout = Layout(shards=ShardSpec(total=4))
-    [windows] = plan_merges(run.counts, layout).tasks
-    pieces = Merger(layout, str(tmp_path)).merge(
-        windows, [slices_of(run.path, read_index(run.path), windows)]
-    )
+    [windows] = plan_merges(run.counts, layout)
+    pieces = Merger(layout, str(tmp_path)).merge(windows, [run.path])
     first, second = next(pieces), next(pieces)
     pieces.close()
     assert {path.name for path in tmp_path.iterdir()} == {

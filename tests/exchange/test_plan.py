@@ -17,7 +17,7 @@ def counts(nbytes: list[int], shift: int = 48) -> BinCounts:
     return BinCounts(np.arange(len(sizes), dtype=np.uint64), np.ones_like(sizes), sizes, shift)
 
 
-def shards_of(tasks: tuple[tuple[Window, ...], ...]) -> list[list[tuple[str, int, int]]]:
+def shards_of(tasks: list[tuple[Window, ...]]) -> list[list[tuple[str, int, int]]]:
     return [[(w.split, w.shard, w.bytes) for w in task] for task in tasks]
 
 
@@ -29,7 +29,7 @@ def test_splits_are_in_the_order_given_then_by_name() -> None:
 
 def test_windows_cover_all_places_of_their_bins() -> None:
     layout = Layout(shards=ShardSpec(total=2))
-    [task] = plan_merges({"data": counts([10, 10, 10, 10])}, layout).tasks
+    [task] = plan_merges({"data": counts([10, 10, 10, 10])}, layout)
     assert task == (
         Window("data", 0, 0, 2 * 2**48 - 1, 20, 2),
         Window("data", 1, 2 * 2**48, 4 * 2**48 - 1, 20, 2),
@@ -41,7 +41,7 @@ def test_small_shards_share_a_task_and_splits_follow_each_other(
 ) -> None:
     monkeypatch.setattr(plan, "TASK_BYTES", 25)
     layout = Layout(splits=TWO, shards=ShardSpec(shard_bytes=10))
-    tasks = plan_merges({"a": counts([10]), "train": counts([10, 10, 10])}, layout).tasks
+    tasks = plan_merges({"a": counts([10]), "train": counts([10, 10, 10])}, layout)
     assert shards_of(tasks) == [
         [("train", 0, 10), ("train", 1, 10)],
         [("train", 2, 10), ("a", 0, 10)],
@@ -54,7 +54,7 @@ def test_a_large_shard_is_merged_window_by_window_in_one_task(
     monkeypatch.setattr(plan, "TASK_BYTES", 25)
     monkeypatch.setattr(plan, "WINDOW_BYTES", 20)
     layout = Layout(shards=ShardSpec(total=2))
-    tasks = plan_merges({"data": counts([10] * 8)}, layout).tasks
+    tasks = plan_merges({"data": counts([10] * 8)}, layout)
     assert shards_of(tasks) == [
         [("data", 0, 20), ("data", 0, 20)],
         [("data", 1, 20), ("data", 1, 20)],
@@ -68,11 +68,11 @@ def test_shards_do_not_depend_on_the_bins_of_runs() -> None:
     planned = plan_merges({"data": fine}, layout)
     assert plan_merges({"data": fine.coarsened(1)}, layout) == planned
     # 3,000 records have bins of 4 rows.
-    assert [w.records for task in planned.tasks for w in task] == [752, 748, 752, 748]
+    assert [w.records for task in planned for w in task] == [752, 748, 752, 748]
 
 
 def test_nothing_to_merge() -> None:
-    assert plan_merges({}, Layout()).tasks == ()
+    assert plan_merges({}, Layout()) == []
 
 
 def test_too_few_shards_are_refused() -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from beam_tfrecord.exchange import spill
-from beam_tfrecord.exchange.merge import Merger, slices_of
-from beam_tfrecord.exchange.plan import plan_merges, total_counts
-from beam_tfrecord.exchange.spill import BlockCutter, RangeSorter, Spiller
-from beam_tfrecord.exchange.spill_files import Run, read_index
-from beam_tfrecord.exchange.write_summary import Tally, merge_tallies
+from beam_tfrecord.exchange.merge import Merger
+from beam_tfrecord.exchange.plan import plan_merges
+from beam_tfrecord.exchange.spill import BlockCutter, Spiller, sort_range
+from beam_tfrecord.exchange.spill_files import Run, merge_counts
+from beam_tfrecord.exchange.write_summary import Tally
 from beam_tfrecord.layout import Layout, ShardSpec, Splits
 from beam_tfrecord.workdir.job import Job
 from beam_tfrecord.workdir.target import Target
@@ -26,10 +26,9 @@ def job_in(directory: Path) -> Job:
 
 def cut(directory: Path) -> tuple[list[tuple[Key, bytes]], Tally]:
     cutter = BlockCutter(job_in(directory))
-    outputs = [one for batch in BATCHES for one in cutter.add(batch)]
-    outputs += cutter.flush()
-    blocks = [one for one in outputs if not isinstance(one, Tally)]
-    return blocks, merge_tallies(one for one in outputs if isinstance(one, Tally))
+    blocks = [one for batch in BATCHES for one in cutter.add(batch)]
+    blocks += cutter.end_group()
+    return blocks, cutter.take_summary()
 
 
 def sort(directory: Path, blocks: list[tuple[Key, bytes]]) -> list[Run]:
@@ -39,7 +38,7 @@ def sort(directory: Path, blocks: list[tuple[Key, bytes]]) -> list[Run]:
     return [
         run
         for (split, _), of_range in by_key.items()
-        for run in RangeSorter(LAYOUT, str(directory), split).runs(of_range)
+        for run in sort_range(of_range, str(directory), split)
     ]
 
 
@@ -47,10 +46,8 @@ def shards(directory: Path, runs: list[Run]) -> list[list[bytes]]:
     merger = Merger(LAYOUT, str(directory))
     return [
         payloads(piece.path)
-        for windows in plan_merges(total_counts(runs), LAYOUT).tasks
-        for piece in merger.merge(
-            windows, [slices_of(run.path, read_index(run.path), windows) for run in runs]
-        )
+        for windows in plan_merges(merge_counts(*(run.counts for run in runs)), LAYOUT)
+        for piece in merger.merge(windows, [run.path for run in runs])
     ]
 
 

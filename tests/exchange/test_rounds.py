@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from beam_tfrecord.exchange import plan
-from beam_tfrecord.exchange.checkpoints import find_run, mark_run
-from beam_tfrecord.exchange.merge import merge_runs
+from beam_tfrecord.exchange.checkpoints import find_merged, save_merged
+from beam_tfrecord.exchange.merge import Slice, merge_runs, merged_entries
 from beam_tfrecord.exchange.plan import (
     RunName,
     RunSet,
@@ -24,7 +24,6 @@ from beam_tfrecord.exchange.plan import (
     window_bytes_of,
 )
 from beam_tfrecord.exchange.spill_files import BinCounts, read_index
-from beam_tfrecord.exchange.streaming_merge import Slice, lots_of
 from beam_tfrecord.layout import Layout
 from tests.exchange.making import write_entries
 from tests.exchange.test_lots import entries_in
@@ -116,7 +115,7 @@ def test_a_new_run_holds_a_range_of_its_runs_in_order(two_runs: list[str], tmp_p
     bins, offsets = read_index(run.path).splits["a"]
     assert bins.tolist() == [0, 1, 7]
     assert offsets.tolist() == [0, 24 + 5 + 24 + 3, 83, 111]
-    (lot,) = lots_of([Slice(run.path, 0, 111)], most_bytes=10_000, by_bytes=True)
+    (lot,) = merged_entries([Slice(run.path, 0, 111)], by_bytes=True)
     assert entries_in(lot) == [(1, b"again"), (1, b"one"), (BIN, b"two"), (7 * BIN, b"last")]
     assert merge_runs(RunTask(0, 2, "c", 0, BIN), two_runs, Layout(), str(tmp_path)) is None
 
@@ -134,13 +133,13 @@ def test_two_attempts_write_the_same_run(two_runs: list[str], tmp_path: Path) ->
 def test_a_new_run_is_found_again_while_it_is_whole(two_runs: list[str], tmp_path: Path) -> None:
     run = merge_runs(TASK, two_runs, Layout(), str(tmp_path))
     assert run is not None
-    mark_run(str(tmp_path), "key", run)
-    found = find_run(str(tmp_path), "key")
+    save_merged(str(tmp_path), "key", run)
+    found = find_merged(str(tmp_path), "key")
     assert found is not None
     assert found.path == run.path
-    assert find_run(str(tmp_path), "other") is None
+    assert find_merged(str(tmp_path), "other") is None
     Path(run.path).write_bytes(Path(run.path).read_bytes()[:-1])
-    assert find_run(str(tmp_path), "key") is None
+    assert find_merged(str(tmp_path), "key") is None
 
 
 def test_runs_grow_with_the_total_and_ranges_become_more() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange.spill_files import BinCounts, index_sorted, read_index
+from beam_tfrecord.exchange.spill_files import BinCounts, count_bins, read_index
 from tests.exchange.making import write_entries
 
 ENTRIES = [
@@ -121,12 +121,12 @@ def test_bins_hold_every_record_once(found: list[tuple[str, int]], shift: int) -
     found = sorted(found)
     splits = np.array(["abc".index(split) for split, _ in found], np.uint16)
     places = np.array([place for _, place in found], np.uint64)
-    index = index_sorted(("a", "b", "c"), splits, places, np.full(len(found), 9), shift)
+    counts = count_bins(("a", "b", "c"), splits, places, np.full(len(found), 9), shift)
     expected: dict[str, dict[int, int]] = {}
     for split, place in found:
         of_split = expected.setdefault(split, {})
         of_split[place >> shift] = of_split.get(place >> shift, 0) + 1
-    assert {name: counts_of(of) for name, of in index.counts().items()} == {
+    assert {name: counts_of(of) for name, of in counts.items()} == {
         name: [(number, rows, 9 * rows) for number, rows in sorted(of_split.items())]
         for name, of_split in expected.items()
     }

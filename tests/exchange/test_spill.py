@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.exchange import spill as module
-from beam_tfrecord.exchange.merge import Merger, slices_of
-from beam_tfrecord.exchange.plan import plan_merges, total_counts
+from beam_tfrecord.exchange.merge import Merger
+from beam_tfrecord.exchange.plan import plan_merges
 from beam_tfrecord.exchange.spill import RUN_BYTES, Spiller, byte_pieces
-from beam_tfrecord.exchange.spill_files import Run, read_index
+from beam_tfrecord.exchange.spill_files import Run, merge_counts
 from beam_tfrecord.exchange.write_summary import Tally
 from beam_tfrecord.layout import Layout, ShardSpec, Splits
 from beam_tfrecord.rejects import merge_rejects
@@ -39,10 +39,8 @@ def shards(directory: Path, layout: Layout, runs: list[Run]) -> list[list[bytes]
     merger = Merger(layout, str(directory))
     return [
         payloads(piece.path)
-        for windows in plan_merges(total_counts(runs), layout).tasks
-        for piece in merger.merge(
-            windows, [slices_of(run.path, read_index(run.path), windows) for run in runs]
-        )
+        for windows in plan_merges(merge_counts(*(run.counts for run in runs)), layout)
+        for piece in merger.merge(windows, [run.path for run in runs])
     ]
 
 
