@@ -3,10 +3,12 @@
 A source is a frozen dataclass of options with pure methods; nothing here knows Beam. The way of
 the data is ``files -> chunks -> scan -> units -> (infer -> merge) -> read``:
 
-* `files` lists the input; `chunks` says which byte ranges of a file to look at before it can be
-  cut; `scan` looks at one of them, anywhere; `units` turns all scans of one file into its units.
+* `files` lists the input; `chunks` yields the byte ranges of a file to look at before it can be
+  cut, by default one; `scan` looks at one of them, anywhere; `units` turns all scans of one file
+  into its units.
 * `infer` digests the types found in one unit and `merge` joins the digests into one Arrow schema.
-  A source whose scans already know the types (Parquet footers) says ``infers_from_scans``.
+  A source whose scans already contain the types (Parquet footers) sets ``infers_from_scans``; by
+  default the scan itself is then the digest.
 * `read` yields the batches of a unit under that schema. It yields at least one batch a unit, so
   that a unit without rows is seen to be finished too.
 
