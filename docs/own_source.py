@@ -25,10 +25,6 @@ class Lines(Source):
         """Yield the input files in order of their names."""
         return list_files(self.paths, (".txt",))
 
-    def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        """Yield one range to scan: the complete file."""
-        yield Chunk(file, 0, 0, file.bytes)
-
     def scan(self, chunk: Chunk) -> Scan:
         """Look at a file: there is nothing to find out before its rows are read."""
         return Scan(chunk, None)
@@ -39,10 +35,6 @@ class Lines(Source):
         file = scan.chunk.file
         size = file.bytes
         return [Unit(file.unit_name(0, 1), file, 0, 0, size, None, size, size)]
-
-    def infer(self, of: Any) -> Any:
-        """Return what `merge` needs to know of a file."""
-        return of
 
     def merge(self, inferences: Iterable[Any]) -> pa.Schema:
         """Return the schema of all files."""

@@ -119,7 +119,7 @@ def test_units_share_their_file_as_before(tmp_path: Path) -> None:
     found = stored(tmp_path, groups)
     assert found == groups
     assert found[0].units[0].file is found[0].units[1].file
-    assert found[1].units[0].file.files() == [("a\udcff.png", 7)]
+    assert found[1].units[0].file.files() == (["a\udcff.png"], [7])
 
 
 def test_what_cannot_be_stored_is_refused(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """`describe` reads the header of a picture in any supported format, one parser a format.
 
-JPEG, PNG and WebP are parsed here, the other formats in `gif_bmp_tiff`. A parser also checks that
-the file is complete, and finds what TensorFlow does not decode. Parsing a JPEG takes 6 us here and
-36 us with Pillow, which sees neither the end mark nor most of what TensorFlow refuses. The native
-kernel describes plain JPEGs in batches; `jpeg_header` is its reference.
+JPEG, PNG and WebP are parsed here, the other formats in `gif_bmp_tiff`. A parser also finds what
+TensorFlow does not decode, and with `check_end` checks that the file is complete. It raises `Fault`
+if the structure is broken, and any error of `OUTSIDE` if the header is truncated. Parsing a JPEG
+takes 6 us here and 36 us with Pillow, which sees neither the end mark nor most of what TensorFlow
+refuses. The native kernel describes plain JPEGs in batches; `jpeg_header` is its reference.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from beam_tfrecord.images import (
     truncated,
 )
 from beam_tfrecord.images.gif_bmp_tiff import (
+    OUTSIDE,
     TIFF_SIGNATURES,
     bmp_header,
     exif_orientation,
@@ -55,25 +57,15 @@ _DECODED_FRAMES = frozenset({0xC0, 0xC1, 0xC2, 0xC9, 0xCA})
 _KNOWN = frozenset({0xC4, 0xCC, _QUANTIZATION, 0xDC, 0xDD, 0xFE, *range(0xE0, 0xF0)})
 # In coded data FF 00 is a byte FF, and restarts and fill bytes mean nothing.
 _MARKER_IN_SCAN = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
+_FRAME_SIZE = struct.Struct(">HHB")
 _JPEG_MOST_SIDE = 65_500
 _MOST_SAMPLES = 2**29
 _MOST_FACTOR, _MOST_BLOCKS = 4, 10
 
 
 def jpeg_header(data: memoryview, *, check_end: bool) -> Header:
-    """Read the header of a JPEG.
-
-    Args:
-        data: The content of the file.
-        check_end: Check that the end mark is there.
-
-    Raises:
-        Fault: The file is truncated, or its structure is broken.
-    """
-    try:
-        header, scan = _segments(data)
-    except IndexError:
-        raise truncated("in its header") from None
+    """Read the header of a JPEG; `check_end` checks that the end mark is there."""
+    header, scan = _segments(data)
     if bytes(data[-2:]) != b"\xff\xd9" and bytes(data[scan:]).rfind(b"\xff\xd9") < 0:
         if check_end:
             raise truncated("before its end mark")
@@ -82,26 +74,23 @@ def jpeg_header(data: memoryview, *, check_end: bool) -> Header:
 
 
 def _segments(data: memoryview) -> tuple[Header, int]:
-    """Return the header and the start of the first scan; IndexError if the file ends before."""
+    """Return the header and the start of the first scan."""
     at, frame, orientation, has_tables = 2, None, UPRIGHT, False
     refusal: Refusal | None = None
     while True:
         if data[at] != 0xFF:
             raise damaged(f"no marker at byte {at}")
         marker = data[at + 1]
-        if marker == 0xFF:  # any number of these may stand before a marker
-            at += 1
-            continue
-        if marker in _BARE:
-            at += 2
+        if marker == 0xFF or marker in _BARE:
+            at += 1 if marker == 0xFF else 2  # any number of FF may stand before a marker
             continue
         if marker == _END:
             raise damaged("it ends before its first scan")
         length = data[at + 2] << 8 | data[at + 3]
         if marker in _FRAMES:
-            height, width = data[at + 5] << 8 | data[at + 6], data[at + 7] << 8 | data[at + 8]
+            height, width, components = _FRAME_SIZE.unpack_from(data, at + 5)
             refusal = refusal or (Refusal("has two frames") if frame else _of_frame(data, at))
-            frame = width, height, min(data[at + 9], _RGB)
+            frame = width, height, min(components, _RGB)
         elif marker == _START_OF_SCAN:
             if frame is None:
                 raise damaged("it has no frame before its first scan")
@@ -121,9 +110,8 @@ def _segments(data: memoryview) -> tuple[Header, int]:
 
 
 def _of_frame(data: memoryview, at: int) -> Refusal | None:
-    """Return why TensorFlow refuses the frame at `at`; IndexError if the file ends before."""
-    height, width = data[at + 5] << 8 | data[at + 6], data[at + 7] << 8 | data[at + 8]
-    components = data[at + 9]
+    """Return why TensorFlow refuses the frame at `at`."""
+    height, width, components = _FRAME_SIZE.unpack_from(data, at + 5)
     if max(width, height) > _JPEG_MOST_SIDE or width * height * components >= _MOST_SAMPLES:
         return too_large_for_tensorflow(width, height)
     return _of_coding(data[at + 1], data[at + 4], bytes(data[at + 10 : at + 10 + 3 * components]))
@@ -192,17 +180,9 @@ _MOST_PALETTE_BYTES = 3 * 256
 def png_header(data: memoryview, *, check_end: bool) -> Header:
     """Read the chunks of a PNG; the header of an animated one describes its canvas.
 
-    Args:
-        data: The content of the file.
-        check_end: Check that the chunks go on to the end mark.
-
-    Raises:
-        Fault: The file is truncated, or its structure is broken.
+    `check_end` checks that the chunks go on to the end mark.
     """
-    try:
-        length, kind, width, height, depth, color = struct.unpack_from(">I4sIIBB", data, 8)
-    except struct.error:
-        raise truncated("in its header") from None
+    length, kind, width, height, depth, color = struct.unpack_from(">I4sIIBB", data, 8)
     if kind != b"IHDR" or length != 13 or color not in _CHANNELS_BY_COLOR or depth > 16:
         raise damaged("its first chunk is no header")
     transparent, orientation, pixel_bytes, palettes, is_behind = False, UPRIGHT, 0, 0, False
@@ -292,30 +272,21 @@ def has_sound_pixels(data: memoryview) -> bool:
 
 # WebP: Google's container specification.
 _WEBP_ALPHA, _WEBP_ANIMATION = 0x10, 0x02
-_WEBP_PIXELS = (b"VP8 ", b"VP8L")
-_WEBP_BYTES = {b"VP8 ": 30, b"VP8L": 25, b"VP8X": 30}  # up to the size
+_WEBP_CANVAS, _WEBP_PIXELS = b"VP8X", (b"VP8 ", b"VP8L")
 _TRANSPARENT = Refusal("has transparency, which TensorFlow decodes of no WebP")
 
 
 def webp_header(data: memoryview, *, check_end: bool) -> Header:
     """Read the chunks of a WebP; the header of an animated one describes its canvas.
 
-    Args:
-        data: The content of the file.
-        check_end: Check that the file is as long as it says.
-
-    Raises:
-        Fault: The file is truncated, or its structure is broken.
+    `check_end` checks that the file is as long as it says.
     """
-    kind = bytes(data[12:16])
-    if len(data) < _WEBP_BYTES.get(kind, 16):
-        raise truncated("in its header")
-    (riff_bytes,) = struct.unpack_from("<I", data, 4)
-    if kind in _WEBP_PIXELS:
+    riff_bytes, kind = struct.unpack_from("<I4x4s", data, 4)
+    if kind == _WEBP_CANVAS:
+        header = _of_canvas(data)
+    elif kind in _WEBP_PIXELS:
         width, height, is_clear = _webp_pixels(data, 12)
         header = _of_webp(data, 12, Header("webp", width, height, _RGBA if is_clear else _RGB))
-    elif kind == b"VP8X":
-        header = _of_canvas(data)
     else:
         raise damaged(f"its first chunk is {kind!r}")
     if check_end and riff_bytes + 8 > len(data):
@@ -325,18 +296,19 @@ def webp_header(data: memoryview, *, check_end: bool) -> Header:
 
 def _of_canvas(data: memoryview) -> Header:
     """Return the header of a WebP that has its pixels behind a canvas (VP8X)."""
-    is_clear = bool(data[20] & _WEBP_ALPHA)
-    width = int.from_bytes(data[24:27], "little") + 1
-    height = int.from_bytes(data[27:30], "little") + 1
+    # Width and height have 24 bits each.
+    flags, low, high = struct.unpack_from("<B3xIH", data, 20)
+    width, height = (low & 0xFFFFFF) + 1, (low >> 24 | high << 8) + 1
+    is_clear = bool(flags & _WEBP_ALPHA)
     header = Header("webp", width, height, _RGBA if is_clear else _RGB, _webp_orientation(data))
-    if data[20] & _WEBP_ANIMATION:
+    if flags & _WEBP_ANIMATION:
         return header._replace(refusal=Refusal("is animated"))
     has_alpha_chunk = False
     for kind, at, _ in _webp_chunks(data):
         if kind in _WEBP_PIXELS:
             try:
                 width, height, holds_alpha = _webp_pixels(data, at)
-            except (struct.error, IndexError, Fault):
+            except (*OUTSIDE, Fault):
                 break
             is_clear = (holds_alpha if kind == b"VP8L" else is_clear) or has_alpha_chunk
             header = header._replace(channels=_RGBA if is_clear else _RGB)
@@ -360,13 +332,13 @@ def _webp_chunks(data: memoryview) -> Iterator[tuple[bytes, int, int]]:
 def _webp_pixels(data: memoryview, at: int) -> tuple[int, int, bool]:
     """Return width, height, and whether the chunk of pixels at `at` is transparent."""
     if bytes(data[at : at + 4]) == b"VP8 ":
-        if bytes(data[at + 11 : at + 14]) != b"\x9d\x01\x2a":
+        mark, width, height = struct.unpack_from("<3sHH", data, at + 11)
+        if mark != b"\x9d\x01\x2a":
             raise damaged("its frame has no start code")
-        width, height = struct.unpack_from("<HH", data, at + 14)
         return width & 0x3FFF, height & 0x3FFF, False
-    if data[at + 8] != 0x2F:
+    mark, bits = struct.unpack_from("<BI", data, at + 8)
+    if mark != 0x2F:
         raise damaged("its frame has no signature")
-    (bits,) = struct.unpack_from("<I", data, at + 9)
     return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1, bool(bits >> 28 & 1)
 
 
@@ -388,10 +360,8 @@ def _webp_orientation(data: memoryview) -> int:
     return UPRIGHT
 
 
-Parser = Callable[..., Header]
-
 _LONGEST_SIGNATURE_BYTES = 12
-_PARSERS: tuple[tuple[bytes, Parser], ...] = (
+_PARSERS: tuple[tuple[bytes, Callable[..., Header]], ...] = (
     (b"\xff\xd8\xff", jpeg_header),
     (_PNG_SIGNATURE, png_header),
     (b"GIF87a", gif_header),
@@ -417,11 +387,11 @@ def describe(
     view = memoryview(data)
     if not view:
         raise Fault("empty", "is empty")
-    begin = bytes(view[:_LONGEST_SIGNATURE_BYTES])
-    if begin[:4] == b"RIFF" and begin[8:] == b"WEBP":
-        header = webp_header(view, check_end=check_end)
-    else:
-        header = _parser_of(begin)(view, check_end=check_end)
+    parser = _parser_of(bytes(view[:_LONGEST_SIGNATURE_BYTES]))
+    try:
+        header = parser(view, check_end=check_end)
+    except OUTSIDE:
+        raise truncated("in its header") from None
     if header.width < 1 or header.height < 1 or header.channels < 1:
         raise damaged(f"its size is {header.width}x{header.height}")
     check_pixels(header.width, header.height, max_pixels)
@@ -429,11 +399,7 @@ def describe(
 
 
 def check_pixels(width: int, height: int, max_pixels: int) -> None:
-    """Refuse a picture that is too large to decode.
-
-    Raises:
-        Fault: It has more than `max_pixels`.
-    """
+    """Raise a `Fault` for a picture of more than `max_pixels`."""
     if width * height > max_pixels:
         raise Fault(
             "too-large",
@@ -441,7 +407,9 @@ def check_pixels(width: int, height: int, max_pixels: int) -> None:
         )
 
 
-def _parser_of(begin: bytes) -> Parser:
+def _parser_of(begin: bytes) -> Callable[..., Header]:
+    if begin[:4] == b"RIFF" and begin[8:] == b"WEBP":
+        return webp_header
     for signature, parser in _PARSERS:
         if begin.startswith(signature):
             return parser

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Collection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from beam_tfrecord.images import (
     UPRIGHT,
@@ -17,10 +16,10 @@ from beam_tfrecord.images import (
     truncated,
 )
 
-if TYPE_CHECKING:
-    from PIL.BmpImagePlugin import BmpImageFile
-
 _RGB = 3
+
+OUTSIDE = (struct.error, IndexError, OverflowError)
+"""Errors of reading at a position behind the end of a file, or at one that no file can have."""
 
 # GIF89a. Pillow does not report the sizes of all frames without decoding them.
 _GIF_TRAILER, _GIF_IMAGE, _GIF_EXTENSION = 0x3B, 0x2C, 0x21
@@ -39,21 +38,16 @@ class _Frame(NamedTuple):
 def gif_header(data: memoryview, *, check_end: bool) -> Header:
     """Read the frames of a GIF; TensorFlow decodes them to RGB of the size of the largest.
 
-    Args:
-        data: The content of the file.
-        check_end: Check that its blocks go on to the trailer.
-
-    Raises:
-        Fault: The file is truncated, or its structure is broken.
+    `check_end` checks that its blocks go on to the trailer.
     """
+    width, height = struct.unpack_from("<HHxxx", data, 6)
     frames: list[_Frame] = []
     try:
-        width, height = struct.unpack_from("<HH", data, 6)
         _add_frames(data, frames)
         if check_end and not frames:
             raise damaged("it has no pixels")
     except (struct.error, IndexError):
-        if check_end or len(data) < 13:
+        if check_end:
             raise truncated("before its end mark") from None
     except Fault:
         if check_end:
@@ -102,64 +96,62 @@ def _color_table_bytes(flags: int) -> int:
     return 3 * 2 ** ((flags & 7) + 1) if flags & 0x80 else 0
 
 
-# BMP: Windows DIB.
-_BMP_OS2_HEADER = 12
+# BMP: Windows DIB, and the headers of OS/2. The compressions BI_RGB, BI_BITFIELDS and
+# BI_ALPHABITFIELDS are none; the last two state the bits of each color.
+_BMP_PLAIN, _BMP_MASKED = (0, 3, 6), (3, 6)
+_BMP_LAST_COMPRESSION = 6
+_BMP_OS2_HEADER, _BMP_WINDOWS_HEADER = 12, 40
+_BMP_DEPTHS, _BMP_DECODED_DEPTHS = (1, 2, 4, 8, 16, 24, 32), (8, 24, 32)
+_BMP_MASKS_AT = 54
+_BMP_BGR = struct.pack("<III", 0xFF0000, 0xFF00, 0xFF)
 _BMP_LEAST_BYTES = 32  # of a file that TensorFlow decodes
 _BMP_MOST_PIXELS = (2**31 - 1) // 8
+_GREYS = bytes(range(256))
 
 
 def bmp_header(data: memoryview, *, check_end: bool) -> Header:
-    """Read the header of a BMP.
-
-    Args:
-        data: The content of the file.
-        check_end: Check that every row of pixels is there.
-
-    Raises:
-        Fault: The file is truncated, or Pillow does not read its header.
-    """
-    from PIL.BmpImagePlugin import BmpImageFile
-
-    try:
-        start, header_bytes = struct.unpack_from("<II", data, 10)
-        (bits,) = struct.unpack_from("<H", data, 24 if header_bytes == _BMP_OS2_HEADER else 28)
-    except struct.error:
-        raise truncated("in its header") from None
-    try:
-        image = BmpImageFile(io.BytesIO(data))
-    except Exception as error:
-        if len(data) < start:
-            raise truncated("in its header") from None
-        raise damaged(f"Pillow does not read its header ({error})") from error
-    is_compressed = image.tile[0].codec_name != "raw"
-    end = start if is_compressed else start + (image.width * bits + 31) // 32 * 4 * image.height
+    """Read the header of a BMP; `check_end` checks that every row of pixels is there."""
+    start, header_bytes, width, height, _, bits = struct.unpack_from("<IIiiHH", data, 10)
+    compression = colors = 0
+    if header_bytes == _BMP_OS2_HEADER:
+        width, height, _, bits = struct.unpack_from("<HHHH", data, 18)
+    elif header_bytes >= _BMP_WINDOWS_HEADER:
+        compression, colors = struct.unpack_from("<I12xI", data, 30)
+    if bits not in _BMP_DEPTHS:
+        raise damaged(f"it has {bits} bits a pixel")
+    if compression > _BMP_LAST_COMPRESSION:
+        raise damaged(f"it is compressed in an unknown way ({compression})")
+    height = abs(height)
+    row_bytes = (width * bits + 31) // 32 * 4 if compression in _BMP_PLAIN else 0
+    end = start + row_bytes * height
     if check_end and end > len(data):
         raise truncated(f"{end - len(data)} bytes before the end of its pixels")
-    # TensorFlow counts the bytes of a pixel, and decodes no smaller ones.
-    channels = bits // 8 if bits in (8, 24, 32) else _RGB
     refusal: Refusal | None
     if header_bytes == _BMP_OS2_HEADER:
         refusal = Refusal("has a header of OS/2")
-    elif bits not in (8, 24, 32):
+    elif bits not in _BMP_DECODED_DEPTHS:
         refusal = Refusal(f"has {bits} bits a pixel")
-    elif is_compressed:
+    elif compression not in _BMP_PLAIN:
         refusal = Refusal("is compressed")
+    elif width * height >= _BMP_MOST_PIXELS:
+        refusal = too_large_for_tensorflow(width, height)
     else:
-        refusal = _of_plain_bmp(image, len(data), end)
-    return Header("bmp", *image.size, channels, refusal=refusal)
+        is_masked = bits == 32 and compression in _BMP_MASKED
+        palette = data[14 + header_bytes : start][: 4 * (colors or 256)] if bits == 8 else b""
+        refusal = _of_plain_bmp(data, end, bytes(palette), is_masked=is_masked)
+    # TensorFlow counts the bytes of a pixel, and decodes no smaller ones.
+    channels = bits // 8 if bits in _BMP_DECODED_DEPTHS else _RGB
+    return Header("bmp", width, height, channels, refusal=refusal)
 
 
-def _of_plain_bmp(image: BmpImageFile, file_bytes: int, end: int) -> Refusal | None:
+def _of_plain_bmp(data: memoryview, end: int, palette: bytes, *, is_masked: bool) -> Refusal | None:
     """Return the refusal of a BMP of whole bytes a pixel; its pixels end at `end`."""
-    if image.width * image.height >= _BMP_MOST_PIXELS:
-        return too_large_for_tensorflow(image.width, image.height)
-    if end != file_bytes or end < _BMP_LEAST_BYTES:
-        more = f"{file_bytes - end} bytes behind" if end < file_bytes else "not all of"
+    if end != len(data) or end < _BMP_LEAST_BYTES:
+        more = f"{len(data) - end} bytes behind" if end < len(data) else "not all of"
         return Refusal(f"has {more} its pixels")
-    if image.mode in ("P", "1"):
+    if any(palette[color::4] != _GREYS[: len(palette[color::4])] for color in range(3)):
         return Refusal("has a palette, whose numbers TensorFlow takes for shades of grey")
-    args = image.tile[0].args
-    if not isinstance(args, tuple) or args[0] not in ("L", "BGR", "BGRX", "BGRA"):
+    if is_masked and bytes(data[_BMP_MASKS_AT : _BMP_MASKS_AT + len(_BMP_BGR)]) != _BMP_BGR:
         return Refusal("has its colors in another order than TensorFlow takes them")
     return None
 
@@ -178,24 +170,14 @@ _BIG_TIFF = 43
 _INTEGERS = {1: "B", 3: "H", 4: "I", 13: "I", 16: "Q", 18: "Q"}
 # Strips beyond this number are not looked at one by one.
 _MAX_VALUES = 2**20
-# Raised for positions behind the end of the file, and for those that no file can have.
-_OUTSIDE = (struct.error, OverflowError)
 
 
 def tiff_header(data: memoryview, *, check_end: bool) -> Header:
     """Read the header of the first page of a TIFF.
 
-    Args:
-        data: The content of the file.
-        check_end: Check that every strip or tile lies inside the file.
-
-    Raises:
-        Fault: The file is truncated, or its structure is broken.
+    `check_end` checks that every strip or tile lies inside the file.
     """
-    try:
-        tags = _integer_tags(data, _HEADER_TAGS + (_PIXEL_TAGS if check_end else ()))
-    except _OUTSIDE:
-        raise truncated("in its header") from None
+    tags = _integer_tags(data, _HEADER_TAGS + (_PIXEL_TAGS if check_end else ()))
     starts, sizes = tags.get(_STRIP_OFFSETS, ()), tags.get(_STRIP_SIZES, ())
     if _STRIP_OFFSETS not in tags:
         starts, sizes = tags.get(_TILE_OFFSETS, ()), tags.get(_TILE_SIZES, ())
@@ -217,7 +199,7 @@ def exif_orientation(data: memoryview) -> int:
     """Return the orientation in an EXIF block; 1 if it contains none or is broken."""
     try:
         return _orientation(_integer_tags(data, (_ORIENTATION,)))
-    except (*_OUTSIDE, Fault):
+    except (*OUTSIDE, Fault):
         return UPRIGHT
 
 

@@ -3,10 +3,12 @@
 A source is a frozen dataclass of options with pure methods; nothing here knows Beam. The way of
 the data is ``files -> chunks -> scan -> units -> (infer -> merge) -> read``:
 
-* `files` lists the input; `chunks` says which byte ranges of a file to look at before it can be
-  cut; `scan` looks at one of them, anywhere; `units` turns all scans of one file into its units.
+* `files` lists the input; `chunks` yields the byte ranges of a file to look at before it can be
+  cut, by default one; `scan` looks at one of them, anywhere; `units` turns all scans of one file
+  into its units.
 * `infer` digests the types found in one unit and `merge` joins the digests into one Arrow schema.
-  A source whose scans already know the types (Parquet footers) says ``infers_from_scans``.
+  A source whose scans already contain the types (Parquet footers) sets ``infers_from_scans``; by
+  default the scan itself is then the digest.
 * `read` yields the batches of a unit under that schema. It yields at least one batch a unit, so
   that a unit without rows is seen to be finished too.
 
@@ -26,7 +28,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.errors import DataError, InputChanged, UsageError
+from beam_tfrecord.errors import DataError, InputChanged, SchemaConflict, UsageError
 from beam_tfrecord.hashes import hash_ranges
 from beam_tfrecord.storage import absolute_path
 
@@ -53,6 +55,43 @@ def wanted_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
     if doubled := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"column {doubled[0]!r} is asked for twice: correct --columns")
     return names
+
+
+def chosen_columns(
+    fields: Mapping[str, pa.Field], columns: Sequence[str] | None, known: Iterable[str]
+) -> pa.Schema:
+    """Return the schema of the columns to read, in the order in which they are wanted.
+
+    Args:
+        fields: All columns by name.
+        columns: Names of the wanted columns; None: all.
+        known: Names that the message about a missing column lists.
+
+    Raises:
+        UsageError: A column is missing.
+    """
+    names = fields if columns is None else columns
+    if missing := [name for name in names if name not in fields]:
+        raise UsageError(
+            f"column {missing[0]!r} is not in the input: "
+            f"correct --columns to some of {', '.join(sorted(set(known)))}"
+        )
+    return pa.schema([fields[name] for name in names])
+
+
+def not_in_file(name: str, file: InputFile) -> DataError:
+    """Return the error for a column of the schema that a file lacks."""
+    return DataError(
+        f"column {name!r} of the schema is not in {file.name}: pass --union to fill it with nulls"
+    )
+
+
+def not_in_all_files(name: str, having: InputFile, lacking: InputFile) -> SchemaConflict:
+    """Return the error for a column that only some of the files have."""
+    return SchemaConflict(
+        f"column {name!r} is in {having.name} but not in {lacking.name}: "
+        "pass --union to fill it with nulls"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,9 +279,9 @@ class Source(abc.ABC):
             UsageError: Nothing is found.
         """
 
-    @abc.abstractmethod
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        """Yield the ranges of `file` to scan."""
+        """Yield the ranges of `file` to scan: by default one, the complete file."""
+        yield Chunk(file, 0, 0, file.bytes)
 
     @abc.abstractmethod
     def scan(self, chunk: Chunk) -> Scan:
@@ -252,9 +291,12 @@ class Source(abc.ABC):
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         """Cut one file into units, from all of its scans in order."""
 
-    @abc.abstractmethod
     def infer(self, of: Any) -> Any:
-        """Digest the types of a unit, or of a scan where `infers_from_scans`."""
+        """Digest the types of a unit, or of a scan if the source `infers_from_scans`.
+
+        By default the digest is the unit or scan itself.
+        """
+        return of
 
     @abc.abstractmethod
     def merge(self, inferences: Iterable[Any]) -> pa.Schema:
@@ -438,14 +480,8 @@ def group_units(units: Iterable[Unit], group_bytes: int = GROUP_BYTES) -> list[G
     return groups
 
 
-def grown(units: Iterable[Unit], least_bytes: int, most_bytes: int) -> int:
-    """Return the size of groups: larger for large input, yet enough groups for many workers."""
-    total = sum(unit.encoded_bytes for unit in units)
-    return grown_bytes(total, most_bytes, least_bytes)
-
-
 def grown_bytes(total_bytes: int, most_bytes: int, least_bytes: int = GROUP_BYTES) -> int:
-    """Return the size of groups as `grown` does, from the total size of all units."""
+    """Return the size of groups: larger for large input, yet enough groups for many workers."""
     return max(least_bytes, min(most_bytes, total_bytes // _MANY_GROUPS))
 
 

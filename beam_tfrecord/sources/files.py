@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import glob
 import os
 import pickle
 import posixpath
-import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -201,11 +201,19 @@ def _matches(pattern: str) -> Iterator[Entry]:
     parts = pattern.split("/")
     literal = next(at for at, part in enumerate(parts) if glob.has_magic(part))
     root = "/".join(parts[:literal])
-    # What matches may be a directory too: then all below it.
-    matches = re.compile(_translated(parts[literal:]) + "(?:/.*)?", re.DOTALL).fullmatch
     for entry in _visible(root, storage.list_files(root)):
-        if matches(entry.path[len(root) + 1 :]):
+        if _matches_parts(entry.path[len(root) + 1 :].split("/"), parts[literal:]):
             yield entry
+
+
+def _matches_parts(names: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Return whether a path, or a directory above it, matches; ``**`` is any number of names."""
+    if not pattern:
+        return True
+    if pattern[0] != "**":
+        is_like = bool(names) and fnmatch.fnmatchcase(names[0], pattern[0])
+        return is_like and _matches_parts(names[1:], pattern[1:])
+    return any(_matches_parts(names[at:], pattern[1:]) for at in range(len(names)))
 
 
 def _visible(root: str, entries: Iterator[Entry]) -> Iterator[Entry]:
@@ -213,37 +221,6 @@ def _visible(root: str, entries: Iterator[Entry]) -> Iterator[Entry]:
     for entry in entries:
         if not any(part.startswith((".", "_")) for part in entry.path[len(root) + 1 :].split("/")):
             yield entry
-
-
-def _translated(parts: Sequence[str]) -> str:
-    """Return the regular expression of a pattern: ``**`` stands for any number of directories."""
-    out = []
-    for part in parts:
-        if part == "**":
-            out.append("(?:[^/]+/)*")
-        else:
-            out.append(_translated_part(part) + "/")
-    expression = "".join(out)
-    return expression.removesuffix("/") if parts[-1] != "**" else f"{expression}[^/]+"
-
-
-def _translated_part(part: str) -> str:
-    out = ""
-    at = 0
-    while at < len(part):
-        char = part[at]
-        at += 1
-        if char == "*":
-            out += "[^/]*"
-        elif char == "?":
-            out += "[^/]"
-        elif char == "[" and (end := part.find("]", at + 1)) > 0:
-            inside = part[at:end].replace("\\", r"\\")
-            out += f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"
-            at = end + 1
-        else:
-            out += re.escape(char)
-    return out
 
 
 # What is sent to workers with a pipeline; services refuse one of 10 MB and more.

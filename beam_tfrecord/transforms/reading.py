@@ -25,7 +25,7 @@ from beam_tfrecord.sources.base import (
     Scan,
     Source,
     group_units,
-    grown,
+    grown_bytes,
     one_group,
 )
 from beam_tfrecord.transforms import display
@@ -408,7 +408,9 @@ class _GroupPlan:
 
     def __call__(self, scans: Sequence[Scan]) -> Iterator[Group]:
         units = self.source.all_units(scans)
-        group_bytes = grown(units, self.group_bytes, self.most_group_bytes or self.group_bytes)
+        total_bytes = sum(unit.encoded_bytes for unit in units)
+        most_bytes = self.most_group_bytes or self.group_bytes
+        group_bytes = grown_bytes(total_bytes, most_bytes, self.group_bytes)
         groups = one_group(units) if self.limit else group_units(units, group_bytes)
         # The largest first, so that all workers end at nearly the same time.
         yield from sorted(groups, key=lambda group: -group.encoded_bytes)

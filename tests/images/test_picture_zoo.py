@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from beam_tfrecord.images import Fault
+from beam_tfrecord.images import Fault, Refusal
 from beam_tfrecord.images.decode import Transform
 from beam_tfrecord.images.formats import describe
 from tests.images.picture_zoo import zoo
@@ -134,14 +134,53 @@ def test_a_lossless_jpeg_does_not_overrun_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["bmp-2-40", "bmp-16-4444", "bmp-24-16", "bmp-32-10-bits", "bmp-32-alpha-masked"]
+    ("name", "like", "reason"),
+    [
+        ("bmp-8-16", "bmp-8-40", None),
+        ("bmp-24-16", "bmp-24-40", None),
+        ("bmp-32-alpha-masked", "bmp-32-40", None),
+        ("bmp-2-40", None, "has 2 bits a pixel"),
+        ("bmp-16-4444", None, "has 16 bits a pixel"),
+        ("bmp-32-10-bits", None, "has its colors in another order than TensorFlow takes them"),
+    ],
 )
-def test_a_bmp_that_pillow_does_not_read_is_a_fault(name: str) -> None:
-    with pytest.raises(
-        Fault, match=r"is damaged: Pillow does not read its header \(Unsupported BMP"
-    ):
-        describe(ZOO[name])
+def test_a_bmp_that_pillow_does_not_read_is_stored_unless_it_is_decoded(
+    name: str, like: str | None, reason: str | None
+) -> None:
+    header = describe(ZOO[name])
+    assert header.refusal == (None if reason is None else Refusal(reason))
+    assert stored(ZOO[name], "header") == (header, ZOO[name])
     assert stored(ZOO[name], "decode") is None
+    if like is not None:
+        pixels = tensorflow_pixels(ZOO[name])
+        assert pixels is not None
+        assert (pixels == tensorflow_pixels(ZOO[like])).all()
+
+
+@pytest.mark.parametrize("name", ["bmp-jpeg-inside", "bmp-png-inside"])
+def test_a_bmp_that_nothing_decodes_is_a_fault(name: str) -> None:
+    with pytest.raises(Fault, match="is damaged: it has 0 bits a pixel"):
+        describe(ZOO[name])
+
+
+def test_headers_are_read_without_pillow() -> None:
+    names = [name for name in ZOO if name.startswith(("bmp-", "gif-", "webp-", "sample-"))]
+    code = (
+        "import sys; sys.modules['PIL'] = None\n"
+        "from beam_tfrecord.images.formats import describe\n"
+        "for data in sys.stdin.read().split():\n"
+        "    print(describe(bytes.fromhex(data))[:4])"
+    )
+    sound = [name for name in names if stored(ZOO[name], "header")]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input="\n".join(ZOO[name].hex() for name in sound),
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.splitlines() == [str(tuple(describe(ZOO[name])[:4])) for name in sound]
 
 
 def test_a_palette_that_is_missing_is_a_fault_and_no_crash() -> None:

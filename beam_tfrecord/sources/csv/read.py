@@ -13,7 +13,7 @@ from beam_tfrecord.batch import Batch, Origin, Reject
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.native._csv import Filler, Typer, count_lines
 from beam_tfrecord.native.values import AS_WORDS, Fault, Target
-from beam_tfrecord.sources.base import Unit
+from beam_tfrecord.sources.base import Unit, not_in_file
 from beam_tfrecord.sources.csv.text import Dialect, is_cuttable, open_text, to_utf8
 from beam_tfrecord.sources.csv.types import (
     CsvInference,
@@ -140,10 +140,7 @@ def read_unit(
     names = unit.detail.names
     known = {*names, *dict(unit.file.partitions)}
     if missing := [name for name in schema.names if name not in known and not union]:
-        raise DataError(
-            f"column {missing[0]!r} of the schema is not in {unit.file.name}: "
-            "pass --union to fill it with nulls"
-        )
+        raise not_in_file(missing[0], unit.file)
     fields = [field for field in schema if field.name in names]
     targets = [target_of(field, names.index(field.name)) for field in fields]
     with_text = [field for field in fields if keeps_text(field)]

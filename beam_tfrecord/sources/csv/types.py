@@ -37,7 +37,7 @@ from beam_tfrecord.native.values import (
     Target,
     WordsSeen,
 )
-from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.base import InputFile, chosen_columns, not_in_all_files
 from beam_tfrecord.sources.hive import add_partition_fields, partition_fields
 
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -293,14 +293,7 @@ def infer_schema(
     inside = pa.schema([(name, types.get(name) or _merged(name, files)) for name in wanted])
     schema = add_partition_fields(inside, paths, columns=columns, union=union)
     fields = {field.name: field.with_type(types.get(field.name, field.type)) for field in schema}
-    if columns is None:
-        return pa.schema(list(fields.values()))
-    if missing := [name for name in columns if name not in fields]:
-        raise UsageError(
-            f"column {missing[0]!r} is not in the input: correct --columns to some of "
-            f"{', '.join(sorted(names))}"
-        )
-    return pa.schema([fields[name] for name in columns])
+    return chosen_columns(fields, columns, names)
 
 
 def _check_same_columns(files: Sequence[_File], wanted: Sequence[str], has_header: bool) -> None:
@@ -314,10 +307,7 @@ def _check_same_columns(files: Sequence[_File], wanted: Sequence[str], has_heade
         for name in wanted:
             if name not in file.names:
                 other = next(other for other in files if name in other.names)
-                raise SchemaConflict(
-                    f"column {name!r} is in {other.file.name} but not in {file.file.name}: "
-                    "pass --union to fill it with nulls"
-                )
+                raise not_in_all_files(name, other.file, file.file)
 
 
 def _type_in(name: str, files: Iterable[_File]) -> pa.DataType:

@@ -99,12 +99,14 @@ class Pack(InputFile):
         """
         if not (self.state and self.names):
             return
-        now = [_found(b"", _status(os.path.join(self.path, name))) for name, _ in self.files()]
+        names, sizes = self.files()
+        files = [_file(os.path.join(self.path, name), b"") for name in names]
+        now = [Found(b"", 0, 0) if isinstance(file, Skipped) else file for file in files]
         if self.is_unchanged(*_version_and_state(now)):
             return
         others = f" or one of the {self.inside - 1:,} files after it" if self.inside > 1 else ""
         changed = f"{self.name}{others}"
-        for (name, size), file in zip(self.files(), now, strict=True):
+        for name, size, file in zip(names, sizes, now, strict=True):
             if file.size != size:
                 changed = name.encode("utf-8", "backslashreplace").decode()
                 break
@@ -113,8 +115,8 @@ class Pack(InputFile):
             "writes to them"
         )
 
-    def files(self) -> list[tuple[str, int]]:
-        """Return name and size of every file; a name that is not UTF-8 contains surrogates.
+    def files(self) -> tuple[list[str], list[int]]:
+        """Return the names and sizes of the files; a name that is not UTF-8 contains surrogates.
 
         Raises:
             DataError: The names or sizes are not the listed ones.
@@ -123,8 +125,7 @@ class Pack(InputFile):
         sizes = _unpacked(self.sizes, PACK_FILES * 8)
         if _digest(names, sizes, self.classes) != self.digest:
             raise DataError(f"the listing of {self.path!r} was changed: run the job again")
-        listed = zip(names.split(b"\0"), np.frombuffer(sizes, "<u8").tolist(), strict=True)
-        return [(os.fsdecode(name), size) for name, size in listed]
+        return list(map(os.fsdecode, names.split(b"\0"))), np.frombuffer(sizes, "<u8").tolist()
 
 
 def pack_files(
@@ -403,23 +404,13 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 
 
 def _file(path: str, name: bytes) -> Found | Skipped:
-    status = _status(path)
-    if status is not None and not stat.S_ISREG(status.st_mode):
-        return Skipped.OTHER
-    return _found(name, status)
-
-
-def _status(path: str) -> os.stat_result | None:
+    """Return a local file with its present state."""
     try:
-        return os.stat(path)
+        status = os.stat(path)
     except OSError:
-        return None
-
-
-def _found(name: bytes, status: os.stat_result | None) -> Found:
-    """Return a local file with its present state; without a status, reading it will fail."""
-    if status is None:
-        return Found(name, 0, 0)
+        return Found(name, 0, 0)  # the error of reading it will be reported
+    if not stat.S_ISREG(status.st_mode):
+        return Skipped.OTHER
     return Found(name, status.st_size, status.st_mtime_ns, version_and_state(status)[1])
 
 

@@ -177,11 +177,7 @@ def read_remote(paths: Sequence[str], sizes: Sequence[int]) -> Files:
     Raises:
         StorageError: The filesystem cannot be reached.
     """
-    return _read_apart(paths, storage.read_bytes)
-
-
-def _read_apart(paths: Sequence[str], read: Callable[[str], bytes]) -> Files:
-    apart = {index: _outcome(read, path) for index, path in enumerate(paths)}
+    apart = {index: _outcome(storage.read_bytes, path) for index, path in enumerate(paths)}
     return Files(np.empty(0, np.uint8), [None] * len(paths), apart)
 
 

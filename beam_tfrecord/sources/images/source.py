@@ -21,7 +21,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -40,6 +40,7 @@ from beam_tfrecord.sources.base import (
     Scan,
     Source,
     Unit,
+    chosen_columns,
     wanted_columns,
 )
 from beam_tfrecord.sources.files import as_paths
@@ -252,9 +253,7 @@ class Images(Source):
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
         """Yield the pieces of a table to scan; a pack is one piece."""
-        if table := self._table:
-            return table.chunks(file)
-        return iter([Chunk(file, 0, 0, file.bytes)])
+        return table.chunks(file) if (table := self._table) else super().chunks(file)
 
     def scan(self, chunk: Chunk) -> Scan:
         """Scan a piece of a table; for a pack, the listing has found everything."""
@@ -305,15 +304,7 @@ class Images(Source):
                     "the pictures: rename it in the table"
                 )
             fields.setdefault(field.name, field)
-        if self.columns is None:
-            return pa.schema(list(fields.values()))
-        for name in self.columns:
-            if name not in fields:
-                raise UsageError(
-                    f"column {name!r} is not in the input: "
-                    f"correct --columns to some of {', '.join(sorted(fields))}"
-                )
-        return pa.schema([fields[name] for name in self.columns])
+        return chosen_columns(fields, self.columns, fields)
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
@@ -325,14 +316,11 @@ class Images(Source):
         """
         if table := self._table:
             return table.read(unit, schema, batch_rows=batch_rows, reading=self.reading)
-        listed = _pack(unit.file).files()
-        names, sizes = [name for name, _ in listed], [size for _, size in listed]
+        names, sizes = _pack(unit.file).files()
         how = self.reading(is_remote=is_remote(unit.file.path))
-        tasks = (
-            _Task(start, names[start:stop], sizes[start:stop])
-            for start, stop in cut_by_bytes(sizes, min(batch_rows, how.batch_files))
-        )
-        return in_order(functools.partial(_batch, unit, schema, how), tasks, threads=how.threads)
+        spans = cut_by_bytes(sizes, min(batch_rows, how.batch_files))
+        read = functools.partial(_batch, unit, schema, how, names, sizes)
+        return in_order(read, spans, threads=how.threads)
 
     def notes(self, files: Iterable[InputFile]) -> list[str]:
         """Return how many files were skipped, and why."""
@@ -345,14 +333,6 @@ class Images(Source):
         total = sum(counts.values())
         were = "file was" if total == 1 else "files were"
         return [f"{total:,} {were} skipped: {' and '.join(parts)}"] if parts else []
-
-
-class _Task(NamedTuple):
-    """Some pictures of a pack: the number of the first, and name and size of each."""
-
-    first: int
-    names: list[str]
-    sizes: list[int]
 
 
 def _pack(file: InputFile) -> Pack:
@@ -373,20 +353,28 @@ def _unit(pack: Pack, index: int) -> Unit:
     )
 
 
-def _batch(unit: Unit, schema: pa.Schema, how: Reading, task: _Task) -> Batch:
-    """Read some pictures of a pack."""
+def _batch(
+    unit: Unit,
+    schema: pa.Schema,
+    how: Reading,
+    all_names: list[str],
+    all_sizes: list[int],
+    span: tuple[int, int],
+) -> Batch:
+    """Read the pictures of a pack from the first to before the second number of `span`."""
     pack = _pack(unit.file)
-    folders = [_class_and_split(pack, name) for name in task.names]
+    files = slice(*span)
+    stored_names = names = all_names[files]
+    folders = [_class_and_split(pack, name) for name in names]
     labels = [label for label, _ in folders]
     numbers: dict[str | None, int] | None = None
     if "label" in schema.names:
         classes = labels_of(schema.field("label"))
         numbers = {name: number for number, name in enumerate(classes)}
     faults: dict[int, Fault] = {}
-    for index, (name, label) in enumerate(zip(task.names, labels, strict=True)):
+    for index, (name, label) in enumerate(zip(names, labels, strict=True)):
         if fault := _fault_of_name(pack, name, label, numbers):
             faults[index] = fault
-    names = task.names
     if faults:  # a name may not be UTF-8
         names = [name.encode("utf-8", "backslashreplace").decode() for name in names]
     columns = {
@@ -402,16 +390,11 @@ def _batch(unit: Unit, schema: pa.Schema, how: Reading, task: _Task) -> Batch:
         message, value = f"{name} {fault.reason}", name[:_SHOWN_CHARACTERS]
         return Reject(name, 0, "image", fault.code, message, value)
 
-    origin = Origin(unit.name, unit.index, task.first)
+    origin = Origin(unit.name, unit.index, span[0])
+    batch = Batch(pa.RecordBatch.from_pydict(columns), origin)
     base = os.path.join(pack.path, "")
-    rows = Rows(
-        Batch(pa.RecordBatch.from_pydict(columns), origin),
-        [base + name for name in task.names],
-        task.sizes,
-        faults,
-        reject,
-    )
-    return add_pictures(rows, schema, how)
+    paths = [base + name for name in stored_names]
+    return add_pictures(Rows(batch, paths, all_sizes[files], faults, reject), schema, how)
 
 
 def _class_and_split(pack: Pack, name: str) -> tuple[str | None, str | None]:

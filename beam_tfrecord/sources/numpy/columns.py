@@ -33,7 +33,7 @@ from beam_tfrecord.features.tensors import (
     refusal_of,
     tensor_block,
 )
-from beam_tfrecord.sources.base import InputFile, Unit
+from beam_tfrecord.sources.base import InputFile, Unit, not_in_all_files
 from beam_tfrecord.sources.numpy.files import StoredArray, check_shape, is_in_memory, shown_file
 
 # The units of NumPy's times that Arrow has as well.
@@ -384,10 +384,7 @@ def joined_column(name: str, found: Found, *, union: bool, widen: bool = True) -
     having = [(file, columns[name]) for file, columns in found if name in columns]
     if len(having) < len(found) and not union:
         lacking = next(file for file, columns in found if name not in columns)
-        raise SchemaConflict(
-            f"column {name!r} is in {having[0][0].name} but not in {lacking.name}: "
-            "pass --union to fill it with nulls"
-        )
+        raise not_in_all_files(name, having[0][0], lacking)
     first, joined = having[0]
     for file, column in having[1:]:
         dtype = join_dtypes(joined.dtype, column.dtype)

@@ -14,7 +14,15 @@ import pyarrow as pa
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.hashes import hash_ranges, name_hash, sum_hashes
-from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
+from beam_tfrecord.sources.base import (
+    Chunk,
+    InputFile,
+    Scan,
+    Source,
+    Unit,
+    not_in_file,
+    wanted_columns,
+)
 from beam_tfrecord.sources.files import as_paths, list_files
 from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
 from beam_tfrecord.sources.numpy.columns import (
@@ -122,10 +130,6 @@ class Numpy(Source):
             first = second
         yield first
 
-    def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        """Yield one chunk, the whole file: only its headers are read."""
-        yield Chunk(file, 0, 0, file.bytes)
-
     def scan(self, chunk: Chunk) -> Scan:
         """Read the headers of a file.
 
@@ -190,10 +194,6 @@ class Numpy(Source):
     def content(self, unit: Unit) -> int:
         """Return the hash of the bytes of a unit, and of what the headers say of them."""
         return hash_ranges(unit.file.path, self.ranges(unit), name=_hash_name(unit))
-
-    def infer(self, of: Scan) -> Scan:
-        """Return the scan itself: a header states the types."""
-        return of
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         """Join the columns of all files, by name, in the order of the first file.
@@ -287,10 +287,7 @@ class Numpy(Source):
         for field in schema:
             if field.name not in inside:
                 if field.name not in dict(unit.file.partitions) and not self.union:
-                    raise DataError(
-                        f"column {field.name!r} of the schema is not in {unit.file.name}: "
-                        "pass --union to fill it with nulls"
-                    )
+                    raise not_in_file(field.name, unit.file)
                 continue
             column = inside[field.name]
             own = field_of(column, store=self.store).type

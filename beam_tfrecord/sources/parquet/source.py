@@ -15,9 +15,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
-from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
+from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.manifest import MANIFEST_NAME
-from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
+from beam_tfrecord.sources.base import (
+    Chunk,
+    InputFile,
+    Scan,
+    Source,
+    Unit,
+    chosen_columns,
+    not_in_all_files,
+    not_in_file,
+    wanted_columns,
+)
 from beam_tfrecord.sources.files import as_paths, list_files
 from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
 from beam_tfrecord.sources.parquet.footer import (
@@ -85,10 +95,6 @@ class Parquet(Source):
         """
         return list_staged(as_paths(self.paths), SUFFIXES)
 
-    def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        """Yield one chunk, the whole file: only its footer is read."""
-        yield Chunk(file, 0, 0, file.bytes)
-
     def scan(self, chunk: Chunk) -> Scan:
         """Read the footer of a file.
 
@@ -143,10 +149,6 @@ class Parquet(Source):
         detail: ParquetUnit = unit.detail
         return detail.ranges
 
-    def infer(self, of: Scan) -> Scan:
-        """Return the scan itself: a footer states the types."""
-        return of
-
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         """Join the schemas of all files, by column name, in the order of the first file.
 
@@ -161,17 +163,8 @@ class Parquet(Source):
         names = list(dict.fromkeys(name for _, footer in found for name in footer.schema.names))
         inside = pa.schema([_merged_field(name, found, self) for name in names])
         schema = add_partition_fields(inside, files, columns=self.columns, union=self.union)
-        if self.columns is None:
-            return schema
-        for name in self.columns:
-            if name not in schema.names:
-                known = {name for _, footer in found for name in footer.names}
-                known |= {key for file in files for key, _ in file.partitions}
-                raise UsageError(
-                    f"column {name!r} is not in the input: "
-                    f"correct --columns to some of {', '.join(sorted(known))}"
-                )
-        return pa.schema([schema.field(name) for name in self.columns])
+        known = (name for file, foot in found for name in (*foot.names, *dict(file.partitions)))
+        return chosen_columns({field.name: field for field in schema}, self.columns, known)
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
@@ -264,10 +257,7 @@ def _wanted(unit: Unit, inside: pa.Schema, schema: pa.Schema, union: bool) -> pa
     for field in schema:
         if field.name not in inside.names:
             if field.name not in partitions and not union:
-                raise DataError(
-                    f"column {field.name!r} of the schema is not in {unit.file.name}: "
-                    "pass --union to fill it with nulls"
-                )
+                raise not_in_file(field.name, unit.file)
             continue
         of = inside.field(field.name).type
         if not can_cast(of, field.type):
@@ -324,10 +314,7 @@ def _merged_field(
     having = [(file, footer.schema.field(name)) for file, footer in found if name in footer.names]
     if len(having) < len(found) and not source.union:
         lacking = next(file for file, footer in found if name not in footer.names)
-        raise SchemaConflict(
-            f"column {name!r} is in {having[0][0].name} but not in {lacking.name}: "
-            "pass --union to fill it with nulls"
-        )
+        raise not_in_all_files(name, having[0][0], lacking)
     joined: Any = having[0][1].type
     for file, field in having[1:]:
         wider = join_types(joined, field.type)

@@ -245,10 +245,6 @@ class Sql(Source):
         size = os.path.getsize(engine.path) if engine.path and os.path.exists(engine.path) else 0
         yield InputFile(self.url, engine.place, size)
 
-    def chunks(self, file: InputFile) -> Iterator[Chunk]:
-        """Yield one chunk, since one connection makes the plan for all partitions."""
-        yield Chunk(file, 0, 0, file.bytes)
-
     def scan(self, chunk: Chunk) -> Scan:
         """Connect, plan the partitions, and hold their snapshot.
 
@@ -301,10 +297,6 @@ class Sql(Source):
             )
             for index, partition in enumerate(plan.partitions)
         ]
-
-    def infer(self, of: Scan) -> Scan:
-        """Return the scan itself, which has the types of the catalogue."""
-        return of
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         """Return the schema of the database."""
