@@ -133,7 +133,7 @@ class Csv(Source):
 
     @property
     def dialect(self) -> Dialect:
-        """The dialect of the files, as the kernel takes it."""
+        """The dialect of the files, in the form of the kernel."""
         return dialect_of(self.delimiter, self.quote, self.escape, self.double_quote)
 
     @property

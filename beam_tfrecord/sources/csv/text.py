@@ -113,7 +113,7 @@ def _as_data_errors(file: InputFile, encoding: str) -> Iterator[None]:
 
 def _opened(file: InputFile, kind: str | None) -> Any:
     if kind is not None and not file.bytes:
-        # Arrow takes it for the end of a stream.
+        # Arrow reads it as the end of a stream.
         raise EOFError(f"it has no bytes, which is not what {kind} makes of an empty file")
     with_arrow = kind not in (None, "bz2", "xz")
     if is_remote(file.path):
@@ -162,7 +162,7 @@ def _after_padding(data: bytes, raw: Any) -> bytes:
         zeros += len(data) - len(rest)
         data = rest or raw.read(_PIECE_BYTES)
     if zeros % 4:
-        raise EOFError(f"{zeros} zeros follow a stream, where only multiples of four may stand")
+        raise EOFError(f"{zeros} zeros follow a stream, but only multiples of four are valid")
     return data
 
 
