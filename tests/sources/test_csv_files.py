@@ -67,7 +67,7 @@ def test_names_replace_the_header_or_stand_in_for_it(write):
     assert read_all(Csv(path, header=False))[0].to_pydict() == {"f0": [1, 3], "f1": [2, 4]}
     named = Csv(path, header=False, names=["x", "y"])
     assert read_all(named)[0].to_pydict() == {"x": [1, 3], "y": [2, 4]}
-    with pytest.raises(DataError, match="2 columns but 1 names are given"):
+    with pytest.raises(DataError, match=r"a\.csv has 2 columns but --names has 1: pass one"):
         Csv(path, names=["x"]).all_scans()
 
 

@@ -152,7 +152,7 @@ def test_every_version_of_the_header_is_read(tmp_path: Path, version: Any) -> No
         ),
         (
             _npy("{'descr': '<i2'}"),
-            "x.npy has a header that cannot be read (other keys are there than descr, "
+            "x.npy has a header that cannot be read (its keys are not descr, "
             "fortran_order and shape): save it again with np.save",
         ),
         (

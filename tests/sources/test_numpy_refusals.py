@@ -39,7 +39,7 @@ class TestNames:
     def test_a_type_for_no_array_is_refused(self, path: Path) -> None:
         types = {"raw": "bfloat16", "nope": "int32"}
         assert _refusal(Numpy(path, types=types)) == (
-            "a type is given for array 'nope' but the input has 'a', 'raw', 'b': correct --types"
+            "--types names array 'nope' but the input has 'a', 'raw', 'b': correct --types"
         )
 
     def test_a_type_for_an_array_that_is_not_wanted_is_fine(self, path: Path) -> None:

@@ -247,7 +247,7 @@ def test_what_cannot_be_looked_at_never_means_nanoseconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path / "x.parquet", NEAR, far=pa.array([[micros(FAR[0])]] * 3, pa.list_(US)))
-    monkeypatch.setattr(int96, "_LISTS", ())
+    monkeypatch.setattr(int96, "is_list", lambda _: False)
     with pytest.raises(DataError, match=r"column 'far' of x.parquet holds .* inside list<"):
         Parquet(str(path)).schema()
 

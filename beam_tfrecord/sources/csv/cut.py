@@ -1,36 +1,34 @@
-"""Cutting of a CSV file at ends of rows.
+"""Cuts of a CSV file at ends of rows.
 
-Whether a line end also ends a row depends on all bytes before it, because of quotes. So each chunk
-is scanned once for *every* state of the dialect that it may begin in (`scan_chunk`), and `cut`
+Whether a line end also ends a row depends on all bytes before it, because of quotes. So
+`scan_chunk` scans each chunk once for *every* state of the reader that it may begin in, and `cut`
 follows the true state from chunk to chunk.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from beam_tfrecord.native._csv import count_lines, scan
-from beam_tfrecord.native.values import CR, ROW_START, Passage
-from beam_tfrecord.sources.csv.text import Dialect, Header
+from beam_tfrecord.native.values import CR, ROW_START, Dialect, Passage
+from beam_tfrecord.sources.csv.text import Header
 
 _ROW_STARTS = (ROW_START, CR)
 
 
-@dataclasses.dataclass(frozen=True)
-class ChunkScan:
-    """The ends of rows and lines in a chunk, for each state of the dialect at its start.
+class ChunkScan(NamedTuple):
+    """The ends of rows and lines in a chunk, for each state of the reader at its start.
 
     Attributes:
-        start: Where the scanned bytes start: behind a byte order mark in the first chunk.
-        stop: Where they end.
-        passages: What the chunk does to each state.
+        start: Position of the first scanned byte; in the first chunk that is after the BOM.
+        stop: Position after the last one.
+        passages: Effect of the chunk on each state.
         lines_before: Line ends before the first row that starts in the chunk, for each state.
-        lines: Line ends.
-        begins_lf: The first byte is LF.
-        ends_cr: The last byte is CR.
+        lines: Number of line ends.
+        begins_lf: Whether the first byte is LF.
+        ends_cr: Whether the last byte is CR.
     """
 
     start: int
@@ -52,8 +50,8 @@ class Piece(NamedTuple):
 
 
 def scan_chunk(data: bytes, start: int, dialect: Dialect) -> ChunkScan:
-    """Scan the bytes `data` that stand at `start` of a file."""
-    passages = scan(data, dialect.settings)
+    """Scan `data`, the bytes of a file from position `start` on."""
+    passages = scan(data, dialect)
     firsts = {first: count_lines(data, 0, max(first, 0)) for *_, first in passages}
     return ChunkScan(
         start=start,
@@ -67,10 +65,10 @@ def scan_chunk(data: bytes, start: int, dialect: Dialect) -> ChunkScan:
 
 
 def join_scans(left: ChunkScan, right: ChunkScan) -> ChunkScan:
-    """Combine the scans of two adjacent pieces of text."""
+    """Return the scan of two adjacent chunks as one."""
     if left.start == left.stop:
         return right
-    # A CRLF across the edge is one line end, but both counted it.
+    # A CRLF across the edge is one line end, but both scans counted it.
     twice = int(left.ends_cr and right.begins_lf)
     passages, lines_before = [], []
     for (middle, rows, line_ends, first), before in zip(
@@ -82,13 +80,11 @@ def join_scans(left: ChunkScan, right: ChunkScan) -> ChunkScan:
             before = left.lines + right.lines_before[middle] - (twice if later else 0)
         passages.append((exit_state, rows + more_rows, line_ends + more_line_ends, first))
         lines_before.append(before)
-    return ChunkScan(
-        start=left.start,
+    return left._replace(
         stop=right.stop,
         passages=tuple(passages),
         lines_before=tuple(lines_before),
         lines=left.lines + right.lines - twice,
-        begins_lf=left.begins_lf,
         ends_cr=right.ends_cr,
     )
 
@@ -100,7 +96,7 @@ class _Cut(NamedTuple):
 
 
 def cut(chunks: Sequence[ChunkScan], header: Header) -> list[Piece]:
-    """Return the pieces of a file, about one a chunk, and at least one if it has columns."""
+    """Cut a file into pieces, about one a chunk, and at least one if the file has columns."""
     keep_blank = len(header.names) == 1
     first = _Cut(header.stop, header.row_ends if keep_blank else header.row_ends > 0, header.lines)
     cuts = [first, *(found for found in _cuts(chunks, keep_blank) if found.at > header.stop)]

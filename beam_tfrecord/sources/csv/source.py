@@ -1,18 +1,19 @@
-"""The CSV source: large files are cut inside, types come from all rows, faults are per row.
+"""The CSV source: it cuts large files, infers types from all rows, and rejects single rows.
 
-Values mean the same in every column type and on every path:
+The rules for values are the same everywhere:
 
-* An empty field is null; a quoted ``""`` is the empty text in a column of text, and makes one of a
-  column without any other value; else it is null.
+* An empty field is null. A quoted ``""`` is the empty text in a column of text, or in a column
+  without any other value; else it is null.
 * The words `NULL_WORDS` are null unless the column is text; `null_words` are null everywhere.
 * ``true`` and ``false`` in any case are booleans; ``0`` and ``1`` are integers.
 * ``nan``, ``inf`` and ``-inf`` in any case are floats. Quoted numbers are numbers.
 * ``2024-02-29`` is a date; with ``T`` or a space and ``12:30[:15[.25]]`` a time in µs, and with
   ``Z`` or ``+01:00`` after it one in UTC. Dates among times are midnights.
-* Text is: what has leading zeros (``007``), an integer beyond int64, an integer beyond 2^53 among
-  floats, a number too large for a double, a time finer than 1 µs, and any other mixture of kinds.
-* Blanks around numbers, booleans and times do not count.
-* Blank lines are no rows, unless the file has one column: there they are null.
+* These values are text: numbers with leading zeros (``007``), integers beyond int64, integers
+  beyond 2^53 among floats, numbers too large for a double, times finer than 1 µs, and any other
+  mixture of kinds.
+* Blanks around numbers, booleans and times are ignored.
+* Blank lines are not rows, unless the file has one column: there they are null.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
@@ -31,6 +32,7 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import type_from_json
 from beam_tfrecord.features.feature import make_field
+from beam_tfrecord.native.values import Dialect
 from beam_tfrecord.sources.base import (
     UNIT_BYTES,
     Chunk,
@@ -43,12 +45,10 @@ from beam_tfrecord.sources.base import (
 from beam_tfrecord.sources.csv.cut import ChunkScan, cut, join_scans, scan_chunk
 from beam_tfrecord.sources.csv.read import CsvUnit, Reading, infer_unit, read_unit
 from beam_tfrecord.sources.csv.text import (
-    NULL_WORDS,
-    Dialect,
     Header,
     codec_name,
     compression_of,
-    is_cuttable,
+    dialect_of,
     is_stream,
     open_text,
     read_header,
@@ -58,16 +58,15 @@ from beam_tfrecord.sources.files import as_paths, list_files
 
 SUFFIXES = (".csv", ".tsv")
 MIN_CHUNK_BYTES = 16
-# Read and scanned at once: small enough to stay in the processor's cache.
+# Bytes to read and scan at once: small enough to stay in the processor's cache.
 SCAN_BYTES = 2**20
-# What text usually shrinks to, for estimates only.
+# The usual compression ratio of text, for estimates only.
 _COMPRESSION_RATIO = 4
 
 
-@dataclasses.dataclass(frozen=True)
-class _ScanDetail:
+class _ScanDetail(NamedTuple):
     header: Header | None  # in the first scan of a file
-    chunk: ChunkScan | None  # where the file can be cut
+    chunk: ChunkScan | None  # if the file can be cut
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,24 +75,24 @@ class Csv(Source):
 
     Attributes:
         paths: Files, globs or directories.
-        delimiter: Between two fields; one ASCII character.
-        quote: Around a field; None for no quotes.
-        escape: Makes the character after it ordinary text; None for none.
+        delimiter: The character between two fields, in ASCII.
+        quote: The character around a field; None for no quotes.
+        escape: The character that makes the next one ordinary text; None for no escapes.
         double_quote: Two quotes inside quotes mean one.
         header: The first row of each file holds the names of the columns.
-        names: Names of the columns, instead of the header's or where there is none.
-        null_words: Words that are null in every column, of text too.
+        names: Names of the columns, instead of a header's.
+        null_words: Words that are null in every column, also in columns of text.
         encoding: Encoding of the files, by its name in Python.
         types: Types of columns by name, as Arrow types or their names; others are inferred.
         columns: Names of the columns to read, in that order; None means all.
         union: Files may lack columns, which are null there.
-        chunk_bytes: Size of the units that a file is cut into, about.
+        chunk_bytes: Approximate size of the units that a file is cut into.
     """
 
     kind: ClassVar[str] = "csv"
     detail_type: ClassVar[Any] = CsvUnit
     has_ranges: ClassVar[bool] = True
-    # Columns of which floats have their text beside them; no option, as `with_texts` sets it.
+    # Columns of floats that are read as text too. It is not an option: `with_texts` sets it.
     texts: ClassVar[tuple[str, ...]] = ()
 
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -130,20 +129,18 @@ class Csv(Source):
         if self.chunk_bytes < MIN_CHUNK_BYTES:
             raise UsageError(f"chunk_bytes is {self.chunk_bytes}: pass {MIN_CHUNK_BYTES} or more")
         codec_name(self.encoding)
-        Dialect(self.delimiter, self.quote, self.escape, self.double_quote)
+        dialect_of(self.delimiter, self.quote, self.escape, self.double_quote)
 
     @property
     def dialect(self) -> Dialect:
-        """How the files are written."""
-        return Dialect(self.delimiter, self.quote, self.escape, self.double_quote)
+        """The dialect of the files, in the form of the kernel."""
+        return dialect_of(self.delimiter, self.quote, self.escape, self.double_quote)
 
     @property
     def reading(self) -> Reading:
-        """How their text is read."""
+        """The options of reading the text of the files."""
         always = tuple(word.encode() for word in self.null_words if word)
-        return Reading(
-            self.dialect, self.encoding, tuple(word.encode() for word in NULL_WORDS), always
-        )
+        return Reading(self.dialect, self.encoding, always)
 
     def files(self) -> Iterator[InputFile]:
         """Yield the input files in order of their names.
@@ -162,10 +159,10 @@ class Csv(Source):
             yield Chunk(file, index, start, min(start + step, file.bytes))
 
     def scan(self, chunk: Chunk) -> Scan:
-        """Look for row ends, and for the names of the columns in the first chunk.
+        """Find the ends of rows in a chunk, and in the first chunk also the names of the columns.
 
         Raises:
-            DataError: The file cannot be read, or has no good header.
+            DataError: The file cannot be read, or its header is invalid.
         """
         header = self._header(chunk.file) if chunk.index == 0 else None
         found = None
@@ -176,7 +173,7 @@ class Csv(Source):
     def _scans(self, chunk: Chunk) -> Iterator[ChunkScan]:
         with open_text(chunk.file, self.encoding, chunk.start, chunk.stop) as text:
             data = text.read(SCAN_BYTES)
-            # After a byte order mark, the first field is still at its start.
+            # A quote right after a byte order mark opens the first field.
             at = 3 if chunk.index == 0 and data.startswith(codecs.BOM_UTF8) else 0
             yield scan_chunk(data[at:], chunk.start + at, self.dialect)
             at = chunk.start + len(data)
@@ -186,14 +183,7 @@ class Csv(Source):
 
     def _header(self, file: InputFile) -> Header:
         with open_text(file, self.encoding, 0, file.bytes) as text:
-            return read_header(
-                text,
-                file,
-                self.dialect,
-                encoding=self.encoding if is_cuttable(self.encoding) else "utf-8",
-                has_header=self.header,
-                names=self.names,
-            )
+            return read_header(text, file, self.dialect, has_header=self.header, names=self.names)
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         """Cut a file into units of complete rows; an empty file has none."""
@@ -231,22 +221,22 @@ class Csv(Source):
         )
 
     def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        """Return the text of a unit, with the header before the first; all of a stream."""
+        """Return the bytes of a unit and, for the first unit, the header; for a stream, all."""
         if is_stream(unit.file, self.encoding):
             return ((0, unit.file.bytes),)
         return ((unit.start if unit.index else 0, unit.stop),)
 
     def infer(self, of: Unit) -> CsvInference:
-        """Digest the types of all values of a unit."""
+        """Return the kinds of all values of a unit."""
         return infer_unit(of, self.reading)
 
     def merge(self, inferences: Iterable[CsvInference]) -> pa.Schema:
-        """Join digests into one schema; columns of the files' paths come last.
+        """Join inferences into one schema; columns from the files' paths come last.
 
         Raises:
-            SchemaConflict: Files have different columns, or a column is of different types in
-                them so that it would turn to text.
-            UsageError: `types` or `columns` names a column that is not there.
+            SchemaConflict: Files have different columns, or a column has different types in them
+                that only text can hold.
+            UsageError: `types` or `columns` names a column that does not exist.
         """
         found = infer_schema(
             inferences,
@@ -259,14 +249,14 @@ class Csv(Source):
         return pa.schema(noted, metadata=found.metadata)
 
     def remarks(self, inferences: Sequence[CsvInference], schema: pa.Schema) -> list[str]:
-        """Return a line for each column whose type a few words have decided."""
+        """Return a line for each column whose type depends on a few words."""
         inferred = [field for field in schema if field.name not in self.types]
         return remarks_of(inferences, pa.schema(inferred))
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Batch]:
-        """Yield the rows of `unit` in order; those that do not fit `schema` as rejects.
+        """Yield the rows of `unit` in order; rows that do not fit `schema` are rejects.
 
         Raises:
             DataError: The file lacks a column, or cannot be read.
@@ -276,9 +266,9 @@ class Csv(Source):
 
 
 def with_texts(source: Source, schema: pa.Schema) -> Source:
-    """Return a source that keeps the text of the floats that `schema` stores as text.
+    """Return a source that also reads the text of the floats that `schema` stores as text.
 
-    What it reads has the types that it had: a function may stand before what has that schema.
+    The types of its columns do not change, since a function may convert them to `schema`.
     """
     if not isinstance(source, Csv):
         return source
@@ -294,6 +284,6 @@ def _with_text(field: pa.Field) -> pa.Field:
 
 
 def _encoded_bytes(header: Header, rows: int, text_bytes: int) -> int:
-    """Estimate the records' size: framing and per-feature bytes, and values about as in text."""
+    """Estimate the size of the records: framing, features, and values about as long as text."""
     fixed: int = 24 + sum(len(name) + 8 for name in header.names)
     return rows * fixed + text_bytes

@@ -1,15 +1,17 @@
-"""Types of CSV columns: inferred from all rows, and how text is read as them.
+"""Types of CSV columns: their inference from all rows, and how text is read as them.
 
 Each unit has the kinds of values in each column, and the line of the first value of each kind.
-Combining them is a union of sets: neither their order nor the limits of units change the schema.
-Columns are read by the kernel: a type becomes its target, and its buffers become Arrow arrays.
+Joining them is a union of sets, so neither their order nor the limits of units change the schema.
+The kernel reads a column by its target, and its buffers become an Arrow array.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import decimal
+import functools
 import itertools
+import operator
 import re
 import shlex
 from collections import Counter
@@ -51,38 +53,34 @@ def keeps_text(field: pa.Field) -> bool:
     return is_float and field_options(field)["store"] == "text"
 
 
+# Kind and width of the targets of types that have no parameters.
+_TARGETS: dict[pa.DataType, tuple[int, int]] = {
+    pa.null(): (kinds.AS_NULL, 0),
+    pa.bool_(): (kinds.AS_BOOL, 1),
+    pa.float32(): (kinds.AS_FLOAT, 4),
+    pa.float64(): (kinds.AS_DOUBLE, 8),
+    **dict.fromkeys((pa.date32(), pa.date64()), (kinds.AS_DATE, 4)),
+    **dict.fromkeys((pa.string(), pa.large_string(), pa.string_view()), (kinds.AS_TEXT, 0)),
+    **dict.fromkeys((pa.binary(), pa.large_binary(), pa.binary_view()), (kinds.AS_BYTES, 0)),
+}
+
+
 def target_of(field: pa.Field, column: int) -> Target:
     """Return how the kernel reads column number `column` as a field of the schema.
 
     Raises:
         UsageError: Text cannot be read as its type.
     """
-    types, arrow = pa.types, field.type
-    if types.is_dictionary(arrow):
-        return target_of(field.with_type(arrow.value_type), column)
-    if types.is_null(arrow):
-        return Target(column, kinds.AS_NULL)
-    if types.is_boolean(arrow):
-        return Target(column, kinds.AS_BOOL, 1)
+    types, arrow = pa.types, _value_type(field.type)
+    if arrow in _TARGETS:
+        return Target(column, *_TARGETS[arrow])
     if types.is_integer(arrow):
-        bits = arrow.bit_width
-        signed = types.is_signed_integer(arrow)
+        bits, signed = arrow.bit_width, types.is_signed_integer(arrow)
         low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
         return Target(column, kinds.AS_INT, bits // 8, low, high)
-    if types.is_float32(arrow) or types.is_float64(arrow):
-        is_single = types.is_float32(arrow)
-        return (
-            Target(column, kinds.AS_FLOAT, 4) if is_single else Target(column, kinds.AS_DOUBLE, 8)
-        )
-    if types.is_date(arrow):
-        return Target(column, kinds.AS_DATE, 4)
     if types.is_timestamp(arrow):
         zoned = arrow.tz is not None
         return Target(column, kinds.AS_TIME, 8, ticks=_TICKS[arrow.unit], zoned=zoned)
-    if _is_text(arrow):
-        return Target(column, kinds.AS_TEXT)
-    if _is_bytes(arrow):
-        return Target(column, kinds.AS_BYTES)
     if converter_of(arrow):
         return Target(column, kinds.AS_WORDS)
     raise UsageError(
@@ -91,12 +89,8 @@ def target_of(field: pa.Field, column: int) -> Target:
     )
 
 
-def _is_text(arrow: pa.DataType) -> bool:
-    return arrow in (pa.string(), pa.large_string(), pa.string_view())
-
-
-def _is_bytes(arrow: pa.DataType) -> bool:
-    return arrow in (pa.binary(), pa.large_binary(), pa.binary_view())
+def _value_type(arrow: pa.DataType) -> pa.DataType:
+    return arrow.value_type if pa.types.is_dictionary(arrow) else arrow
 
 
 def array_of(
@@ -106,40 +100,37 @@ def array_of(
 ) -> pa.Array:
     """Return the array of kernel buffers (values, a valid byte a row, offsets, exact numbers).
 
-    Values are not copied unless the type asks for it; one that `converter_of` serves stays text.
+    Values are copied only if the type needs it. Text for `converter_of` stays text.
     """
     values, valid, offsets, _ = buffers
-    rows = len(valid)
-    is_dictionary = pa.types.is_dictionary(arrow)
-    value_type = arrow.value_type if is_dictionary else arrow
-    if target.kind == kinds.AS_NULL:
+    rows, kind, value_type = len(valid), target.kind, _value_type(arrow)
+    if kind == kinds.AS_NULL:
         return pa.nulls(rows, arrow)
     absent = rows - int(np.count_nonzero(valid))
     bits = pa.py_buffer(np.packbits(valid, bitorder="little")) if absent else None
+    if kind == kinds.AS_BOOL:
+        values = np.packbits(values, bitorder="little")
+    parts = [bits, pa.py_buffer(values)]
+    plain = value_type
     if offsets is not None:
-        plain = pa.binary() if target.kind == kinds.AS_BYTES else pa.string()
-        parts = [bits, pa.py_buffer(offsets), pa.py_buffer(values)]
-        array = pa.Array.from_buffers(plain, rows, parts, absent)
-    elif target.kind == kinds.AS_BOOL:
-        packed = pa.py_buffer(np.packbits(values, bitorder="little"))
-        array = pa.Array.from_buffers(pa.bool_(), rows, [bits, packed], absent)
-    else:
-        plain = pa.date32() if target.kind == kinds.AS_DATE else value_type
-        array = pa.Array.from_buffers(plain, rows, [bits, pa.py_buffer(values)], absent)
-    if target.kind == kinds.AS_WORDS or array.type == arrow:
+        parts.insert(1, pa.py_buffer(offsets))
+        plain = pa.binary() if kind == kinds.AS_BYTES else pa.string()
+    elif kind == kinds.AS_DATE:
+        plain = pa.date32()
+    array = pa.Array.from_buffers(plain, rows, parts, absent)
+    if kind == kinds.AS_WORDS or array.type == arrow:
         return array
-    if is_dictionary:
-        return array.cast(value_type).dictionary_encode().cast(arrow)
-    return array.cast(arrow)
+    array = array.cast(value_type)
+    return array if value_type == arrow else array.dictionary_encode().cast(arrow)
 
 
 Converter = Callable[[str], Any]
 
 
 def converter_of(arrow: pa.DataType) -> Converter | None:
-    """Return the function from text to a scalar of a type the kernel does not know, if any.
+    """Return the function from text to a scalar of a type that the kernel does not know, if any.
 
-    The function raises `ValueError` where the text does not mean exactly such a value.
+    The function raises `ValueError` if the text is not exactly a value of the type.
     """
     types = pa.types
     if types.is_decimal(arrow):
@@ -206,10 +197,10 @@ class Found(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class CsvInference:
-    """The types found in one unit.
+    """The kinds of values in one unit.
 
     Attributes:
-        file: Its file.
+        file: The file of the unit.
         names: Names of the file's columns.
         kinds: For each column, the first value of each kind.
         words: For each column, the words in it.
@@ -223,9 +214,7 @@ class CsvInference:
 
 def type_of(kinds: Iterable[int]) -> pa.DataType:
     """Return the type of a column that holds values of these kinds."""
-    joined = 0
-    for kind in kinds:
-        joined |= kind
+    joined = functools.reduce(operator.or_, kinds, 0)
     # A quoted empty field is null in any other column than one of text.
     joined = joined if joined == EMPTY else joined & ~EMPTY
     return _TYPES.get(joined, pa.string())
@@ -247,13 +236,11 @@ class _File:
 
 
 def join_files(inferences: Iterable[CsvInference]) -> list[_File]:
-    """Combine the types found in units to those of files, in order of the files' names."""
+    """Join the inferences of units to one for each file, in order of the files' names."""
     files: dict[str, _File] = {}
     for found in inferences:
-        name = found.file.name
-        if name not in files:
-            files[name] = _File(found.file, found.names, {}, {})
-        files[name].add(found)
+        file = files.setdefault(found.file.name, _File(found.file, found.names, {}, {}))
+        file.add(found)
     return [files[name] for name in sorted(files)]
 
 
@@ -265,14 +252,14 @@ def infer_schema(
     union: bool,
     has_header: bool,
 ) -> pa.Schema:
-    """Return the schema of all files; the columns of their paths come last.
+    """Return the schema of all files; the columns from their paths come last.
 
     Args:
-        inferences: The types found in each unit, in any order.
-        types: Types of columns that the user states, which are not inferred.
-        columns: Names of the columns to read, in that order; None means all. Others do not count.
-        union: Allow files that lack a column.
-        has_header: The files have headers; this only changes messages.
+        inferences: The inferences of all units, in any order.
+        types: Types of columns that the user states; they are not inferred.
+        columns: Names of the columns to read, in that order; None means all.
+        union: Files may lack columns.
+        has_header: Whether the files have headers.
 
     Raises:
         SchemaConflict: Files have different columns, or a column is of different types in them.
@@ -284,7 +271,7 @@ def infer_schema(
     partitions = [field.name for field in partition_fields(paths, union=union)]
     if unknown := [name for name in types if name not in names and name not in partitions]:
         raise UsageError(
-            f"a type is given for column {unknown[0]!r} but the files have "
+            f"--types names column {unknown[0]!r} but the files have "
             f"{', '.join(map(repr, names))}: correct --types"
         )
     wanted = [name for name in names if columns is None or name in columns]
@@ -325,7 +312,7 @@ def _disagree(name: str, one: _File, other: _File) -> bool:
 def _merged(name: str, files: Sequence[_File]) -> pa.DataType:
     """Return the type of a column over all files.
 
-    Values of different kinds in one file make text. A column of numbers in one file that turns to
+    Values of different kinds in one file make text. A column of numbers in one file that becomes
     text because of another file is probably a mistake, so it is an error.
     """
     every = _type_in(name, files)
@@ -345,7 +332,7 @@ def _merged(name: str, files: Sequence[_File]) -> pa.DataType:
 
 
 def _type_and_line(file: _File, name: str) -> str:
-    """Return the type of a column and the line that decides it, such as ``text in a.csv:7``."""
+    """Return the type of a column and the line that decides it, as in ``text in a.csv:7``."""
     first = file.kinds[name]
     arrow, most = type_of(first), _most_kinds(_words_of(name, [file]))
     others = [kind for kind in first if kind & ~(most | EMPTY)]
@@ -354,9 +341,10 @@ def _type_and_line(file: _File, name: str) -> str:
 
 
 _REMARKS = 5
-# The length of a word for a missing value, at most; nor does it hold a digit.
+# Length of the longest text that counts as a word for a missing value.
 _WORD_BYTES = 16
 _DIGIT = re.compile(rb"[0-9]")
+_ESCAPED = re.compile(rb"[^ -~]|[\\']")
 _PLURALS = {
     pa.bool_(): "true or false",
     pa.int64(): "numbers",
@@ -371,8 +359,8 @@ def remarks_of(inferences: Iterable[CsvInference], schema: pa.Schema) -> list[st
     """Return a line for each column that is text because of few values, or has words for null.
 
     Args:
-        inferences: The types found in each unit, in any order.
-        schema: The schema that `infer_schema` made of them.
+        inferences: The inferences of all units, in any order.
+        schema: The result of `infer_schema` for them.
     """
     files = join_files(inferences)
     texts = [field.name for field in schema if pa.types.is_string(field.type)]
@@ -386,16 +374,14 @@ def _words_of(name: str, files: Sequence[_File]) -> WordsSeen:
     """Return the words in a column of `files`, all of which have it."""
     values: Counter[int] = Counter()
     nulls: Counter[bytes] = Counter()
-    strays: Counter[bytes] | None = Counter()
+    strays: Counter[bytes] = Counter()
+    is_counted = True
     for words in (words for file in files for words in file.words[name]):
         values.update(words.values)
         nulls.update(words.nulls)
-        if strays is not None and words.strays is not None:
-            strays.update(words.strays)
-            strays = strays if len(strays) <= STRAYS else None
-        else:
-            strays = None
-    return WordsSeen(values, strays, nulls)
+        strays.update(words.strays or {})
+        is_counted = is_counted and words.strays is not None and len(strays) <= STRAYS
+    return WordsSeen(values, strays if is_counted else None, nulls)
 
 
 def _most_kinds(words: WordsSeen) -> int:
@@ -451,32 +437,26 @@ def _remark(name: str, files: Sequence[_File]) -> str:
     return ""
 
 
-def _by_count(words: Mapping[bytes, int]) -> list[tuple[str, int]]:
-    pairs = sorted(words.items(), key=lambda pair: (-pair[1], pair[0]))
-    return [(word.decode("utf-8", "backslashreplace"), count) for word, count in pairs]
+def _by_count(words: Mapping[bytes, int]) -> list[tuple[bytes, int]]:
+    return sorted(words.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
 def _times(words: Mapping[bytes, int]) -> str:
     times = {1: "once", 2: "twice"}
     pairs = _by_count(words)
-    return ", ".join(f"{word!r} {times.get(count, f'{count:,} times')}" for word, count in pairs)
+    return ", ".join(f"{word.decode()!r} {times.get(n, f'{n:,} times')}" for word, n in pairs)
 
 
 def _as_null(words: Mapping[bytes, int]) -> str:
     return " ".join(f"--null {_quoted(word)}" for word, _ in _by_count(words))
 
 
-def _quoted(word: str) -> str:
+def _quoted(word: bytes) -> str:
     """Quote a word for a shell, and escape characters that a terminal would not show."""
-    if word.isprintable():
-        return shlex.quote(word)
-    return "$'" + "".join(map(_escaped, word)) + "'"
-
-
-def _escaped(char: str) -> str:
-    if char.isprintable() and char not in "\\'":
-        return char
-    return "".join(f"\\{byte:03o}" for byte in char.encode())
+    if word.decode().isprintable():
+        return shlex.quote(word.decode())
+    escaped = _ESCAPED.sub(lambda byte: b"\\%03o" % byte[0][0], word)
+    return f"$'{escaped.decode()}'"
 
 
 def _as_text(name: str) -> str:

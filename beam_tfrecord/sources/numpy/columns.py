@@ -1,6 +1,6 @@
 """Columns of stored arrays: names, Arrow types, values, and the merge over several files.
 
-A row that is one value of a type that both Arrow and an Example have becomes that value. Any other
+A row that is a single value becomes a value if both Arrow and an Example have its type. Any other
 row becomes a tensor. The metadata of the Arrow field holds the dtype and the storage of the values
 if the Arrow type alone does not state them.
 """
@@ -36,7 +36,7 @@ from beam_tfrecord.features.tensors import (
 from beam_tfrecord.sources.base import InputFile, Unit, not_in_all_files
 from beam_tfrecord.sources.numpy.files import StoredArray, check_shape, is_in_memory, shown_file
 
-# The units of NumPy's times that Arrow has as well.
+# The units of time that both NumPy and Arrow have.
 _UNITS = ("s", "ms", "us", "ns")
 _LAST_CHARACTER = 0x10FFFF
 _PLAIN = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float16")
@@ -44,15 +44,15 @@ _PLAIN = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """One column that stored arrays give.
+    """A column: an array, or a field of an array with a structured dtype.
 
     Attributes:
-        name: Its name.
-        array: Name of the array it lies in.
-        fields: The way to it through structured dtypes, outermost first.
-        dtype: Of its values, little-endian.
-        shape: Of one row; in a schema of many files it may be open.
-        is_swapped: True where the file has big-endian values.
+        name: Name of the column.
+        array: Name of the array.
+        fields: Path of the field in nested structured dtypes, outermost first.
+        dtype: Dtype of the values, little-endian.
+        shape: Shape of one row; it may be open if files differ.
+        is_swapped: Whether the values in the file are big-endian.
     """
 
     name: str
@@ -63,24 +63,25 @@ class Column:
     is_swapped: bool = False
 
     def of_block(self, block: Array) -> Array:
-        """Return the values of this column in rows of its array."""
+        """Return the values of this column in a block of rows of its array."""
         for field in self.fields:
             block = block[field]
-        # Raw bytes that were given a type have it only here.
+        # For raw bytes, the dtype of the file is not the dtype of the column.
         return block.view(self.dtype) if block.dtype.kind == "V" else block
 
 
 def types_of(types: Mapping[str, str] | None) -> dict[str, np.dtype[Any]]:
-    """Return the dtypes that are asked for, by column.
+    """Return the dtypes of the option ``types``, by column.
 
     Raises:
-        UsageError: One is no dtype, or none that raw bytes can have.
+        UsageError: A name is not that of a dtype, or raw bytes cannot have the dtype.
     """
-    found = {name: dtype_of(dtype) for name, dtype in (types or {}).items()}
-    for name, dtype in found.items():
-        if types and refusal_of(dtype):
+    found = {}
+    for name, text in (types or {}).items():
+        found[name] = dtype_of(text)
+        if refusal_of(found[name]):
             raise UsageError(
-                f"--types cannot make {types[name]!r} of the raw bytes of {name!r}: "
+                f"--types cannot make {text!r} of the raw bytes of {name!r}: "
                 f"name one dtype of numbers, text or times, as {name}=bfloat16"
             )
     return found
@@ -102,23 +103,24 @@ def columns_of(
     """Return the columns of the arrays of a file, in order.
 
     Args:
-        arrays: What the file holds.
-        file: Names it in errors.
+        arrays: The arrays of the file.
+        file: The file, for messages.
         types: Dtypes of columns of raw bytes, by name.
-        as_row: A whole array is one row; else its first axis counts the rows.
-        wanted: Names of the columns to keep; None means all.
+        as_row: An array is one row; else its first axis counts the rows.
+        wanted: Names of the columns to return; None means all.
 
     Raises:
-        UsageError: A type is given for an array that has one, or of another size.
-        DataError: Values cannot be stored, or two columns have one name.
+        UsageError: `types` has a column that is not raw bytes, or of another size.
+        DataError: Values cannot be stored, or two columns have the same name.
     """
-    columns: list[Column] = []
-    for array in arrays:
-        shape = array.shape if as_row else array.shape[1:]
-        columns += _flattened(array.dtype, array, shape=shape)
-    if wanted is not None:
-        columns = [column for column in columns if column.name in wanted]
-    columns = [_typed(column, types.get(column.name), file) for column in columns]
+    columns = [
+        _typed(column, types.get(column.name), file)
+        for array in arrays
+        for column in _flattened(
+            array.dtype, array, shape=array.shape if as_row else array.shape[1:]
+        )
+        if wanted is None or column.name in wanted
+    ]
     for column in columns:
         if refusal := refusal_of(column.dtype):
             raise DataError(f"array {column.name!r} of {file.name} holds {refusal}")
@@ -126,7 +128,7 @@ def columns_of(
     names = [column.name for column in columns]
     if doubled := {name for name in names if names.count(name) > 1}:
         raise DataError(
-            f"{file.name} gives two columns named {min(doubled)!r}: rename an array or a field"
+            f"{file.name} has two columns named {min(doubled)!r}: rename an array or a field"
         )
     return tuple(columns)
 
@@ -137,7 +139,7 @@ def _flattened(
     fields: tuple[str, ...] = (),
     shape: tuple[int, ...] = (),
 ) -> Iterator[Column]:
-    """Yield the columns of a dtype: one, or those of its fields."""
+    """Yield the column of a dtype, or one for each of its fields."""
     if dtype.subdtype is not None:
         dtype, inner = dtype.subdtype
         yield from _flattened(dtype, array, fields, (*shape, *inner))
@@ -145,10 +147,10 @@ def _flattened(
         for name in dtype.names:
             yield from _flattened(dtype[name], array, (*fields, name), shape)
     else:
-        # The one array of an .npy file has no name of its own, so its fields stand for themselves.
-        way = fields if array.is_alone and fields else (array.name, *fields)
+        # The array of an .npy file has no name, so only the fields name the column.
+        parts = fields if array.is_alone and fields else (array.name, *fields)
         is_swapped = dtype.str[0] == ">"
-        yield Column("/".join(way), array.name, fields, little_endian(dtype), shape, is_swapped)
+        yield Column("/".join(parts), array.name, fields, little_endian(dtype), shape, is_swapped)
 
 
 def _check_axes(column: Column, file: InputFile) -> None:
@@ -165,7 +167,7 @@ def _check_axes(column: Column, file: InputFile) -> None:
 
 
 def _typed(column: Column, dtype: np.dtype[Any] | None, file: InputFile) -> Column:
-    """Give raw bytes the type that was asked for."""
+    """Return a column with the dtype that the option ``types`` has for its raw bytes."""
     if dtype is None:
         return column
     if column.dtype.kind != "V" or column.dtype.itemsize != dtype.itemsize:
@@ -181,8 +183,8 @@ def field_of(column: Column, *, store: str) -> pa.Field:
 
     Args:
         column: The column, over all files.
-        store: ``bytes``: exactly, as bytes where an Example has no such type. ``values``: numbers
-            as lists of int64 or float32.
+        store: ``bytes`` stores exact values, as bytes if an Example has no such type. ``values``
+            stores numbers as lists of int64 or float32.
     """
     dtype, shape = column.dtype, column.shape
     arrow = _scalar_type(dtype, store) if shape == () else None
@@ -192,12 +194,14 @@ def field_of(column: Column, *, store: str) -> pa.Field:
         return make_field(column.name, arrow, store="values" if as_values else "auto")
     if pa.types.is_float64(arrow):
         return make_field(column.name, arrow, store="auto" if store == "values" else "bytes")
-    name = dtype_name(dtype) if _says_less(arrow, dtype) else None
-    return make_field(column.name, arrow, dtype=name)
+    is_stated = not is_small_float(dtype) and (
+        pa.types.is_temporal(arrow) if dtype.kind in "Mm" else dtype.kind not in "SU"
+    )
+    return make_field(column.name, arrow, dtype=None if is_stated else dtype_name(dtype))
 
 
 def _scalar_type(dtype: np.dtype[Any], store: str) -> pa.DataType | None:
-    """Return the Arrow type of single values; None where only bytes hold them exactly."""
+    """Return the Arrow type of single values; None if only bytes hold them exactly."""
     if dtype.kind == "U":
         return pa.string()
     if dtype.kind == "S":
@@ -210,15 +214,6 @@ def _scalar_type(dtype: np.dtype[Any], store: str) -> pa.DataType | None:
     if dtype.name in (*_PLAIN, "float32", "float64") or (dtype.name, store) == ("uint64", "values"):
         return pa.from_numpy_dtype(dtype)
     return pa.float32() if is_small_float(dtype) and store == "values" else None
-
-
-def _says_less(arrow: pa.DataType, dtype: np.dtype[Any]) -> bool:
-    """Tell whether an Arrow type is not enough to know the dtype."""
-    if dtype.kind in "SU":
-        return True
-    if dtype.kind in "Mm":
-        return bool(pa.types.is_int64(arrow))
-    return is_small_float(dtype)
 
 
 def plain_fields(column: Column) -> list[pa.Field]:
@@ -238,7 +233,7 @@ def arrow_array(values: Array, field: pa.Field) -> pa.Array:
     """Return rows of a column, shape ``[rows, …]``, in the type of its field.
 
     Raises:
-        ValueError: Text is no Unicode.
+        ValueError: Text has characters that Unicode does not have.
     """
     arrow = field.type
     if isinstance(arrow, TensorType):
@@ -256,14 +251,14 @@ def arrow_array(values: Array, field: pa.Field) -> pa.Array:
 
 
 def _text_array(values: Array, arrow: pa.DataType) -> pa.Array:
-    """Return text or bytes of a fixed width without the zeros that fill them up.
+    """Return text or bytes of a fixed width without the zeros at their end.
 
-    Arrow's own conversion ends at the first zero, of which there may be some inside.
+    Arrow's own conversion ends at the first zero, even if other bytes follow.
     """
     if values.dtype.kind == "U":
         if _is_plain_text(values):
             return pa.array(values, pa.string())
-        # The encoder names the rows whose text is no Unicode.
+        # The encoder rejects the rows that are not valid Unicode.
         found = [text.encode("utf-8", "surrogatepass") for text in values.tolist()]
         return pa.array(found, pa.binary()).cast(arrow, safe=False)
     width = values.dtype.itemsize
@@ -271,14 +266,14 @@ def _text_array(values: Array, arrow: pa.DataType) -> pa.Array:
     filled = data[:, ::-1] != 0
     ends = np.where(filled.any(axis=1), width - filled.argmax(axis=1), 0) if width else 0
     lengths = np.broadcast_to(ends, len(values)).astype(np.int64)
-    kept = data[np.arange(width) < lengths[:, None]]
+    used = data[np.arange(width) < lengths[:, None]]
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(kept)]
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(used)]
     return pa.Array.from_buffers(pa.binary(), len(values), buffers)
 
 
 def _is_plain_text(values: Array) -> bool:
-    """Tell whether text has neither zeros inside nor surrogates.
+    """Return whether text has neither zeros inside nor surrogates.
 
     Raises:
         ValueError: It has characters beyond those of Unicode.
@@ -294,9 +289,9 @@ def _is_plain_text(values: Array) -> bool:
 
 Found = Sequence[tuple[InputFile, Mapping[str, Column]]]
 
-# Rows without bytes, as of shape (n, 0), take no place in a file: its size does not bound them.
+# The size of a file does not bound the number of rows without bytes, as in shape (n, 0).
 MAX_EMPTY_ROWS = 2**24
-_NAMES_TOLD = 20
+_NAMES_SHOWN = 20
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -304,29 +299,30 @@ def common_rows(arrays: Sequence[StoredArray], file: InputFile) -> int:
     """Return the number of rows of arrays whose first axes count them.
 
     Raises:
-        DataError: One has no axis, they differ, or more than `MAX_EMPTY_ROWS` have no bytes.
+        DataError: An array has no axis, the numbers differ, or there are more than
+            `MAX_EMPTY_ROWS` rows without bytes.
     """
-    where, is_here = shown_file(file).name, is_in_memory(file)
+    shown, is_here = shown_file(file).name, is_in_memory(file)
     leave_out = "out" if is_here else "out with --columns"
-    whole = "example='array'" if is_here else "--example array"
+    as_row = "example='array'" if is_here else "--example array"
     for array in arrays:
         if not array.shape:
             raise DataError(
-                f"array {array.name!r} of {where} is a single value and has no rows: "
-                f"pass {whole}, or leave it {leave_out}"
+                f"array {array.name!r} of {shown} is a single value and has no rows: "
+                f"pass {as_row}, or leave it {leave_out}"
             )
     for array in arrays[1:]:
         if array.shape[0] != arrays[0].shape[0]:
             raise DataError(
-                f"array {array.name!r} of {where} has {array.shape[0]:,} rows but "
+                f"array {array.name!r} of {shown} has {array.shape[0]:,} rows but "
                 f"{arrays[0].name!r} has {arrays[0].shape[0]:,}: make them equal, leave one "
-                f"{leave_out}, or pass {whole}"
+                f"{leave_out}, or pass {as_row}"
             )
     rows = arrays[0].shape[0] if arrays else 0
     if rows > MAX_EMPTY_ROWS and not any(array.nbytes for array in arrays):
         raise DataError(
-            f"array {arrays[0].name!r} of {where} has shape {reprlib.repr(arrays[0].shape)}, more "
-            f"than {MAX_EMPTY_ROWS:,} rows without bytes: correct it, or pass {whole}"
+            f"array {arrays[0].name!r} of {shown} has shape {reprlib.repr(arrays[0].shape)}, more "
+            f"than {MAX_EMPTY_ROWS:,} rows without bytes: correct it, or pass {as_row}"
         )
     return rows
 
@@ -338,48 +334,47 @@ def check_names(
     columns: Sequence[str] | None,
     types: Mapping[str, str] | None,
 ) -> None:
-    """Check that what is named is somewhere in the input.
+    """Check that the input has the columns that options name.
 
     Args:
         inside: Names of the columns of all arrays, wanted or not.
         files: All files; their paths have columns too.
-        columns: Names of the columns that are wanted.
+        columns: Names of the wanted columns.
         types: Types of raw bytes, by column, wanted or not.
 
     Raises:
-        UsageError: A name is nowhere.
+        UsageError: The input does not have a column.
     """
     for name in types or ():
         if name not in inside:
             raise UsageError(
-                f"a type is given for array {name!r} but the input has {_listed(inside)}: "
-                "correct --types"
+                f"--types names array {name!r} but the input has {_listed(inside)}: correct --types"
             )
-    there = dict.fromkeys([*inside, *(name for file in files for name, _ in file.partitions)])
+    known = dict.fromkeys([*inside, *(name for file in files for name, _ in file.partitions)])
     for name in columns or ():
-        if name not in there:
+        if name not in known:
             raise UsageError(
                 f"column {name!r} is not in the input: "
-                f"correct --columns to some of {_listed(there)}"
+                f"correct --columns to some of {_listed(known)}"
             )
 
 
 def _listed(names: Collection[str]) -> str:
-    told = ", ".join(map(repr, list(names)[:_NAMES_TOLD]))
-    return f"{told} and {len(names) - _NAMES_TOLD:,} more" if len(names) > _NAMES_TOLD else told
+    shown = ", ".join(map(repr, list(names)[:_NAMES_SHOWN]))
+    return f"{shown} and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else shown
 
 
 def joined_column(name: str, found: Found, *, union: bool, widen: bool = True) -> Column:
-    """Return a column of many files: its shape is open where they differ.
+    """Return a column over many files; its shape is open if files differ.
 
     Args:
-        name: Its name.
+        name: Name of the column.
         found: The columns of each file, by name.
-        union: Let a file lack it.
-        widen: Let text have several widths; the widest is the column's.
+        union: A file may lack the column.
+        widen: Text may have several widths; the column has the widest.
 
     Raises:
-        SchemaConflict: It has two dtypes, or a file lacks it and `union` is not asked for.
+        SchemaConflict: The column has two dtypes, or a file lacks it without `union`.
     """
     having = [(file, columns[name]) for file, columns in found if name in columns]
     if len(having) < len(found) and not union:
@@ -399,7 +394,7 @@ def joined_column(name: str, found: Found, *, union: bool, widen: bool = True) -
 
 
 def note_big_endian(found: Found) -> None:
-    """Tell once that files have another byte order than the dataset."""
+    """Log one warning if files have another byte order than the dataset."""
     swapped = [
         (file, column)
         for file, columns in found
@@ -418,7 +413,7 @@ def note_big_endian(found: Found) -> None:
 
 
 def holds(wanted: pa.DataType, column: Column, own: pa.DataType) -> bool:
-    """Tell whether the values of a column, by itself of type `own`, are of the type `wanted`."""
+    """Return whether a column, whose own type is `own`, can be read as the type `wanted`."""
     if not isinstance(wanted, TensorType):
         return bool(wanted == own)
     return (
@@ -428,7 +423,7 @@ def holds(wanted: pa.DataType, column: Column, own: pa.DataType) -> bool:
 
 
 def too_large(unit: Unit, row: int, row_bytes: int) -> Reject:
-    """Return the reject of a row that no example can hold."""
+    """Return the reject for a row that is too large for an example."""
     message = (
         f"row {row} of {unit.name} has {row_bytes:,} bytes, more than an example can hold: "
         "cut the array into smaller rows"

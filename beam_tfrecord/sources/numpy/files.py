@@ -8,6 +8,7 @@ This module never unpickles anything.
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import io
 import lzma
@@ -18,6 +19,7 @@ import struct
 import sys
 import zipfile
 import zlib
+from collections.abc import Iterator
 from typing import IO, Any
 
 import numpy as np
@@ -28,20 +30,20 @@ from beam_tfrecord.features.tensors import Array
 from beam_tfrecord.hashes import STEP_BYTES, range_digest
 from beam_tfrecord.sources.base import InputFile
 
-# The file that `memory` writes arrays of a pipeline to, and the name that messages show for it.
+# The file that `memory` writes the arrays of a pipeline to, and its name in messages.
 DIRECTORY_PREFIX = "beam_tfrecord-arrays-"
 FILE_NAME = "arrays.npz"
 IN_MEMORY = InputFile("", "the arrays in memory", 0)
 
-# What Python raises where an archive is not whole, or of a method it does not know.
-DAMAGES = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
+# Errors of Python for an archive that is damaged, or of an unknown compression method.
+_DAMAGES = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
 
 _MAGIC = b"\x93NUMPY"
 _ZIP_MAGIC = b"PK"
-# Every version has a length of its own width before the header, and the header's encoding.
+# Format of the header's length, and the header's encoding, by version.
 _VERSIONS = {(1, 0): ("<H", "latin1"), (2, 0): ("<I", "latin1"), (3, 0): ("<I", "utf-8")}
 _KEYS = {"descr", "fortran_order", "shape"}
-# Parsing a literal of any length would let a broken file take all memory.
+# Parsing a literal of any length could use all memory for a broken file.
 _MAX_HEADER_BYTES = 2**20
 _MAX_REASON_CHARS = 200
 _ENCRYPTED = 1
@@ -53,12 +55,12 @@ class StoredArray:
 
     Attributes:
         name: ``data`` in an .npy file, the name of its member in an .npz file.
-        dtype: As the header says it, in whatever byte order.
-        shape: Of the whole array.
-        is_fortran: True where the first axis varies fastest.
-        start: First byte of the values: in the file, or in the member where it is compressed.
-        member: Name of the member of an archive that is compressed and so can only be streamed.
-        is_alone: True for the one array of an .npy file.
+        dtype: The dtype in the header, in any byte order.
+        shape: Shape of the array.
+        is_fortran: Whether the first axis varies fastest.
+        start: Position of the first value in the file or, if compressed, in the member.
+        member: Name of the member of an archive if it is compressed, so that it must be streamed.
+        is_alone: Whether it is the array of an .npy file.
     """
 
     name: str
@@ -76,11 +78,11 @@ class StoredArray:
 
     @property
     def has_rows(self) -> bool:
-        """Whether the values of each row lie together in the file, one row behind the other."""
+        """Whether the file holds the values row after row, not compressed."""
         return self.member is None and not (self.is_fortran and len(self.shape) > 1)
 
     def range_of(self, shape: tuple[int, ...], start: int, stop: int) -> tuple[int, int]:
-        """Return where rows lie in the file, the array taken as one of `shape`."""
+        """Return the byte range of rows in the file, if the array had `shape`."""
         row_bytes = math.prod(shape[1:]) * self.dtype.itemsize
         return self.start + start * row_bytes, self.start + stop * row_bytes
 
@@ -89,7 +91,7 @@ def stored_arrays(file: InputFile) -> list[StoredArray]:
     """Return the arrays of a file, in its order; only headers are read.
 
     Raises:
-        DataError: It is no such file, it is cut off, or it holds Python objects.
+        DataError: It is not such a file, or it is cut off or damaged.
         OSError: The system cannot read it.
     """
     with open(file.path, "rb") as raw:
@@ -102,44 +104,44 @@ def stored_arrays(file: InputFile) -> list[StoredArray]:
         return [dataclasses.replace(array, is_alone=True)]
 
 
-def _described(stream: IO[bytes], name: str, where: str, *, start: int = 0) -> StoredArray:
-    """Return what the header at the place of `stream` says; `start` is the byte it stands at."""
+def _described(stream: IO[bytes], name: str, shown: str, *, start: int = 0) -> StoredArray:
+    """Parse the header at the position of `stream`, which is byte `start`."""
     head = stream.read(8)
     if not head:
-        raise DataError(f"{where} is empty: write it anew, or leave it out")
+        raise DataError(f"{shown} is empty: write it anew, or leave it out")
     if head[:6] != _MAGIC or len(head) < 8:
-        raise DataError(f"{where} is no array of NumPy (.npy, .npz): correct it, or leave it out")
+        raise DataError(f"{shown} is no array of NumPy (.npy, .npz): correct it, or leave it out")
     version = (head[6], head[7])
     if version not in _VERSIONS:
         raise DataError(
-            f"{where} is of version {version[0]}.{version[1]} of the .npy format, which is not "
+            f"{shown} is of version {version[0]}.{version[1]} of the .npy format, which is not "
             "known: save it again with np.save"
         )
     width, encoding = _VERSIONS[version]
     length_bytes = stream.read(struct.calcsize(width))
     if len(length_bytes) < struct.calcsize(width):
-        raise _cut_off(where)
+        raise _cut_off(shown)
     (length,) = struct.unpack(width, length_bytes)
     if length > _MAX_HEADER_BYTES:
-        raise DataError(f"{where} has a header of {length:,} bytes: save it again with np.save")
+        raise DataError(f"{shown} has a header of {length:,} bytes: save it again with np.save")
     text = stream.read(length)
     if len(text) < length:
-        raise _cut_off(where)
-    dtype, is_fortran, shape = _parsed(text, encoding, where)
+        raise _cut_off(shown)
+    dtype, is_fortran, shape = _parsed(text, encoding, shown)
     at = start + len(head) + len(length_bytes) + length
     return StoredArray(name, dtype, shape, is_fortran, at)
 
 
-def _parsed(text: bytes, encoding: str, where: str) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
+def _parsed(text: bytes, encoding: str, shown: str) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
     try:
         header = ast.literal_eval(text.decode(encoding).strip())
         if not isinstance(header, dict) or set(header) != _KEYS:
-            raise ValueError("other keys are there than descr, fortran_order and shape")
+            raise ValueError("its keys are not descr, fortran_order and shape")
         shape, is_fortran = header["shape"], header["fortran_order"]
-        sizes = isinstance(shape, tuple) and all(type(n) is int and n >= 0 for n in shape)
-        if not sizes or not isinstance(is_fortran, bool):
+        is_shape = isinstance(shape, tuple) and all(type(n) is int and n >= 0 for n in shape)
+        if not is_shape or not isinstance(is_fortran, bool):
             raise ValueError(f"its shape is {reprlib.repr(shape)}")
-        # ml_dtypes saves float8_e5m2 under a name that NumPy does not know: raw bytes, then.
+        # ml_dtypes saves float8_e5m2 under a name that NumPy does not know.
         descr: Any = "|V1" if header["descr"] == "<f1" else header["descr"]
         dtype = np.lib.format.descr_to_dtype(descr)
         if dtype.subdtype is not None:
@@ -148,19 +150,19 @@ def _parsed(text: bytes, encoding: str, where: str) -> tuple[np.dtype[Any], bool
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
-            f"{where} has a header that cannot be read ({reason[:_MAX_REASON_CHARS]}): "
+            f"{shown} has a header that cannot be read ({reason[:_MAX_REASON_CHARS]}): "
             "save it again with np.save"
         ) from error
     return dtype, is_fortran, shape
 
 
 def check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Check that NumPy can have an array of a shape, without making it.
+    """Check that NumPy supports arrays of a shape.
 
     Raises:
         ValueError: It has too many axes or bytes.
     """
-    # How many axes there may be differs from version to version.
+    # The largest number of axes depends on NumPy's version.
     np.empty((0,) * len(shape))
     # NumPy counts the bytes as if no size were 0.
     if math.prod(filter(None, shape)) * max(1, dtype.itemsize) > sys.maxsize:
@@ -172,8 +174,8 @@ def _members(raw: IO[bytes], file: InputFile) -> list[StoredArray]:
         with zipfile.ZipFile(raw) as archive:
             infos = archive.infolist()
             arrays = [_member(archive, raw, info, file) for info in infos]
-    except DAMAGES as error:
-        raise damaged(file, error) from error
+    except _DAMAGES as error:
+        raise _damaged(file, error) from error
     if not arrays:
         raise DataError(f"{file.name} holds no array: leave it out")
     names = [array.name for array in arrays]
@@ -185,55 +187,55 @@ def _members(raw: IO[bytes], file: InputFile) -> list[StoredArray]:
 def _member(
     archive: zipfile.ZipFile, raw: IO[bytes], info: zipfile.ZipInfo, file: InputFile
 ) -> StoredArray:
-    where = f"{info.filename!r} of {file.name}"
+    shown = f"{info.filename!r} of {file.name}"
     if not info.filename.endswith(".npy"):
-        raise DataError(f"{where} is no array of NumPy (.npy): take it out of the archive")
+        raise DataError(f"{shown} is no array of NumPy (.npy): take it out of the archive")
     if info.flag_bits & _ENCRYPTED:
-        raise DataError(f"{where} is encrypted: save it without a password")
+        raise DataError(f"{shown} is encrypted: save it without a password")
     name = info.filename.removesuffix(".npy")
     if info.compress_type != zipfile.ZIP_STORED:
         with archive.open(info) as stream:
-            array = _described(stream, name, where)
-        _check_length(array, array.start + array.nbytes, info.file_size, where)
+            array = _described(stream, name, shown)
+        _check_length(array, array.start + array.nbytes, info.file_size, shown)
         return dataclasses.replace(array, member=info.filename)
     start = _first_byte(raw, info, file)
     raw.seek(start)
-    array = _described(raw, name, where, start=start)
-    _check_length(array, array.start + array.nbytes - start, info.file_size, where)
+    array = _described(raw, name, shown, start=start)
+    _check_length(array, array.start + array.nbytes - start, info.file_size, shown)
     return array
 
 
 def _first_byte(raw: IO[bytes], info: zipfile.ZipInfo, file: InputFile) -> int:
-    """Return where the bytes of a member begin.
+    """Return the position of the first byte of a member.
 
-    Before them stands a local header of 30 bytes, the last four the lengths of a name and of an
-    extra field (APPNOTE.TXT of the zip format, 4.3.7); its lengths differ from the directory's.
+    A local header of 30 bytes precedes it. Its last four bytes are the lengths of a name and of an
+    extra field (APPNOTE.TXT of the zip format, 4.3.7), which differ from those in the directory.
     """
     raw.seek(info.header_offset)
     head = raw.read(30)
     if len(head) < 30 or head[:4] != b"PK\x03\x04":
-        raise damaged(file, ValueError(f"no member begins at byte {info.header_offset}"))
+        raise _damaged(file, ValueError(f"no member begins at byte {info.header_offset}"))
     name_bytes, extra_bytes = struct.unpack("<HH", head[26:])
     return info.header_offset + len(head) + int(name_bytes) + int(extra_bytes)
 
 
-def _check_length(array: StoredArray, needed: int, there: int, where: str) -> None:
-    # The bytes of Python objects are a pickle of any length; such an array is refused elsewhere.
-    if array.dtype.hasobject or there == needed:
+def _check_length(array: StoredArray, needed: int, found: int, shown: str) -> None:
+    # Python objects are a pickle of any length; `columns` refuses such an array.
+    if array.dtype.hasobject or found == needed:
         return
-    if there < needed:
+    if found < needed:
         raise DataError(
-            f"{where} is cut off: it has {there:,} bytes but its header says {needed:,}: "
+            f"{shown} is cut off: it has {found:,} bytes but its header says {needed:,}: "
             "write it anew, or leave it out"
         )
-    raise DataError(f"{where} has {there - needed:,} bytes behind its array: save one array a file")
+    raise DataError(f"{shown} has {found - needed:,} bytes behind its array: save one array a file")
 
 
-def _cut_off(where: str) -> DataError:
-    return DataError(f"{where} is cut off in its header: write it anew, or leave it out")
+def _cut_off(shown: str) -> DataError:
+    return DataError(f"{shown} is cut off in its header: write it anew, or leave it out")
 
 
-def damaged(file: InputFile, error: Exception, *, name: str | None = None) -> DataError:
+def _damaged(file: InputFile, error: Exception, *, name: str | None = None) -> DataError:
     """Return the error for an archive that cannot be read."""
     what = file.name if name is None else f"array {name!r} of {file.name}"
     reason = " ".join(str(error).split()) or type(error).__name__
@@ -241,40 +243,46 @@ def damaged(file: InputFile, error: Exception, *, name: str | None = None) -> Da
 
 
 class ArrayReader:
-    """Reads ranges of rows of one stored array, each after the one before.
+    """Reads ranges of rows of one stored array, in order.
 
-    What is not compressed is copied a range at a time, so that neither the file nor a unit of it
-    is ever held. It is not mapped: rows would change with the file, and where that is cut the
-    process would be killed.
+    Values that are not compressed are copied a range at a time, so that neither a file nor a unit
+    is ever in memory as one piece. They are not mapped: rows would change with the file, and the
+    process would be killed if the file became shorter.
 
     Args:
         file: The file.
-        array: Where it lies there.
-        as_row: Take the whole array as one row.
+        array: The array in it.
+        as_row: Read the array as one row.
+
+    Raises:
+        DataError: The archive is damaged.
     """
 
     def __init__(self, file: InputFile, array: StoredArray, *, as_row: bool) -> None:
-        self._file = file
-        self._array = array
-        self._as_row = as_row
-        shape = (1, *array.shape) if as_row else array.shape
-        self._shape = shape
-        self._row_bytes = math.prod(shape[1:]) * array.dtype.itemsize
+        self._file, self._array, self._as_row = file, array, as_row
+        self._shape = (1, *array.shape) if as_row else array.shape
         self._digest: native.XXH64 | None = None
-        self._raw: io.FileIO | None = None
-        self._archive: zipfile.ZipFile | None = None
-        self._stream: IO[bytes] | None = None
-        self._whole: Array | None = None
+        self._fortran_array: Array | None = None
+        with contextlib.ExitStack() as stack:
+            if array.member is None:
+                self._stream: Any = stack.enter_context(io.FileIO(file.path))
+            else:
+                with self._as_data_errors():
+                    archive = stack.enter_context(zipfile.ZipFile(file.path))
+                    self._stream = stack.enter_context(archive.open(array.member))
+                    self._stream.read(array.start)
+            self._opened = stack.pop_all()
 
     def rows(self, start: int, stop: int) -> Array:
         """Return the rows `start` to `stop`, shape ``[stop - start, …]``; it may not be in C order.
 
         Raises:
-            DataError: The file is damaged, or not as long as it was.
+            DataError: The file is damaged, or has become shorter.
         """
-        if self._array.member is not None:
-            return self._streamed(start, stop)
         array = self._array
+        if array.member is not None:
+            with self._as_data_errors():
+                return self._streamed(start, stop)
         if not array.has_rows:
             return self._columns(start, stop)
         first, end = array.range_of(self._shape, start, stop)
@@ -283,7 +291,7 @@ class ArrayReader:
         return data.view(array.dtype).reshape(stop - start, *self._shape[1:])
 
     def begin_hash(self, name: str, start: int, stop: int) -> None:
-        """Hash the rows `start` to `stop`, which come next, all of them and in order."""
+        """Hash the rows `start` to `stop`; the next calls of `rows` read them all, in order."""
         self._digest = range_digest(name, *self._array.range_of(self._shape, start, stop))
 
     def hash_of_range(self) -> int:
@@ -293,9 +301,7 @@ class ArrayReader:
 
     def close(self) -> None:
         """Close the file."""
-        for opened in (self._stream, self._archive, self._raw):
-            if opened is not None:
-                opened.close()
+        self._opened.close()
 
     def _columns(self, start: int, stop: int) -> Array:
         """Return rows of an array whose first axis varies fastest: a piece of each column."""
@@ -316,63 +322,55 @@ class ArrayReader:
 
     def _copy(self, out: Array, at: int) -> None:
         """Fill `out`, bytes, from byte `at` of the file."""
-        if self._raw is None:
-            self._raw = io.FileIO(self._file.path)
-        self._raw.seek(at)
+        self._stream.seek(at)
+        try:
+            self._fill(out)
+        except EOFError as error:
+            name = self._file.name
+            raise DataError(f"{name} became shorter while it was read: start again") from error
+
+    def _fill(self, out: Array) -> None:
+        """Fill `out`, bytes, with the next bytes of the file or the member."""
         view, filled = out.data, 0
         while filled < len(out):
-            # What is hashed is best still in the cache of this core.
+            # Bytes are best hashed while they are in the cache of this core.
             step = view[filled:] if self._digest is None else view[filled : filled + STEP_BYTES]
-            count = self._raw.readinto(step)
+            count = self._stream.readinto(step)
             if not count:
-                raise DataError(f"{self._file.name} became shorter while it was read: start again")
+                raise EOFError("it ends too early")
             if self._digest is not None:
                 self._digest.update(step[:count])
             filled += count
 
     def _streamed(self, start: int, stop: int) -> Array:
-        if self._stream is None:
-            self._open_member()
+        """Return rows of a compressed array; one in Fortran order is read at once."""
         array = self._array
-        try:
-            if not array.is_fortran:
-                data = self._read((stop - start) * self._row_bytes)
-                if stop == self._shape[0]:
-                    # Only a read that meets the end checks the member's CRC.
-                    self._read_end()
-                return data.view(array.dtype).reshape(stop - start, *self._shape[1:])
-            if self._whole is None:
-                data = self._read(array.nbytes).view(array.dtype)
-                self._read_end()
-                self._whole = data.reshape(array.shape, order="F")
-            return self._whole[None] if self._as_row else self._whole[start:stop]
-        except DAMAGES as error:
-            raise damaged(self._file, error, name=array.name) from error
+        if not array.is_fortran:
+            data = np.empty(
+                math.prod(self._shape[1:]) * array.dtype.itemsize * (stop - start), "u1"
+            )
+            self._fill(data)
+            if stop == self._shape[0]:
+                self._check_end()
+            return data.view(array.dtype).reshape(stop - start, *self._shape[1:])
+        if self._fortran_array is None:
+            data = np.empty(array.nbytes, np.uint8)
+            self._fill(data)
+            self._check_end()
+            self._fortran_array = data.view(array.dtype).reshape(array.shape, order="F")
+        return self._fortran_array[None] if self._as_row else self._fortran_array[start:stop]
 
-    def _open_member(self) -> None:
-        assert self._array.member is not None
-        try:
-            self._archive = zipfile.ZipFile(self._file.path)
-            self._stream = self._archive.open(self._array.member)
-            self._stream.read(self._array.start)
-        except (*DAMAGES, KeyError) as error:
-            raise damaged(self._file, error, name=self._array.name) from error
-
-    def _read(self, nbytes: int) -> Array:
-        assert self._stream is not None
-        data = np.empty(nbytes, np.uint8)
-        view, filled = data.data, 0
-        while filled < nbytes:
-            count = self._stream.readinto(view[filled:])  # type: ignore[attr-defined]
-            if not count:
-                raise EOFError("it ends too early")
-            filled += count
-        return data
-
-    def _read_end(self) -> None:
-        assert self._stream is not None
+    def _check_end(self) -> None:
+        # Only a read at the end checks the member's CRC.
         if self._stream.read(1):
             raise zipfile.BadZipFile("it ends too late")
+
+    @contextlib.contextmanager
+    def _as_data_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (*_DAMAGES, KeyError) as error:
+            raise _damaged(self._file, error, name=self._array.name) from error
 
 
 def is_in_memory(file: InputFile) -> bool:
@@ -382,5 +380,5 @@ def is_in_memory(file: InputFile) -> bool:
 
 
 def shown_file(file: InputFile) -> InputFile:
-    """Return the file that messages name, which for arrays from memory is not their file."""
+    """Return the file to name in messages; for arrays from memory that is not their own file."""
     return IN_MEMORY if is_in_memory(file) else file

@@ -1,7 +1,7 @@
-"""Arrays in memory as a file that workers can read.
+"""Arrays in memory, written to an uncompressed .npz file that workers can read.
 
-Arrays that were part of a pipeline would be pickled into it once for each step that knows the
-source. Written to one uncompressed .npz file they are not, and workers read the rows they need.
+Arrays inside of a pipeline would be pickled once for each step that has the source. From a file,
+workers read only the rows they need.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from beam_tfrecord.features.tensors import Array, dtype_name, is_foreign
 from beam_tfrecord.sources.numpy.columns import columns_of
 from beam_tfrecord.sources.numpy.files import DIRECTORY_PREFIX, FILE_NAME, IN_MEMORY, StoredArray
 
-# A zip archive tells the length of a name in two bytes.
+# A zip archive has two bytes for the length of a name.
 _MAX_NAME_BYTES = 2**16 - 1
 
 
 def named_arrays(arrays: Any) -> dict[str, Array]:
-    """Return an array, or arrays by name, as arrays that can be stored.
+    """Return one array, or a mapping of arrays, as a checked mapping of arrays.
 
     Raises:
-        UsageError: There is none, or one cannot be stored.
+        UsageError: There is no array, or one cannot be stored.
     """
     if isinstance(arrays, np.ndarray):
         arrays = {"data": arrays}
@@ -51,7 +51,7 @@ def named_arrays(arrays: Any) -> dict[str, Array]:
 def _check_name(name: Any) -> None:
     if not isinstance(name, str) or not name:
         raise UsageError(f"{name!r} is no name of an array: name it with a text")
-    member = _member_of(name)
+    member = f"{name}.npy"
     try:
         is_long = len(member.encode()) > _MAX_NAME_BYTES
     except UnicodeEncodeError as error:
@@ -61,15 +61,11 @@ def _check_name(name: Any) -> None:
             f"array name {name[:80]!r}… has more than {_MAX_NAME_BYTES - len('.npy'):,} bytes: "
             "shorten it"
         )
-    # Names in zip archives end at the first NUL, for one.
+    # For example, names in zip archives end at the first NUL.
     if zipfile.ZipInfo(member).filename != member:
         raise UsageError(
             f"array name {name[:80]!r} has a character that no archive can hold: rename the array"
         )
-
-
-def _member_of(name: str) -> str:
-    return f"{name}.npy"
 
 
 def _described(arrays: Mapping[str, Array]) -> list[StoredArray]:
@@ -77,21 +73,21 @@ def _described(arrays: Mapping[str, Array]) -> list[StoredArray]:
 
 
 def spill_arrays(arrays: Mapping[str, Array], temp_dir: str | None) -> tuple[str, dict[str, str]]:
-    """Write arrays to a file that lasts as long as this process.
+    """Write arrays to a file that is removed at the end of this process.
 
     Args:
-        arrays: From `named_arrays`.
-        temp_dir: Where to; every worker must see it. None: where this machine has such files.
+        arrays: The result of `named_arrays`.
+        temp_dir: Directory that every worker can read; None for this machine's default.
 
     Returns:
-        The path of the file, and the dtypes that it cannot tell, by column.
+        The path of the file, and the dtypes that the file cannot state, by column.
     """
     directory = tempfile.mkdtemp(prefix=DIRECTORY_PREFIX, dir=temp_dir)
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     path = os.path.join(directory, FILE_NAME)
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
-            with archive.open(zipfile.ZipInfo(_member_of(name)), "w", force_zip64=True) as member:
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                 width = array.dtype.itemsize
                 raw = array.view(f"V{width}") if is_foreign(array.dtype) else array
                 np.lib.format.write_array(member, raw, allow_pickle=False)

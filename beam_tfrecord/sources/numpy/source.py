@@ -1,4 +1,4 @@
-"""The NumPy source: .npy and .npz files, whose units are ranges of rows."""
+"""The NumPy source: .npy and .npz files; a unit is a range of rows."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ from beam_tfrecord.sources.numpy.files import ArrayReader, StoredArray, shown_fi
 
 SUFFIXES = (".npy", ".npz")
 
-# Rows of arrays can be large: so many bytes of them make a batch, however few they are.
+# Most bytes of a batch, since rows of arrays can be large.
 BATCH_BYTES = 16 * 2**20
-# What a feature costs besides its values: name, kind, lengths, shape and dtype.
+# Estimate of the bytes of a feature besides its values: name, kind, lengths, shape and dtype.
 _FEATURE_BYTES = 64
 # Examples are shorter than 2 GiB, names and shapes included.
 _MAX_ROW_BYTES = 2**31 - 2**16
@@ -55,7 +55,7 @@ _MEANINGS = {"example": ("row", "array"), "store": ("bytes", "values"), "layout"
 
 
 class _Contents(NamedTuple):
-    """What the scan of a file found; `names` are of all columns, wanted or not."""
+    """The result of the scan of a file; `names` are those of all columns, wanted or not."""
 
     arrays: tuple[StoredArray, ...]
     columns: tuple[Column, ...]
@@ -68,19 +68,19 @@ class _Contents(NamedTuple):
 class Numpy(Source):
     """NumPy arrays in .npy and .npz files.
 
-    The array of an .npy file is the column ``data``, those of an .npz file are columns by their
-    names, and a structured dtype is a column a field.
+    The array of an .npy file is the column ``data``, and each array of an .npz file is a column of
+    its name. Of a structured dtype, each field is a column.
 
     Attributes:
         paths: Files, directories and globs.
         columns: Names of the columns to read, in order; None means all.
-        example: What one example is: ``row``: an entry along the first axis of an array;
-            ``array``: a whole array, one example a file. Several files leave no default.
-        store: ``bytes``: exactly, in bytes where an Example has no such type; ``values``: numbers
-            as int64 and float32 lists.
-        layout: ``plain``: two features, ``shape`` and ``data``, for the only array.
+        example: ``row`` makes an example from each entry along the first axis; ``array`` makes one
+            from all arrays of a file. It is required for several files.
+        store: ``bytes`` stores exact values, as bytes if an Example has no such type; ``values``
+            stores numbers as int64 and float32 lists.
+        layout: ``plain`` makes two features, ``shape`` and ``data``, from the only array.
         types: Dtypes, by column, of arrays that were saved as raw bytes, such as bfloat16.
-        union: Let a file lack arrays that others have: they are null there.
+        union: Files may lack arrays that others have; they are null there.
     """
 
     kind: ClassVar[str] = "numpy"
@@ -115,8 +115,8 @@ class Numpy(Source):
         """Yield the input files in order of their names.
 
         Raises:
-            UsageError: Nothing is found, a file cannot be opened, or there are several and no
-                word about what an example is.
+            UsageError: Nothing is found, a file cannot be opened, or there are several and
+                `example` is None.
         """
         files = list_files(as_paths(self.paths), SUFFIXES)
         first = next(files)
@@ -134,20 +134,24 @@ class Numpy(Source):
         """Read the headers of a file.
 
         Raises:
-            DataError: It is damaged, or its arrays cannot be stored or have no rows in common.
+            DataError: It is damaged, or its arrays cannot be stored or differ in their rows.
         """
         file = chunk.file
         arrays = stored_arrays(file)
-        types, told = types_of(self.types), shown_file(file)
-        columns = columns_of(arrays, told, types=types, as_row=self._as_row, wanted=self.columns)
+        columns = columns_of(
+            arrays,
+            shown_file(file),
+            types=types_of(self.types),
+            as_row=self._as_row,
+            wanted=self.columns,
+        )
         names = names_of(arrays)
         used = {column.array for column in columns}
         arrays = [array for array in arrays if array.name in used]
         rows = 1 if self._as_row else common_rows(arrays, file)
-        shapes = [array.shape if self._as_row else array.shape[1:] for array in arrays]
         row_bytes = sum(
-            math.prod(shape) * array.dtype.itemsize
-            for array, shape in zip(arrays, shapes, strict=True)
+            math.prod(array.shape if self._as_row else array.shape[1:]) * array.dtype.itemsize
+            for array in arrays
         )
         return Scan(chunk, _Contents(tuple(arrays), columns, rows, row_bytes, names))
 
@@ -160,8 +164,8 @@ class Numpy(Source):
         (scan,) = scans
         file, contents = scan.chunk.file, scan.detail
         rows, row_bytes = contents.rows, contents.row_bytes
-        is_whole = any(array.member is not None for array in contents.arrays)
-        unit_rows = max(1, rows if is_whole else self.unit_bytes // max(1, row_bytes))
+        is_compressed = any(array.member is not None for array in contents.arrays)
+        unit_rows = max(1, rows if is_compressed else self.unit_bytes // max(1, row_bytes))
         spans = [(at, min(rows, at + unit_rows)) for at in range(0, max(1, rows), unit_rows)]
         record_bytes = row_bytes + _FEATURE_BYTES * len(contents.columns)
         return [
@@ -172,7 +176,7 @@ class Numpy(Source):
                 start=start,
                 stop=stop,
                 rows=stop - start,
-                input_bytes=file.bytes if is_whole else (stop - start) * row_bytes,
+                input_bytes=file.bytes if is_compressed else (stop - start) * row_bytes,
                 encoded_bytes=max(1, (stop - start) * record_bytes),
                 detail=contents._replace(names=()),
             )
@@ -180,7 +184,7 @@ class Numpy(Source):
         ]
 
     def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        """Return the rows of a unit, or its share of the file where rows do not lie together."""
+        """Return the bytes of a unit, or a share of the file if its rows are not contiguous."""
         contents: _Contents = unit.detail
         if all(array.has_rows for array in contents.arrays):
             shapes = [(1, *a.shape) if self._as_row else a.shape for a in contents.arrays]
@@ -192,15 +196,15 @@ class Numpy(Source):
         return ((size * unit.start // rows, size * max(1, unit.stop) // rows),)
 
     def content(self, unit: Unit) -> int:
-        """Return the hash of the bytes of a unit, and of what the headers say of them."""
+        """Return the hash of the bytes of a unit and of the headers of its arrays."""
         return hash_ranges(unit.file.path, self.ranges(unit), name=_hash_name(unit))
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         """Join the columns of all files, by name, in the order of the first file.
 
         Raises:
-            SchemaConflict: A column has two dtypes, or is not everywhere.
-            UsageError: A column that is named is nowhere, or ``layout`` does not apply.
+            SchemaConflict: A column has two dtypes, or a file lacks it.
+            UsageError: No file has one of `columns`, or `layout` does not apply.
         """
         scans = sorted(inferences, key=lambda scan: scan.chunk.file.name)
         files = [scan.chunk.file for scan in scans]
@@ -238,10 +242,11 @@ class Numpy(Source):
     ) -> Iterator[Batch]:
         """Yield the rows of `unit` in order, as batches of exactly `schema`.
 
-        A row that is too large for an example is a reject, and is not read.
+        Rows that are too large for an example are rejected, and not read.
 
         Raises:
-            DataError: The file is damaged, lacks a column, or is not of `schema`.
+            DataError: The file is damaged, or lacks a column.
+            SchemaConflict: A column has another type than in `schema`.
         """
         contents: _Contents = unit.detail
         origin, row_bytes = Origin(unit.name, unit.index, 0), contents.row_bytes
@@ -255,14 +260,13 @@ class Numpy(Source):
                 hashes.append(self.content(unit))
             return
         step = max(1, min(batch_rows, BATCH_BYTES // max(1, row_bytes)))
-        # A second look at the bytes would cost as much again as the hash.
+        # Reading the bytes a second time would cost as much as hashing them.
         can_hash = hashes is not None and all(array.has_rows for array in contents.arrays)
         with contextlib.ExitStack() as stack:
             readers = {}
             for array in contents.arrays:
                 reader = ArrayReader(unit.file, array, as_row=self._as_row)
-                stack.callback(reader.close)
-                readers[array.name] = reader
+                readers[array.name] = stack.enter_context(contextlib.closing(reader))
                 if can_hash:
                     reader.begin_hash(_hash_name(unit), unit.start, unit.stop)
             for start in range(unit.start, unit.stop, step):
@@ -276,11 +280,7 @@ class Numpy(Source):
             hashes.append(self.content(unit))
 
     def _wanted(self, unit: Unit, contents: _Contents, schema: pa.Schema) -> dict[str, Column]:
-        """Return the columns of the file that `schema` has, by name.
-
-        Raises:
-            DataError: The file lacks one, or has it in another type.
-        """
+        """Return the columns of the file that `schema` has, by name."""
         inside = {column.name: column for column in contents.columns}
         if self.layout == "plain":
             return inside

@@ -1,14 +1,14 @@
 """Parquet files: opening them, the contents of their footers, and streams of their rows.
 
-The footer states the types, the nulls and the sizes of the row groups. Every fault of a file
-becomes a `DataError` that names the file and the row group.
+pyarrow parses the footer; it states the types, the nulls and the sizes of the row groups. Every
+fault of a file becomes a `DataError` that names the file and the row group.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -94,10 +94,9 @@ def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Foote
             for field in fields
         ]
     )
-    names = tuple(parquet.schema_arrow.names)
     row_groups = tuple(_row_group(group, wanted) for group in groups)
     nbytes = parquet.metadata.serialized_size + _TAIL_BYTES
-    return Footer(schema, names, row_groups, nbytes)
+    return Footer(schema, tuple(inside.names), row_groups, nbytes)
 
 
 def int96_in(parquet: pq.ParquetFile, footer: Footer) -> dict[str, int]:
@@ -205,12 +204,12 @@ def _value_bytes(column: pq.ColumnChunkMetaData) -> int:
 
 def _varint_bytes(statistics: pq.Statistics | None) -> int:
     """Estimate the bytes of the longest varint; a negative number always takes 10."""
-    high = statistics.max_raw if statistics is not None and statistics.has_min_max else 2**31
-    if not isinstance(high, int):
+    if statistics is None or not statistics.has_min_max or not isinstance(statistics.max_raw, int):
         return 5
-    if statistics is not None and statistics.has_min_max and statistics.min_raw < 0:
-        return 10 if high < 0 else max(5, -(-high.bit_length() // 7))
-    return max(1, -(-high.bit_length() // 7))
+    low, high = statistics.min_raw, statistics.max_raw
+    if high < 0:
+        return 10
+    return max(5 if low < 0 else 1, -(-high.bit_length() // 7))
 
 
 def row_groups_of(groups: Sequence[RowGroup], unit_bytes: int) -> list[tuple[int, int]]:
@@ -223,13 +222,13 @@ def row_groups_of(groups: Sequence[RowGroup], unit_bytes: int) -> list[tuple[int
         Ranges (start, stop) that cover all row groups; one empty range if there are none.
     """
     sizes = [group.uncompressed_bytes for group in groups]
-    fewest = len(_spans(sizes, unit_bytes))
-    even = sum(sizes) // fewest
+    spans = _spans(sizes, unit_bytes)
+    even = sum(sizes) // len(spans)
     for step in range(_EVEN_STEPS):
-        spans = _spans(sizes, even + (unit_bytes - even) * step // _EVEN_STEPS)
-        if len(spans) == fewest:
-            return spans
-    return _spans(sizes, unit_bytes)
+        evener = _spans(sizes, even + (unit_bytes - even) * step // _EVEN_STEPS)
+        if len(evener) == len(spans):
+            return evener
+    return spans
 
 
 def _spans(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
@@ -244,44 +243,45 @@ def _spans(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
 
 
 @contextlib.contextmanager
-def opened(file: InputFile, *units: str) -> Iterator[tuple[pq.ParquetFile, ...]]:
-    """Open a file once for streaming, and yield one reader for each unit of INT96 timestamps.
+def opened(file: InputFile) -> Iterator[Callable[[str], pq.ParquetFile]]:
+    """Open a file for streaming, and yield a function that makes readers of it.
 
-    Args:
-        file: The file.
-        units: Units in which the readers return INT96 timestamps.
+    The argument of the function is the unit in which the reader returns INT96 timestamps. The
+    first reader parses the footer for all. The function raises `DataError` if the file is not a
+    complete Parquet file.
 
     Raises:
-        DataError: The file is not a complete Parquet file.
-        OSError: The system cannot open it.
+        OSError: The system cannot open the file.
     """
     remote = is_remote(file.path)
-    with _raw(file) as raw:
-        metadata = None
-        readers = []
+    metadata = None
+
+    def reader(unit: str) -> pq.ParquetFile:
+        nonlocal metadata
         try:
-            for unit in units:
-                parquet = pq.ParquetFile(
-                    raw,
-                    metadata=metadata,
-                    # A request to a remote filesystem costs more than memory for larger requests.
-                    pre_buffer=remote,
-                    buffer_size=0 if remote else _STREAM_BYTES,
-                    page_checksum_verification=True,
-                    coerce_int96_timestamp_unit=unit,
-                )
-                if metadata is None:
-                    # This raises for an unsupported type and for a name that is not UTF-8.
-                    str(parquet.schema_arrow.remove_metadata())
-                    metadata = parquet.metadata
-                readers.append(parquet)
+            parquet = pq.ParquetFile(
+                raw,
+                metadata=metadata,
+                # A request to a remote filesystem costs more than memory for larger requests.
+                pre_buffer=remote,
+                buffer_size=0 if remote else _STREAM_BYTES,
+                page_checksum_verification=True,
+                coerce_int96_timestamp_unit=unit,
+            )
+            if metadata is None:
+                # This raises for an unsupported type and for a name that is not UTF-8.
+                str(parquet.schema_arrow.remove_metadata())
         except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
             _raise_infrastructure(error)
             raise DataError(
-                f"{file.name} is not a whole parquet file ({_reason(error)}): "
+                f"{file.name} is not a complete parquet file ({_reason(error)}): "
                 "write it anew, or leave it out"
             ) from error
-        yield tuple(readers)
+        metadata = parquet.metadata
+        return parquet
+
+    with _raw(file) as raw:
+        yield reader
 
 
 def _raw(file: InputFile) -> pa.NativeFile:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.features.arrow_types import is_list
 
 S, US, NS = "s", "us", "ns"
 # The largest number of seconds that int64 can hold in each unit.
@@ -85,14 +86,5 @@ def _leaves(in_s: pa.Array, in_ns: pa.Array) -> Iterator[tuple[Int64Array, Int64
         # Arrow cannot flatten maps.
         yield from _leaves(in_s.keys, in_ns.keys)
         yield from _leaves(in_s.items, in_ns.items)
-    elif isinstance(in_s, _LISTS):
+    elif is_list(in_s.type):
         yield from _leaves(in_s.flatten(), in_ns.flatten())
-
-
-_LISTS = (
-    pa.ListArray,
-    pa.LargeListArray,
-    pa.FixedSizeListArray,
-    pa.ListViewArray,
-    pa.LargeListViewArray,
-)

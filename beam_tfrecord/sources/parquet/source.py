@@ -1,4 +1,4 @@
-"""The Parquet source: units are runs of row groups, and the types come from the footers."""
+"""The Parquet source: a unit is a range of row groups, and the types come from the footers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 import glob
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -53,7 +53,7 @@ _SCAN_ROWS = 2**16
 
 
 class ParquetUnit(NamedTuple):
-    """What a unit needs beside its row groups: where they lie, and columns read in µs."""
+    """The byte ranges that a unit reads, and the columns whose INT96 timestamps it reads in µs."""
 
     ranges: tuple[tuple[int, int], ...]
     far: tuple[str, ...]
@@ -67,8 +67,8 @@ class Parquet(Source):
         paths: Files, directories and globs.
         columns: Names of the columns to read, in order; None means all.
         union: Let a file lack columns that others have: they are null there.
-        settled: Types of columns of which files have types that no type holds exactly; what does
-            not fit them exactly is rejected.
+        settled: Types of columns if no type holds the types of all files exactly; rows that do
+            not fit them exactly are rejected.
     """
 
     kind: ClassVar[str] = "parquet"
@@ -99,30 +99,28 @@ class Parquet(Source):
         """Read the footer of a file.
 
         Raises:
-            DataError: It is not a whole Parquet file, or two of its columns have one name.
+            DataError: It is not a complete Parquet file, or two columns have the same name.
         """
         if stands_for_none(chunk.file):
             return Scan(chunk, footer_of_none(chunk.file, self.columns))
-        with opened(chunk.file, NS) as (parquet,):
-            names = parquet.schema_arrow.names
+        with opened(chunk.file) as reader:
+            in_ns = reader(NS)
+            names = in_ns.schema_arrow.names
             if doubled := [name for name, count in Counter(names).items() if count > 1]:
                 raise DataError(
                     f"{chunk.file.name} has two columns named {doubled[0]!r}: rename one of them"
                 )
-            footer = footer_of(parquet, self.columns)
-            int96 = int96_in(parquet, footer)
-        return Scan(chunk, self._with_far(chunk.file, footer, int96) if int96 else footer)
-
-    def _with_far(self, file: InputFile, footer: Footer, int96: Mapping[str, int]) -> Footer:
-        """Return a footer with those columns whose INT96 timestamps take microseconds."""
-        with opened(file, S, US, NS) as (in_s, in_us, in_ns):
-            far = tuple(
-                name
-                for name, leaves in int96.items()
-                if is_far(_pairs(in_s, in_ns, file, name), name, leaves, file.name)
-            )
-            schema_in_us = footer_of(in_us, self.columns).schema
-        return dataclasses.replace(footer, far=far, in_us=schema_in_us)
+            footer = footer_of(in_ns, self.columns)
+            if int96 := int96_in(in_ns, footer):
+                in_s, file = reader(S), chunk.file
+                far = tuple(
+                    name
+                    for name, leaves in int96.items()
+                    if is_far(_pairs(in_s, in_ns, file, name), name, leaves, file.name)
+                )
+                in_us = footer_of(reader(US), self.columns).schema
+                footer = dataclasses.replace(footer, far=far, in_us=in_us)
+        return Scan(chunk, footer)
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         """Join neighbouring row groups up to `unit_bytes` of uncompressed data."""
@@ -145,7 +143,7 @@ class Parquet(Source):
         ]
 
     def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        """Return the column chunks of a unit, and the footer with the first."""
+        """Return the column chunks of a unit and, for the first unit, the footer."""
         detail: ParquetUnit = unit.detail
         return detail.ranges
 
@@ -153,8 +151,8 @@ class Parquet(Source):
         """Join the schemas of all files, by column name, in the order of the first file.
 
         Raises:
-            SchemaConflict: A column has types that no type holds exactly, or is not everywhere.
-            UsageError: A column that is asked for is nowhere.
+            SchemaConflict: No type holds a column's types exactly, or a file lacks a column.
+            UsageError: No file has one of `columns`.
         """
         scans = sorted(inferences, key=lambda scan: scan.chunk.file.name)
         far = {name for scan in scans for name in scan.detail.far}
@@ -174,14 +172,16 @@ class Parquet(Source):
         A value that does not fit the type of `schema` exactly makes its row a reject.
 
         Raises:
-            DataError: The file is damaged, lacks a column, or cannot be brought to `schema`.
+            DataError: The file is damaged, or lacks a column.
+            SchemaConflict: The type of a column cannot be converted to that in `schema`.
         """
         if stands_for_none(unit.file):
             yield _no_rows(unit, schema)
             return
         far: tuple[str, ...] = unit.detail.far
-        with opened(unit.file, *((NS, US) if far else (NS,))) as readers:
-            in_ns, in_us = readers[0], readers[-1]
+        with opened(unit.file) as reader:
+            in_ns = reader(NS)
+            in_us = reader(US) if far else in_ns
             inside = _with_units(in_ns.schema_arrow, in_us.schema_arrow, far)
             wanted = _wanted(unit, inside, schema, self.union)
             first_row = 0
@@ -197,8 +197,8 @@ class Parquet(Source):
 def _pairs(
     in_s: pq.ParquetFile, in_ns: pq.ParquetFile, file: InputFile, column: str
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """Yield a column as both readers give it."""
-    # Of a remote file, all row groups that are asked for are held until the last one is read.
+    """Yield the batches of a column from both readers."""
+    # A reader of a remote file holds all requested row groups until it has read the last one.
     for group in range(in_ns.num_row_groups):
         yield from zip(
             *(
@@ -227,7 +227,7 @@ def _rows(
     columns: Sequence[str],
     batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield columns of a unit, each by the reader that it takes."""
+    """Yield columns of a unit, each from the reader of its unit of time."""
     file, groups = unit.file, range(unit.start, unit.stop)
     far = [name for name in columns if name in unit.detail.far]
     others = [name for name in columns if name not in unit.detail.far]
@@ -239,8 +239,6 @@ def _rows(
 
 def _ranges(scan: Scan, start: int, stop: int) -> tuple[tuple[int, int], ...]:
     file, footer = scan.chunk.file, scan.detail
-    if stands_for_none(file):
-        return ((0, file.bytes),)
     chunks = [part for group in footer.row_groups[start:stop] for part in group.ranges]
     tail = [] if start else [(max(0, file.bytes - footer.nbytes), file.bytes)]
     return joined_ranges([*chunks, *tail])
@@ -252,7 +250,7 @@ def _no_rows(unit: Unit, schema: pa.Schema) -> Batch:
 
 
 def _wanted(unit: Unit, inside: pa.Schema, schema: pa.Schema, union: bool) -> pa.Schema:
-    """Return those fields of `schema` that are inside the file, under the types of `schema`."""
+    """Return the fields of `schema` that the file itself has, with the types of `schema`."""
     partitions = dict(unit.file.partitions)
     for field in schema:
         if field.name not in inside.names:
@@ -285,9 +283,9 @@ def _batch(
     data = with_partitions(data, unit.file, schema)
     if not rejects:
         return Batch(data, origin)
-    kept = np.setdiff1d(np.arange(data.num_rows, dtype=np.int64), list(rejects))
-    whole = Batch(data, origin).take(kept)
-    return whole.replace(rejects=tuple(rejects[row] for row in sorted(rejects)))
+    good = np.setdiff1d(np.arange(data.num_rows, dtype=np.int64), list(rejects))
+    batch = Batch(data, origin).take(good)
+    return batch.replace(rejects=tuple(rejects[row] for row in sorted(rejects)))
 
 
 def _reject(unit: Unit, first_row: int, row: int, field: pa.Field, values: pa.Array) -> Reject:
@@ -300,7 +298,7 @@ def _reject(unit: Unit, first_row: int, row: int, field: pa.Field, values: pa.Ar
 
 
 def settled_by(source: Source, schema: pa.Schema | None) -> Source:
-    """Return a source of which files may disagree about columns that `schema` has."""
+    """Return a source whose files may have conflicting types for the columns of `schema`."""
     if schema is None or not isinstance(source, Parquet):
         return source
     settled = copy.copy(source)
@@ -329,7 +327,7 @@ def _merged_field(
             )
         joined = wider
     is_nullable = len(having) < len(found) or any(field.nullable for _, field in having)
-    # What is said of a column besides its type counts where all files say the same.
+    # Metadata of a column counts only if it is the same in all files.
     metadata = having[0][1].metadata
     if any(field.metadata != metadata for _, field in having):
         metadata = None
@@ -337,13 +335,13 @@ def _merged_field(
 
 
 def list_staged(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputFile]:
-    """Yield the files that `paths` name as `list_files` does, and those of stages among them.
+    """Yield the files that `paths` name as `list_files` does, and the files of stages.
 
-    A stage without rows has no files: its manifest stands for one.
+    A stage without rows has no files: its manifest is listed instead.
 
     Raises:
         UsageError: Nothing is found, or a file cannot be opened.
-        DataError: A file of a stage is not the one that the stage was made with.
+        DataError: A file of a stage is missing or has another size than in its manifest.
     """
     named: list[str] = []
     sizes: dict[str, int] = {}
@@ -367,12 +365,12 @@ def list_staged(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[Input
 
 
 def stands_for_none(file: InputFile) -> bool:
-    """Tell whether a file is the manifest of a stage without rows."""
+    """Return whether a file is the manifest of a stage without rows."""
     return os.path.basename(file.path) == MANIFEST_NAME
 
 
 def footer_of_none(file: InputFile, columns: Collection[str] | None) -> Footer:
-    """Return what the footer would say if a stage without rows had a file."""
+    """Return a footer for a stage without rows, from its manifest `file`."""
     schema = StageManifest.load(file.path).schema
     fields = [field for field in schema if columns is None or field.name in columns]
-    return Footer(pa.schema(fields), tuple(schema.names), ())
+    return Footer(pa.schema(fields), tuple(schema.names), (), file.bytes)
