@@ -31,9 +31,7 @@ abstract class Bytes extends Column {
 
         @Override
         public void write(byte[] bytes, int from, int count) {
-            reserve(count);
-            System.arraycopy(bytes, from, data, length, count);
-            length += count;
+            add(bytes, from, count);
         }
     }
 
@@ -45,7 +43,7 @@ abstract class Bytes extends Column {
 
     final boolean put(byte[] value) {
         if (value != null) {
-            sink.write(value, 0, value.length);
+            add(value, 0, value.length);
         }
         return end(value != null);
     }
@@ -99,14 +97,16 @@ abstract class Bytes extends Column {
         return present;
     }
 
-    private void reserve(int more) {
-        long needed = (long) length + more;
+    private void add(byte[] bytes, int from, int count) {
+        long needed = (long) length + count;
         if (needed > MAX_BYTES) {
             throw new ArithmeticException("a value longer than 2 GiB cannot be read");
         }
         if (needed > data.length) {
             data = Arrays.copyOf(data, (int) Math.min(MAX_BYTES, Math.max(needed, 2L * data.length)));
         }
+        System.arraycopy(bytes, from, data, length, count);
+        length += count;
     }
 
     @Override
