@@ -1,6 +1,6 @@
 """What the types of databases hold and become: SQL literals, and the values that they mean.
 
-Dates, times and decimals are given as text, because Python has neither nanoseconds nor years
+Dates, times and decimals are written as text, because Python has neither nanoseconds nor years
 before 1; a NULL is added to every case.
 """
 

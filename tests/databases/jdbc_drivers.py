@@ -29,10 +29,10 @@ def driver_jars(coordinates: str) -> tuple[str, ...]:
 
 def execute(jars: tuple[str, ...], url: str, *statements: str, **properties: str) -> None:
     """Run statements over a connection of its own that commits each."""
-    given = java().JClass("java.util.Properties")()
+    known = java().JClass("java.util.Properties")()
     for name, value in properties.items():
-        given.setProperty(name, value)
-    connection = result_of(helper("Connector").open(jars, "", url, given))
+        known.setProperty(name, value)
+    connection = result_of(helper("Connector").open(jars, "", url, known))
     try:
         statement = connection.createStatement()
         for text in statements:

@@ -37,13 +37,13 @@ class Holds(NamedTuple):
     """What a type of a database holds.
 
     Attributes:
-        kept: What it keeps of a number.
-        fits: Tells whether it holds a number at all.
-        literal: How it is told a number that it holds.
+        rounded: Returns the number that it stores.
+        fits: Returns whether it holds a number at all.
+        literal: Returns the literal of a number that it holds.
         is_text: The column is text, and read under a schema of float64.
     """
 
-    kept: Callable[[str], str] = str
+    rounded: Callable[[str], str] = str
     fits: Callable[[str], bool] = bool
     literal: Callable[[str], str] = _quoted
     is_text: bool = False
@@ -99,7 +99,7 @@ def way_through(database: KeyedDatabase, declared: str, holds: Holds) -> Way:
             release_snapshots()
         return {names[name]: column for name, column in found.items() if name in names}
 
-    return Way(written, holds.kept)
+    return Way(written, holds.rounded)
 
 
 def ways_through(name: str, database: KeyedDatabase, types: Mapping[str, Holds]) -> dict[str, Way]:

@@ -247,11 +247,11 @@ def test_a_database_is_never_taken_for_done(trips: Path, tmp_path: Path) -> None
 
 
 def test_plan_tells_the_rows_and_holds_nothing(trips: Path, tmp_path: Path) -> None:
-    told = bt.plan(trips, tmp_path / "out", source_options={"table": "t", "partitions": 4})
-    assert told["input"]["rows"] == 1000
-    assert told["units"] == 4
-    assert told["place"] == "origin"
-    assert told["passes"] == ["ask the catalogue and count", "read and encode"]
+    planned = bt.plan(trips, tmp_path / "out", source_options={"table": "t", "partitions": 4})
+    assert planned["input"]["rows"] == 1000
+    assert planned["units"] == 4
+    assert planned["place"] == "origin"
+    assert planned["passes"] == ["ask the catalogue and count", "read and encode"]
     query = {"query": "SELECT fare FROM t"}
     assert bt.plan(trips, tmp_path / "out", source_options=query)["place"] == "bytes"
     assert sql_read._holders == {}
@@ -288,7 +288,7 @@ def test_the_last_partition_ends_the_moment(trips: Path) -> None:
 
 
 class Flaky(Engine):
-    """An engine whose connections give some batches of numbers each, and break where told."""
+    """An engine whose connections return some batches of numbers each, and break on demand."""
 
     def __init__(self, *attempts: tuple[Sequence[int], bool]) -> None:
         self.attempts = list(attempts)
@@ -349,21 +349,21 @@ def read_flaky(
 def test_a_dropped_connection_doubles_no_row(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    whole = range(10)
-    broken = [(whole[:stop], True) for stop in (0, 3, 9, 6)]
-    found = read_flaky(monkeypatch, tmp_path, *broken, (whole, False))
+    every = range(10)
+    broken = [(every[:stop], True) for stop in (0, 3, 9, 6)]
+    found = read_flaky(monkeypatch, tmp_path, *broken, (every, False))
     assert found == list(range(10))
 
 
 def test_another_order_after_a_drop_is_seen(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    whole = list(range(10))
+    every = list(range(10))
     with pytest.raises(DataError, match="then came in another order"):
-        read_flaky(monkeypatch, tmp_path, (whole[:9], True), (whole[::-1], False))
+        read_flaky(monkeypatch, tmp_path, (every[:9], True), (every[::-1], False))
 
 
-def test_drops_without_end_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_drops_without_end_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="the connection to flaky dropped 6 times: server closed"):
         read_flaky(monkeypatch, tmp_path, *[(range(3), True)] * 6)
 
@@ -415,7 +415,7 @@ def test_batches_are_evened_with_their_misfits(
     assert [n for rows in evened for n in rows.data.column(0).to_pylist()] == list(range(total))
 
 
-def test_a_whole_cut_is_not_copied() -> None:
+def test_a_complete_cut_is_not_copied() -> None:
     rows = numbered([1, 2])
     assert cut(rows, 0, 2) is rows
 
@@ -509,9 +509,9 @@ def test_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_flags_in_the_documentation_exist() -> None:
     # Those with an underscore are Beam's.
-    told = {flag for flag in re.findall(r"--[a-z][a-z_-]*", DOCUMENT) if "_" not in flag}
+    documented = {flag for flag in re.findall(r"--[a-z][a-z_-]*", DOCUMENT) if "_" not in flag}
     known = {option.flag for option in (*WRITE_OPTIONS, *SOURCE_OPTIONS)}
-    assert {"--partition-column", "--password-env", "--arrays"} <= told <= known | {FROM.flag}
+    assert {"--partition-column", "--password-env", "--arrays"} <= documented <= known | {FROM.flag}
 
 
 def test_the_bench_measures_and_tells(tmp_path: Path) -> None:

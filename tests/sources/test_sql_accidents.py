@@ -1,4 +1,4 @@
-"""Whole jobs of PostgreSQL, by either driver, while the database does not stand still."""
+"""Complete jobs of PostgreSQL, by either driver, while the database does not stand still."""
 
 from __future__ import annotations
 

@@ -181,6 +181,28 @@ def test_what_is_wrong_is_told_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+def test_dates_that_python_cannot_hold_are_shown(tmp_path: Path) -> None:
+    path = tmp_path / "a.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE t AS SELECT DATE '20000-01-01' AS d")
+    source = Sql(path, table="t", types={"d": "timestamp[ns]"})
+    (scan,) = source.all_scans()
+    (batch,) = source.read(source.units([scan])[0], source.merge([scan]))
+    (reject,) = batch.rejects
+    assert reject.message == (
+        "column 'd' of t is '20000-01-01', which timestamp[ns] cannot hold: pass --types d=text"
+    )
+
+
+def test_a_query_may_return_nulls_of_columns_that_have_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, n DATE NOT NULL)")
+    assert [field.nullable for field in Sql(path, table="t").schema()] == [False, False]
+    query = "SELECT a.id, b.n FROM t AS a LEFT JOIN t AS b ON b.id = a.id + 1"
+    assert [field.nullable for field in Sql(path, query=query).schema()] == [True, True]
+
+
 def test_missing_files_and_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="no such file"):
         Sql(tmp_path / "no.duckdb", table="t").all_scans()

@@ -23,6 +23,7 @@ from beam_tfrecord.sources.sql.database import (
     SqlOptions,
 )
 from beam_tfrecord.sources.sql.jdbc import Jdbc
+from beam_tfrecord.sources.sql.plan import ranges
 from beam_tfrecord.sources.sql.source import Sql
 from tests.databases.jdbc_database import Database
 from tests.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, SQLITE, driver_jars
@@ -185,7 +186,7 @@ def test_a_connection_cannot_write(postgresql, maria):
 
 
 @pytest.mark.parametrize("where", ["url", "environment"])
-def test_a_wrong_password_is_told_and_not_shown(postgres, mariadb, where, monkeypatch):
+def test_a_wrong_password_is_reported_and_not_shown(postgres, mariadb, where, monkeypatch):
     wrong = "wr0ng-s3cret"
     monkeypatch.setenv("OF_DATABASE", wrong)
     drivers = {f"jdbc:postgresql://127.0.0.1:{postgres.port}/postgres": POSTGRES}
@@ -373,10 +374,11 @@ def test_a_table_of_postgres_without_a_key_is_cut_by_pages(postgresql):
     )
     with postgresql.engine().connect() as connection:
         relation = Relation("heap", table=connection.find_table("heap"))
-        ranges = connection.row_ranges(relation, 4)
-        assert ranges is not None
-        found = [connection.fetch(relation.select("n", one)) for one in ranges]
-    assert len(ranges) == 4
+        cuts = connection.row_cuts(relation, 4)
+        assert cuts is not None
+        conditions = ranges(*cuts, nullable=False)
+        found = [connection.fetch(relation.select("n", one)) for one in conditions]
+    assert len(conditions) == 4
     assert all(found)
     assert sorted(n for part in found for (n,) in part) == [n for n in range(1, 901) if n % 7]
 

@@ -33,8 +33,8 @@ from beam_tfrecord.sources.sql.database import Relation, SqlOptions
 from beam_tfrecord.sources.sql.jdbc import Jdbc
 
 def engine(url, jars, user=None, password=None, **properties):
-    given = {**properties, **({"password": password} if password else {})}
-    options = SqlOptions(jars=tuple(jars), username=user, properties=tuple(given.items()))
+    known = {**properties, **({"password": password} if password else {})}
+    options = SqlOptions(jars=tuple(jars), username=user, properties=tuple(known.items()))
     return Jdbc(url, options)
 """
 
@@ -59,7 +59,7 @@ def run(code: str, *arguments: str, **environment: str) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-# Results of 120 MB through a heap of 80 MB: whoever holds a result whole does not get to its end.
+# Results of 120 MB through a heap of 80 MB: who holds a complete result does not get to its end.
 STREAM = """
 url, user, password, series, shapes, *jars = sys.argv[1:]
 properties = {"IFEXISTS": "FALSE"} if ":h2:" in url else {}

@@ -27,7 +27,7 @@ def numbers(database: KeyedDatabase, table: str) -> list[int]:
 @pytest.mark.parametrize("driver", ["", "jdbc"])
 def test_odd_names_of_postgres(postgres: PostgresServer, driver):
     database = partitions.postgres(postgres, driver)
-    for name, given in {
+    for name, written in {
         ODD: (ODD, '"Mixed""Case.tbl"', 'public."Mixed""Case.tbl"'),
         "a.b.c.d": ("a.b.c.d", '"a.b.c.d"'),
         "it's; DROP": ("it's; DROP", '"it\'s; DROP"'),
@@ -35,7 +35,7 @@ def test_odd_names_of_postgres(postgres: PostgresServer, driver):
         quoted = '"' + name.replace('"', '""') + '"'
         database.run(f"DROP TABLE IF EXISTS {quoted}", f"CREATE TABLE {quoted} (n int PRIMARY KEY)")
         database.run(f"INSERT INTO {quoted} VALUES (1), (2)")
-        for table in given:
+        for table in written:
             assert numbers(database, table) == [1, 2]
     with pytest.raises(UsageError, match=r"table 'Mixed\"Case' is not in "):
         numbers(database, 'Mixed"Case')

@@ -399,7 +399,7 @@ def test_a_backend_that_is_ended_is_asked_again(
     source.release()
 
 
-# --- whole jobs, and complaints
+# --- complete jobs, and errors
 
 
 def test_a_job_is_the_same_however_the_table_is_cut(server: PostgresServer, tmp_path: Path) -> None:
@@ -478,13 +478,15 @@ def test_a_query_cannot_write(server: PostgresServer) -> None:
         Sql(server.url, query="SELECT nextval('counter') AS n", partitions=1).all_scans()
 
 
-def test_a_missing_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_driver_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
     with pytest.raises(UsageError, match=r"pip install 'beam-tfrecord\[postgres\]'"):
         Sql("postgresql://host/db", table="t").all_scans()
 
 
-def test_a_missing_driver_is_not_told_before_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_driver_is_not_reported_before_it_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
     before = set(threading.enumerate())
     Sql("postgresql://host/db", table="t").prepare()

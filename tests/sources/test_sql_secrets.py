@@ -1,4 +1,4 @@
-"""Passwords: nowhere but in the memory of the process that was told, or in its environment."""
+"""Passwords: nowhere but in the memory of the process that got them, or in its environment."""
 
 from __future__ import annotations
 
@@ -20,12 +20,8 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.sources.sql import secrets as sql_secrets
 from beam_tfrecord.sources.sql.database import SqlOptions
-from beam_tfrecord.sources.sql.secrets import (
-    driver_errors,
-    password_of,
-    take_password,
-    without_password,
-)
+from beam_tfrecord.sources.sql.postgres import Postgres
+from beam_tfrecord.sources.sql.secrets import take_password, without_password
 from beam_tfrecord.sources.sql.source import Sql
 from tests.databases.postgres import PASSWORD, PostgresServer
 from tests.sources.made_sql import rows_of
@@ -60,15 +56,17 @@ def test_passwords_are_taken_out_of_texts() -> None:
 
 
 def test_errors_of_drivers_are_one_line_without_the_password_or_its_cause() -> None:
-    def translate(error: Exception, hide: Any) -> Exception | None:
-        return UsageError(hide(str(error))) if isinstance(error, ValueError) else None
+    class Database(Postgres):
+        def translate(self, error: Exception, hide: Any) -> Exception | None:
+            return UsageError(hide(str(error))) if isinstance(error, ValueError) else None
 
-    with pytest.raises(UsageError) as caught, driver_errors(translate, "p w"):
+    engine = Database("postgresql://h/db")
+    with pytest.raises(UsageError) as caught, engine.errors("p w"):
         raise ValueError("no p w in //u:p%20w@h\nmore")
     assert str(caught.value) == "no *** in //u:***@h"
     assert caught.value.__cause__ is None
     for other in (KeyError("p w"), UsageError("ours")):
-        with pytest.raises(type(other)) as caught, driver_errors(translate, "p w"):
+        with pytest.raises(type(other)) as caught, engine.errors("p w"):
             raise other
         assert caught.value is other
 
@@ -78,14 +76,14 @@ def test_where_a_password_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PW", "from environment")
     monkeypatch.setitem(sql_secrets._held, "postgresql://h/db", "from url")
     url = "postgresql://h/db"
-    assert password_of(url, SqlOptions()) == "from url"
-    assert password_of(url, SqlOptions(password_env="PW")) == "from environment"
-    assert password_of(url, SqlOptions(password_file=str(tmp_path / "pw"))) == "from file"
-    assert password_of("postgresql://other/db", SqlOptions()) is None
+    assert Postgres(url).password() == "from url"
+    assert Postgres(url, SqlOptions(password_env="PW")).password() == "from environment"
+    assert Postgres(url, SqlOptions(password_file=str(tmp_path / "pw"))).password() == "from file"
+    assert Postgres("postgresql://other/db").password() is None
     with pytest.raises(UsageError, match="environment variable 'NO_PW' is not set"):
-        password_of(url, SqlOptions(password_env="NO_PW"))
+        Postgres(url, SqlOptions(password_env="NO_PW")).password()
     with pytest.raises(UsageError, match=r"no\.txt': No such file or directory: put it where"):
-        password_of(url, SqlOptions(password_file=str(tmp_path / "no.txt")))
+        Postgres(url, SqlOptions(password_file=str(tmp_path / "no.txt"))).password()
 
 
 def things_sent(p: beam.Pipeline) -> Iterator[bytes]:
@@ -129,14 +127,14 @@ def test_no_password_is_written(
     with caplog.at_level(logging.DEBUG):
         options = {"table": "t"}
         bt.write(postgres.full_url, tmp_path / "out", source_options=options)
-        told = bt.plan(postgres.full_url, tmp_path / "new", source_options=options)
+        planned = bt.plan(postgres.full_url, tmp_path / "new", source_options=options)
         with pytest.raises(BeamTFRecordError) as caught:
             bt.write(postgres.full_url, tmp_path / "x", source_options={"table": "nope"})
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) >= 5
     for path in files:
         assert PASSWORD.encode() not in path.read_bytes()
-    assert PASSWORD not in caplog.text + repr(told) + repr(caught.value.__context__)
+    assert PASSWORD not in caplog.text + repr(planned) + repr(caught.value.__context__)
     assert PASSWORD not in str(caught.value)
 
 

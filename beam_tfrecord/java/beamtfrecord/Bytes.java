@@ -1,10 +1,14 @@
 package beamtfrecord;
 
+import static java.nio.charset.StandardCharsets.UTF_8;
+
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.OutputStream;
+import java.io.OutputStreamWriter;
 import java.io.Reader;
+import java.io.Writer;
 import java.nio.ByteBuffer;
-import java.nio.charset.StandardCharsets;
 import java.sql.SQLException;
 import java.util.Arrays;
 
@@ -13,11 +17,23 @@ abstract class Bytes extends Column {
     /** No Java array is longer, nor can offsets of 32 bits reach further. */
     private static final int MAX_BYTES = Integer.MAX_VALUE - 64;
 
-    private static final int CHUNK = 1 << 16;
-
     private int[] offsets = new int[64];
-    private byte[] data = new byte[CHUNK];
+    private byte[] data = new byte[1 << 16];
     private int length;
+    private final Sink sink = new Sink();
+
+    /** Appends to the bytes of the value that is read. */
+    private final class Sink extends OutputStream {
+        @Override
+        public void write(int one) {
+            write(new byte[] {(byte) one}, 0, 1);
+        }
+
+        @Override
+        public void write(byte[] bytes, int from, int count) {
+            add(bytes, from, count);
+        }
+    }
 
     @Override
     void clear() {
@@ -27,15 +43,13 @@ abstract class Bytes extends Column {
 
     final boolean put(byte[] value) {
         if (value != null) {
-            reserve(value.length);
-            System.arraycopy(value, 0, data, length, value.length);
-            length += value.length;
+            add(value, 0, value.length);
         }
         return end(value != null);
     }
 
     final boolean put(String value) {
-        return put(value == null ? null : value.getBytes(StandardCharsets.UTF_8));
+        return put(value == null ? null : value.getBytes(UTF_8));
     }
 
     /** Copies a value that is too long to be held twice. */
@@ -44,17 +58,11 @@ abstract class Bytes extends Column {
             return end(false);
         }
         try (InputStream open = value) {
-            while (true) {
-                reserve(CHUNK);
-                int copied = open.read(data, length, CHUNK);
-                if (copied < 0) {
-                    return end(true);
-                }
-                length += copied;
-            }
+            open.transferTo(sink);
         } catch (IOException cause) {
-            throw new SQLException("cannot read further: " + cause.getMessage(), "08006", cause);
+            throw brokenOff(cause);
         }
+        return end(true);
     }
 
     /** Copies a text that is too long to be held twice. */
@@ -62,31 +70,17 @@ abstract class Bytes extends Column {
         if (value == null) {
             return end(false);
         }
-        char[] part = new char[CHUNK];
-        int rest = 0;
-        try (Reader open = value) {
-            while (true) {
-                int copied = open.read(part, rest, part.length - rest);
-                int filled = rest + Math.max(copied, 0);
-                // A pair of surrogates is one character of UTF-8: never cut between the two.
-                boolean isCut = copied >= 0 && filled > 0
-                        && Character.isHighSurrogate(part[filled - 1]);
-                int ready = isCut ? filled - 1 : filled;
-                byte[] bytes = new String(part, 0, ready).getBytes(StandardCharsets.UTF_8);
-                reserve(bytes.length);
-                System.arraycopy(bytes, 0, data, length, bytes.length);
-                length += bytes.length;
-                rest = filled - ready;
-                if (rest > 0) {
-                    part[0] = part[ready];
-                }
-                if (copied < 0) {
-                    return end(true);
-                }
-            }
+        // The writer never cuts a pair of surrogates, which is one character of UTF-8.
+        try (Reader open = value; Writer writer = new OutputStreamWriter(sink, UTF_8)) {
+            open.transferTo(writer);
         } catch (IOException cause) {
-            throw new SQLException("cannot read further: " + cause.getMessage(), "08006", cause);
+            throw brokenOff(cause);
         }
+        return end(true);
+    }
+
+    private static SQLException brokenOff(IOException cause) {
+        return new SQLException("cannot read further: " + cause.getMessage(), "08006", cause);
     }
 
     @Override
@@ -103,14 +97,16 @@ abstract class Bytes extends Column {
         return present;
     }
 
-    private void reserve(int more) {
-        long needed = (long) length + more;
+    private void add(byte[] bytes, int from, int count) {
+        long needed = (long) length + count;
         if (needed > MAX_BYTES) {
             throw new ArithmeticException("a value longer than 2 GiB cannot be read");
         }
         if (needed > data.length) {
             data = Arrays.copyOf(data, (int) Math.min(MAX_BYTES, Math.max(needed, 2L * data.length)));
         }
+        System.arraycopy(bytes, from, data, length, count);
+        length += count;
     }
 
     @Override

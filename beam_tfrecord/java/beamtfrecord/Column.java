@@ -4,6 +4,7 @@ import java.nio.ByteBuffer;
 import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.util.Arrays;
+import java.util.List;
 
 /**
  * One column of a block in Arrow's layout: a validity bit per row, and values in a subclass.
@@ -74,16 +75,10 @@ abstract class Column {
         return padded(bits(count)) + padded(valueBytes());
     }
 
-    /** Number of ints that {@link #describe} writes. */
-    int descriptionLength() {
-        return 2;
-    }
-
-    /** Writes NULLs and length of the variable part, then those of the items of a list. */
-    int describe(int[] into, int at) {
-        into[at] = nulls;
-        into[at + 1] = variableLength();
-        return at + 2;
+    /** Adds NULLs and length of the variable part, then those of the items of a list. */
+    void describe(List<Integer> into) {
+        into.add(nulls);
+        into.add(variableLength());
     }
 
     /** Returns whether the bytes of a value depend on the value. */

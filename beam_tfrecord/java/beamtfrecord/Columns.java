@@ -8,7 +8,7 @@ import java.sql.SQLException;
 import java.time.LocalDate;
 import java.time.LocalDateTime;
 import java.time.LocalTime;
-import java.time.OffsetDateTime;
+import java.util.function.ToLongFunction;
 
 /** Creates the column for a kind: a getter that loses nothing, and storage for its values. */
 final class Columns {
@@ -61,21 +61,9 @@ final class Columns {
                     }
                 };
             case "integer":
-                return new Column.Longs(1) {
-                    @Override
-                    boolean read(ResultSet row, int index) throws SQLException {
-                        BigDecimal value = row.getBigDecimal(index);
-                        return value == null ? skip() : put(value.longValueExact(), true);
-                    }
-                };
+                return longs(ResultSet::getBigDecimal, BigDecimal::longValueExact);
             case "uint64":
-                return new Column.Longs(1) {
-                    @Override
-                    boolean read(ResultSet row, int index) throws SQLException {
-                        BigDecimal value = row.getBigDecimal(index);
-                        return value == null ? skip() : put(unsigned(value), true);
-                    }
-                };
+                return longs(ResultSet::getBigDecimal, Columns::unsigned);
             case "float32":
                 return new Column.Ints() {
                     @Override
@@ -106,29 +94,9 @@ final class Columns {
                     }
                 };
             case "text":
-                return new Bytes() {
-                    @Override
-                    boolean read(ResultSet row, int index) throws SQLException {
-                        return put(row.getString(index));
-                    }
-
-                    @Override
-                    boolean set(Object item) {
-                        return put(item.toString());
-                    }
-                };
+                return texts(ResultSet::getString);
             case "binary":
-                return new Bytes() {
-                    @Override
-                    boolean read(ResultSet row, int index) throws SQLException {
-                        return put(row.getBytes(index));
-                    }
-
-                    @Override
-                    boolean set(Object item) {
-                        return put((byte[]) item);
-                    }
-                };
+                return binaries(ResultSet::getBytes);
             case "long_text":
                 return new Bytes() {
                     @Override
@@ -149,70 +117,73 @@ final class Columns {
     }
 
     private static Column moment(String kind) {
+        int perSecond = kind.endsWith("_ns") ? Moments.NANOS : Moments.MICROS;
         switch (kind) {
             case "date":
                 return new Column.Ints() {
                     @Override
                     boolean read(ResultSet row, int index) throws SQLException {
-                        LocalDate value = row.getObject(index, LocalDate.class);
-                        return value == null
-                                ? skipNull(this, row, index)
-                                : put(Moments.days(value), true);
+                        LocalDate value = Moments.date(row, index);
+                        return value == null ? skip() : put(Math.toIntExact(value.toEpochDay()), true);
                     }
                 };
             case "time_us":
             case "time_ns":
-                return new Column.Longs(1) {
-                    private final boolean isMicros = kind.equals("time_us");
-
-                    @Override
-                    boolean read(ResultSet row, int index) throws SQLException {
-                        LocalTime value = row.getObject(index, LocalTime.class);
-                        if (value == null) {
-                            return skip();
-                        }
-                        return put(isMicros
-                                ? Moments.microsOfDay(value, row, index)
-                                : Moments.nanosOfDay(value, row, index), true);
-                    }
-                };
+                return longs(Moments::time, (LocalTime value) -> Moments.ticks(value, perSecond));
             case "timestamp_us":
             case "timestamp_ns":
-                return new Column.Longs(1) {
-                    private final boolean isMicros = kind.equals("timestamp_us");
-
-                    @Override
-                    boolean read(ResultSet row, int index) throws SQLException {
-                        LocalDateTime value = row.getObject(index, LocalDateTime.class);
-                        if (value == null) {
-                            return skipNull(this, row, index);
-                        }
-                        return put(isMicros ? Moments.micros(value) : Moments.nanos(value), true);
-                    }
-                };
+                return longs(
+                        Moments::timestamp, (LocalDateTime value) -> Moments.ticks(value, perSecond));
             case "instant_us":
             case "instant_ns":
-                return new Column.Longs(1) {
-                    private final boolean isMicros = kind.equals("instant_us");
-
-                    @Override
-                    boolean read(ResultSet row, int index) throws SQLException {
-                        OffsetDateTime zoned = row.getObject(index, OffsetDateTime.class);
-                        if (zoned == null) {
-                            return skip();
-                        }
-                        LocalDateTime value = Moments.utc(zoned);
-                        return put(isMicros ? Moments.micros(value) : Moments.nanos(value), true);
-                    }
-                };
+                return longs(
+                        Moments::instant, (LocalDateTime value) -> Moments.ticks(value, perSecond));
             default:
                 throw new IllegalArgumentException("no column is of kind " + kind);
         }
     }
 
-    private static boolean skipNull(Column column, ResultSet row, int index) throws SQLException {
-        Moments.checkNull(row, index);
-        return column.skip();
+    /** A getter of objects: null for NULL. */
+    private interface Getter<T> {
+        T get(ResultSet row, int index) throws SQLException;
+    }
+
+    private static <T> Column longs(Getter<T> getter, ToLongFunction<T> number) {
+        return new Column.Longs(1) {
+            @Override
+            boolean read(ResultSet row, int index) throws SQLException {
+                T value = getter.get(row, index);
+                return value == null ? skip() : put(number.applyAsLong(value), true);
+            }
+        };
+    }
+
+    private static Column texts(Getter<String> getter) {
+        return new Bytes() {
+            @Override
+            boolean read(ResultSet row, int index) throws SQLException {
+                return put(getter.get(row, index));
+            }
+
+            @Override
+            boolean set(Object item) {
+                return put(item.toString());
+            }
+        };
+    }
+
+    private static Column binaries(Getter<byte[]> getter) {
+        return new Bytes() {
+            @Override
+            boolean read(ResultSet row, int index) throws SQLException {
+                return put(getter.get(row, index));
+            }
+
+            @Override
+            boolean set(Object item) {
+                return put((byte[]) item);
+            }
+        };
     }
 
     private static long unsigned(BigDecimal value) {
@@ -232,13 +203,15 @@ final class Columns {
     private static Column strict(String kind) {
         switch (kind) {
             case "int64":
-                return new Column.Longs(1) {
-                    @Override
-                    boolean read(ResultSet row, int index) throws SQLException {
-                        Object value = row.getObject(index);
-                        return value == null ? skip() : put(integer(value), true);
-                    }
-                };
+                return longs(ResultSet::getObject, Columns::integer);
+            case "float64":
+                return longs(ResultSet::getObject, Columns::realBits);
+            case "text":
+                return texts((row, index) -> as(String.class, row.getObject(index), "text"));
+            case "any":
+                return texts((row, index) -> textOfAny(row.getObject(index)));
+            case "binary":
+                return binaries((row, index) -> as(byte[].class, row.getObject(index), "a blob"));
             case "bool":
                 return new Column.Bits() {
                     @Override
@@ -248,41 +221,6 @@ final class Columns {
                             throw new ArithmeticException("it is neither 0 nor 1");
                         }
                         return value == null ? skip() : put(integer(value) == 1, true);
-                    }
-                };
-            case "float64":
-                return new Column.Longs(1) {
-                    @Override
-                    boolean read(ResultSet row, int index) throws SQLException {
-                        Object value = row.getObject(index);
-                        return value == null
-                                ? skip()
-                                : put(Double.doubleToRawLongBits(real(value)), true);
-                    }
-                };
-            case "text":
-                return new Bytes() {
-                    @Override
-                    boolean read(ResultSet row, int index) throws SQLException {
-                        return put(as(String.class, row.getObject(index), "text"));
-                    }
-                };
-            case "any":
-                return new Bytes() {
-                    @Override
-                    boolean read(ResultSet row, int index) throws SQLException {
-                        Object value = row.getObject(index);
-                        if (value instanceof byte[]) {
-                            throw new ArithmeticException("a blob is no text");
-                        }
-                        return put(value == null ? null : value.toString());
-                    }
-                };
-            case "binary":
-                return new Bytes() {
-                    @Override
-                    boolean read(ResultSet row, int index) throws SQLException {
-                        return put(as(byte[].class, row.getObject(index), "a blob"));
                     }
                 };
             default:
@@ -297,15 +235,22 @@ final class Columns {
         throw new ArithmeticException("it is no integer");
     }
 
-    private static double real(Object value) {
+    private static long realBits(Object value) {
         if (value instanceof Double) {
-            return (Double) value;
+            return Double.doubleToRawLongBits((Double) value);
         }
         long integer = integer(value);
         if ((long) (double) integer != integer || integer == Long.MAX_VALUE) {
             throw new ArithmeticException("no float holds it exactly");
         }
-        return integer;
+        return Double.doubleToRawLongBits(integer);
+    }
+
+    private static String textOfAny(Object value) {
+        if (value instanceof byte[]) {
+            throw new ArithmeticException("a blob is no text");
+        }
+        return value == null ? null : value.toString();
     }
 
     private static <T> T as(Class<T> type, Object value, String name) {

@@ -30,7 +30,7 @@ public final class Connector {
     private Connector() {}
 
     /**
-     * Begins to connect; the result is null where no driver knows the URL.
+     * Begins to connect; the result is null if no driver knows the URL.
      *
      * @param jars paths of the driver and of what it needs
      * @param driver class of the driver; empty: the first in the jars that knows the URL

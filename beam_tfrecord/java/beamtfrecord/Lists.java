@@ -5,6 +5,7 @@ import java.sql.Array;
 import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.util.Arrays;
+import java.util.List;
 
 /** A column of one-dimensional arrays: offsets of 32 bits, and a column of all items. */
 final class Lists extends Column {
@@ -67,13 +68,9 @@ final class Lists extends Column {
     }
 
     @Override
-    int descriptionLength() {
-        return 2 + items.descriptionLength();
-    }
-
-    @Override
-    int describe(int[] into, int at) {
-        return items.describe(into, super.describe(into, at));
+    void describe(List<Integer> into) {
+        super.describe(into);
+        items.describe(into);
     }
 
     @Override

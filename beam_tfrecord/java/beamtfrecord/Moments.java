@@ -15,76 +15,79 @@ import java.time.ZoneOffset;
  * those of {@code java.time}, the only ones used here, use neither.
  */
 final class Moments {
-    private static final long MICROS = 1_000_000;
-    private static final long NANOS = 1_000_000_000;
+    static final int MICROS = 1_000_000;
+    static final int NANOS = 1_000_000_000;
 
     private Moments() {}
 
-    static int days(LocalDate date) {
-        // Some drivers answer the first or last day of java.time for minus or plus infinity.
-        if (date.equals(LocalDate.MAX) || date.equals(LocalDate.MIN)) {
-            throw new ArithmeticException("an infinite date has no number");
-        }
-        return Math.toIntExact(date.toEpochDay());
+    static LocalDate date(ResultSet row, int index) throws SQLException {
+        LocalDate date = row.getObject(index, LocalDate.class);
+        checkNull(date, row, index);
+        return finite(date, LocalDate.MIN, LocalDate.MAX);
     }
 
-    static long micros(LocalDateTime moment) {
-        checkFinite(moment);
-        if (moment.getNano() % 1000 != 0) {
-            throw new ArithmeticException("it is finer than microseconds");
-        }
-        long seconds = moment.toEpochSecond(ZoneOffset.UTC);
-        return Math.addExact(Math.multiplyExact(seconds, MICROS), moment.getNano() / 1000);
+    static LocalDateTime timestamp(ResultSet row, int index) throws SQLException {
+        LocalDateTime moment = row.getObject(index, LocalDateTime.class);
+        checkNull(moment, row, index);
+        return finite(moment, LocalDateTime.MIN, LocalDateTime.MAX);
     }
 
-    static long nanos(LocalDateTime moment) {
-        checkFinite(moment);
-        long seconds = moment.toEpochSecond(ZoneOffset.UTC);
-        long nanos = moment.getNano();
-        // The very first nanoseconds fit although their whole seconds do not.
-        if (seconds < 0 && nanos > 0) {
-            seconds++;
-            nanos -= NANOS;
-        }
-        return Math.addExact(Math.multiplyExact(seconds, NANOS), nanos);
+    /** Returns a moment of the time line in UTC. */
+    static LocalDateTime instant(ResultSet row, int index) throws SQLException {
+        OffsetDateTime moment = row.getObject(index, OffsetDateTime.class);
+        finite(moment, OffsetDateTime.MIN, OffsetDateTime.MAX);
+        return moment == null ? null : moment.withOffsetSameInstant(ZoneOffset.UTC).toLocalDateTime();
     }
 
-    private static void checkFinite(LocalDateTime moment) {
-        if (moment.equals(LocalDateTime.MAX) || moment.equals(LocalDateTime.MIN)) {
-            throw new ArithmeticException("an infinite moment has no number");
-        }
-    }
-
-    static LocalDateTime utc(OffsetDateTime moment) {
-        if (moment.equals(OffsetDateTime.MAX) || moment.equals(OffsetDateTime.MIN)) {
-            throw new ArithmeticException("an infinite moment has no number");
-        }
-        return moment.withOffsetSameInstant(ZoneOffset.UTC).toLocalDateTime();
-    }
-
-    static long nanosOfDay(LocalTime time, ResultSet row, int index) throws SQLException {
+    static LocalTime time(ResultSet row, int index) throws SQLException {
+        LocalTime time = row.getObject(index, LocalTime.class);
         // PostgreSQL's driver answers the last nanosecond of the day for 24:00:00.
-        if (time.equals(LocalTime.MAX) && row.getString(index).startsWith("24")) {
+        if (LocalTime.MAX.equals(time) && row.getString(index).startsWith("24")) {
             throw new ArithmeticException("it is no time of day");
         }
-        return time.toNanoOfDay();
+        return time;
     }
 
-    static long microsOfDay(LocalTime time, ResultSet row, int index) throws SQLException {
-        long nanos = nanosOfDay(time, row, index);
-        if (nanos % 1000 != 0) {
-            throw new ArithmeticException("it is finer than microseconds");
+    /** Refuses the first and last value of a class: some drivers answer them for infinity. */
+    private static <T> T finite(T value, T least, T most) {
+        if (least.equals(value) || most.equals(value)) {
+            throw new ArithmeticException("an infinite moment has no number");
         }
-        return nanos / 1000;
+        return value;
     }
 
     /**
      * Refuses a zero date, such as 0000-00-00: the drivers of MariaDB and MySQL answer null for it
      * as they do for NULL.
      */
-    static void checkNull(ResultSet row, int index) throws SQLException {
-        if (row.getString(index) != null) {
+    private static void checkNull(Object value, ResultSet row, int index) throws SQLException {
+        if (value == null && row.getString(index) != null) {
             throw new ArithmeticException("it is no date");
         }
+    }
+
+    /** Returns the ticks since 1970, of which a second has {@code perSecond}. */
+    static long ticks(LocalDateTime moment, int perSecond) {
+        long seconds = moment.toEpochSecond(ZoneOffset.UTC);
+        long ticks = exactly(moment.getNano(), perSecond);
+        // The very first ticks fit although their whole seconds do not.
+        if (seconds < 0 && ticks > 0) {
+            seconds++;
+            ticks -= perSecond;
+        }
+        return Math.addExact(Math.multiplyExact(seconds, perSecond), ticks);
+    }
+
+    /** Returns the ticks since midnight. */
+    static long ticks(LocalTime time, int perSecond) {
+        return exactly(time.toNanoOfDay(), perSecond);
+    }
+
+    private static long exactly(long nanos, int perSecond) {
+        int nanosPerTick = NANOS / perSecond;
+        if (nanos % nanosPerTick != 0) {
+            throw new ArithmeticException("it is finer than microseconds");
+        }
+        return nanos / nanosPerTick;
     }
 }

@@ -50,17 +50,14 @@ public final class RowBlocks {
     public RowBlocks(ResultSet rows, String[] kinds, long fetchedBytes) {
         this.rows = rows;
         this.fetchedBytes = fetchedBytes;
-        columns = new Column[kinds.length];
-        for (int index = 0; index < kinds.length; index++) {
-            columns[index] = Columns.make(kinds[index]);
-        }
+        columns = Arrays.stream(kinds).map(Columns::make).toArray(Column[]::new);
         variable = Arrays.stream(columns).filter(Column::isVariable).toArray(Column[]::new);
         // An estimate is enough here: it ends a block, and chooses how many rows to fetch.
         fixedRowBytes = (long) Long.BYTES * (columns.length - variable.length);
     }
 
     /**
-     * Begins to read up to {@code maxRows} rows, fewer where they take {@code maxBytes}.
+     * Begins to read up to {@code maxRows} rows, fewer if they take {@code maxBytes}.
      *
      * <p>The result is the number of rows, 0 at the end. While it runs, the caller may read
      * the last {@link #block}, but must not call other methods.
@@ -76,8 +73,8 @@ public final class RowBlocks {
         misfits.clear();
         count = 0;
         while (count < maxRows && !isAtEnd) {
-            if (!rows.next()) {
-                isAtEnd = true;
+            isAtEnd = !rows.next();
+            if (isAtEnd) {
                 break;
             }
             readRow();
@@ -100,20 +97,14 @@ public final class RowBlocks {
         for (int index = 0; index < columns.length; index++) {
             try {
                 columns[index].append(rows, index + 1);
-            } catch (RuntimeException cause) {
-                addMisfit(index, cause);
-            } catch (SQLException cause) {
-                if (isOfConnection(cause)) {
+            } catch (SQLException | RuntimeException cause) {
+                if (cause instanceof SQLException && isOfConnection((SQLException) cause)) {
                     throw cause;
                 }
-                addMisfit(index, cause);
+                columns[index].appendNull();
+                misfits.add(new Misfit(index, count, shown(index), cause));
             }
         }
-    }
-
-    private void addMisfit(int index, Exception cause) {
-        columns[index].appendNull();
-        misfits.add(new Misfit(index, count, shown(index), cause));
     }
 
     private void chooseFetchSize(long rowBytes) throws SQLException {
@@ -153,26 +144,17 @@ public final class RowBlocks {
         }
     }
 
-    private long blockBytes() {
-        long bytes = 0;
-        for (Column column : columns) {
-            bytes += column.blockBytes();
-        }
-        return bytes;
-    }
-
     /**
      * Returns the rows of the last {@link #start}: validity, offsets and values of each column,
      * each at a multiple of 64 bytes. The next call overwrites it.
      */
     public ByteBuffer block() {
-        long bytes = blockBytes();
+        long bytes = Arrays.stream(columns).mapToLong(Column::blockBytes).sum();
         if (bytes > Integer.MAX_VALUE) {
             throw new ArithmeticException("a row longer than 2 GiB cannot be read");
         }
         if (bytes > block.capacity()) {
-            long ample = Math.min(Integer.MAX_VALUE, bytes + bytes / 4);
-            block = buffer((int) ample);
+            block = buffer((int) Math.min(Integer.MAX_VALUE, bytes + bytes / 4));
         }
         block.clear();
         for (Column column : columns) {
@@ -188,17 +170,12 @@ public final class RowBlocks {
      * misfits.
      */
     public int[] layout() {
-        int length = 1;
+        List<Integer> layout = new ArrayList<>();
         for (Column column : columns) {
-            length += column.descriptionLength();
+            column.describe(layout);
         }
-        int[] layout = new int[length];
-        int at = 0;
-        for (Column column : columns) {
-            at = column.describe(layout, at);
-        }
-        layout[at] = misfits.size();
-        return layout;
+        layout.add(misfits.size());
+        return layout.stream().mapToInt(Integer::intValue).toArray();
     }
 
     /** Returns the values of the last {@link #start} that do not fit; each is NULL in its column. */
@@ -218,7 +195,7 @@ public final class RowBlocks {
         /** Row within the block, from 0. */
         public final int row;
 
-        /** The value as the driver spells it, cut; empty where the driver cannot. */
+        /** The value as the driver spells it, cut; empty if the driver cannot. */
         public final String value;
 
         /** Why it does not fit. */

@@ -40,7 +40,7 @@ public final class Task<T> {
         } catch (TimeoutException cause) {
             return false;
         } catch (ExecutionException cause) {
-            return true;
+            // The caller asks for the result next, which throws this.
         }
         return true;
     }

@@ -9,8 +9,10 @@ has written, so collations and types remain the database's own business.
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import difflib
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -18,7 +20,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
+from beam_tfrecord.sources.sql.secrets import held_password, without_password
 
 
 class ConnectionLost(Exception):
@@ -40,6 +43,7 @@ class SqlColumn:
         nullable: False only if the database guarantees a value.
         select: SQL expression that returns the values, including a cast if one is needed.
         refusal: Why `arrow` is None, and which option helps.
+        reader: What else the engine needs to read the values.
     """
 
     name: str
@@ -48,6 +52,7 @@ class SqlColumn:
     nullable: bool
     select: str
     refusal: str = ""
+    reader: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +78,18 @@ class SqlRows:
 
     data: pa.RecordBatch
     misfits: tuple[Misfit, ...] = ()
+
+    @classmethod
+    def of(
+        cls, names: Iterable[str], converted: Iterable[tuple[pa.Array, list[Misfit]]]
+    ) -> SqlRows:
+        """Join columns of these names, each with its misfits."""
+        arrays: list[pa.Array] = []
+        misfits: list[Misfit] = []
+        for array, found in converted:
+            arrays.append(array)
+            misfits += found
+        return cls(pa.RecordBatch.from_arrays(arrays, names=list(names)), tuple(misfits))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -270,7 +287,7 @@ class Connection(abc.ABC):
         """
         known = f"NOT ({key.is_null})"
         ((rows,),) = self.fetch(relation.select("COUNT(*)", known))
-        first = sorted({1 + int(rows) * index // partitions for index in range(partitions)})
+        first = [1, *(1 + cut for cut in even_cuts(int(rows), partitions))]
         numbered = relation.select(
             f"{key.expression} AS k, ROW_NUMBER() OVER (ORDER BY {key.expression}) AS place", known
         )
@@ -280,10 +297,10 @@ class Connection(abc.ABC):
         )
         return key.literals(value for (value,) in found)
 
-    def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
-        """Return conditions that split a table by the position of its rows, without any key.
+    def row_cuts(self, relation: Relation, partitions: int) -> tuple[str, list[str]] | None:
+        """Return the expression of a row's position, and ascending literals that split a table.
 
-        Every row meets exactly one condition. None if the database cannot do that.
+        None if rows have no position, or the database cannot compare it.
         """
         return None
 
@@ -345,6 +362,55 @@ class Engine(abc.ABC):
         """Path of the database file, or None for a server."""
         return None
 
+    def password(self) -> str | None:
+        """Return the password to connect with, or None if there is none.
+
+        Raises:
+            UsageError: The environment variable or file that should hold it does not exist.
+        """
+        options = self.options
+        if options.password_env is not None:
+            password = os.environ.get(options.password_env)
+            if password is None:
+                raise UsageError(
+                    f"no password: environment variable {options.password_env!r} is not set where "
+                    "the database is read: set it on the workers"
+                )
+            return password
+        if options.password_file is not None:
+            try:
+                with open(options.password_file, encoding="utf-8") as file:
+                    return file.read().rstrip("\r\n")
+            except OSError as error:
+                raise UsageError(
+                    f"cannot read password file {options.password_file!r}: {error.strerror}: "
+                    "put it where the database is read"
+                ) from None
+        return held_password(self.url)
+
+    @contextlib.contextmanager
+    def errors(self, password: str | None = None) -> Iterator[None]:
+        """Raise a driver's exceptions as errors of this package, in one line without `password`."""
+        try:
+            yield
+        except (BeamTFRecordError, ConnectionLost):
+            raise
+        except Exception as error:
+            found = self.translate(error, lambda text: without_password(text, password))
+            if found is None:
+                raise
+            # The driver's exception may hold the password, so it is not chained.
+            raise type(found)(str(found).splitlines()[0]) from None
+
+    def translate(self, error: Exception, hide: Callable[[str], str]) -> Exception | None:
+        """Return the error to raise for an exception, or None if it is not the driver's.
+
+        Args:
+            error: The exception.
+            hide: Removes the password from text.
+        """
+        return None
+
     def load(self) -> None:
         """Load the driver into this process without connecting.
 
@@ -365,16 +431,43 @@ class Engine(abc.ABC):
         """
 
 
-def file_path(url: str, scheme: str) -> str:
-    """Return the path in a URL of a database file; a URL of another scheme is a path itself.
+@dataclasses.dataclass(frozen=True)
+class FileEngine(Engine):
+    """A database file: ``sqlite:///relative.db``, ``sqlite:////absolute.db``, or its path."""
 
-    >>> file_path("sqlite:///a%20b.db?mode=ro", "sqlite"), file_path("a.db", "sqlite")
-    ('a b.db', 'a.db')
+    guarantee = "one snapshot"
+    scheme: ClassVar[str]
+
+    @property
+    def path(self) -> str:
+        """Path of the database file; a URL of another scheme is a path itself."""
+        if not self.url.lower().startswith(f"{self.scheme}:"):
+            return self.url
+        path = unquote(self.url[len(self.scheme) + 1 :].partition("?")[0])
+        return path.removeprefix("///") if path.startswith("///") else path.removeprefix("//")
+
+    @property
+    def place(self) -> str:
+        """Name of the file."""
+        return os.path.basename(self.path)
+
+    def check_file(self) -> None:
+        """Check that the file exists.
+
+        Raises:
+            UsageError: It does not.
+        """
+        if not os.path.isfile(self.path):
+            raise UsageError(f"cannot read {self.path!r}: no such file: check the path")
+
+
+def even_cuts(count: int, parts: int) -> list[int]:
+    """Return the positions between 0 and `count` that cut it into about equal parts.
+
+    >>> even_cuts(10, 4), even_cuts(2, 4)
+    ([2, 5, 7], [1])
     """
-    if not url.lower().startswith(f"{scheme}:"):
-        return url
-    path = unquote(url[len(scheme) + 1 :].partition("?")[0])
-    return path.removeprefix("///") if path.startswith("///") else path.removeprefix("//")
+    return sorted({count * index // parts for index in range(1, parts)} - {0})
 
 
 def no_such_table(table: str, place: str, names: Iterable[str]) -> UsageError:

@@ -6,9 +6,7 @@ connection that planned the job. Readers in other processes compare the file's s
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,18 +18,16 @@ from beam_tfrecord.sources.parquet.types import can_cast
 from beam_tfrecord.sources.sql.database import (
     Connection,
     Dialect,
-    Engine,
+    FileEngine,
     Key,
     Relation,
     SnapshotLost,
     SqlColumn,
     SqlRows,
     Table,
-    file_path,
+    even_cuts,
     no_such_table,
 )
-from beam_tfrecord.sources.sql.plan import ranges
-from beam_tfrecord.sources.sql.secrets import driver_errors
 from beam_tfrecord.sources.sql.values import Infinities, convert_batch
 
 # Types without an exact Arrow type, or with another one than those of other databases.
@@ -51,24 +47,14 @@ _SETTINGS = {
     "arrow_output_list_view": "false",
     "arrow_output_version": "1.0",
 }
-INFINITIES = Infinities(days=(2**31 - 1, 1 - 2**31), ticks=(2**63 - 1, 1 - 2**63))
+_INFINITIES = Infinities(days=(2**31 - 1, 1 - 2**31), ticks=(2**63 - 1, 1 - 2**63))
 
 
 @dataclasses.dataclass(frozen=True)
-class DuckDb(Engine):
+class DuckDb(FileEngine):
     """A DuckDB file: ``duckdb:///relative``, ``duckdb:////absolute``, or its path."""
 
-    guarantee = "one snapshot"
-
-    @property
-    def path(self) -> str:
-        """Path of the database file."""
-        return file_path(self.url, "duckdb")
-
-    @property
-    def place(self) -> str:
-        """Name of the file."""
-        return os.path.basename(self.path)
+    scheme = "duckdb"
 
     def connect(self, *, snapshot: str = "") -> DuckDbConnection:
         """Open the file for reading."""
@@ -76,8 +62,7 @@ class DuckDb(Engine):
             raise UsageError(
                 "DuckDB has no time limit of statements: leave out --statement-timeout"
             )
-        if not os.path.isfile(self.path):
-            raise UsageError(f"cannot read {self.path!r}: no such file: check the path")
+        self.check_file()
         try:
             import duckdb
         except ImportError as error:
@@ -98,22 +83,18 @@ class DuckDb(Engine):
             raise SnapshotLost(f"{self.place} was changed while it was read: run the job again")
         return connection
 
-    def errors(self) -> contextlib.AbstractContextManager[None]:
-        """Raise DuckDB's exceptions as errors of this package."""
-        return driver_errors(functools.partial(_translate, self.place))
+    def translate(self, error: Exception, hide: Callable[[str], str]) -> Exception | None:
+        """Return our error for one of DuckDB's."""
+        import duckdb
 
-
-def _translate(place: str, error: Exception, _: Callable[[str], str]) -> Exception | None:
-    import duckdb
-
-    if not isinstance(error, duckdb.Error | pa.ArrowException):
-        return None
-    message = str(error).strip().splitlines()[0]
-    if "different configuration" in message:
-        message = "it is open in this process: close that connection first"
-    elif "disabled by configuration" in message or "through configuration" in message:
-        message += ": pass --properties enable_external_access=true to allow it"
-    return UsageError(f"cannot read {place}: {message}")
+        if not isinstance(error, duckdb.Error | pa.ArrowException):
+            return None
+        message = str(error).strip().splitlines()[0]
+        if "different configuration" in message:
+            message = "it is open in this process: close that connection first"
+        elif "disabled by configuration" in message or "through configuration" in message:
+            message += ": pass --properties enable_external_access=true to allow it"
+        return UsageError(f"cannot read {self.place}: {message}")
 
 
 class DuckDbConnection(Connection):
@@ -166,17 +147,16 @@ class DuckDbConnection(Connection):
         self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
     ) -> tuple[SqlColumn, ...]:
         """Return the columns of a relation."""
-        described = self.fetch(f"DESCRIBE {relation.select('*')}")
-        sure: set[str] = set()
-        if relation.table is not None:
-            of_table = self.fetch(f"DESCRIBE {relation.table.sql}")
-            sure = {str(name) for name, _, null, *_ in of_table if null == "NO"}
+        table = relation.table
+        described = self.fetch(f"DESCRIBE {relation.select('*') if table is None else table.sql}")
         with self._engine.errors():
             empty = self._connection.sql(self._one(f"{relation.select('*')} LIMIT 0"))
             schema = empty.to_arrow_table().schema
+        wanted = types or {}
+        # A query may return nulls of a column that has none, by an outer join.
         return tuple(
-            self._column(name, declared, arrow, name not in sure, (types or {}).get(name))
-            for (name, declared, *_), arrow in zip(described, schema.types, strict=True)
+            self._column(name, declared, arrow, table is None or null == "YES", wanted.get(name))
+            for (name, declared, null, *_), arrow in zip(described, schema.types, strict=True)
         )
 
     def _column(
@@ -220,7 +200,7 @@ class DuckDbConnection(Connection):
         """Stream a result."""
         with self._engine.errors():
             for data in self._connection.sql(self._one(sql)).to_arrow_reader(batch_rows):
-                yield convert_batch(data, columns, INFINITIES)
+                yield convert_batch(data.columns, columns, _INFINITIES)
 
     def key_of(self, relation: Relation, column: SqlColumn) -> Key | None:
         """Return the key for any column but one of nested values, whose text is ambiguous."""
@@ -234,18 +214,16 @@ class DuckDbConnection(Connection):
             lambda value: f"CAST({self.dialect.text(str(value))} AS {declared})",
         )
 
-    def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
+    def row_cuts(self, relation: Relation, partitions: int) -> tuple[str, list[str]] | None:
         """Split a table by its row numbers; a view has none."""
         columns = {str(name).lower() for name, *_ in self.fetch(f"DESCRIBE {relation.sql}")}
         if "rowid" in columns:
             return None
         try:
-            ((last,),) = self.fetch(f"SELECT MAX(rowid) FROM {relation.sql}")
+            ((rows,),) = self.fetch(f"SELECT COALESCE(MAX(rowid) + 1, 0) FROM {relation.sql}")
         except UsageError:
             return None
-        rows = 0 if last is None else int(last) + 1
-        cuts = sorted({rows * index // partitions for index in range(1, partitions)} - {0})
-        return ranges("rowid", [str(cut) for cut in cuts], nullable=False)
+        return "rowid", [str(cut) for cut in even_cuts(rows, partitions)]
 
     def export_snapshot(self) -> str:
         """Return a token that changes with the file, also if another file replaces it."""
@@ -261,14 +239,10 @@ class DuckDbConnection(Connection):
 def _is_exact(arrow: pa.DataType) -> bool:
     """Return whether Arrow and Example hold such values exactly, including items and fields."""
     types = pa.types
-    if types.is_list(arrow) or types.is_large_list(arrow) or types.is_fixed_size_list(arrow):
-        return _is_exact(arrow.value_type)
-    if types.is_struct(arrow):
-        return all(_is_exact(field.type) for field in arrow)
-    if types.is_map(arrow):
-        return _is_exact(arrow.key_type) and _is_exact(arrow.item_type)
     is_odd = types.is_interval(arrow) or types.is_union(arrow) or types.is_dictionary(arrow)
-    return not (is_odd or isinstance(arrow, pa.BaseExtensionType))
+    if is_odd or isinstance(arrow, pa.BaseExtensionType):
+        return False
+    return all(_is_exact(arrow.field(index).type) for index in range(arrow.num_fields))
 
 
 _ALL = """

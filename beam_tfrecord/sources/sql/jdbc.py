@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -35,10 +34,12 @@ from beam_tfrecord.sources.sql.jdbc_dialects import (
 )
 from beam_tfrecord.sources.sql.jdbc_java import helper, java, local_jars, result_of
 from beam_tfrecord.sources.sql.jdbc_values import (
+    Described,
     ask,
     column_of,
     described_in,
     is_binary_safe,
+    own_column,
     read_rows,
 )
 from beam_tfrecord.sources.sql.postgres_connection import (
@@ -47,7 +48,6 @@ from beam_tfrecord.sources.sql.postgres_connection import (
     PostgresConnection,
     lock_timeout,
 )
-from beam_tfrecord.sources.sql.secrets import driver_errors, password_of
 
 _SHOWN_CHARACTERS = 300
 
@@ -61,47 +61,6 @@ _LOST_CLASSES = (
 )
 # Those of the standard and of MariaDB. For H2 the class of the exception decides.
 _CANCELLED_STATES = ("57014", "70100")
-# Those of PostgreSQL for a snapshot that no connection holds any more.
-_SNAPSHOT_STATES = ("22023", "42704")
-
-
-def _translate(
-    place: str, joins: bool, error: Exception, hide: Callable[[str], str]
-) -> Exception | None:
-    """Return our error for a Java exception.
-
-    Args:
-        place: The database, for the message.
-        joins: True if the statement joins another connection's snapshot.
-        error: The exception.
-        hide: Removes the password from text.
-    """
-    if not isinstance(error, java().JException):
-        return None
-    chain = list(_chain(error))
-    message = hide(_first_line(chain))
-    state = next((str(one.getSQLState() or "") for one in chain if hasattr(one, "getSQLState")), "")
-    names = {str(base.getName()) for one in chain for base in _bases(one)}
-    if "java.lang.OutOfMemoryError" in names or "Java heap space" in message:
-        return UsageError(
-            f"cannot read {place}: java's memory is used up: set JAVA_TOOL_OPTIONS=-Xmx2g, or "
-            "pass a smaller --fetch-rows"
-        )
-    if "java.net.UnknownHostException" in names:
-        return UsageError(f"cannot reach {place}: no such host: correct the URL")
-    if "java.sql.SQLTimeoutException" in names and not state.startswith("08"):
-        state = _CANCELLED_STATES[0]
-    if state in _CANCELLED_STATES or "Query was cancelled" in message:
-        return UsageError(
-            f"a statement in {place} ran into the time limit: raise --statement-timeout"
-        )
-    if state == LOCKED_STATE:
-        return lock_timeout(place, message)
-    if joins and state in _SNAPSHOT_STATES:
-        return SnapshotLost(f"the snapshot of {place} is gone ({message}): run the job again")
-    if state.startswith(_LOST_STATES) or names & set(_LOST_CLASSES):
-        return ConnectionLost(message)
-    return UsageError(f"cannot read {place}: {message}")
 
 
 def _chain(error: Any) -> Iterator[Any]:
@@ -211,11 +170,10 @@ class Jdbc(Engine):
                 "cannot read duckdb by its jdbc driver, which changes values: pass "
                 "duckdb:///file instead"
             )
-        password = password_of(self.url, self.options)
+        password = self.password()
         jpype = java()
         properties = jpype.JClass("java.util.Properties")()
-        for name, value in self._properties(password).items():
-            properties.setProperty(name, value)
+        properties.putAll(self._properties(password))
         arguments = (local_jars(self.options.jars), self.options.driver or "", self._address[0])
         with self.errors(password):
             try:
@@ -239,11 +197,33 @@ class Jdbc(Engine):
             raise
         return connection
 
-    def errors(
-        self, password: str | None, *, joins: bool = False
-    ) -> contextlib.AbstractContextManager[None]:
-        """Raise Java exceptions as errors of this package."""
-        return driver_errors(functools.partial(_translate, self.place, joins), password)
+    def translate(self, error: Exception, hide: Callable[[str], str]) -> Exception | None:
+        """Return our error for a Java exception."""
+        if not isinstance(error, java().JException):
+            return None
+        place, chain = self.place, list(_chain(error))
+        message = hide(_first_line(chain))
+        states = (str(one.getSQLState() or "") for one in chain if hasattr(one, "getSQLState"))
+        state = next(states, "")
+        names = {str(base.getName()) for one in chain for base in _bases(one)}
+        if "java.lang.OutOfMemoryError" in names or "Java heap space" in message:
+            return UsageError(
+                f"cannot read {place}: java's memory is used up: set JAVA_TOOL_OPTIONS=-Xmx2g, or "
+                "pass a smaller --fetch-rows"
+            )
+        if "java.net.UnknownHostException" in names:
+            return UsageError(f"cannot reach {place}: no such host: correct the URL")
+        if "java.sql.SQLTimeoutException" in names and not state.startswith("08"):
+            state = _CANCELLED_STATES[0]
+        if state in _CANCELLED_STATES or "Query was cancelled" in message:
+            return UsageError(
+                f"a statement in {place} ran into the time limit: raise --statement-timeout"
+            )
+        if state == LOCKED_STATE:
+            return lock_timeout(place, message)
+        if state.startswith(_LOST_STATES) or names & set(_LOST_CLASSES):
+            return ConnectionLost(message)
+        return UsageError(f"cannot read {place}: {message}")
 
     def _properties(self, password: str | None) -> dict[str, str]:
         options = self.options
@@ -267,11 +247,10 @@ class JdbcConnection(Connection):
         self._product = engine.product
         self._opened = opened
         self._password = password
-        self._is_open = True
         self.dialect = self._product.dialect
 
-    def _errors(self, *, joins: bool = False) -> contextlib.AbstractContextManager[None]:
-        return self._engine.errors(self._password, joins=joins)
+    def _errors(self) -> contextlib.AbstractContextManager[None]:
+        return self._engine.errors(self._password)
 
     def begin(self, snapshot: str = "") -> None:
         """Apply session settings, and begin a transaction or join a snapshot."""
@@ -292,15 +271,16 @@ class JdbcConnection(Connection):
         for statement in self._product.begin:
             self._execute(statement)
         if snapshot:
-            self._execute(f"SET TRANSACTION SNAPSHOT {self.dialect.text(snapshot)}", joins=True)
-
-    def _execute(self, sql: str, *, joins: bool = False) -> None:
-        with self._errors(joins=joins):
-            statement = self._opened.createStatement()
             try:
-                statement.execute(sql)
-            finally:
-                statement.close()
+                self._execute(f"SET TRANSACTION SNAPSHOT {self.dialect.text(snapshot)}")
+            except UsageError as error:
+                raise SnapshotLost(
+                    f"the snapshot of {self.place} is gone ({error}): run the job again"
+                ) from None
+
+    def _execute(self, sql: str) -> None:
+        with self._errors(), contextlib.closing(self._opened.createStatement()) as statement:
+            statement.execute(sql)
 
     def find_table(self, table: str) -> Table:
         """Look up a table or view in the catalogue."""
@@ -327,8 +307,7 @@ class JdbcConnection(Connection):
             with self._errors(), self._statement() as statement:
                 self._check_reads_only(relation)
                 # A query in brackets can only be a SELECT.
-                meta = ask(statement, relation.select("*", "1 = 0")).getMetaData()
-                found = described_in(meta, self.dialect.product)
+                found = self._described(ask(statement, relation.select("*", "1 = 0")))
         except UsageError as error:
             if relation.table is not None:
                 raise
@@ -356,32 +335,32 @@ class JdbcConnection(Connection):
         if found:
             raise UsageError(f"cannot read {self.place}: {found[0]} writes")
 
-    def _read(
-        self, sql: str, columns: Sequence[SqlColumn] | None, *, batch_rows: int
-    ) -> Iterator[SqlRows]:
-        is_fixed = not self._product.adapts or self._engine.options.fetch_rows is not None
-        with self._errors(), self._statement(columns) as statement:
-            rows = ask(statement, sql)
-            described = described_in(rows.getMetaData(), self.dialect.product)
-            fetch_bytes = 0 if is_fixed else _FETCH_BYTES
-            yield from read_rows(
-                *(statement, rows, described, columns),
-                batch_rows=batch_rows,
-                fetch_bytes=fetch_bytes,
-                cancels=self._product.cancels,
-            )
-
     def fetch(self, sql: str) -> list[tuple[Any, ...]]:
         """Return the rows of a small result as Python values."""
         return [
             row
-            for rows in self._read(sql, None, batch_rows=1024)
+            for rows in self.read(sql, None, batch_rows=1024)
             for row in zip(*(column.to_pylist() for column in rows.data.columns), strict=True)
         ]
 
-    def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
-        """Stream a result in blocks."""
-        yield from self._read(sql, columns, batch_rows=batch_rows)
+    def read(
+        self, sql: str, columns: Sequence[SqlColumn] | None, *, batch_rows: int
+    ) -> Iterator[SqlRows]:
+        """Stream a result in blocks; None reads all columns by their own types."""
+        is_fixed = not self._product.adapts or self._engine.options.fetch_rows is not None
+        with self._errors(), self._statement(columns) as statement:
+            rows = ask(statement, sql)
+            if columns is None:
+                columns = list(map(own_column, self._described(rows)))
+            yield from read_rows(
+                *(statement, rows, columns),
+                batch_rows=batch_rows,
+                fetch_bytes=0 if is_fixed else _FETCH_BYTES,
+                cancels=self._product.cancels,
+            )
+
+    def _described(self, rows: Any) -> list[Described]:
+        return described_in(rows.getMetaData(), self.dialect.product)
 
     @contextlib.contextmanager
     def _statement(self, columns: Sequence[SqlColumn] | None = None) -> Iterator[Any]:
@@ -406,11 +385,8 @@ class JdbcConnection(Connection):
 
     def close(self) -> None:
         """Close the connection."""
-        if not self._is_open:
-            return
-        self._is_open = False
         jpype = java()
-        # A transaction that only read, or a connection that broke, has nothing to lose.
+        # What only read, or broke, or is closed already, has nothing to lose.
         with contextlib.suppress(jpype.JException):
             if not self._opened.getAutoCommit():
                 self._opened.rollback()

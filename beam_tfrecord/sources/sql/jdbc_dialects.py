@@ -268,11 +268,8 @@ class _Found:
     catalogue: str | None
     schema: str | None
     name: str
-
-    def sql(self, dialect: Dialect, *, uses_catalogues: bool) -> str:
-        outer = self.catalogue if uses_catalogues else self.schema
-        parts = [outer, self.name] if outer else [self.name]
-        return ".".join(dialect.name(part) for part in parts)
+    outer: str | None
+    """What the database calls a schema: MariaDB and MySQL call theirs catalogues."""
 
 
 def find_table(connection: Connection, opened: Any, table: str, place: str) -> Table:
@@ -290,15 +287,10 @@ def find_table(connection: Connection, opened: Any, table: str, place: str) -> T
     """
     *outer, (name, is_quoted) = _parts(table)
     wanted_schema = outer[-1][0] if outer else None
-    # MariaDB and MySQL call their schemas catalogues.
     uses_catalogues = connection.dialect.product in ("mariadb", "mysql")
     here = _text(opened.getCatalog() if uses_catalogues else _schema_of(opened))
-    every = list(_tables(opened, _text(opened.getCatalog())))
-    found = [
-        one
-        for one in every
-        if _is_in(one.catalogue if uses_catalogues else one.schema, wanted_schema)
-    ]
+    every = list(_tables(opened, uses_catalogues))
+    found = [one for one in every if _is_in(one.outer, wanted_schema)]
     # Or by the exact name, which may contain points and quotes itself.
     same = [one for one in found if one.name == name] or [one for one in every if one.name == table]
     if not same and not is_quoted:
@@ -308,11 +300,11 @@ def find_table(connection: Connection, opened: Any, table: str, place: str) -> T
     if len(same) != 1:
         raise UsageError(_not_found(table, place, name, found, same))
     (one,) = same
-    rows, size = _size(connection, one, uses_catalogues)
+    rows, size = _size(connection, one)
     return Table(
-        sql=one.sql(connection.dialect, uses_catalogues=uses_catalogues),
+        sql=".".join(connection.dialect.name(part) for part in (one.outer, one.name) if part),
         name=one.name if uses_catalogues or not one.schema else f"{one.schema}.{one.name}",
-        schema=(one.catalogue if uses_catalogues else one.schema) or "",
+        schema=one.outer or "",
         key=_key(opened, one),
         rows=rows,
         bytes=size,
@@ -344,11 +336,14 @@ def _is_in(schema: str | None, wanted: str | None) -> bool:
     return known not in _SYSTEM if wanted is None else known == wanted.lower()
 
 
-def _tables(opened: Any, catalogue: str | None) -> Iterator[_Found]:
+def _tables(opened: Any, uses_catalogues: bool) -> Iterator[_Found]:
     """Yield all tables and views, including those of the system."""
-    rows = opened.getMetaData().getTables(catalogue, None, "%", list(_KINDS))
+    here = _text(opened.getCatalog())
+    rows = opened.getMetaData().getTables(here, None, "%", list(_KINDS))
     while rows.next():
-        yield _Found(_text(rows.getString(1)), _text(rows.getString(2)), str(rows.getString(3)))
+        catalogue, schema = _text(rows.getString(1)), _text(rows.getString(2))
+        outer = catalogue if uses_catalogues else schema
+        yield _Found(catalogue, schema, str(rows.getString(3)), outer)
     rows.close()
 
 
@@ -361,22 +356,19 @@ def _key(opened: Any, table: _Found) -> tuple[str, ...]:
     return tuple(column for _, column in sorted(found))
 
 
-def _size(
-    connection: Connection, table: _Found, uses_catalogues: bool
-) -> tuple[int | None, int | None]:
+def _size(connection: Connection, table: _Found) -> tuple[int | None, int | None]:
     sql = _SIZES.get(connection.dialect.product)
     if sql is None:
         return None, None
-    schema = (table.catalogue if uses_catalogues else table.schema) or ""
     text = connection.dialect.text
-    found = connection.fetch(sql.format(schema=text(schema), name=text(table.name)))
+    found = connection.fetch(sql.format(schema=text(table.outer or ""), name=text(table.name)))
     rows, size = found[0] if found else (None, None)
     return (None if rows is None else int(rows)), (None if size is None else int(size))
 
 
 def _not_found(table: str, place: str, name: str, found: list[_Found], same: list[_Found]) -> str:
     if same:
-        where = ", ".join(sorted(f"{one.schema}.{one.name}" for one in same))
+        where = ", ".join(sorted(f"{one.outer}.{one.name}" for one in same))
         return f"table {table!r} is in {place} several times: pass --table as one of {where}"
     names = {one.name.lower(): one.name for one in found}
     near = [names[one] for one in difflib.get_close_matches(name.lower(), names, n=3)]

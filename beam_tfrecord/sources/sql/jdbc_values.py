@@ -18,10 +18,11 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.features.arrow_types import is_text
-from beam_tfrecord.sources.parquet.types import can_cast, cast_exactly
+from beam_tfrecord.sources.parquet.types import can_cast
 from beam_tfrecord.sources.sql.database import Misfit, SqlColumn, SqlRows
 from beam_tfrecord.sources.sql.jdbc_dialects import Product
 from beam_tfrecord.sources.sql.jdbc_java import helper, java, result_of
+from beam_tfrecord.sources.sql.values import cast_column
 
 # Constants of java.sql.Types.
 _BIT, _TINYINT, _BIGINT, _LONGVARBINARY, _VARBINARY, _BINARY = -7, -6, -5, -4, -3, -2
@@ -273,30 +274,42 @@ def column_of(
     natural = type_of(described, arrays=arrays)
     if pa.types.is_float32(natural.arrow):
         quoted = product.real.format(quoted)
-    plain = SqlColumn(described.label, described.name, None, described.nullable, quoted)
-    if wanted is None:
-        if natural.refusal:
-            return dataclasses.replace(plain, refusal=natural.refusal)
-        return dataclasses.replace(plain, arrow=natural.arrow)
-    select = quoted
-    if is_text(wanted) and described.product != "sqlite":
-        select = _as_text(quoted, described, product)
-    elif _wanted_type(described, wanted) is None:
-        select = ""
-    if not select:
-        refusal = f"it cannot be read as {wanted} exactly: cast it in --query"
-        return dataclasses.replace(plain, refusal=refusal)
-    return dataclasses.replace(plain, arrow=wanted, select=select)
+    reader: JdbcType | None = natural
+    arrow, refusal = natural.arrow, natural.refusal
+    if wanted is not None:
+        arrow, refusal = wanted, ""
+        if is_text(wanted) and described.product != "sqlite":
+            quoted, reader = _as_text(quoted, described, product)
+        else:
+            reader = _wanted_type(described, wanted)
+        if reader is None or not quoted:
+            refusal = f"it cannot be read as {wanted} exactly: cast it in --query"
+    return SqlColumn(
+        name=described.label,
+        declared=described.name,
+        arrow=None if refusal else arrow,
+        nullable=described.nullable,
+        select=quoted,
+        refusal=refusal,
+        reader=reader,
+    )
 
 
-def _as_text(quoted: str, described: Described, product: Product) -> str:
-    """Return the expression that selects a column as text, or an empty string if there is none."""
+def _as_text(quoted: str, described: Described, product: Product) -> tuple[str, JdbcType]:
+    """Return the expression that selects a column as text, empty if there is none, and its type."""
     natural = type_of(described, arrays="text")
     if pa.types.is_string(natural.arrow) and not natural.refusal:
-        return quoted
+        return quoted, natural
     if pa.types.is_binary(natural.arrow) or described.name.lower() == "bit":
-        return product.hex.format(quoted)
-    return f"CAST({quoted} AS {product.text_type})" if product.text_type else quoted
+        return product.hex.format(quoted), TEXT
+    return (f"CAST({quoted} AS {product.text_type})" if product.text_type else quoted), TEXT
+
+
+def own_column(described: Described) -> SqlColumn:
+    """Return a column of a small result with its own type; arrays are read as text."""
+    natural = type_of(described, arrays="text")
+    label = described.label
+    return SqlColumn(label, described.name, natural.arrow, True, label, reader=natural)
 
 
 class _Block:
@@ -378,8 +391,7 @@ def described_in(meta: Any, product: str) -> list[Described]:
 def read_rows(
     statement: Any,
     rows: Any,
-    described: Sequence[Described],
-    columns: Sequence[SqlColumn] | None,
+    columns: Sequence[SqlColumn],
     *,
     batch_rows: int,
     fetch_bytes: int,
@@ -390,19 +402,16 @@ def read_rows(
     Args:
         statement: The ``Statement`` of the result.
         rows: The ``ResultSet``.
-        described: Its columns.
-        columns: The columns to read; None reads their own types, and arrays as text.
+        columns: Its columns.
         batch_rows: Maximum number of rows of a block.
         fetch_bytes: Bytes that the driver fetches at a time once the width of rows is known; 0
             leaves its fetch size unchanged.
         cancels: Cancel the statement if the caller does not read all rows.
     """
-    wanted = [None] * len(described) if columns is None else [column.arrow for column in columns]
-    readings = [_reading(of, arrow) for of, arrow in zip(described, wanted, strict=True)]
-    filled = [reading.arrow for reading in readings]
-    names = [of.label for of in described] if columns is None else [one.name for one in columns]
-    types = [own if arrow is None else arrow for own, arrow in zip(filled, wanted, strict=True)]
-    blocks = helper("RowBlocks")(rows, [reading.kind for reading in readings], fetch_bytes)
+    names = [column.name for column in columns]
+    types = [column.arrow for column in columns]
+    kinds = [column.reader.kind for column in columns]
+    blocks = helper("RowBlocks")(rows, kinds, fetch_bytes)
     task = blocks.start(batch_rows, _BLOCK_BYTES)
     is_open = cancels
     try:
@@ -412,21 +421,12 @@ def read_rows(
             # Java reads the next block while this one is used here.
             task = blocks.start(batch_rows, _BLOCK_BYTES)
             numbers = iter(layout)
-            arrays = [block.array(arrow, count, numbers) for arrow in filled]
-            yield _rows(arrays, names, types, misfits)
+            arrays = [block.array(one.reader.arrow, count, numbers) for one in columns]
+            found = SqlRows.of(names, map(cast_column, arrays, names, types))
+            yield dataclasses.replace(found, misfits=(*misfits, *found.misfits))
         is_open = False
     finally:
         _end(task, statement, is_open=is_open)
-
-
-def _reading(described: Described, wanted: pa.DataType | None) -> JdbcType:
-    natural = type_of(described, arrays="text")
-    if wanted is None or (natural.arrow.equals(wanted) and not natural.refusal):
-        return natural
-    if natural is FLOAT64 and pa.types.is_float32(wanted):
-        # A column that was described as a float of 32 bits is selected as one of 64, and fits.
-        return FLOAT32
-    return _wanted_type(described, wanted) or TEXT
 
 
 def _misfits(blocks: Any, names: Sequence[str], types: Sequence[Any]) -> Iterator[Misfit]:
@@ -436,24 +436,3 @@ def _misfits(blocks: Any, names: Sequence[str], types: Sequence[Any]) -> Iterato
         cure = f"{names[at]}={'bytes' if is_text(types[at]) else 'text'}"
         message = f"{shown} is not {types[at]} exactly ({one.reason}): pass --types {cure}"
         yield Misfit(int(one.row), names[at], message, value)
-
-
-def _rows(
-    arrays: Sequence[pa.Array], names: Sequence[str], types: Sequence[Any], misfits: list[Misfit]
-) -> SqlRows:
-    cast = []
-    for name, values, arrow in zip(names, arrays, types, strict=True):
-        array, rows = cast_exactly(values, arrow)
-        cast.append(array)
-        for row in rows.tolist():
-            text = _shown(values[row])
-            misfits.append(Misfit(row, name, f"is {text[:40]}, which is not {arrow}", text))
-    return SqlRows(pa.RecordBatch.from_arrays(cast, names=list(names)), tuple(misfits))
-
-
-def _shown(value: pa.Scalar) -> str:
-    # Python has no dates before year 1 or after 9999.
-    try:
-        return str(value.as_py())
-    except (OverflowError, ValueError):
-        return str(value.cast(pa.string()))

@@ -291,9 +291,10 @@ def _by_position(
     connection: Connection, relation: Relation, wanted: int, rows: int | None
 ) -> tuple[Partition, ...] | None:
     """Return ranges of the positions of a table's rows, or None if the database has none."""
-    conditions = None if relation.table is None else connection.row_ranges(relation, wanted)
-    if conditions is None:
+    found = None if relation.table is None else connection.row_cuts(relation, wanted)
+    if found is None:
         return None
+    conditions = ranges(*found, nullable=False)
     return _checked(relation, _counted(connection, relation, conditions, rows), rows)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -37,7 +36,6 @@ from beam_tfrecord.sources.sql.postgres_connection import (
     PostgresConnection,
     lock_timeout,
 )
-from beam_tfrecord.sources.sql.secrets import driver_errors, password_of
 from beam_tfrecord.sources.sql.values import Infinities, convert_batch
 
 # Classes of SQLSTATE, and words of libpq, after which another attempt may succeed.
@@ -48,38 +46,6 @@ _LOST_WORDS = (
     *("broken pipe", "too many clients", "starting up", "shutting down", "could not receive data"),
     *("could not send data", "ssl syscall error", "network is unreachable", "lost synchronization"),
 )
-
-
-def _translate(place: str, error: Exception, hide: Callable[[str], str]) -> Exception | None:
-    """Return our error for one of the driver's."""
-    import adbc_driver_manager
-
-    if not isinstance(error, adbc_driver_manager.Error | pa.ArrowException | OSError):
-        return None
-    text = hide(str(error))
-    state = getattr(error, "sqlstate", None) or ""
-    if not state and (match := re.search(r"SQLSTATE: (\w{5})", text)):
-        state = match[1]
-    message = _first_line(text)
-    lower = text.lower()
-    if state.startswith(_LOST_STATES) or any(word in lower for word in _LOST_WORDS):
-        return ConnectionLost(message)
-    if state == LOCKED_STATE or "lock timeout" in lower:
-        return lock_timeout(place, message)
-    if state == "57014" or "statement timeout" in lower:
-        return DataError(
-            f"a statement in {place} ran into the time limit ({message}): raise --statement-timeout"
-        )
-    if "snapshot" in lower:
-        return SnapshotLost(
-            f"the snapshot of {place} is gone, since the connection that held it is "
-            f"closed ({message}): run the job again"
-        )
-    if "password" in lower:
-        return UsageError(
-            f"cannot log in to {place}: {message}: pass --password-env or --password-file"
-        )
-    return UsageError(f"cannot read {place}: {message}")
 
 
 def _first_line(text: str) -> str:
@@ -126,7 +92,7 @@ _SHOWN_NAMES = {
 _AS_BIGINT = {"oid", "xid", "cid", "regproc"}
 
 # The database's largest and smallest number, which the driver shifts by thirty years and wraps.
-INFINITIES = Infinities(
+_INFINITIES = Infinities(
     days=(-(2**31) + 10_956, -(2**31) + 10_957),
     ticks=(-(2**63) + 946_684_799_999_999, -(2**63) + 946_684_800_000_000),
 )
@@ -150,7 +116,7 @@ def _column_of(
     if wanted is not None and (arrow is None or not wanted.equals(arrow)):
         if pa.types.is_string(wanted) or (name == "numeric" and pa.types.is_decimal(wanted)):
             arrow, select, refusal = wanted, f"CAST({quoted} AS text)", ""
-        elif _can_read(name, arrow, wanted):
+        elif name in _EXACT and can_cast(_EXACT[name], wanted):
             arrow, select, refusal = wanted, quoted, ""
         else:
             refusal = f"it cannot be read as {wanted}: pass --types {field.name}=text"
@@ -207,18 +173,13 @@ def _native(
     return None, quoted, f"an array is read with {cure}"
 
 
-def _can_read(name: str, arrow: pa.DataType | None, wanted: pa.DataType) -> bool:
-    is_plain = arrow is not None and name in _EXACT
-    return is_plain and can_cast(arrow, wanted)
-
-
 def _without_matrices(
     data: pa.RecordBatch, columns: Sequence[SqlColumn]
-) -> tuple[pa.RecordBatch, tuple[Misfit, ...]]:
+) -> tuple[list[pa.Array], tuple[Misfit, ...]]:
     """Remove the column after each list, which holds the text of arrays of several dimensions.
 
     Returns:
-        A batch with one column for each of `columns`, and those arrays as misfits.
+        One array for each of `columns`, and arrays of several dimensions as misfits.
     """
     selected, arrays, misfits = iter(data.columns), [], []
     for column in columns:
@@ -232,8 +193,7 @@ def _without_matrices(
                     f"than one dimension is no list): pass --types {column.name}=text"
                 )
                 misfits.append(Misfit(row, column.name, message, text))
-    names = [str(index) for index in range(len(columns))]
-    return pa.RecordBatch.from_arrays(arrays, names=names), tuple(misfits)
+    return arrays, tuple(misfits)
 
 
 _CONNECT_S = 4
@@ -260,11 +220,43 @@ class Postgres(Engine):
 
     def connect(self, *, snapshot: str = "") -> AdbcConnection:
         """Open a read-only transaction, in a snapshot if one is named."""
-        password = password_of(self.url, self.options)
+        password = self.password()
         driver = _driver()
-        with driver_errors(functools.partial(_translate, self.place), password):
+        with self.errors(password):
             database = driver.connect(_uri(self, password))
             return AdbcConnection(self, database, password, snapshot)
+
+    def translate(self, error: Exception, hide: Callable[[str], str]) -> Exception | None:
+        """Return our error for one of the driver's."""
+        import adbc_driver_manager
+
+        if not isinstance(error, adbc_driver_manager.Error | pa.ArrowException | OSError):
+            return None
+        text = hide(str(error))
+        state = getattr(error, "sqlstate", None) or ""
+        if not state and (match := re.search(r"SQLSTATE: (\w{5})", text)):
+            state = match[1]
+        message = _first_line(text)
+        lower = text.lower()
+        if state.startswith(_LOST_STATES) or any(word in lower for word in _LOST_WORDS):
+            return ConnectionLost(message)
+        if state == LOCKED_STATE or "lock timeout" in lower:
+            return lock_timeout(self.place, message)
+        if state == "57014" or "statement timeout" in lower:
+            return DataError(
+                f"a statement in {self.place} ran into the time limit ({message}): "
+                "raise --statement-timeout"
+            )
+        if "snapshot" in lower:
+            return SnapshotLost(
+                f"the snapshot of {self.place} is gone, since the connection that held it is "
+                f"closed ({message}): run the job again"
+            )
+        if "password" in lower:
+            return UsageError(
+                f"cannot log in to {self.place}: {message}: pass --password-env or --password-file"
+            )
+        return UsageError(f"cannot read {self.place}: {message}")
 
 
 def _driver() -> Any:
@@ -323,7 +315,7 @@ class AdbcConnection(PostgresConnection):
     def _statement(self, sql: str) -> Iterator[Any]:
         import adbc_driver_manager
 
-        with driver_errors(functools.partial(_translate, self.place), self._password):
+        with self._engine.errors(self._password):
             statement = adbc_driver_manager.AdbcStatement(self._connection)
             try:
                 statement.set_sql_query(sql)
@@ -374,8 +366,8 @@ class AdbcConnection(PostgresConnection):
         with self._statement(sql) as statement:
             statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
             for data in _reader(statement):
-                plain, matrices = _without_matrices(data, columns)
-                rows = convert_batch(plain, columns, INFINITIES)
+                arrays, matrices = _without_matrices(data, columns)
+                rows = convert_batch(arrays, columns, _INFINITIES)
                 yield dataclasses.replace(rows, misfits=matrices + rows.misfits)
 
     def close(self) -> None:

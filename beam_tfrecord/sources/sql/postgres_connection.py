@@ -14,9 +14,9 @@ from beam_tfrecord.sources.sql.database import (
     Relation,
     SqlColumn,
     Table,
+    even_cuts,
     no_such_table,
 )
-from beam_tfrecord.sources.sql.plan import ranges
 
 # The braces in these statements stand for quoted literals.
 TABLE = """
@@ -201,8 +201,8 @@ class PostgresConnection(Connection):
         sample = f"{relation.sql} TABLESAMPLE SYSTEM ({percent:.6f}) REPEATABLE (0)"
         return dataclasses.replace(relation, sql=sample)
 
-    def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
-        """Return conditions that split a table by the numbers of its pages, or None if it has none.
+    def row_cuts(self, relation: Relation, partitions: int) -> tuple[str, list[str]] | None:
+        """Split a table by the numbers of its pages; None if it has none.
 
         The last range has no end, so it includes pages that are not yet in the statistics.
         """
@@ -213,8 +213,7 @@ class PostgresConnection(Connection):
             return None
         size = f"pg_relation_size({self.regclass(relation.table)})"
         ((pages,),) = self.fetch(f"SELECT {size} / current_setting('block_size')::int")
-        cuts = sorted({pages * index // partitions for index in range(1, partitions)} - {0})
-        return ranges("ctid", [f"'({cut},0)'::tid" for cut in cuts], nullable=False)
+        return "ctid", [f"'({cut},0)'::tid" for cut in even_cuts(pages, partitions)]
 
     def _is_heap(self, table: Table) -> bool:
         ((kind,),) = self.fetch(

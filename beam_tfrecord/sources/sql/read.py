@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
+import itertools
 import logging
 import threading
 import time
@@ -24,7 +25,7 @@ from beam_tfrecord import native
 from beam_tfrecord.batch import Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.sources.base import Unit
-from beam_tfrecord.sources.parquet.types import can_cast, cast_exactly
+from beam_tfrecord.sources.parquet.types import can_cast
 from beam_tfrecord.sources.sql.database import (
     Connection,
     ConnectionLost,
@@ -34,6 +35,7 @@ from beam_tfrecord.sources.sql.database import (
     SqlRows,
 )
 from beam_tfrecord.sources.sql.plan import SqlPlan
+from beam_tfrecord.sources.sql.values import cast_column, text_of
 
 ATTEMPTS = 6
 FIRST_PAUSE_S = 0.2
@@ -224,27 +226,19 @@ def origin_of(unit: Unit, plan: SqlPlan, rows: SqlRows, first_row: int) -> Origi
 
 def batch_of(rows: SqlRows, origin: Origin | None, schema: pa.Schema, plan: SqlPlan) -> Batch:
     """Convert rows to a schema; misfits and values that the schema cannot hold are rejects."""
+    cast = [
+        cast_column(rows.data.column(index), field.name, field.type, "correct --schema")
+        for index, field in enumerate(schema)
+    ]
+    data = pa.RecordBatch.from_arrays([array for array, _ in cast], schema=schema)
     rejects: dict[int, Reject] = {}
-    for misfit in rows.misfits:
+    for misfit in itertools.chain(rows.misfits, *(found for _, found in cast)):
         rejects.setdefault(misfit.row, _reject(misfit, origin, schema, plan, rows))
-    arrays = []
-    for index, field in enumerate(schema):
-        values = rows.data.column(index)
-        array, misfits = cast_exactly(values, field.type)
-        arrays.append(array)
-        for row in misfits.tolist():
-            text = str(values[row].as_py())
-            misfit = Misfit(row, field.name, f"is {text[:40]}, which is not {field.type}", text)
-            rejects.setdefault(row, _reject(misfit, origin, schema, plan, rows))
-    data = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    batch = Batch(data, origin)
     if not rejects:
-        return Batch(data, origin)
+        return batch
     good = np.setdiff1d(np.arange(data.num_rows, dtype=np.int64), list(rejects))
-    return (
-        Batch(data, origin)
-        .take(good)
-        .replace(rejects=tuple(rejects[row] for row in sorted(rejects)))
-    )
+    return batch.take(good).replace(rejects=tuple(rejects[row] for row in sorted(rejects)))
 
 
 def _reject(
@@ -274,9 +268,5 @@ def _reject(
 
 
 def _shown(value: pa.Scalar) -> str:
-    # Python has no dates before year 1 or after 9999.
-    try:
-        found = value.as_py()
-    except (OverflowError, ValueError):
-        return str(value.cast(pa.string()))
-    return repr(found[:40]) if isinstance(found, str | bytes) else str(found)
+    is_quoted = pa.types.is_string(value.type) or pa.types.is_binary(value.type)
+    return repr(value.as_py()[:40]) if is_quoted and value.is_valid else text_of(value)

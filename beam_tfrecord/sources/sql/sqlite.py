@@ -7,9 +7,7 @@ modes writers wait.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
 import os
 import queue
 import sqlite3
@@ -26,22 +24,20 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.sources.sql.database import (
     Connection,
     Dialect,
-    Engine,
+    FileEngine,
     Key,
     Relation,
     SnapshotLost,
     SqlColumn,
     SqlRows,
     Table,
-    file_path,
 )
-from beam_tfrecord.sources.sql.plan import ranges
-from beam_tfrecord.sources.sql.secrets import driver_errors
 from beam_tfrecord.sources.sql.sqlite_types import (
     KernelConnection,
     can_read,
     column_of,
     convert,
+    declared_type,
     library,
 )
 
@@ -65,6 +61,8 @@ _TABLES = (
     "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' "
     "ESCAPE '\\'"
 )
+
+_SIZE = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
 
 _lock = threading.Lock()
 _snapshots: dict[str, _Snapshot] = {}
@@ -138,53 +136,21 @@ class _Snapshot:
             handles.close()
 
 
-def _translate(place: str, error: Exception, _: Callable[[str], str]) -> Exception | None:
-    message = str(error)
-    if isinstance(error, sqlite3.OperationalError):
-        if "decode to UTF-8" in message:
-            column = message.partition("'")[2].partition("'")[0]
-            return DataError(
-                f"column {column!r} in {place} holds text that is not UTF-8: "
-                f"pass --types {column}=bytes"
-            )
-        if message == "interrupted":
-            return DataError(
-                f"a statement in {place} ran into the time limit: raise --statement-timeout"
-            )
-        return UsageError(f"cannot read {place}: {message}")
-    if isinstance(error, sqlite3.Warning | sqlite3.ProgrammingError):
-        return UsageError(f"cannot read {place}: {message}")
-    if isinstance(error, sqlite3.DatabaseError):
-        return DataError(f"cannot read {place}: {message}: check that the file is complete")
-    return None
-
-
 def key_of(name: str) -> Key:
     """Return the key for a column of SQLite: QUOTE() writes literals of any kind of value."""
     return Key(name, "QUOTE({})", lambda value: _INFINITIES.get(value, str(value)))
 
 
 @dataclasses.dataclass(frozen=True)
-class Sqlite(Engine):
+class Sqlite(FileEngine):
     """A SQLite file: ``sqlite:///relative.db``, ``sqlite:////absolute.db``, or its path."""
 
-    guarantee = "one snapshot"
-
-    @property
-    def path(self) -> str:
-        """Path of the database file."""
-        return file_path(self.url, "sqlite")
-
-    @property
-    def place(self) -> str:
-        """Name of the file."""
-        return os.path.basename(self.path)
+    scheme = "sqlite"
 
     def connect(self, *, snapshot: str = "") -> SqliteConnection:
         """Open the file for reading, or borrow a connection of a snapshot."""
         if not snapshot:
-            if not os.path.isfile(self.path):
-                raise UsageError(f"cannot read {self.path!r}: no such file: check the path")
+            self.check_file()
             with self.errors():
                 opened = _Snapshot(self.path, self.options.session_init)
             return SqliteConnection(self, opened, opened.first)
@@ -197,9 +163,29 @@ class Sqlite(Engine):
             )
         return SqliteConnection(self, found, found.free.get())
 
-    def errors(self) -> contextlib.AbstractContextManager[None]:
-        """Raise SQLite's exceptions as errors of this package."""
-        return driver_errors(functools.partial(_translate, self.place))
+    def translate(self, error: Exception, hide: Callable[[str], str]) -> Exception | None:
+        """Return our error for one of SQLite's."""
+        message = str(error)
+        if isinstance(error, sqlite3.OperationalError):
+            if "decode to UTF-8" in message:
+                column = message.partition("'")[2].partition("'")[0]
+                return DataError(
+                    f"column {column!r} in {self.place} holds text that is not UTF-8: "
+                    f"pass --types {column}=bytes"
+                )
+            if message == "interrupted":
+                return DataError(
+                    f"a statement in {self.place} ran into the time limit: "
+                    "raise --statement-timeout"
+                )
+            return UsageError(f"cannot read {self.place}: {message}")
+        if isinstance(error, sqlite3.Warning | sqlite3.ProgrammingError):
+            return UsageError(f"cannot read {self.place}: {message}")
+        if isinstance(error, sqlite3.DatabaseError):
+            return DataError(
+                f"cannot read {self.place}: {message}: check that the file is complete"
+            )
+        return None
 
 
 class SqliteConnection(Connection):
@@ -250,14 +236,12 @@ class SqliteConnection(Connection):
         name = names[plain.lower()]
         found = self._columns_of(self.dialect.name(name))
         keys = sorted((key, column) for column, _, _, key in found if key)
-        ((pages,),) = self.fetch("PRAGMA page_count")
-        ((page_bytes,),) = self.fetch("PRAGMA page_size")
-        share = max(1, len(names))
+        ((size,),) = self.fetch(_SIZE)
         return Table(
             sql=self.dialect.name(name),
             name=name,
             key=tuple(column for _, column in keys),
-            bytes=pages * page_bytes // share,
+            bytes=size // len(names),
         )
 
     def describe(
@@ -268,10 +252,34 @@ class SqliteConnection(Connection):
         table = relation.table
         is_table = table is not None and self._definition(table.name)[0] == "table"
         wanted = types or {}
+        # SQLite 3.41 and later declare BLOB for any expression in a view or query.
+        unknown = [
+            name
+            for name, of, _ in declared
+            if name not in wanted
+            and (declared_type(of) is None or (of.upper() == "BLOB" and not is_table))
+        ]
+        kinds = self._kinds(relation, unknown)
         return tuple(
-            column_of(self, relation, name, of, not_null, wanted.get(name), is_table=is_table)
+            column_of(
+                name,
+                of,
+                wanted.get(name),
+                kinds=kinds.get(name),
+                select=self.dialect.name(name),
+                nullable=not not_null,
+            )
             for name, of, not_null in declared
         )
+
+    def _kinds(self, relation: Relation, names: Sequence[str]) -> dict[str, set[str]]:
+        """Return the kinds of the values of some columns, without null, in one look at all rows."""
+        if not names:
+            return {}
+        types = (f"GROUP_CONCAT(DISTINCT TYPEOF({self.dialect.name(name)}))" for name in names)
+        ((*found,),) = self.fetch(relation.select(", ".join(types)))
+        split = (set((kinds or "null").split(",")) - {"null"} for kinds in found)
+        return dict(zip(names, split, strict=True))
 
     def _declared(self, relation: Relation) -> list[tuple[str, str, bool]]:
         """Return name, declared type and NOT NULL of every column."""
@@ -354,13 +362,13 @@ class SqliteConnection(Connection):
         picked = [self.fetch(f"{by_key} LIMIT 1 OFFSET {offset}")[0][0] for offset in offsets]
         return key.literals(picked)
 
-    def row_ranges(self, relation: Relation, partitions: int) -> list[str] | None:
+    def row_cuts(self, relation: Relation, partitions: int) -> tuple[str, list[str]] | None:
         """Split a table by its row numbers; a view has none."""
         number = self.locator(relation)
         if number is None:
             return None
-        cuts = self.cut_points(relation, number, key_of(number.select), partitions)
-        return ranges(number.select, cuts, nullable=False)
+        key = key_of(number.select)
+        return key.expression, self.cut_points(relation, number, key, partitions)
 
     def locator(self, relation: Relation) -> SqlColumn | None:
         """Return the row number of a table, under a name that no column has."""

@@ -25,12 +25,12 @@ import pyarrow.compute as pc
 
 from beam_tfrecord.features.arrow_arrays import from_text
 from beam_tfrecord.features.arrow_types import is_text
-from beam_tfrecord.sources.sql.database import Connection, Misfit, Relation, SqlColumn, SqlRows
+from beam_tfrecord.sources.sql.database import Misfit, SqlColumn, SqlRows
+from beam_tfrecord.sources.sql.values import NOT_EXACT, convert_each
 
 _DECIMAL = re.compile(r"(?:DECIMAL|NUMERIC) *\( *(\d+) *(?:, *(\d+) *)?\)", re.I)
 _LARGEST_PRECISION = 38
 _KIND_NAMES = {int: "integer", float: "real", str: "text", bytes: "blob"}
-_NOT_EXACT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError)
 
 _BATCH_BYTES = 32 * 2**20
 # SQLITE_OPEN_READONLY, _URI and _NOMUTEX: a connection has one reader at a time.
@@ -83,33 +83,37 @@ def declared_type(declared: str) -> pa.DataType | None:
 
 
 def column_of(
-    connection: Connection,
-    relation: Relation,
     name: str,
     declared: str,
-    not_null: bool,
     wanted: pa.DataType | None,
     *,
-    is_table: bool,
+    kinds: set[str] | None,
+    select: str,
+    nullable: bool,
 ) -> SqlColumn:
-    """Return a column with the type that is wanted, declared, or common to all of its values."""
-    quoted = connection.dialect.name(name)
+    """Return a column with the type that is wanted, common to all of its values, or declared.
+
+    Args:
+        name: Name of the column.
+        declared: Type in the statement that created the table.
+        wanted: Type that the user wants, or None.
+        kinds: Kinds of its values, without null; None if the declared type decides.
+        select: SQL expression that returns the values.
+        nullable: False only if the database guarantees a value.
+    """
     arrow = wanted if wanted is not None else declared_type(declared)
-    # SQLite 3.41 and later declare BLOB for any expression in a view or query.
-    says_nothing = not is_table and declared.upper() == "BLOB" and wanted is None
-    if arrow is None or says_nothing:
-        found = connection.fetch(relation.select(f"DISTINCT TYPEOF({quoted})"))
-        kinds = {kind for (kind,) in found} - {"null"}
-        arrow = _common_type(kinds) if kinds or arrow is None else arrow
+    if kinds is not None and (kinds or arrow is None):
+        arrow = _common_type(kinds)
     refusal = ""
     if arrow is None:
-        suited = "bytes" if "blob" in kinds else "text"
+        suited = "bytes" if kinds and "blob" in kinds else "text"
         refusal = f"it holds values of several kinds: pass --types {name}={suited}"
     elif wanted is not None and _stored_kinds(wanted) is None:
         arrow, refusal = None, f"SQLite has no values of type {wanted}: correct --types"
-    # As bytes, also texts that are not UTF-8 can be read.
-    select = f"CAST({quoted} AS BLOB)" if wanted is not None and _is_bytes(wanted) else quoted
-    return SqlColumn(name, declared or "untyped", arrow, not not_null, select, refusal)
+    if wanted is not None and _is_bytes(wanted):
+        # As bytes, also texts that are not UTF-8 can be read.
+        select = f"CAST({select} AS BLOB)"
+    return SqlColumn(name, declared or "untyped", arrow, nullable, select, refusal)
 
 
 def _common_type(kinds: set[str]) -> pa.DataType | None:
@@ -156,42 +160,29 @@ def _is_numeric(arrow: pa.DataType) -> bool:
 
 def convert(rows: Sequence[tuple[Any, ...]], columns: Sequence[SqlColumn]) -> SqlRows:
     """Convert rows of Python values to a batch."""
-    arrays = []
-    misfits: list[Misfit] = []
-    for values, column in zip(zip(*rows, strict=True), columns, strict=True):
-        array, found = _column_array(values, column)
-        arrays.append(array)
-        misfits += found
+    pairs = zip(zip(*rows, strict=True), columns, strict=True)
     names = [column.name for column in columns]
-    return SqlRows(pa.RecordBatch.from_arrays(arrays, names=names), tuple(misfits))
+    return SqlRows.of(names, (_column_array(values, column) for values, column in pairs))
 
 
 def _column_array(values: Sequence[Any], column: SqlColumn) -> tuple[pa.Array, list[Misfit]]:
-    try:
-        return _exact_array(values, column.arrow), []
-    except _NOT_EXACT:
-        pieces, misfits = [], []
-        for row, value in enumerate(values):
-            try:
-                pieces.append(_exact_array((value,), column.arrow))
-            except _NOT_EXACT:
-                pieces.append(pa.nulls(1, column.arrow))
-                misfits.append(_misfit(row, column, value))
-        return pa.concat_arrays(pieces), misfits
+    array, rows = convert_each(values, column.arrow, _exact_array)
+    return array, [_misfit(row, column, values[row]) for row in rows.tolist()]
 
 
 def _exact_array(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
-    """Convert stored values without any loss; raises one of `_NOT_EXACT` otherwise."""
+    """Convert stored values without any loss; raises one of `NOT_EXACT` otherwise."""
     kinds = set(map(type, values)) - {type(None)}
     # Arrow alone would accept bytes as text and text as bytes, and would cut fractions.
     if not kinds <= (_stored_kinds(arrow) or set()):
         raise ValueError
     if pa.types.is_boolean(arrow):
-        return _booleans(pa.array(values, pa.int64()))
+        return _reversibly(pa.array(values, pa.int64()), arrow)
     if is_iso(arrow):
-        return _from_iso(pa.array(values, pa.string()), arrow)
+        return from_text(pa.array(values, pa.string()), arrow)
     if pa.types.is_floating(arrow):
-        return _floats(_as_floats(values) if int in kinds else values, arrow)
+        floats = _as_floats(values) if int in kinds else values
+        return _reversibly(pa.array(floats, pa.float64()), arrow)
     if is_text(arrow) or pa.types.is_decimal(arrow):
         texts = values if kinds <= {str} else _as_texts(values)
         if is_text(arrow):
@@ -212,29 +203,12 @@ def _as_floats(values: Sequence[Any]) -> list[float | None]:
     return floats
 
 
-def _floats(values: Sequence[float | None], arrow: pa.DataType) -> pa.Array:
-    wide = pa.array(values, pa.float64())
-    narrow = wide.cast(arrow)
-    # Arrow rounds to a narrower float.
-    if not narrow.cast(pa.float64()).equals(wide):
+def _reversibly(numbers: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """Cast numbers to booleans or narrower floats; raises ValueError if a value changes."""
+    cast = numbers.cast(arrow)
+    if not cast.cast(numbers.type).equals(numbers):
         raise ValueError
-    return narrow
-
-
-def _booleans(numbers: pa.Array) -> pa.Array:
-    ends = pc.min_max(numbers)
-    if (ends["min"].as_py() or 0) < 0 or (ends["max"].as_py() or 0) > 1:
-        raise ValueError
-    return numbers.cast(pa.bool_())
-
-
-def _from_iso(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
-    """Parse ISO 8601 texts; raises ArrowInvalid for other text, too many digits, or a zone."""
-    if not pa.types.is_time(arrow):
-        return texts.cast(arrow)
-    # Arrow parses times of day only after a date.
-    moments = pc.binary_join_element_wise("1970-01-01", texts, " ")
-    return moments.cast(pa.timestamp("us")).cast(arrow)
+    return cast
 
 
 def _misfit(row: int, column: SqlColumn, value: Any) -> Misfit:
@@ -395,8 +369,7 @@ def _kernel_rows(
         odd: Row, column and value of each value that is not of its column's kind.
         columns: The columns.
     """
-    misfits: list[Misfit] = []
-    arrays = []
+    converted = []
     for index, (column, buffers) in enumerate(zip(columns, found, strict=True)):
         array = _kernel_array(count, *buffers, column.arrow)
         others = {row: value for row, at, value in odd if at == index}
@@ -404,12 +377,10 @@ def _kernel_rows(
             texts = {row: repr(value) for row, value in others.items() if type(value) is not bytes}
             array = _with_texts(array, texts)
             others = {row: value for row, value in others.items() if row not in texts}
-        misfits += [_misfit(row, column, value) for row, value in others.items()]
-        array, more = _as_declared(array, column)
-        arrays.append(array)
-        misfits += more
-    names = [column.name for column in columns]
-    return SqlRows(pa.RecordBatch.from_arrays(arrays, names=names), tuple(misfits))
+        array, misfits = _as_declared(array, column)
+        found_odd = [_misfit(row, column, value) for row, value in others.items()]
+        converted.append((array, found_odd + misfits))
+    return SqlRows.of([column.name for column in columns], converted)
 
 
 def _kernel_array(
@@ -437,7 +408,7 @@ def _as_declared(array: pa.Array, column: SqlColumn) -> tuple[pa.Array, list[Mis
     if array.type.equals(column.arrow):
         return array, []
     try:
-        is_boolean = pa.types.is_boolean(column.arrow)
-        return (_booleans(array) if is_boolean else _from_iso(array, column.arrow)), []
-    except _NOT_EXACT:
+        exactly = _reversibly if pa.types.is_boolean(column.arrow) else from_text
+        return exactly(array, column.arrow), []
+    except NOT_EXACT:
         return _column_array(array.to_pylist(), column)

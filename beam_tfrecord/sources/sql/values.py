@@ -1,4 +1,4 @@
-"""Converts driver batches that are already in Arrow to the columns' types, exactly or as misfits.
+"""Converts values of drivers to the columns' types, exactly or as misfits.
 
 A date or time outside every calendar, such as ``infinity`` or ``24:00``, arrives as a reserved
 number. Read as a date it would be silently wrong.
@@ -7,9 +7,11 @@ number. Read as a date it would be silently wrong.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,7 +19,11 @@ from beam_tfrecord.features.arrow_arrays import from_text
 from beam_tfrecord.sources.parquet.types import cast_exactly
 from beam_tfrecord.sources.sql.database import Misfit, SqlColumn, SqlRows
 
+# What a conversion raises for values that it cannot convert exactly.
+NOT_EXACT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError)
+
 _DAY_US = 86_400_000_000
+_NO_ROWS = np.zeros(0, np.int64)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,76 +40,42 @@ class Infinities:
 
 
 def convert_batch(
-    data: pa.RecordBatch, columns: Sequence[SqlColumn], infinities: Infinities
+    arrays: Iterable[pa.Array], columns: Sequence[SqlColumn], infinities: Infinities
 ) -> SqlRows:
-    """Convert a driver's batch to the types of its columns; the result's names are numbers."""
-    arrays, misfits = [], []
-    for values, column in zip(data.columns, columns, strict=True):
-        array, found = _convert(values, column, infinities)
-        arrays.append(array)
-        misfits += found
-    names = [str(index) for index in range(len(columns))]
-    return SqlRows(pa.RecordBatch.from_arrays(arrays, names=names), tuple(misfits))
+    """Convert the columns of a driver's batch to their types."""
+    pairs = zip(arrays, columns, strict=True)
+    converted = (_convert(values, column, infinities) for values, column in pairs)
+    return SqlRows.of([column.name for column in columns], converted)
 
 
 def _convert(
     values: pa.Array, column: SqlColumn, infinities: Infinities
 ) -> tuple[pa.Array, list[Misfit]]:
-    assert column.arrow is not None
+    arrow = column.arrow
+    assert arrow is not None
     values = _storage(values)
-    if pa.types.is_nested(values.type):
-        return _nested(values, column, infinities)
-    mask = _not_a_moment(values, infinities)
-    if mask is not None:
-        return _without(values, mask, column, infinities)
-    if pa.types.is_string(values.type) and pa.types.is_decimal(column.arrow):
-        return _decimals(values, column)
-    array, rows = cast_exactly(values, column.arrow)
-    return array, [_misfit(row, column, str(values[row].as_py())) for row in rows.tolist()]
+    rows = np.unique(_rows_without_moment(values, infinities)).tolist()
+    found = [_no_moment(row, values[row], column, infinities) for row in rows]
+    if rows:
+        mask = np.zeros(len(values), bool)
+        mask[rows] = True
+        values = pc.if_else(pa.array(mask), pa.scalar(None, values.type), values)
+    if pa.types.is_string(values.type) and pa.types.is_decimal(arrow):
+        array, others = convert_each(values, arrow, from_text)
+    else:
+        array, others = cast_exactly(values, arrow)
+    return array, found + _misfits(values, others, column.name, arrow)
 
 
 def _storage(values: pa.Array) -> pa.Array:
     return values.storage if isinstance(values.type, pa.BaseExtensionType) else values
 
 
-def _not_a_moment(values: pa.Array, infinities: Infinities) -> pa.Array | None:
-    """Return a mask of the values that are no date or time, or None if there are none."""
-    if pa.types.is_date32(values.type):
-        mask = pc.is_in(values.view(pa.int32()), pa.array(infinities.days, pa.int32()))
-    elif pa.types.is_timestamp(values.type):
-        mask = pc.is_in(values.view(pa.int64()), pa.array(infinities.ticks, pa.int64()))
-    elif pa.types.is_time64(values.type) and values.type.unit == "us":
-        mask = pc.fill_null(pc.greater_equal(values.view(pa.int64()), _DAY_US), False)
-    else:
-        return None
-    return mask if pc.any(mask).as_py() else None
-
-
-def _nested(
-    values: pa.Array, column: SqlColumn, infinities: Infinities
-) -> tuple[pa.Array, list[Misfit]]:
-    """Convert lists, structs and maps; a value with an invalid date inside is a misfit itself."""
-    assert column.arrow is not None
-    rows = _rows_without_moment(values, infinities)
-    if len(rows):
-        mask = np.zeros(len(values), bool)
-        mask[rows] = True
-        values = pc.if_else(pa.array(mask), pa.scalar(None, values.type), values)
-    message = (
-        f"holds 'infinity' or 24:00:00, which {column.arrow} cannot hold: "
-        f"pass --types {column.name}=text"
-    )
-    found = [Misfit(row, column.name, message) for row in np.unique(rows).tolist()]
-    array, others = cast_exactly(values, column.arrow)
-    return array, found + [_misfit(row, column, str(values[row])) for row in others.tolist()]
-
-
 def _rows_without_moment(values: pa.Array, infinities: Infinities) -> np.ndarray:
     """Return the rows that contain, at any depth, a number that is no date or time."""
     of = values.type
-    none = np.zeros(0, np.int64)
     if not _has_moments(of):
-        return none
+        return _NO_ROWS
     if pa.types.is_struct(of):
         return np.concatenate([_rows_without_moment(one, infinities) for one in values.flatten()])
     if pa.types.is_fixed_size_list(of):
@@ -118,48 +90,100 @@ def _rows_without_moment(values: pa.Array, infinities: Infinities) -> np.ndarray
         # A null list may still span some items.
         nulls = np.flatnonzero(np.asarray(values.is_null()))
         return np.setdiff1d(np.concatenate(found), nulls)
-    mask = _not_a_moment(_storage(values), infinities)
-    return none if mask is None else np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+    return _plain_rows_without_moment(_storage(values), infinities)
 
 
 def _has_moments(of: pa.DataType) -> bool:
-    if not pa.types.is_nested(of):
-        return bool(pa.types.is_temporal(of))
-    return any(_has_moments(of.field(index).type) for index in range(of.num_fields))
+    inner = (of.field(index).type for index in range(of.num_fields))
+    return bool(pa.types.is_temporal(of)) or any(map(_has_moments, inner))
 
 
-def _without(
-    values: pa.Array, mask: pa.Array, column: SqlColumn, infinities: Infinities
-) -> tuple[pa.Array, list[Misfit]]:
-    numbers = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())
-    least = (infinities.days[1], infinities.ticks[1])
+def _plain_rows_without_moment(values: pa.Array, infinities: Infinities) -> np.ndarray:
+    if pa.types.is_date32(values.type):
+        mask = pc.is_in(values.view(pa.int32()), pa.array(infinities.days, pa.int32()))
+    elif pa.types.is_timestamp(values.type):
+        mask = pc.is_in(values.view(pa.int64()), pa.array(infinities.ticks, pa.int64()))
+    elif pa.types.is_time64(values.type) and values.type.unit == "us":
+        mask = pc.fill_null(pc.greater_equal(values.view(pa.int64()), _DAY_US), False)
+    else:
+        return _NO_ROWS
+    if not pc.any(mask).as_py():
+        return _NO_ROWS
+    return np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+
+
+def _no_moment(row: int, value: pa.Scalar, column: SqlColumn, infinities: Infinities) -> Misfit:
+    if pa.types.is_nested(value.type):
+        message = (
+            f"holds 'infinity' or 24:00:00, which {column.arrow} cannot hold: "
+            f"pass --types {column.name}=text"
+        )
+        return Misfit(row, column.name, message)
+    text = "infinity"
+    if pa.types.is_time(value.type):
+        text = "24:00:00"
+    elif value.value in (infinities.days[1], infinities.ticks[1]):
+        text = "-infinity"
+    return _misfit(row, column.name, column.arrow, text)
+
+
+def convert_each(
+    values: Any, arrow: pa.DataType, convert: Callable[[Any, pa.DataType], pa.Array]
+) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """Convert values all at once, or one by one if some do not fit.
+
+    Args:
+        values: Sequence of values.
+        arrow: The type to convert to.
+        convert: Converts a sequence; raises one of `NOT_EXACT` if a value does not fit.
+
+    Returns:
+        The converted values, null if a value does not fit, and the row numbers of those nulls.
+    """
     misfits = []
-    for row in np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist():
-        text = "-infinity" if numbers[row].as_py() in least else "infinity"
-        text = "24:00:00" if pa.types.is_time(values.type) else text
-        misfits.append(_misfit(row, column, text))
-    valid = pc.if_else(mask, pa.scalar(None, values.type), values)
-    array, rows = cast_exactly(valid, column.arrow)
-    return array, misfits + [_misfit(row, column, str(valid[row])) for row in rows.tolist()]
-
-
-def _decimals(values: pa.Array, column: SqlColumn) -> tuple[pa.Array, list[Misfit]]:
-    """Parse decimals, one by one if they do not all fit."""
-    assert column.arrow is not None
     try:
-        return from_text(values, column.arrow), []
-    except pa.ArrowInvalid:
-        pieces: list[pa.Array] = []
-        misfits = []
+        array = convert(values, arrow)
+    except NOT_EXACT:
+        pieces = []
         for row in range(len(values)):
             try:
-                pieces.append(from_text(values.slice(row, 1), column.arrow))
-            except pa.ArrowInvalid:
-                misfits.append(_misfit(row, column, str(values[row].as_py())))
-                pieces.append(pa.nulls(1, column.arrow))
-        return pa.concat_arrays(pieces), misfits
+                pieces.append(convert(values[row : row + 1], arrow))
+            except NOT_EXACT:
+                misfits.append(row)
+                pieces.append(pa.nulls(1, arrow))
+        array = pa.concat_arrays(pieces)
+    return array, np.array(misfits, np.int64)
 
 
-def _misfit(row: int, column: SqlColumn, text: str) -> Misfit:
-    message = f"is {text[:40]!r}, which {column.arrow} cannot hold: pass --types {column.name}=text"
-    return Misfit(row, column.name, message, text)
+def cast_column(
+    values: pa.Array, name: str, to: pa.DataType, cure: str = ""
+) -> tuple[pa.Array, list[Misfit]]:
+    """Cast the values of a column; those that do not fit exactly are null, and misfits.
+
+    Args:
+        values: The values.
+        name: Name of the column.
+        to: A type that `can_cast` allows.
+        cure: What the user can do about a misfit; by default, to read the column as text.
+    """
+    array, rows = cast_exactly(values, to)
+    return array, _misfits(values, rows, name, to, cure)
+
+
+def _misfits(
+    values: pa.Array, rows: npt.NDArray[np.int64], name: str, arrow: pa.DataType, cure: str = ""
+) -> list[Misfit]:
+    return [_misfit(row, name, arrow, text_of(values[row]), cure) for row in rows.tolist()]
+
+
+def text_of(value: pa.Scalar) -> str:
+    """Return a value as text, also a date before year 1 or after 9999, which Python cannot hold."""
+    try:
+        return str(value.as_py())
+    except (OverflowError, ValueError):
+        return str(value.cast(pa.string()))
+
+
+def _misfit(row: int, name: str, arrow: pa.DataType | None, text: str, cure: str = "") -> Misfit:
+    cure = cure or f"pass --types {name}=text"
+    return Misfit(row, name, f"is {text[:40]!r}, which {arrow} cannot hold: {cure}", text)
