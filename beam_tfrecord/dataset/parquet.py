@@ -6,7 +6,6 @@ import dataclasses
 import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -14,6 +13,7 @@ from beam_tfrecord.batch import Batch
 from beam_tfrecord.dataset.rows import OpenedManifest, explained_by
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.layout import ONLY_SPLIT
 from beam_tfrecord.manifest import Manifest, Shard, Split
 from beam_tfrecord.records.encoding import Arena, Encoder
@@ -37,14 +37,10 @@ def is_parquet(path: str | os.PathLike[str]) -> bool:
 def open_parquet(
     path: str | os.PathLike[str], opened: OpenedManifest
 ) -> tuple[Manifest, ParquetFiles]:
-    """Open Parquet files as a dataset of one split; only their footers are read.
-
-    Args:
-        path: The files, or the directory of a stage.
-        opened: The manifest of the stage, if it is one.
+    """Return a manifest that describes Parquet files as one split; only footers are read.
 
     Raises:
-        UsageError: There are none.
+        UsageError: There are no files.
         DataError: One is damaged, or two disagree, or a stage was replaced meanwhile.
     """
     source = Parquet(path)
@@ -60,9 +56,11 @@ def open_parquet(
     arrow = source.schema(scans)
     units = {unit.name: unit for unit in source.all_units(scans)}
     schema = Schema.from_arrow(arrow)
+    shards = [Shard(name, unit.rows or 0, unit.encoded_bytes, "") for name, unit in units.items()]
+    versions = [(unit.file.bytes, unit.file.version) for unit in units.values()]
     manifest = Manifest(
         fingerprint="",
-        content="",
+        content=data_hash(repr(versions).encode()),
         order="source",
         seed=0,
         compression="",
@@ -73,24 +71,14 @@ def open_parquet(
         source={"kind": source.kind},
         rejects={"rows": 0},
         sidecars={},
-        splits={
-            ONLY_SPLIT: Split(
-                tuple(
-                    Shard(name, unit.rows or 0, unit.encoded_bytes, "")
-                    for name, unit in units.items()
-                )
-            )
-        },
+        splits={ONLY_SPLIT: Split(tuple(shards))},
     )
-    files = ParquetFiles(source, arrow, units, schema, opened)
-    return manifest, files
+    return manifest, ParquetFiles(source, arrow, units, schema, opened)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ParquetFiles:
-    """Row groups of Parquet files in the role of shards.
-
-    Rows have the types of the files. Records are encoded on the way, as `write` encodes them.
+    """Row groups of Parquet files as shards; records are encoded as `write` encodes them.
 
     Attributes:
         source: Reads the files.
@@ -106,22 +94,13 @@ class ParquetFiles:
     schema: Schema
     opened: OpenedManifest
 
-    def versions(self, shards: Sequence[Shard]) -> Any:
-        """Return name, size and version of the file of every shard."""
-        files = [(shard.path, self.units[shard.path].file) for shard in shards]
-        return [(name, file.bytes, file.version) for name, file in files]
-
     def check(self, shards: Sequence[Shard]) -> None:
         """Check nothing: opening the files has read their footers."""
 
     def blocks(
         self, shards: Sequence[Shard], block_bytes: int = BLOCK_BYTES
     ) -> Iterator[tuple[Shard, RecordBlock]]:
-        """Yield the rows of shards as encoded records, a block per batch of the source.
-
-        Raises:
-            DataError: A file changed, or has a value that no example can hold.
-        """
+        """Yield the rows of shards as encoded records, a block per batch of the source."""
         with explained_by(self.opened.check):
             for shard in shards:
                 encoder, first = Encoder(self.schema), 0
@@ -137,11 +116,7 @@ class ParquetFiles:
                     first += data.num_rows
 
     def batches(self, shards: Sequence[Shard], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of the rows of shards.
-
-        Raises:
-            DataError: A file was changed or removed, or is damaged.
-        """
+        """Yield some columns of the rows of shards."""
         schema = self.arrow_schema(names)
         for unit in (self.units[shard.path] for shard in shards):
             try:
@@ -165,11 +140,7 @@ class ParquetFiles:
 
 
 def _check_unchanged(file: InputFile) -> None:
-    """Check that a file is still the one whose footer was read.
-
-    Raises:
-        DataError: It was changed or removed.
-    """
+    """Raise `DataError` if a file is no longer the one whose footer was read."""
     try:
         (now,) = list_files([file.path], SUFFIXES, remote=True)
     except UsageError:
