@@ -77,6 +77,6 @@ def test_a_dataset_without_rows_is_mapped(tmp_path: Path) -> None:
         tmp_path / "out", {"data": []}, Schema((Feature("x", "float"), Feature("s", "text")))
     )
     (x,) = bt.load(tmp_path / "out", columns=["x"]).memmap(tmp_path / "map").values()
-    assert (x.dtype, x.shape) == (np.float32, (0,))
+    assert (x.dtype, x.shape) == (np.dtype("float32"), (0,))
     with pytest.raises(UsageError, match="values of column 's' have no fixed width: leave it"):
         bt.load(tmp_path / "out").memmap(tmp_path / "map")
