@@ -478,9 +478,9 @@ def test_verify_finds_what_is_wrong(parquet: str, tmp_path: Path, small_groups: 
     pq.write_table(pa.table({"id": [1]}), stage / "part-00007.parquet")
     found = {fault.path: fault.message for fault in bt.verify(stage).faults}
     assert set(found) == {f"part-0000{number}.parquet" for number in (1, 2, 3, 7)}
-    assert "has hash" in found["part-00001.parquet"]
-    assert "has 50 bytes, the manifest says" in found["part-00002.parquet"]
-    assert found["part-00003.parquet"] == "is missing"
+    assert "the hash is" in found["part-00001.parquet"]
+    assert found["part-00002.parquet"].startswith("50 bytes, the manifest says")
+    assert found["part-00003.parquet"] == "the file is missing"
     (stage / "part-00003.parquet").write_bytes(bytes(data))
     with pytest.raises(DataError, match=r"part-00002.parquet' has 50 bytes but the manifest"):
         bt.load(stage)

@@ -94,7 +94,7 @@ def test_an_edited_manifest_and_sidecar(dataset: Path) -> None:
     assert (fault.path, fault.where) == ("schema.json", "")
     assert fault.message.startswith("the hash is ")
     (dataset / "schema.json").unlink()
-    assert faults(dataset) == ["schema.json: the file cannot be read: No such file or directory"]
+    assert faults(dataset) == ["schema.json: the file is missing"]
     manifest = dataset / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"seed": 0', '"seed": 1'))
     (fault,) = verify(dataset).faults
@@ -192,6 +192,12 @@ def test_examples_in_two_splits_are_noted(tmp_path: Path) -> None:
     grouped = {"train": [examples[0]], "test": [examples[1]]}
     write_examples(tmp_path / "grouped", grouped, SCHEMA, group=("id",))
     assert verify(tmp_path / "grouped").notes == ()
+
+
+def test_a_shard_without_examples_hides_no_duplicate(tmp_path: Path) -> None:
+    examples = encoded(TABLE, SCHEMA)
+    write_examples(tmp_path, {"train": [examples], "test": [examples[:1], []]}, SCHEMA)
+    assert verify(tmp_path).notes == ("1 distinct examples are in more than one split",)
 
 
 def test_examples_of_any_two_splits_are_found_however_shards_come(tmp_path: Path) -> None:

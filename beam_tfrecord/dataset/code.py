@@ -28,15 +28,17 @@ from beam_tfrecord.features.type_contract import (
 from beam_tfrecord.manifest import Manifest, manifest_path
 from beam_tfrecord.storage import is_remote
 
-FILES = '''\
+FILES = Template(
+    '''\
 MANIFEST = pathlib.Path($manifest)
 
 
 def shard_files(split):
     """Return the paths of a split's files, in order, and the number of its examples."""
     found = json.loads(MANIFEST.read_text(encoding="utf-8"))["splits"][split]
-    return [str(MANIFEST.parent / shard["path"]) for shard in found["shards"]], found["examples"]
+    return [str(MANIFEST.parent / shard["path"]) for shard in found["shards"]], found["examples"]\
 '''
+)
 
 TF = Template(
     '''\
@@ -260,8 +262,6 @@ print(next(iter(loader)))
 )
 
 
-KINDS = ("tf", "keras", "torch")
-
 _DTYPES = {BYTES: "tf.string", FLOAT: "tf.float32", INT64: "tf.int64"}
 _MAX_CLASSES = 1000
 
@@ -283,7 +283,7 @@ def reading_code(
     """
     makers = {"tf": _tf_code, "keras": _keras_code, "torch": _torch_code}
     if kind not in makers:
-        raise UsageError(f"there is no code for {kind!r}: choose one of {', '.join(KINDS)}")
+        raise UsageError(f"there is no code for {kind!r}: choose one of {', '.join(makers)}")
     if is_remote(path):
         raise UsageError(
             f"there is no code that reads {os.fspath(path)!r} by itself: use beam_tfrecord.load, "
@@ -294,9 +294,8 @@ def reading_code(
         raise UsageError(f"dataset {os.fspath(path)!r} has no examples: there is nothing to read")
     if kind != "keras" and label is not None:
         raise UsageError(f"code for {kind!r} has no label: drop it")
-    files = Template(FILES).substitute(manifest=_quoted(manifest_path(path))).rstrip("\n")
     common = {
-        "files": files,
+        "files": FILES.substitute(manifest=_quoted(manifest_path(path))),
         "split": _quoted(filled[0]),
         "compression": _quoted(manifest.compression),
     }

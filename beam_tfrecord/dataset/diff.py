@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.dataset.load import load
-from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import Manifest, Split
 from beam_tfrecord.places import purpose_seed
@@ -126,12 +125,10 @@ def _compare_rows(
     removed, added = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     for name, (one, other) in pairs.items():
         if _shard_hashes(one) != _shard_hashes(other):
-            only_a, only_b = multiset_difference(
-                _row_hashes(a, name, one), _row_hashes(b, name, other)
-            )
-            splits[name] = SplitDifference(
-                name, one.examples, other.examples, len(only_a), len(only_b)
-            )
+            hashes = _row_hashes(a, name, one), _row_hashes(b, name, other)
+            only_a, only_b = multiset_difference(*hashes)
+            counts = one.examples, other.examples, len(only_a), len(only_b)
+            splits[name] = SplitDifference(name, *counts)
             removed.append(only_a)
             added.append(only_b)
     all_removed = np.concatenate(removed)
@@ -170,20 +167,16 @@ def _schema_lines(a: Schema, b: Schema) -> Iterator[str]:
     for name in a.names:
         if name not in b:
             yield f"column {name!r} ({a[name].type}) is only in the first"
-        else:
-            yield from _feature_lines(a[name], b[name])
+            continue
+        if a[name].type != b[name].type:
+            yield f"column {name!r} is {a[name].type}, then {b[name].type}"
+        if a[name].store != b[name].store:
+            yield f"column {name!r} is stored as {a[name].store!r}, then {b[name].store!r}"
     for name in b.names:
         if name not in a:
             yield f"column {name!r} ({b[name].type}) is only in the second"
     if a.separator != b.separator:
         yield f"the separator of nested names is {a.separator!r}, then {b.separator!r}"
-
-
-def _feature_lines(a: Feature, b: Feature) -> Iterator[str]:
-    if a.type != b.type:
-        yield f"column {a.name!r} is {a.type}, then {b.type}"
-    if a.store != b.store:
-        yield f"column {a.name!r} is stored as {a.store!r}, then {b.store!r}"
 
 
 def _notes(a: Manifest, b: Manifest) -> Iterator[str]:

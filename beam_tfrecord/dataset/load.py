@@ -7,30 +7,19 @@ TensorFlow nor PyTorch: what needs them is imported on use.
 from __future__ import annotations
 
 import dataclasses
-import glob
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
-import pyarrow as pa
 
-from beam_tfrecord.batch import Batch
-from beam_tfrecord.dataset.rows import OpenedManifest, RecordFiles, Rows, explained_by
+from beam_tfrecord.dataset.rows import OpenedManifest, RecordFiles, Rows
 from beam_tfrecord.dataset.values import arrays_of, check_defaults, memory_mapped
-from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
-from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.layout import ONLY_SPLIT
-from beam_tfrecord.manifest import Manifest, Shard, Split, directory_of, manifest_path
-from beam_tfrecord.records.encoding import Arena, Encoder
-from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock
-from beam_tfrecord.sources.base import InputFile, Unit
-from beam_tfrecord.sources.files import list_files
-from beam_tfrecord.sources.parquet.source import SUFFIXES, Parquet
+from beam_tfrecord.manifest import Manifest, directory_of, manifest_path
 from beam_tfrecord.stage import is_stage
-from beam_tfrecord.storage import absolute_path, exists, is_remote
-from beam_tfrecord.workdir.target import Target
+from beam_tfrecord.storage import absolute_path, exists
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -166,164 +155,19 @@ def load(
 
 def _open(path: str | os.PathLike[str]) -> Dataset:
     """Return all splits and columns of a dataset, or of Parquet files."""
-    staged = is_stage(path)
     file = absolute_path(manifest_path(path))
-    if staged or (not exists(file) and _is_parquet(path)):
-        return _open_parquet(path, OpenedManifest.of(file))
+    # Recorded first, so that a manifest that is replaced meanwhile is noticed.
     opened = OpenedManifest.of(file)
+    staged = is_stage(path)
+    if staged or not exists(file):
+        # Loading the modules that read Parquet takes a tenth of the start-up of records.
+        from beam_tfrecord.dataset.parquet import is_parquet, open_parquet
+
+        if staged or is_parquet(path):
+            manifest, rows = open_parquet(path, opened)
+            directory = os.path.abspath(os.fspath(path))
+            return Dataset(directory, manifest, tuple(manifest.splits), manifest.schema, rows)
     manifest = Manifest.load(path)
     directory = directory_of(file)
     files = RecordFiles(directory, manifest, opened)
     return Dataset(directory, manifest, tuple(manifest.splits), manifest.schema, files)
-
-
-def _is_parquet(path: str | os.PathLike[str]) -> bool:
-    """Return True if a path names Parquet files: one, a pattern, or a directory with some."""
-    text = os.fspath(path)
-    if os.path.isdir(text):
-        found = glob.iglob(os.path.join(glob.escape(text), "**", "*"), recursive=True)
-        return any(name.endswith(SUFFIXES) for name in found)
-    return text.endswith(SUFFIXES)
-
-
-def _open_parquet(path: str | os.PathLike[str], opened: OpenedManifest) -> Dataset:
-    """Open Parquet files as a dataset of one split; only their footers are read.
-
-    Args:
-        path: The files, or the directory of a stage.
-        opened: The manifest of the stage, if it is one.
-
-    Raises:
-        UsageError: There are none.
-        DataError: One is damaged, or two disagree, or a stage was replaced meanwhile.
-    """
-    source = Parquet(path)
-    with explained_by(opened.check):
-        scans = source.all_scans()
-    opened.check()
-    if opened.entry is None and (jobs := Target(absolute_path(path)).leftovers()):
-        # The files of an unfinished stage look like any others.
-        raise UsageError(
-            f"no dataset at {os.fspath(path)!r}: a job is writing there, or was stopped: wait for "
-            f"it, run it again, or remove {jobs[0]!r}"
-        )
-    arrow = source.schema(scans)
-    units = {unit.name: unit for unit in source.all_units(scans)}
-    schema = Schema.from_arrow(arrow)
-    manifest = Manifest(
-        fingerprint="",
-        content="",
-        order="source",
-        seed=0,
-        compression="",
-        key=None,
-        group=None,
-        place="origin",
-        schema=schema,
-        source={"kind": source.kind},
-        rejects={"rows": 0},
-        sidecars={},
-        splits={
-            ONLY_SPLIT: Split(
-                tuple(
-                    Shard(name, unit.rows or 0, unit.encoded_bytes, "")
-                    for name, unit in units.items()
-                )
-            )
-        },
-    )
-    files = _ParquetFiles(source, arrow, units, schema, opened)
-    directory = os.path.abspath(os.fspath(path))
-    return Dataset(directory, manifest, (ONLY_SPLIT,), schema, files)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _ParquetFiles:
-    """Row groups of Parquet files in the role of shards.
-
-    Rows have the types of the files. Records are encoded on the way, as `write` encodes them.
-
-    Attributes:
-        source: Reads the files.
-        types: Types of all columns.
-        units: Runs of row groups, by the name of the shard that each represents.
-        schema: The features that records are encoded by.
-        opened: The manifest of a stage.
-    """
-
-    source: Parquet
-    types: pa.Schema
-    units: Mapping[str, Unit]
-    schema: Schema
-    opened: OpenedManifest
-
-    def versions(self, shards: Sequence[Shard]) -> Any:
-        """Return name, size and version of the file of every shard."""
-        files = [(shard.path, self.units[shard.path].file) for shard in shards]
-        return [(name, file.bytes, file.version) for name, file in files]
-
-    def check(self, shards: Sequence[Shard]) -> None:
-        """Check nothing: opening the files has read their footers."""
-
-    def blocks(
-        self, shards: Sequence[Shard], block_bytes: int = BLOCK_BYTES
-    ) -> Iterator[tuple[Shard, RecordBlock]]:
-        """Yield the rows of shards as encoded records, a block per batch of the source.
-
-        Raises:
-            DataError: A file changed, or has a value that no example can hold.
-        """
-        with explained_by(self.opened.check):
-            for shard in shards:
-                encoder, first = Encoder(self.schema), 0
-                for data in self.batches([shard], self.schema.names):
-                    arena = Arena()
-                    encoded = encoder.encode(Batch(data), arena)
-                    if encoded.rejects:
-                        row, _, _, message, _ = encoded.rejects[0]
-                        raise DataError(f"row {first + row} of {shard.path}: {message}")
-                    # Copied, since a block owns its memory.
-                    used = arena.used_data().copy(), arena.used_starts().copy()
-                    yield shard, RecordBlock(*used, 0, first)
-                    first += data.num_rows
-
-    def batches(self, shards: Sequence[Shard], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of the rows of shards.
-
-        Raises:
-            DataError: A file was changed or removed, or is damaged.
-        """
-        schema = self.arrow_schema(names)
-        for unit in (self.units[shard.path] for shard in shards):
-            try:
-                for number, batch in enumerate(self.source.read(unit, schema)):
-                    # A look at a local file costs nothing, at a remote one a request.
-                    if not number or not is_remote(unit.file.path):
-                        _check_unchanged(unit.file)
-                    if batch.rejects:
-                        raise DataError(batch.rejects[0].message)
-                    if batch.num_rows:
-                        yield batch.data
-            except (DataError, OSError):
-                _check_unchanged(unit.file)
-                raise
-            # Unlike this package, other writers of Parquet overwrite a file in place.
-            _check_unchanged(unit.file)
-
-    def arrow_schema(self, names: Sequence[str]) -> pa.Schema:
-        """Return the types of some columns in `batches`."""
-        return pa.schema([self.types.field(name) for name in names])
-
-
-def _check_unchanged(file: InputFile) -> None:
-    """Check that a file is still the one whose footer was read.
-
-    Raises:
-        DataError: It was changed or removed.
-    """
-    try:
-        (now,) = list_files([file.path], SUFFIXES, remote=True)
-    except UsageError:
-        now = None
-    if now is None or (now.bytes, now.version) != (file.bytes, file.version):
-        raise DataError(f"{file.path!r} was changed or removed after it was opened: load it again")

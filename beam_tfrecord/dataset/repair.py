@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_tfrecord._version import __version__
-from beam_tfrecord.dataset.salvage import IntactRecords, LostBytes, salvage
+from beam_tfrecord.dataset.salvage import LostBytes, record_stream, salvage
 from beam_tfrecord.dataset.verify import load_rejects
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
 from beam_tfrecord.exchange.shard_writers import MASK64, Piece, PieceWriter
@@ -91,33 +90,34 @@ class _SalvagedShard:
 
     Attributes:
         shard: The manifest's description of it.
+        problem: Why the file cannot be opened; empty if it can.
         found: Number of intact records.
         duplicates: Number of these that equal an earlier one.
-        lost: The damage.
+        damage: The bytes without an intact record.
     """
 
     shard: Shard
+    problem: str
     found: int
     duplicates: int
-    lost: Sequence[LostBytes | Lost]
+    damage: Sequence[LostBytes]
 
     def losses(self) -> list[Lost]:
         """Return all that may be lost."""
         path, examples = self.shard.path, self.shard.examples
+        if self.problem:
+            return [Lost(path, 0, 0, examples, self.problem)]
         missing = examples - self.found
-        damage = [part for part in self.lost if isinstance(part, LostBytes)]
         # The number of intact records gives the number of missing ones only if the intact ones are
         # among those that were written. Between several places of damage they may not be, unless
         # the frames of the damaged records lead from each to the next.
-        is_followed = len(self.lost) <= 1 or (
-            len(damage) == len(self.lost) and all(part.is_framed for part in damage)
-        )
-        is_sure = not any(part.unsure for part in damage)
+        is_followed = len(self.damage) <= 1 or all(part.is_framed for part in self.damage)
+        is_sure = not any(part.unsure for part in self.damage)
         is_counted = missing > 0 and not self.duplicates and is_followed and is_sure
         most = missing if is_counted else examples
         losses = [
-            _loss_of(self.shard, part, most) if isinstance(part, LostBytes) else part
-            for part in self.lost
+            Lost(path, part.start, part.stop, min(most, part.most_records), _reason(part.unsure))
+            for part in self.damage
         ]
         if not is_counted:
             equal = f", {self.duplicates:,} of them equal to others" if self.duplicates else ""
@@ -188,57 +188,57 @@ def _check_output(source: str, target: str) -> None:
         raise TargetExists(f"output {target!r} is not empty: choose another directory")
 
 
+@dataclasses.dataclass
 class _Repairer:
     """Writes all files of a repaired dataset but its manifest, and collects the losses.
 
-    Args:
-        manifest: The manifest of the damaged dataset.
+    Attributes:
+        old: The manifest of the damaged dataset.
         source: Its directory.
         target: The directory of the new dataset.
-        prefix: The beginning of the names of the old dataset's files.
+        prefix: The file prefix of the old dataset and its dash, or nothing.
+        lost: Losses outside of the shards, then all.
+        salvaged: The damaged shards.
     """
 
-    def __init__(self, manifest: Manifest, source: str, target: str, prefix: str) -> None:
-        self._old = manifest
-        self._source = source
-        self._target = target
-        self._prefix = prefix
-        self._lost: list[Lost] = []
-        self._salvaged: list[_SalvagedShard] = []
+    old: Manifest
+    source: str
+    target: str
+    prefix: str
+    lost: list[Lost] = dataclasses.field(default_factory=list)
+    salvaged: list[_SalvagedShard] = dataclasses.field(default_factory=list)
 
     def run(self) -> Repair:
         """Write the files."""
-        old = self._old
         pieces: dict[str, Piece] = {}
         splits = {}
-        for name, split in old.splits.items():
+        for name, split in self.old.splits.items():
             named = self._named(list(self._pieces(name, split.shards)))
             pieces |= named
-            splits[name] = Split(
-                tuple(Shard(p, one.examples, one.bytes, one.xxh64) for p, one in named.items())
-            )
+            shards = (Shard(p, one.examples, one.bytes, one.xxh64) for p, one in named.items())
+            splits[name] = Split(tuple(shards))
         content = f"{sum(piece.content for piece in pieces.values()) & MASK64:016x}"
         examples = sum(piece.examples for piece in pieces.values())
-        has_all = not self._salvaged or (examples, content) == (old.examples, old.content)
-        for one in self._salvaged:
+        has_all = not self.salvaged or (examples, content) == (self.old.examples, self.old.content)
+        for one in self.salvaged:
             message = "no record is lost, but not all are in their places"
-            self._lost += [Lost(one.shard.path, 0, 0, 0, message)] if has_all else one.losses()
-        fewer = {one.shard.path: one.least_lost for one in self._salvaged if one.least_lost > 0}
+            self.lost += [Lost(one.shard.path, 0, 0, 0, message)] if has_all else one.losses()
+        fewer = {one.shard.path: one.least_lost for one in self.salvaged if one.least_lost > 0}
         rejects, hashes_of_rejects = self._rejects()
         sidecars = self._sidecars()
-        schema = old.schema.without_observed() if self._lost else old.schema
+        schema = self.old.schema.without_observed() if self.lost else self.old.schema
         for name, text in zip(_SCHEMA_FILES, (schema.dumps(), schema_pbtxt(schema)), strict=True):
             sidecars[name] = self._put(name, text.encode())
         manifest = dataclasses.replace(
-            old,
-            fingerprint="" if self._lost else old.fingerprint,
+            self.old,
+            fingerprint="" if self.lost else self.old.fingerprint,
             content=content,
             schema=schema,
             rejects=rejects,
             sidecars=sidecars,
             splits=splits,
         )
-        repaired = Repair(manifest, tuple(self._lost), {} if has_all else fewer, has_all)
+        repaired = Repair(manifest, tuple(self.lost), {} if has_all else fewer, has_all)
         hashes = {path: one.stored_xxh64 for path, one in pieces.items() if one.stored_xxh64}
         job = {
             "repaired": repaired.to_json(),
@@ -252,94 +252,85 @@ class _Repairer:
     def _pieces(self, split: str, shards: Sequence[Shard]) -> Iterator[Piece]:
         """Write the intact records of each shard; yield the shards that are not empty."""
         for number, shard in enumerate(shards):
-            writer = PieceWriter(self._target, split, (number,), self._old.compression)
+            path = os.path.join(self.source, shard.path)
+            problem = "" if os.path.isfile(path) else "the file is missing"
+            if problem and os.path.exists(path):
+                problem = "it is no regular file"
+            writer = PieceWriter(self.target, split, (number,), self.old.compression)
+            damage: list[LostBytes] = []
+            hashes = [np.empty(0, np.uint64)]
             try:
-                lost, hashes = self._salvage(shard, writer)
+                if not problem:
+                    with record_stream(path, shard, self.old.compression, self.target) as data:
+                        chains, damage = salvage(data, shard)
+                        hashes += [writer.write(*chain.records_in(data)) for chain in chains]
                 piece = writer.close()
             except BaseException:
                 writer.abort()
                 raise
             if piece.xxh64 != shard.xxh64:
-                duplicates = len(hashes) - len(np.unique(hashes))
-                self._salvaged.append(_SalvagedShard(shard, piece.examples, duplicates, lost))
+                duplicates = piece.examples - len(np.unique(np.concatenate(hashes)))
+                self.salvaged.append(
+                    _SalvagedShard(shard, problem, piece.examples, duplicates, damage)
+                )
             if piece.examples:
                 yield piece
             else:
                 os.remove(piece.path)
 
-    def _salvage(
-        self, shard: Shard, writer: PieceWriter
-    ) -> tuple[Sequence[LostBytes | Lost], npt.NDArray[np.uint64]]:
-        """Write the intact records of a shard; return the damage, and the records' hashes."""
-        path = os.path.join(self._source, shard.path)
-        if not os.path.isfile(path):
-            message = "it is no regular file" if os.path.exists(path) else "the file is missing"
-            return [Lost(shard.path, 0, 0, shard.examples, message)], np.empty(0, np.uint64)
-        lost: list[LostBytes | Lost] = []
-        hashes = [np.empty(0, np.uint64)]
-        for part in salvage(path, shard, compression=self._old.compression, scratch=self._target):
-            if isinstance(part, IntactRecords):
-                hashes.append(writer.write(part.data, part.starts))
-            else:
-                lost.append(part)
-        return lost, np.concatenate(hashes)
-
     def _named(self, pieces: Sequence[Piece]) -> dict[str, Piece]:
         """Give the shards of a split their names, without gaps."""
-        names = ShardNames(shard_suffix(self._old.compression))
+        names = ShardNames(shard_suffix(self.old.compression))
         named = {names(p.split, i, len(pieces)): p for i, p in enumerate(pieces)}
         for name, piece in named.items():
-            os.replace(piece.path, os.path.join(self._target, name))
+            os.replace(piece.path, os.path.join(self.target, name))
         return named
 
     def _rejects(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Copy the rejects if they are intact; return their entries in manifest and job.json."""
-        known = self._old.rejects
+        known = self.old.rejects
         if known.get("rows"):
-            name = self._prefix + REJECTS_FILE
+            name = self.prefix + REJECTS_FILE
             try:
-                table = load_rejects(os.path.join(self._source, name))
+                table = load_rejects(os.path.join(self.source, name))
                 if rejects_hash(table) == known.get("xxh64"):
-                    path = os.path.join(self._target, REJECTS_FILE)
+                    path = os.path.join(self.target, REJECTS_FILE)
                     os.makedirs(os.path.dirname(path))
                     return dict(known), {REJECTS_FILE: save_rejects(table, path)}
             except (OSError, DataError):
                 pass
-            self._lost.append(Lost(name, 0, 0, 0, "the file of rejects is damaged"))
+            self.lost.append(Lost(name, 0, 0, 0, "the file of rejects is damaged"))
         return {"rows": 0, "xxh64": rejects_hash(REJECTS_SCHEMA.empty_table())}, {}
 
     def _sidecars(self) -> dict[str, str]:
         """Copy intact sidecars, except those of the schema, and return their hashes."""
         copied = {}
-        for old_name, digest in self._old.sidecars.items():
-            name = old_name.removeprefix(self._prefix)
+        for old_name, digest in self.old.sidecars.items():
+            name = old_name.removeprefix(self.prefix)
             if name in _SCHEMA_FILES:
                 continue
-            path = os.path.join(self._source, old_name)
+            path = os.path.join(self.source, old_name)
             # A name that was read from a file must not decide the directory that is written to.
             if is_plain_name(name) and os.path.isfile(path) and file_hash(path) == digest:
                 with open(path, "rb") as file:
                     copied[name] = self._put(name, file.read())
             else:
-                self._lost.append(Lost(old_name, 0, 0, 0, "the file is missing or damaged"))
+                self.lost.append(Lost(old_name, 0, 0, 0, "the file is missing or damaged"))
         return copied
 
     def _put(self, name: str, data: bytes) -> str:
-        path = os.path.join(self._target, name)
+        path = os.path.join(self.target, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         put(path, data)
         return data_hash(data)
 
 
-def _loss_of(shard: Shard, part: LostBytes, most: int) -> Lost:
-    message = _DAMAGED
-    if part.unsure:
-        one = part.unsure == 1
-        message = (
-            f"of these, {part.unsure:,} {'is' if one else 'are'} left out because "
-            f"{'it' if one else 'they'} may be part of a damaged value"
-        )
-    return Lost(shard.path, part.start, part.stop, min(most, part.most_records), message)
+def _reason(unsure: int) -> str:
+    """Return the reason of a loss, which names the records that were left out to be safe."""
+    if not unsure:
+        return _DAMAGED
+    are, they = ("is", "it") if unsure == 1 else ("are", "they")
+    return f"of these, {unsure:,} {are} left out because {they} may be part of a damaged value"
 
 
 def _records(count: int) -> str:

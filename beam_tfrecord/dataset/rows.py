@@ -24,7 +24,7 @@ from beam_tfrecord.dataset.values import python_rows, rebatch
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.hashes import data_hash
-from beam_tfrecord.manifest import Manifest, Shard
+from beam_tfrecord.manifest import Manifest, Shard, Split
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock, read_blocks
 from beam_tfrecord.storage import Entry, file_size, is_remote, read_small, status
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 # Rows become Python objects in pieces, so that a block's worth of them never exists at once.
 _ROWS_AT_ONCE = 1024
+_MIXED_BYTES = 64 * 10**6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,15 +54,10 @@ class OpenedManifest:
     @classmethod
     def of(cls, path: str) -> OpenedManifest:
         """Record the manifest at a path; call this before the manifest is parsed."""
-        entry = status(path)
-        return cls(path, entry, _manifest_hash(path))
+        return cls(path, status(path), _manifest_hash(path))
 
     def check(self) -> None:
-        """Check that the manifest is still the one that was opened.
-
-        Raises:
-            DataError: It is not.
-        """
+        """Raise `DataError` if the manifest is no longer the one that was opened."""
         # A touched or copied manifest has another time and the same text.
         if status(self.path) != self.entry and _manifest_hash(self.path) != self.xxh64:
             raise DataError(
@@ -79,11 +75,7 @@ def _manifest_hash(path: str) -> str:
 
 @contextlib.contextmanager
 def explained_by(*checks: Callable[[], None]) -> Iterator[None]:
-    """Run `checks` when reading fails, because a replaced file explains the error better.
-
-    Raises:
-        DataError: A check failed.
-    """
+    """Run `checks` if reading fails, because a replaced file explains the error better."""
     try:
         yield
     except (BeamTFRecordError, OSError):
@@ -93,10 +85,7 @@ def explained_by(*checks: Callable[[], None]) -> Iterator[None]:
 
 
 class ShardFiles(Protocol):
-    """Reads the shards of a dataset, whatever the format of their files."""
-
-    def versions(self, shards: Sequence[Shard]) -> Any:
-        """Return what identifies the bytes of shards beside the manifest; None if it suffices."""
+    """Reads the shards of a dataset: TFRecord files, or row groups of Parquet files."""
 
     def check(self, shards: Sequence[Shard]) -> None:
         """Check that the files of shards exist with their sizes."""
@@ -135,43 +124,30 @@ class RecordFiles:
         """Return the absolute path of a shard."""
         return os.path.join(self._directory, shard.path)
 
-    def versions(self, shards: Sequence[Shard]) -> None:
-        """Return nothing: the manifest has the hash of every shard."""
-
     def check(self, shards: Sequence[Shard]) -> None:
-        """Check that every shard exists and, uncompressed, has its size.
-
-        Raises:
-            DataError: One is missing or has another size, or the dataset was replaced.
-        """
+        """Check that every shard exists and, uncompressed, has its size."""
         for shard in shards:
-            with self._explained(shard):
-                self._check_size(shard)
+            path = self.path(shard)
+            with self._explained(path):
+                try:
+                    size = file_size(path)
+                except FileNotFoundError:
+                    raise DataError(
+                        f"{path!r} is missing: restore it or write the dataset again"
+                    ) from None
+                if not self._manifest.compression:
+                    _check_count(path, "bytes", size, shard.bytes)
 
-    def _explained(self, shard: Shard) -> contextlib.AbstractContextManager[None]:
-        unchanged = functools.partial(self.check_unchanged, self.path(shard))
-        return explained_by(self.opened.check, unchanged)
-
-    def _check_size(self, shard: Shard) -> None:
-        path = self.path(shard)
-        try:
-            size = file_size(path)
-        except FileNotFoundError:
-            raise DataError(f"{path!r} is missing: restore it or write the dataset again") from None
-        if not self._manifest.compression:
-            _check_count(path, "bytes", size, shard.bytes)
+    def _explained(self, path: str) -> contextlib.AbstractContextManager[None]:
+        return explained_by(self.opened.check, functools.partial(self.check_unchanged, path))
 
     def check_unchanged(self, path: str) -> None:
-        """Check that a local shard is still the file that was opened; call this after each read.
+        """Raise `DataError` if a local shard is no longer the file that was opened.
 
-        A missing shard passes: reading it raises the error that names it.
-
-        Raises:
-            DataError: It was changed or replaced.
+        Call this after each read. A missing shard passes: reading it raises an error that names it.
         """
-        if path not in self._states or (state := _file_state(path)) is None:
-            return
-        if state == self._states[path]:
+        state = _file_state(path)
+        if state is None or state == self._states.get(path, state):
             return
         # A touched, linked or moved shard has other times and the same records.
         if self._stream_hash(path) != self._hashes[path] or _file_state(path) != state:
@@ -193,40 +169,27 @@ class RecordFiles:
     def blocks(
         self, shards: Sequence[Shard], block_bytes: int = BLOCK_BYTES
     ) -> Iterator[tuple[Shard, RecordBlock]]:
-        """Yield the records of shards as framed bytes; every CRC, count and size is checked.
-
-        Raises:
-            DataError: A shard is missing, damaged or not the one that the manifest describes, or
-                the dataset was replaced.
-        """
+        """Yield the records of shards as framed bytes; every CRC, count and size is checked."""
         for shard in shards:
-            with self._explained(shard):
-                for block in self._shard_blocks(shard, block_bytes):
+            path = self.path(shard)
+            examples = nbytes = 0
+            with self._explained(path):
+                for block in read_blocks(
+                    path, compression=self._manifest.compression, block_bytes=block_bytes
+                ):
+                    if not nbytes:
+                        # From here on the file is open: another file under its name is not read.
+                        self.opened.check()
+                    # And what is written into it from here on is not in this block.
+                    self.check_unchanged(path)
+                    examples += len(block.starts)
+                    nbytes += len(block.data)
                     yield shard, block
-
-    def _shard_blocks(self, shard: Shard, block_bytes: int) -> Iterator[RecordBlock]:
-        path = self.path(shard)
-        examples = nbytes = 0
-        for block in read_blocks(
-            path, compression=self._manifest.compression, block_bytes=block_bytes
-        ):
-            if not nbytes:
-                # From here on the file is open: another file under its name is not read.
-                self.opened.check()
-            # And what is written into it from here on is not in this block.
-            self.check_unchanged(path)
-            examples += len(block.starts)
-            nbytes += len(block.data)
-            yield block
-        _check_count(path, "examples", examples, shard.examples)
-        _check_count(path, "bytes", nbytes, shard.bytes)
+                _check_count(path, "examples", examples, shard.examples)
+                _check_count(path, "bytes", nbytes, shard.bytes)
 
     def batches(self, shards: Sequence[Shard], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of the rows of shards.
-
-        Raises:
-            DataError: A shard is damaged, or its examples do not fit the schema.
-        """
+        """Yield some columns of the rows of shards."""
         decoder = Decoder(self._manifest.schema, columns=names)
         for shard, block in self.blocks(shards):
             try:
@@ -308,9 +271,7 @@ class Rows:
     def content(self) -> str:
         """Hash of what is read, 64 hex digits; it differs if any row or shard differs."""
         shards = [(shard.path, shard.examples, shard.bytes, shard.xxh64) for shard in self.shards]
-        content = _sha256((self.manifest.content, shards))
-        versions = self.files.versions(self.shards)
-        return content if versions is None else _sha256((content, versions))
+        return hashlib.sha256(repr((self.manifest.content, shards)).encode()).hexdigest()
 
     def path(self, shard: Shard) -> str:
         """Return the absolute path of a shard."""
@@ -390,15 +351,18 @@ class Rows:
 
     def part(self, index: int, count: int) -> Self:
         """Return every `count`-th shard from `index` on, possibly none."""
-        paths = {shard.path for shard in self.shards[index::count]}
+        part = frozenset(self.shards[index::count])
         splits = {
-            name: dataclasses.replace(
-                split, shards=tuple(shard for shard in split.shards if shard.path in paths)
-            )
+            name: Split(tuple(shard for shard in split.shards if shard in part))
             for name, split in self.manifest.splits.items()
         }
         return dataclasses.replace(self, manifest=dataclasses.replace(self.manifest, splits=splits))
 
 
-def _sha256(value: object) -> str:
-    return hashlib.sha256(repr(value).encode()).hexdigest()
+def mixed_rows(rows: Rows, shuffle: bool | int) -> int:
+    """Return how many rows to mix with each other: True is those of about 64 MB of records."""
+    if shuffle is not True:
+        return max(1, int(shuffle))
+    nbytes = sum(shard.bytes for shard in rows.shards)
+    mean_bytes = max(1, nbytes // max(1, len(rows)))
+    return max(1, min(len(rows), _MIXED_BYTES // mean_bytes))

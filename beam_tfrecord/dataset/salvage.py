@@ -99,6 +99,10 @@ class Chain:
         """Position behind each record, shape `[records]`."""
         return np.append(self.starts, self.stop)[1:]
 
+    def records_in(self, data: UInt8Array) -> tuple[UInt8Array, Int64Array]:
+        """Return the framed records as a view of the stream, and their positions in the view."""
+        return data[self.start : self.stop], self.starts - self.start
+
     def without(self, first: int, count: int) -> list[Chain]:
         """Return what remains without some records."""
         head, tail = self.starts[:first], self.starts[first + count :]
@@ -110,40 +114,21 @@ class Chain:
         return parts
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class IntactRecords:
-    """Neighbouring intact records.
-
-    Attributes:
-        data: Their framed bytes, a view of the file.
-        starts: Position in `data` of each, shape `[records]`.
-    """
-
-    data: UInt8Array
-    starts: Int64Array
-
-
-def salvage(
-    path: str, shard: Shard, *, compression: str, scratch: str
-) -> Iterator[IntactRecords | LostBytes]:
-    """Yield the intact records of a shard, and what was lost between them, in order.
-
-    Args:
-        path: The shard's file; nothing is yielded if it is missing.
-        shard: The manifest's description of it.
-        compression: ``""`` or ``GZIP``. Of a damaged gzip stream only what precedes the damage can
-            be read.
-        scratch: Directory for the decompressed stream.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
-    with contextlib.suppress(FileNotFoundError), _stream(path, shard, compression, scratch) as data:
-        yield from _Salvage(data, shard.examples, shard.bytes).parts()
+def salvage(data: UInt8Array, shard: Shard) -> tuple[list[Chain], list[LostBytes]]:
+    """Return the intact records of a damaged stream, and what was lost between them, in order."""
+    return _Salvage(data, shard.examples, shard.bytes).parts()
 
 
 @contextlib.contextmanager
-def _stream(path: str, shard: Shard, compression: str, scratch: str) -> Iterator[UInt8Array]:
+def record_stream(path: str, shard: Shard, compression: str, scratch: str) -> Iterator[UInt8Array]:
+    """Map the record stream of a shard into memory, as far as it can be decompressed.
+
+    Args:
+        path: The shard's file.
+        shard: The manifest's description of it.
+        compression: ``""`` or ``GZIP``.
+        scratch: Directory for the decompressed stream.
+    """
     if not compression:
         yield _mapped(path)
         return
@@ -191,13 +176,7 @@ def _chains(data: UInt8Array) -> Iterator[Chain]:
 
 
 class _Salvage:
-    """The decision which chains of one damaged stream are its records.
-
-    Args:
-        data: The damaged stream.
-        records: Number of records before it was damaged.
-        nbytes: Number of bytes before it was damaged.
-    """
+    """The decision which chains of a stream of once `records` and `nbytes` are its records."""
 
     def __init__(self, data: UInt8Array, records: int, nbytes: int) -> None:
         self._data = data
@@ -208,18 +187,17 @@ class _Salvage:
         self._left_bytes = _MOST_LOOKED_AT_BYTES
         self._lengths: dict[int, int | None] = {}
 
-    def parts(self) -> Iterator[IntactRecords | LostBytes]:
-        """Yield the intact records, and the bytes between them, in order."""
+    def parts(self) -> tuple[list[Chain], list[LostBytes]]:
+        """Return the intact records, and the bytes between them."""
         chains, unsure = self._decide()
-        at = 0
-        for chain in (*chains, Chain(len(self._data), len(self._data), np.empty(0, np.int64))):
-            if chain.start > at:
-                yield self._lost(at, chain.start, unsure)
-            if chain.records:
-                yield IntactRecords(
-                    self._data[chain.start : chain.stop], chain.starts - chain.start
-                )
-            at = chain.stop
+        lost = [self._lost(start, stop, unsure) for start, stop in self._gaps(chains)]
+        return [chain for chain in chains if chain.records], lost
+
+    def _gaps(self, chains: Sequence[Chain]) -> list[tuple[int, int]]:
+        """Return start and end of the stretches between chains that are in order."""
+        starts = [0, *(chain.stop for chain in chains)]
+        stops = [*(chain.start for chain in chains), len(self._data)]
+        return [(start, stop) for start, stop in zip(starts, stops, strict=True) if start < stop]
 
     def _lost(self, start: int, stop: int, unsure: Sequence[Chain]) -> LostBytes:
         inside = sum(chain.records for chain in unsure if start <= chain.start < stop)
@@ -249,11 +227,7 @@ class _Salvage:
         return self._without_copies(accepted), unsure
 
     def _follow(self, first: Chain, others: Sequence[Chain]) -> tuple[list[Chain], int]:
-        """Go on from record to record, over damaged ones, as far as their frames lead.
-
-        Returns:
-            The chains that were reached, and the position that was.
-        """
+        """Return the chains, and the position, that the frames of damaged records lead to."""
         accepted, at, left = [first], first.stop, self._records - first.records
         passed = 0
         while passed < len(others):
@@ -298,12 +272,9 @@ class _Salvage:
         return self._lengths[at]
 
     def _is_record(self, start: int, stop: int, grown: int) -> bool:
-        """Return True if the frame says that the bytes between two positions are one record.
+        """Return True if the bytes between two positions are one record by its frame.
 
-        Args:
-            start: First byte.
-            stop: Position behind the last byte.
-            grown: Bytes that the damage has added to the record.
+        The damage has added `grown` bytes to the record.
         """
         length = stop - start - FRAME_BYTES
         if self._length(start) == length - grown:
@@ -317,9 +288,7 @@ class _Salvage:
 
     def _has_room(self, chains: Sequence[Chain]) -> bool:
         """Return True if there were as many records as chains hold and the gaps between cost."""
-        ends = [0, *(chain.stop for chain in chains)]
-        starts = [*(chain.start for chain in chains), len(self._data)]
-        gaps = sum(start > end for end, start in zip(ends, starts, strict=True))
+        gaps = len(self._gaps(chains))
         # Added bytes need not have cost a record.
         cost = max(0, gaps - 1) if self._grown > 0 else gaps
         return sum(chain.records for chain in chains) + cost <= self._records
@@ -336,12 +305,9 @@ class _Salvage:
         return False
 
     def _is_end(self, accepted: Sequence[Chain], at: int, last: Chain) -> bool:
-        """Return True if the chain that ends with the stream holds records.
+        """Return True if `last`, the chain that ends with the stream, holds records.
 
-        Args:
-            accepted: The chains before it.
-            at: Start of the damaged record before it.
-            last: The chain.
+        `accepted` are the chains before it, and `at` is the start of the damaged record between.
         """
         length = self._length(at)
         if self._grown >= 0 or length is None:
@@ -372,13 +338,12 @@ class _Salvage:
         stop = len(self._data)
         for chain in reversed(_in_order({*accepted, *others})):
             if chain not in accepted:
+                together = _in_order([*accepted, chain])
                 grown = dict.fromkeys((self._grown, 0))
-                if not any(self._is_record(chain.stop, stop, one) for one in grown):
+                leads = any(self._is_record(chain.stop, stop, one) for one in grown)
+                if not leads or not self._has_room(together):
                     continue
-                with_chain = _in_order([*accepted, chain])
-                if not self._has_room(with_chain):
-                    continue
-                accepted = with_chain
+                accepted = together
             stop = chain.start
         return accepted
 

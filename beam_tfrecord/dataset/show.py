@@ -11,7 +11,7 @@ import math
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,19 +68,15 @@ def show(path: str | os.PathLike[str], *, counts: str | None = None) -> dict[str
 
 def _feature(feature: Feature, examples: int) -> dict[str, Any]:
     out: dict[str, Any] = feature.to_json()
-    missing = out.get("missing")
-    if missing is not None:
+    if (missing := out.get("missing")) is not None:
         out["null_share"] = missing / examples if examples else 0.0
     for bound in ("min", "max"):
         if bound in out and pa.types.is_temporal(feature.type):
-            out[bound] = _time(out[bound], feature.type)
+            # The statistics hold times as integers in the unit of their type.
+            storage = pa.int32() if feature.type.bit_width == 32 else pa.int64()
+            time = pa.array([int(out[bound])], storage).view(feature.type)
+            out[bound] = json_value(python_values(time)[0])
     return out
-
-
-def _time(stored: int, arrow: pa.DataType) -> Any:
-    """Return the JSON form of a time that is stored as an integer in the unit of its type."""
-    storage = pa.int32() if arrow.bit_width == 32 else pa.int64()
-    return json_value(python_values(pa.array([int(stored)], storage).view(arrow))[0])
 
 
 def count_values(path: str | os.PathLike[str], column: str) -> dict[str, list[dict[str, Any]]]:
@@ -135,29 +131,31 @@ def json_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 def render_show(shown: Mapping[str, Any]) -> str:
     """Return the result of `show` as text for users."""
     kinds = [f"{shown['order']}, seed {shown['seed']}", shown["compression"].lower()]
-    head_line = (
+    parts = [
         f"{shown['path']}: {shown['examples']:,} examples, {format_size(shown['bytes'])} "
         f"({', '.join(filter(None, kinds))})"
-    )
+    ]
+    if shown["rejected_rows"]:
+        parts.append(f"{shown['rejected_rows']:,} rows were rejected")
     splits = [
         (name, f"{of['examples']:,}", f"{of['shards']:,}", format_size(of["bytes"]))
         for name, of in shown["splits"].items()
     ]
     features = [
         (
-            *(of["name"], _type_text(of["type"]), _share(of.get("null_share"))),
-            *(_cell(of.get("min")), _cell(of.get("max")), _notes(of)),
+            of["name"],
+            of["type"] if isinstance(of["type"], str) else json_text(of["type"]),
+            _share(of.get("null_share")),
+            _cell(of.get("min")),
+            _cell(of.get("max")),
+            _notes(of),
         )
         for of in shown["features"]
     ]
-    parts = [
-        head_line,
-        _table(("split", "examples", "shards", "size"), splits, right=(1, 2, 3)),
-        _table(("feature", "type", "null", "min", "max", ""), features, right=(2, 3, 4)),
-    ]
-    if shown["rejected_rows"]:
-        parts.insert(1, f"{shown['rejected_rows']:,} rows were rejected")
-    parts += [_render_counts(shown["counts"])] if "counts" in shown else []
+    parts.append(_table(("split", "examples", "shards", "size"), splits, right=(1, 2, 3)))
+    parts.append(_table(("feature", "type", "null", "min", "max", ""), features, right=(2, 3, 4)))
+    if "counts" in shown:
+        parts.append(_render_counts(shown["counts"]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -172,10 +170,6 @@ def _render_counts(counts: Mapping[str, Any]) -> str:
         (value, *(f"{of.get(split, 0):,}" for split in splits)) for value, of in by_value.items()
     ]
     return _table((counts["column"], *splits), rows, right=range(1, len(splits) + 1))
-
-
-def _type_text(of: Any) -> str:
-    return of if isinstance(of, str) else json_text(of)
 
 
 def _share(share: float | None) -> str:
@@ -208,16 +202,13 @@ def _cell(value: Any) -> str:
     return text if len(text) <= _CELL_CHARACTERS else text[: _CELL_CHARACTERS - 1] + "…"
 
 
-def _table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Iterable[int] = ()
-) -> str:
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[int]) -> str:
     """Return rows of cells in aligned columns; those with an index in `right` flush right."""
-    flush_right = set(right)
     lines = [header, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(
         "  ".join(
-            cell.rjust(width) if column in flush_right else cell.ljust(width)
+            cell.rjust(width) if column in right else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
@@ -260,7 +251,10 @@ def json_value(value: Any) -> Any:
         # JSON's encoder has these three names, too, but as literals that are not valid JSON.
         return value if math.isfinite(value) else json.dumps(float(value))
     if isinstance(value, bytes):
-        return _bytes(value)
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            return {"b64": base64.b64encode(value).decode("ascii")}
     if isinstance(value, Mapping):
         return {str(key): json_value(item) for key, item in value.items()}
     if isinstance(value, np.ndarray) and not value.ndim:
@@ -268,13 +262,6 @@ def json_value(value: Any) -> Any:
     if isinstance(value, list | tuple | np.ndarray):
         return [json_value(item) for item in value]
     return _scalar(value)
-
-
-def _bytes(value: bytes) -> Any:
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError:
-        return {"b64": base64.b64encode(value).decode("ascii")}
 
 
 def _scalar(value: Any) -> Any:

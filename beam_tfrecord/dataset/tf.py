@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from beam_tfrecord.dataset.rows import RecordFiles, Rows
+from beam_tfrecord.dataset.rows import RecordFiles, Rows, mixed_rows
 from beam_tfrecord.dataset.tf_columns import (
     IMAGE,
     Decoding,
@@ -29,8 +29,6 @@ from beam_tfrecord.storage import is_remote
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# The shuffle buffer holds serialized examples: about this many bytes of them.
-SHUFFLE_BYTES = 64 * 10**6
 _MIX_SHARDS = 16
 _READ_BYTES = 2**20
 # TensorFlow copies what comes out of Python: in small pieces that stays within a cache.
@@ -117,7 +115,7 @@ def tf_dataset(
         order = (bool(shuffle), deterministic, interleave)
         records = records.cache(_cache_file(dataset, cache, order))
     if shuffle:
-        records = records.shuffle(_buffer_rows(dataset, shuffle), seed=seed)
+        records = records.shuffle(mixed_rows(dataset, shuffle), seed=seed)
     decodings = tensor_decodings(schema)
     # Pictures are decoded one by one, and become a batch when they have one size.
     is_batched_first = batch_size is not None and pictures is None
@@ -207,14 +205,10 @@ def _cache_file(dataset: Rows, cache: bool | str, order: object) -> str:
 
 
 def _checked_names(paths: tf.Tensor, files: Any) -> tf.data.Dataset:
-    """Return names of files one by one, each checked when its turn comes and when it is read.
+    """Return names of `RecordFiles` one by one, checked when their turns come and when read.
 
     TensorFlow opens a file between two checks, so it is one of the dataset that was opened, and
     reads it to its end between them, so it was not changed meanwhile.
-
-    Args:
-        paths: Paths of shards, shape `[n]`.
-        files: The `RecordFiles` that the shards belong to.
     """
     import tensorflow as tf
 
@@ -232,22 +226,10 @@ def _checked_names(paths: tf.Tensor, files: Any) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices(ends).flat_map(checked)
 
 
-def _buffer_rows(dataset: Rows, shuffle: bool | int) -> int:
-    if shuffle is not True:
-        return int(shuffle)
-    nbytes = sum(shard.bytes for shard in dataset.shards)
-    mean_bytes = max(1, nbytes // max(1, len(dataset)))
-    return max(1, min(len(dataset), SHUFFLE_BYTES // mean_bytes))
-
-
 def _parsed_schema(
     dataset: Rows, labels: list[str], columns: Sequence[str] | None, defaults: Mapping[str, Any]
 ) -> Schema:
-    """Return the schema of the columns that are parsed, with the defaults in it.
-
-    Raises:
-        UsageError: A name is no column, there is no column, or a label may be missing.
-    """
+    """Return the schema of the columns that are parsed, with the defaults in it."""
     if isinstance(columns, str):
         raise UsageError(f"columns is the text {columns!r}: give a list of names")
     names = dataset.schema.names if columns is None else tuple(columns)
@@ -255,12 +237,8 @@ def _parsed_schema(
     if not schema.features:
         raise UsageError("there is no column to parse: choose at least one")
     check_defaults(schema, defaults)
-    schema = schema.edit(
-        **{
-            name: dataclasses.replace(schema[name], default=value)
-            for name, value in defaults.items()
-        }
-    )
+    filled = {name: dataclasses.replace(schema[name], default=defaults[name]) for name in defaults}
+    schema = schema.edit(**filled)
     for name in labels:
         feature = schema[name]
         if feature.nullable and feature.default is None:
@@ -280,21 +258,13 @@ def _parser(
     *,
     is_batch: bool,
 ) -> Callable[[tf.Tensor], Any]:
-    """Return the function that makes features, and labels if there are any, of examples.
-
-    Args:
-        schema: The columns that are parsed.
-        decodings: Those among them that are decoded.
-        pictures: How pictures are decoded; None if there are none to decode.
-        label: Column, or columns, that are returned as labels.
-        rename: New names of columns in the result.
-        is_batch: The function is called with a batch of examples.
-    """
+    """Return the function that makes features and labels of an example, or of a batch of them."""
     import tensorflow as tf
 
     spec = schema.feature_spec()
-    for name in (name for decoding in decodings for name in decoding.unread):
-        del spec[name]
+    for decoding in decodings:
+        for name in decoding.unread:
+            del spec[name]
     hidden = {decoding.shape_key for decoding in decodings}
     names = _new_names([name for name in spec if name not in hidden], rename)
     labels = [label] if isinstance(label, str) else list(label or ())
@@ -305,7 +275,7 @@ def _parser(
         for decoding in decodings:
             parsed[decoding.column] = decoding.decode(parsed, is_batch=is_batch)
         if pictures is not None:
-            parsed = pictures.decode(parsed, labels)
+            pictures.decode(parsed, labels)
         targets = {names[name]: parsed.pop(name) for name in labels}
         features = {names[name]: value for name, value in parsed.items()}
         if pictures is not None and pictures.are_alone:
@@ -318,11 +288,7 @@ def _parser(
 
 
 def _new_names(spec: Sequence[str], rename: Mapping[str, str]) -> dict[str, str]:
-    """Return the name in the result of every parsed feature.
-
-    Raises:
-        UsageError: `rename` names no feature, or gives two features one name.
-    """
+    """Return the name in the result of every parsed feature."""
     if unknown := [name for name in rename if name not in spec]:
         raise UsageError(
             f"there is no feature {unknown[0]!r} to rename: the features are {', '.join(spec)}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.feature_spec import FIXED, readings
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import OpenShape, is_foreign
+from beam_tfrecord.features.type_contract import VALUES, tf_columns
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -61,11 +62,7 @@ class Decoding:
         return self.shape_key is None and self.dtype in _RAW and 0 not in (self.shape or ())
 
     def check_batch(self) -> None:
-        """Refuse batches of tensors that no ragged tensor can hold.
-
-        Raises:
-            UsageError: The tensors differ in more than the size of their first axis.
-        """
+        """Raise `UsageError` if no ragged tensor can hold a batch of the tensors."""
         if self.shape_key and (self.shape is None or None in self.shape[1:]):
             raise UsageError(
                 f"tensors of column {self.column!r} have different shapes: leave out batch_size, "
@@ -116,33 +113,33 @@ def tensor_decodings(schema: Schema) -> list[Decoding]:
         described = _described(feature)
         if described is None or feature.name not in fixed:
             continue
-        dtype, shape, parts = described
-        names = [f"{feature.name}{schema.separator}{part}" for part in parts]
+        dtype, shape = described
+        leaves = tf_columns(feature, separator=schema.separator)
+        names = [leaf.name for leaf in leaves if leaf.role != VALUES]
         is_open = shape is None or None in shape
         shape_key = names.pop(0) if is_open else None
         out.append(Decoding(feature.name, dtype, shape, shape_key, tuple(names)))
     return out
 
 
-def _described(feature: Feature) -> tuple[str, OpenShape, tuple[str, ...]] | None:
-    """Return dtype, shape and the further features of a column in bytes; None for any other."""
+def _described(feature: Feature) -> tuple[str, OpenShape] | None:
+    """Return TensorFlow's dtype and the shape of a column in bytes; None for any other."""
     arrow = feature.type
     if pa.types.is_float64(arrow) and feature.store == "bytes":
-        return "float64", (), ()
+        return "float64", ()
     if feature.store == "values":
         return None
     if is_tensor(arrow):
-        name = str(np.dtype(arrow.value_type.to_pandas_dtype()))
-        return name, tuple(arrow.shape), ("shape",)
+        return str(np.dtype(arrow.value_type.to_pandas_dtype())), tuple(arrow.shape)
     if not is_numpy_tensor(arrow) or arrow.dtype.kind in "SU":
         return None
     if arrow.dtype.kind in "mM":
-        return "int64", arrow.shape, ("shape", "dtype")
+        return "int64", arrow.shape
     name = arrow.dtype.name
     if name not in (*_RAW, *_CAST) and is_foreign(arrow.dtype):
         # TensorFlow has these numbers but decodes none: they come as their bytes.
         name = "uint8"
-    return name, arrow.shape, ("shape", "dtype")
+    return name, arrow.shape
 
 
 def _numbers_in(data: tf.Tensor, dtype: str) -> tf.Tensor:
@@ -170,22 +167,20 @@ class Pictures:
     resize: bool
     are_alone: bool
 
-    def decode(self, parsed: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
-        """Return the columns of one parsed example with the picture decoded."""
+    def decode(self, parsed: dict[str, Any], labels: Sequence[str]) -> None:
+        """Decode the picture of one parsed example in place."""
         import tensorflow as tf
 
-        decoded = dict(parsed)
         # The first frame of several: an animation cannot be one row of a batch.
         image = tf.io.decode_image(parsed[IMAGE], channels=_CHANNELS, expand_animations=False)
         image.set_shape((None, None, _CHANNELS))
         image = tf.image.resize(image, self.size) if self.resize else tf.cast(image, tf.float32)
         image.set_shape((*self.size, _CHANNELS))
-        decoded[IMAGE] = image
+        parsed[IMAGE] = image
         if self.are_alone:
             for name in labels:
-                if decoded[name].dtype == tf.int64:
-                    decoded[name] = tf.cast(decoded[name], tf.int32)
-        return decoded
+                if parsed[name].dtype == tf.int64:
+                    parsed[name] = tf.cast(parsed[name], tf.int32)
 
 
 def pictures_of(
@@ -197,15 +192,7 @@ def pictures_of(
 ) -> Pictures | None:
     """Return how the pictures of a dataset are decoded; None if there are none to decode.
 
-    Args:
-        dataset: The dataset.
-        columns: The columns that are read; None for all.
-        image_size: Height and width in pixels to resize to; None if pictures have one size.
-        decode: False leaves pictures as bytes.
-
-    Raises:
-        UsageError: A size is set but there are no pictures, or it is missing though they have
-            several.
+    See `beam_tfrecord.dataset.tf.tf_dataset` for the options and their errors.
     """
     names = dataset.schema.names if columns is None else columns
     described = dataset.manifest.schema

@@ -10,11 +10,8 @@ import pyarrow as pa
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from beam_tfrecord.dataset.rows import Rows
+from beam_tfrecord.dataset.rows import Rows, mixed_rows
 from beam_tfrecord.dataset.values import dict_batches, list_columns, rebatch
-
-# With `shuffle=True`, about this many bytes of records are mixed with each other.
-_MIXED_BYTES = 64 * 10**6
 
 
 class TorchDataset(IterableDataset):
@@ -53,14 +50,8 @@ class TorchDataset(IterableDataset):
         count = len(part.shards)
         shards = (part.part(int(index), count) for index in order.permutation(count))
         every = (batch for shard in shards for batch in shard.batches())
-        for batch in rebatch(every, self._mixed_rows()):
+        for batch in rebatch(every, mixed_rows(self._dataset, self._shuffle)):
             yield batch.take(pa.array(order.permutation(batch.num_rows)))
-
-    def _mixed_rows(self) -> int:
-        if self._shuffle is not True:
-            return max(1, int(self._shuffle))
-        nbytes = sum(shard.bytes for shard in self._dataset.shards)
-        return max(1, _MIXED_BYTES * len(self._dataset) // max(1, nbytes))
 
 
 def _tensor(value: Any) -> Any:

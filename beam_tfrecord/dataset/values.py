@@ -6,6 +6,7 @@ The arrays are in memory, memory-mapped, or come batch by batch.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import tempfile
@@ -43,28 +44,20 @@ def python_values(column: pa.Array) -> list[Any]:
     Times that Python's own classes cannot hold (of nanoseconds, or beyond year 9999) become
     NumPy's datetime64 and timedelta64, in all rows of the column.
     """
-    if pa.types.is_temporal(column.type):
-        if getattr(column.type, "unit", "") == "ns":
-            return _numpy_times(column)
+    is_time = pa.types.is_temporal(column.type)
+    if not is_time or getattr(column.type, "unit", "") != "ns":
         try:
             return list(column.to_pylist())
         except (ValueError, OverflowError):
-            return _numpy_times(column)
-    return list(column.to_pylist())
-
-
-def _numpy_times(column: pa.Array) -> list[Any]:
+            if not is_time:
+                raise
     return [None if np.isnat(value) else value for value in _times(column)]
 
 
 def arrays_of(
     table: pa.Table | pa.RecordBatch, schema: Schema, defaults: Mapping[str, Any]
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return an array for each column; see `Dataset.numpy` for the types.
-
-    Raises:
-        UsageError: Numbers are missing without a default, or `defaults` names no column.
-    """
+    """Return an array for each column; see `Dataset.numpy` for the types and errors."""
     check_defaults(schema, defaults)
     return {
         feature.name: _array(table.column(feature.name), feature, defaults)
@@ -73,11 +66,7 @@ def arrays_of(
 
 
 def check_defaults(schema: Schema, defaults: Mapping[str, Any]) -> None:
-    """Refuse a default for a column that does not exist.
-
-    Raises:
-        UsageError: There is one.
-    """
+    """Raise `UsageError` if there is a default for a column that does not exist."""
     if unknown := [name for name in defaults if name not in schema]:
         raise UsageError(
             f"there is a default for {unknown[0]!r}, but the columns are {', '.join(schema.names)}"
@@ -117,7 +106,7 @@ def _of_arrow_type(column: pa.Array, name: str) -> npt.NDArray[Any]:
     if pa.types.is_fixed_size_list(arrow) and _is_number(arrow.value_type):
         return _shaped(column, name)
     is_list = pa.types.is_list(arrow) or pa.types.is_large_list(arrow)
-    return _ragged(column) if is_list and _is_number(arrow.value_type) else _objects(column)
+    return _ragged(column, name) if is_list and _is_number(arrow.value_type) else _objects(column)
 
 
 def _of_dtype(column: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -148,7 +137,7 @@ def _numbers(column: pa.Array, name: str) -> npt.NDArray[Any]:
     if column.null_count:
         raise UsageError(
             f"column {name!r} has {column.null_count:,} missing values, which NumPy has no value "
-            f"for: pass defaults={{{name!r}: …}}"
+            f"for: pass defaults={{{name!r}: …}}, or leave it out with load(columns=[…])"
         )
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
@@ -176,8 +165,8 @@ def _times(column: pa.Array) -> npt.NDArray[Any]:
     return out
 
 
-def _ragged(column: pa.ListArray) -> npt.NDArray[Any]:
-    values = _numbers(column.values, "")
+def _ragged(column: pa.ListArray, name: str) -> npt.NDArray[Any]:
+    values = _numbers(column.values, name)
     offsets = column.offsets.to_numpy()
     out = np.empty(len(column), dtype=object)
     for row, valid in enumerate(column.is_valid().to_pylist()):
@@ -222,9 +211,9 @@ _MARK = "memmap.json"
 
 def memory_mapped(
     directory: str | os.PathLike[str],
-    batches: Iterable[pa.RecordBatch],
+    batches: Iterable[pa.RecordBatch | pa.Table],
     *,
-    empty: pa.Table,
+    empty: pa.RecordBatch | pa.Table,
     schema: Schema,
     defaults: Mapping[str, Any],
     identity: Mapping[str, Any],
@@ -234,25 +223,21 @@ def memory_mapped(
     Args:
         directory: Where the files are, or will be: ``<column number>.npy``.
         batches: The rows, which are read only if the files have to be written.
-        empty: A table without rows that has the types of `batches`.
+        empty: A batch without rows that has the types of `batches`.
         schema: The columns.
         defaults: Replacements of missing values, by column.
         identity: ``rows``, ``columns`` and whatever else decides the values, as JSON: files that
             were written for another identity are written again.
-
-    Raises:
-        UsageError: Values of a column have no fixed width, or are missing without a default.
-        DataError: The dataset was replaced, or another process writes other rows there.
     """
     path = os.fspath(directory)
     if (arrays := _mapped(path, identity)) is None:
         os.makedirs(path, exist_ok=True)
         # Renamed when complete: others may have the files mapped that these replace.
         with tempfile.TemporaryDirectory(dir=path, prefix=".part-") as temporary:
-            columns = (arrays_of(batch, schema, defaults) for batch in batches)
-            if not _write_columns(temporary, columns, identity["rows"]):
-                for number, values in enumerate(arrays_of(empty, schema, defaults).values()):
-                    np.save(_column_file(temporary, number), values)
+            every = iter(batches)
+            every = itertools.chain([next(every, empty)], every)
+            columns = (arrays_of(batch, schema, defaults) for batch in every)
+            _write_columns(temporary, columns, identity["rows"])
             _move_columns(temporary, path, identity)
         arrays = _mapped(path, identity)
     if arrays is None:
@@ -287,8 +272,8 @@ def _file_states(path: str, count: int) -> list[list[int]]:
     return [[state.st_size, state.st_mtime_ns] for state in states]
 
 
-def _write_columns(path: str, batches: Iterable[Mapping[str, npt.NDArray[Any]]], rows: int) -> bool:
-    """Write a file for every column of `batches`; return False if there was no batch."""
+def _write_columns(path: str, batches: Iterable[Mapping[str, npt.NDArray[Any]]], rows: int) -> None:
+    """Write a file for every column of `batches`."""
     at = 0
     files: dict[str, npt.NDArray[Any]] = {}
     for arrays in batches:
@@ -307,7 +292,6 @@ def _write_columns(path: str, batches: Iterable[Mapping[str, npt.NDArray[Any]]],
         at += len(values)
     for values in files.values():
         values.flush()  # type: ignore[attr-defined]
-    return bool(files)
 
 
 def _move_columns(temporary: str, path: str, identity: Mapping[str, Any]) -> None:
@@ -332,15 +316,7 @@ def dict_batches(
     """Yield batches as dicts of writable arrays and, for objects, lists.
 
     Whether a column comes as an array or as a list follows from the schema, never from a batch.
-
-    Args:
-        batches: The rows.
-        schema: Their columns.
-        batch_size: Rows per batch; None for single rows.
-        defaults: Replacements of missing values, by column.
-
-    Raises:
-        UsageError: A column may lack numbers and has no default.
+    Without a `batch_size`, single rows come as dicts. See `list_columns` for errors.
     """
     lists = list_columns(schema, defaults)
     for batch in batches if batch_size is None else rebatch(batches, batch_size):

@@ -175,28 +175,16 @@ def _schema_faults(name: str, manifest: Manifest, unseen: Sequence[str]) -> Iter
 
 @dataclasses.dataclass(frozen=True)
 class _CheckedShard:
-    """The result of reading one shard.
-
-    Attributes:
-        faults: What is wrong.
-        examples: Intact examples.
-        bytes: Size of the intact part of the record stream.
-        content: Sum of the hashes of the examples.
-    """
+    """Faults, intact examples and bytes, and the sum of the hashes of the examples of a shard."""
 
     faults: Sequence[Fault]
-    examples: int = 0
-    bytes: int = 0
-    content: int = 0
+    examples: int
+    bytes: int
+    content: int
 
 
 class _ShardChecker:
-    """Reads shards and checks their records; thread-safe.
-
-    Args:
-        directory: The directory of the shards.
-        manifest: The description of the shards.
-    """
+    """Reads shards and checks their records; thread-safe."""
 
     def __init__(self, directory: str, manifest: Manifest) -> None:
         self.fit = SchemaFit(manifest.schema, manifest.examples)
@@ -234,10 +222,8 @@ class _ShardChecker:
     def _check(self, shard: Shard) -> _CheckedShard:
         """Read a shard and compare it with the manifest."""
         faults: list[Fault] = []
-        looks_for_duplicates = self.duplicates.is_needed and shard.examples > 0
         stream_hash = native.XXH64(0)
         examples = nbytes = content = 0
-        candidates: list[npt.NDArray[np.uint64]] = []
         observe_split = self._splits.observer(shard)
         try:
             for block in self._blocks(
@@ -248,22 +234,17 @@ class _ShardChecker:
                 nbytes += len(block.data)
                 hashes = self._hashes(block)
                 content += int(hashes.sum(dtype=np.uint64))
-                if looks_for_duplicates:
-                    candidates.append(self.duplicates.candidates(shard.path, hashes))
+                self.duplicates.add(shard.path, hashes)
                 observe_split(block)
                 if misfit := self.fit.first_misfit(block):
                     record, message = misfit
                     faults.append(Fault(shard.path, f"record {record}", message))
-        except DataError as error:
-            is_missing = isinstance(error.__context__, FileNotFoundError)
-            message = "the file is missing" if is_missing else str(error)
-            faults = [Fault(shard.path, "", message)]
-        except OSError as error:
-            faults = [Fault(shard.path, "", f"the file cannot be read: {error.strerror}")]
-        if looks_for_duplicates:
-            self.duplicates.end_shard(shard.path, candidates)
+        except (DataError, OSError) as error:
+            faults = [_unreadable(shard.path, error)]
+        self.duplicates.end_shard(shard.path)
         if not faults:
-            faults += _total_faults(shard, examples, nbytes, f"{stream_hash.intdigest():016x}")
+            totals = _total_faults(shard, examples, nbytes, f"{stream_hash.intdigest():016x}")
+            faults += _faults_of(shard.path, totals)
         if (more := len(faults) - _FAULTS_A_SHARD) > 0:
             faults[_FAULTS_A_SHARD:] = [Fault(shard.path, "", f"{more:,} more faults")]
         return _CheckedShard(faults, examples, nbytes, content)
@@ -298,13 +279,13 @@ class _ShardChecker:
             yield Fault("", "", f"{len(shared):,} distinct examples are in more than one split")
 
 
-def _total_faults(shard: Shard, examples: int, nbytes: int, digest: str) -> Iterator[Fault]:
+def _total_faults(shard: Shard, examples: int, nbytes: int, digest: str) -> Iterator[str]:
     if examples != shard.examples:
-        yield Fault(shard.path, "", f"{examples:,} examples, the manifest says {shard.examples:,}")
+        yield f"{examples:,} examples, the manifest says {shard.examples:,}"
     if nbytes != shard.bytes:
-        yield Fault(shard.path, "", f"{nbytes:,} bytes, the manifest says {shard.bytes:,}")
+        yield f"{nbytes:,} bytes, the manifest says {shard.bytes:,}"
     elif digest != shard.xxh64:
-        yield Fault(shard.path, "", f"the hash is {digest}, the manifest says {shard.xxh64}")
+        yield f"the hash is {digest}, the manifest says {shard.xxh64}"
 
 
 class _OtherFiles:
@@ -318,21 +299,21 @@ class _OtherFiles:
     def __init__(self, manifest_file: str, manifest: Manifest) -> None:
         self._directory = directory_of(manifest_file)
         # For a dataset with a file prefix, that prefix and a dash.
-        self._prefix = os.path.basename(manifest_file).removesuffix(MANIFEST_NAME)
+        prefix = os.path.basename(manifest_file).removesuffix(MANIFEST_NAME)
+        self._schema, self._job = prefix + SCHEMA_FILE, prefix + JOB_NAME
+        self._rejects = prefix + REJECTS_FILE
         self._manifest = manifest
 
     def faults(self) -> Iterator[Fault]:
         """Yield the faults of all of them."""
         for name, digest in self._manifest.sidecars.items():
-            hash_faults = list(self._hash_faults(name, digest, "the manifest"))
-            yield from hash_faults
-            if name == self._prefix + SCHEMA_FILE and not hash_faults:
-                yield from self._schema_faults(name)
+            yield from _faults_of(name, self._sidecar_faults(name, digest))
         job_faults = list(self._job_faults())
         yield from job_faults
         # A file that is known to be damaged is not parsed.
-        if self._prefix + REJECTS_FILE not in {fault.path for fault in job_faults}:
-            yield from self._rejects_faults()
+        is_damaged = self._rejects in {fault.path for fault in job_faults}
+        if self._manifest.rejects.get("rows") and not is_damaged:
+            yield from _faults_of(self._rejects, self._rejects_faults())
         known = {shard.path for shard in self._manifest.shards}
         alike = _shard_names(known)
         message = "named like a shard of this dataset but not in its manifest: remove it"
@@ -344,85 +325,76 @@ class _OtherFiles:
     def notes(self) -> Iterator[str]:
         """Yield what could not be checked."""
         covers_more = self._manifest.compression or self._manifest.rejects.get("rows")
-        if covers_more and not exists(self._path(self._prefix + JOB_NAME)):
+        if covers_more and not exists(self._path(self._job)):
             yield (
-                f"{self._prefix}{JOB_NAME} is missing: gzip headers and the file of rejects are "
-                "checked by their content alone"
+                f"{self._job} is missing: gzip headers and the file of rejects are checked by "
+                "their content alone"
             )
 
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)
 
-    def _hash_faults(self, name: str, digest: str, source: str) -> Iterator[Fault]:
-        try:
-            path = self._path(name)
-            seen = data_hash(read_small(path)) if name.endswith(_TEXTS) else file_hash(path)
-        except (OSError, DataError) as error:
-            yield Fault(name, "", f"the file cannot be read: {_reason(error)}")
-            return
+    def _sidecar_faults(self, name: str, digest: str) -> Iterator[str]:
+        path, schema = self._path(name), self._manifest.schema
+        seen = data_hash(read_small(path)) if name.endswith(_TEXTS) else file_hash(path)
         if seen != digest:
-            yield Fault(name, "", f"the hash is {seen}, {source} says {digest}")
-
-    def _schema_faults(self, name: str) -> Iterator[Fault]:
-        try:
-            schema = Schema.loads(read_small(self._path(name)).decode())
-        except (UsageError, UnicodeDecodeError) as error:
-            yield Fault(name, "", f"the file cannot be read: {error}")
-            return
-        if schema.dumps() != self._manifest.schema.dumps():
-            yield Fault(name, "", "the schema is not that of the manifest")
+            yield f"the hash is {seen}, the manifest says {digest}"
+        elif name == self._schema and schema.dumps() != _schema_text(path):
+            yield "the schema is not that of the manifest"
 
     def _job_faults(self) -> Iterator[Fault]:
-        name = self._prefix + JOB_NAME
         try:
-            job = load_job(read_small(self._path(name)).decode())
+            # What is not UTF-8 has another hash.
+            job = load_job(read_small(self._path(self._job)).decode(errors="replace"))
         except FileNotFoundError:
             return
         except OSError as error:
-            yield Fault(name, "", f"the file cannot be read: {error.strerror}")
+            yield _unreadable(self._job, error)
             return
-        except (DataError, UnicodeDecodeError) as error:
-            yield Fault(name, "", f"the file {_reason(error)}")
+        except DataError as error:
+            yield Fault(self._job, "", f"the file {error}")
             return
-        stored: Mapping[str, Any] = job.get(STORED_HASHES, {})
-        for path, digest in stored.items():
+        stored: Mapping[str, str] = job.get(STORED_HASHES, {})
+        for name, digest in stored.items():
             # Missing files are reported where they are read.
-            if exists(self._path(path)):
-                yield from self._hash_faults(path, digest, name)
+            if exists(self._path(name)):
+                yield from _faults_of(name, self._stored_faults(name, digest))
 
-    def _rejects_faults(self) -> Iterator[Fault]:
+    def _stored_faults(self, name: str, digest: str) -> Iterator[str]:
+        if (seen := file_hash(self._path(name))) != digest:
+            yield f"the hash is {seen}, {self._job} says {digest}"
+
+    def _rejects_faults(self) -> Iterator[str]:
         known = self._manifest.rejects
-        name = self._prefix + REJECTS_FILE
-        if not known.get("rows"):
-            return
-        try:
-            table = load_rejects(self._path(name))
-        except FileNotFoundError:
-            yield Fault(name, "", "the file is missing")
-            return
-        except (OSError, DataError) as error:
-            yield Fault(name, "", f"the file cannot be read: {str(error).splitlines()[0]}")
-            return
+        table = load_rejects(self._path(self._rejects))
         seen = rejects_hash(table)
         if table.num_rows != known["rows"]:
-            yield Fault(name, "", f"{table.num_rows:,} rows, the manifest says {known['rows']:,}")
+            yield f"{table.num_rows:,} rows, the manifest says {known['rows']:,}"
         elif seen != known.get("xxh64"):
-            yield Fault(name, "", f"the hash is {seen}, the manifest says {known.get('xxh64')}")
+            yield f"the hash is {seen}, the manifest says {known.get('xxh64')}"
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, UnicodeDecodeError):
-        return "was changed after it was written"
-    return (getattr(error, "strerror", None) or str(error)).splitlines()[0]
+def _faults_of(name: str, messages: Iterator[str]) -> list[Fault]:
+    """Return a fault for each message of a check, or the one that stopped it."""
+    try:
+        return [Fault(name, "", message) for message in messages]
+    except (OSError, DataError, UsageError, ValueError) as error:
+        return [_unreadable(name, error)]
+
+
+def _unreadable(name: str, error: Exception) -> Fault:
+    if any(isinstance(one, FileNotFoundError) for one in (error, error.__context__)):
+        return Fault(name, "", "the file is missing")
+    reason = getattr(error, "strerror", None) or str(error)
+    return Fault(name, "", f"the file cannot be read: {reason.partition(chr(10))[0]}")
+
+
+def _schema_text(path: str) -> str:
+    return Schema.loads(read_small(path).decode()).dumps()
 
 
 def load_rejects(path: str) -> pa.Table:
-    """Read a file of rejects.
-
-    Raises:
-        OSError: It cannot be read.
-        DataError: It is not a file of rejects.
-    """
+    """Read a file of rejects; raise `OSError` or `DataError` if it is none."""
     try:
         table = pq.read_table(pa.BufferReader(read_bytes(path)))
     except (ValueError, pa.ArrowException) as error:
@@ -445,11 +417,7 @@ def _shard_names(known: set[str]) -> re.Pattern[str]:
 
 
 def _verify_stage(path: str | os.PathLike[str]) -> Verification:
-    """Check size, hash and rows of every file of a stage, and that there is no other file.
-
-    Args:
-        path: Directory of the stage, or its manifest.
-    """
+    """Check size, hash and rows of every file of a stage, and that there is no other file."""
     try:
         manifest = StageManifest.load(path)
     except DataError as error:
@@ -457,12 +425,16 @@ def _verify_stage(path: str | os.PathLike[str]) -> Verification:
     directory = absolute_path(path)
     if directory.endswith(".json"):
         directory = os.path.dirname(directory)
-    found = [(file, _stage_file_fault(directory, file)) for file in manifest.files]
-    faults = [Fault(file.path, "", message) for file, message in found if message]
-    sound = [file for file, message in found if not message]
+    faults = [
+        fault
+        for file in manifest.files
+        for fault in _faults_of(file.path, _stage_file_faults(directory, file))
+    ]
+    damaged = {fault.path for fault in faults}
+    sound = [file for file in manifest.files if file.path not in damaged]
     known = {file.path for file in manifest.files}
     faults += [
-        Fault(name, "", "is named like a file of this stage but is not in its manifest")
+        Fault(name, "", "named like a file of this stage but not in its manifest: remove it")
         for name in list_names(directory)
         if name.startswith("part-") and name.endswith(".parquet") and name not in known
     ]
@@ -474,19 +446,15 @@ def _verify_stage(path: str | os.PathLike[str]) -> Verification:
     )
 
 
-def _stage_file_fault(directory: str, file: StageFile) -> str:
-    """Return what is wrong with a file of a stage; empty if nothing is."""
+def _stage_file_faults(directory: str, file: StageFile) -> Iterator[str]:
     path = os.path.join(directory, file.path)
-    try:
-        nbytes, xxh64 = file_size(path), file_hash(path)
-    except FileNotFoundError:
-        return "is missing"
-    except (OSError, DataError) as error:
-        return f"cannot be read: {error}"
+    nbytes, xxh64 = file_size(path), file_hash(path)
     if nbytes != file.bytes:
-        return f"has {nbytes:,} bytes, the manifest says {file.bytes:,}"
-    if xxh64 != file.xxh64:
-        return f"has hash {xxh64}, the manifest says {file.xxh64}"
-    with open_read(path, buffer_bytes=0) as opened:
-        rows = int(pq.ParquetFile(pa.PythonFile(opened, mode="r")).metadata.num_rows)
-    return "" if rows == file.rows else f"has {rows:,} rows, the manifest says {file.rows:,}"
+        yield f"{nbytes:,} bytes, the manifest says {file.bytes:,}"
+    elif xxh64 != file.xxh64:
+        yield f"the hash is {xxh64}, the manifest says {file.xxh64}"
+    else:
+        with open_read(path, buffer_bytes=0) as opened:
+            rows = int(pq.ParquetFile(pa.PythonFile(opened, mode="r")).metadata.num_rows)
+        if rows != file.rows:
+            yield f"{rows:,} rows, the manifest says {file.rows:,}"

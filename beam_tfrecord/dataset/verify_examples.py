@@ -215,37 +215,32 @@ class SplitChecker:
 
     def __init__(self, manifest: Manifest, *, is_canonical: bool = False) -> None:
         self._manifest = manifest
-        self._is_canonical = is_canonical
+        self._hash_records = native.canonical_hashes if is_canonical else native.hash_records
         self._split_of = {
             s.path: name for name, split in manifest.splits.items() for s in split.shards
         }
         # Lowest and highest hash in each shard.
         self._ranges: dict[str, tuple[int, int]] = {}
         self._seed = purpose_seed(manifest.seed, "split")
-        # By column that may name the splits, the shards for which it names another one.
+        # By column that may name the splits, the shards whose split it does not name.
         self._naming: dict[str, set[str]] = {}
         if manifest.split_by == BY_COLUMN and len(manifest.splits) > 1:
             self._naming = {f.name: set() for f in manifest.schema.features if _can_name(f.type)}
-        group = manifest.group or ()
-        by_group = manifest.split_by == BY_GROUP and bool(group)
-        by_group = by_group and all(name in manifest.schema.names for name in group)
-        filled = sum(split.examples > 0 for split in manifest.splits.values())
-        self._has_hashes = filled > 1 and (manifest.split_by == BY_BYTES or by_group)
 
     def observer(self, shard: Shard) -> Callable[[RecordBlock], None]:
         """Return the function that has to be called with every block of a shard."""
-        if not self._has_hashes and not self._naming:
+        hasher = self._hasher()
+        if hasher is None and not self._naming:
             return lambda block: None
-        hashes = self._hasher() if self._has_hashes else None
         step = 1 if shard.bytes <= _WHOLE_BYTES else _STEP
 
         def observe(block: RecordBlock) -> None:
             starts = np.ascontiguousarray(block.starts[::step])
             chosen = dataclasses.replace(block, starts=starts)
-            if hashes is not None:
-                self._add(shard.path, hashes(chosen))
-            elif self._naming:
+            if hasher is None:
                 self._compare(shard.path, chosen)
+            elif len(hashes := hasher(chosen)):
+                _extend(self._ranges, shard.path, int(hashes.min()), int(hashes.max()))
 
         return observe
 
@@ -260,15 +255,17 @@ class SplitChecker:
                 elif named - {split} and (wrong := self._naming.get(column)) is not None:
                     wrong.add(path)
 
-    def _hasher(self) -> Hasher:
-        if self._manifest.split_by == BY_GROUP:
-            return _group_hasher(self._manifest, self._seed)
-        hash_all = native.canonical_hashes if self._is_canonical else native.hash_records
-        return lambda block: hash_all(block.data, block.starts, self._seed)
-
-    def _add(self, path: str, hashes: UInt64Array) -> None:
-        if len(hashes):
-            _extend(self._ranges, path, int(hashes.min()), int(hashes.max()))
+    def _hasher(self) -> Hasher | None:
+        """Return the function that hashes what decides the split; None if no hash decides it."""
+        manifest = self._manifest
+        if sum(split.examples > 0 for split in manifest.splits.values()) < 2:
+            return None
+        if manifest.split_by == BY_BYTES:
+            return lambda block: self._hash_records(block.data, block.starts, self._seed)
+        group = manifest.group if manifest.split_by == BY_GROUP else None
+        if group and all(name in manifest.schema for name in group):
+            return _group_hasher(manifest, group, self._seed)
+        return None
 
     def misplaced(self) -> Iterator[tuple[str, str]]:
         """Yield path and fault of the shards whose examples belong to another split."""
@@ -290,7 +287,7 @@ class SplitChecker:
             if others:
                 yield (
                     path,
-                    f"the {what} of its examples do not tell split {here!r} from {others[0]!r}: "
+                    f"the {what} of its examples do not fit split {here!r} beside {others[0]!r}: "
                     "examples were exchanged between them",
                 )
 
@@ -311,12 +308,11 @@ def _can_name(arrow: pa.DataType) -> bool:
     return is_text(arrow) or pa.types.is_integer(arrow) or pa.types.is_boolean(arrow)
 
 
-def _group_hasher(manifest: Manifest, seed: int) -> Hasher:
+def _group_hasher(manifest: Manifest, columns: tuple[str, ...], seed: int) -> Hasher:
     """Return the function that hashes the group's columns, as they were before they were stored.
 
     It leaves out rows with zeros or NaNs: older versions distinguished some that are equal.
     """
-    columns = manifest.group or ()
     decoder = Decoder(manifest.schema, columns)
     hashes = ColumnHashes(manifest.schema)
 
@@ -388,8 +384,8 @@ class DuplicateFinder:
 
     def __init__(self, manifest: Manifest) -> None:
         filled = {name: split for name, split in manifest.splits.items() if split.examples}
-        by_columns = manifest.group is not None or manifest.key is not None
-        self.is_needed = len(filled) > 1 and not by_columns
+        if len(filled) < 2 or manifest.group is not None or manifest.key is not None:
+            filled = {}
         self.largest = max(filled, key=lambda name: filled[name].examples, default="")
         smaller = [split for name, split in filled.items() if name != self.largest]
         # Only one in so many examples is looked at.
@@ -399,24 +395,26 @@ class DuplicateFinder:
         self._split_of = {s.path: name for name, split in filled.items() for s in split.shards}
         self._awaited = sum(len(split.shards) for split in smaller)
         self._lock = threading.Lock()
+        # By split, the hashes that may be in another one.
         self._found: dict[str, list[UInt64Array]] = {name: [_NO_HASHES] for name in filled}
         self._of_smaller: _HashSet | None = None
         self._shared_by_smaller = _NO_HASHES
 
-    def candidates(self, path: str, hashes: UInt64Array) -> UInt64Array:
-        """Return those of a shard's `hashes` that have to be passed to `end_shard`."""
+    def add(self, path: str, hashes: UInt64Array) -> None:
+        """Add hashes of examples of a shard."""
+        split = self._split_of.get(path)
+        if split is None:
+            return
         if self.parts > 1:
             hashes = hashes[hashes & np.uint64(self.parts - 1) == 0]
-        if self._of_smaller is None or self._split_of[path] != self.largest:
-            return hashes
-        return self._of_smaller.common(hashes)
+        if self._of_smaller is not None and split == self.largest:
+            hashes = self._of_smaller.common(hashes)
+        self._found[split].append(hashes)
 
-    def end_shard(self, path: str, candidates: list[UInt64Array]) -> None:
-        """Add the candidates of a complete shard."""
-        split = self._split_of[path]
-        with self._lock:
-            self._found[split] += candidates
-            if split != self.largest:
+    def end_shard(self, path: str) -> None:
+        """Note that all hashes of a shard were added."""
+        if self._split_of.get(path, self.largest) != self.largest:
+            with self._lock:
                 self._awaited -= 1
                 if not self._awaited:
                     self._end_smaller()

@@ -1,0 +1,149 @@
+"""Parquet files in the role of a written dataset: row groups are its shards."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.dataset.rows import OpenedManifest, explained_by
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.hashes import data_hash
+from beam_tfrecord.layout import ONLY_SPLIT
+from beam_tfrecord.manifest import Manifest, Shard, Split
+from beam_tfrecord.records.encoding import Arena, Encoder
+from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock
+from beam_tfrecord.sources.base import InputFile, Unit
+from beam_tfrecord.sources.files import list_files
+from beam_tfrecord.sources.parquet.source import SUFFIXES, Parquet
+from beam_tfrecord.storage import absolute_path, is_remote
+from beam_tfrecord.workdir.target import Target
+
+
+def is_parquet(path: str | os.PathLike[str]) -> bool:
+    """Return True if a path names Parquet files: one, a pattern, or a directory with some."""
+    text = os.fspath(path)
+    if os.path.isdir(text):
+        found = glob.iglob(os.path.join(glob.escape(text), "**", "*"), recursive=True)
+        return any(name.endswith(SUFFIXES) for name in found)
+    return text.endswith(SUFFIXES)
+
+
+def open_parquet(
+    path: str | os.PathLike[str], opened: OpenedManifest
+) -> tuple[Manifest, ParquetFiles]:
+    """Return a manifest that describes Parquet files as one split; only footers are read.
+
+    Raises:
+        UsageError: There are no files.
+        DataError: One is damaged, or two disagree, or a stage was replaced meanwhile.
+    """
+    source = Parquet(path)
+    with explained_by(opened.check):
+        scans = source.all_scans()
+    opened.check()
+    if opened.entry is None and (jobs := Target(absolute_path(path)).leftovers()):
+        # The files of an unfinished stage look like any others.
+        raise UsageError(
+            f"no dataset at {os.fspath(path)!r}: a job is writing there, or was stopped: wait for "
+            f"it, run it again, or remove {jobs[0]!r}"
+        )
+    arrow = source.schema(scans)
+    units = {unit.name: unit for unit in source.all_units(scans)}
+    schema = Schema.from_arrow(arrow)
+    shards = [Shard(name, unit.rows or 0, unit.encoded_bytes, "") for name, unit in units.items()]
+    versions = [(unit.file.bytes, unit.file.version) for unit in units.values()]
+    manifest = Manifest(
+        fingerprint="",
+        content=data_hash(repr(versions).encode()),
+        order="source",
+        seed=0,
+        compression="",
+        key=None,
+        group=None,
+        place="origin",
+        schema=schema,
+        source={"kind": source.kind},
+        rejects={"rows": 0},
+        sidecars={},
+        splits={ONLY_SPLIT: Split(tuple(shards))},
+    )
+    return manifest, ParquetFiles(source, arrow, units, schema, opened)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ParquetFiles:
+    """Row groups of Parquet files as shards; records are encoded as `write` encodes them.
+
+    Attributes:
+        source: Reads the files.
+        types: Types of all columns.
+        units: Runs of row groups, by the name of the shard that each represents.
+        schema: The features that records are encoded by.
+        opened: The manifest of a stage.
+    """
+
+    source: Parquet
+    types: pa.Schema
+    units: Mapping[str, Unit]
+    schema: Schema
+    opened: OpenedManifest
+
+    def check(self, shards: Sequence[Shard]) -> None:
+        """Check nothing: opening the files has read their footers."""
+
+    def blocks(
+        self, shards: Sequence[Shard], block_bytes: int = BLOCK_BYTES
+    ) -> Iterator[tuple[Shard, RecordBlock]]:
+        """Yield the rows of shards as encoded records, a block per batch of the source."""
+        with explained_by(self.opened.check):
+            for shard in shards:
+                encoder, first = Encoder(self.schema), 0
+                for data in self.batches([shard], self.schema.names):
+                    arena = Arena()
+                    encoded = encoder.encode(Batch(data), arena)
+                    if encoded.rejects:
+                        row, _, _, message, _ = encoded.rejects[0]
+                        raise DataError(f"row {first + row} of {shard.path}: {message}")
+                    # Copied, since a block owns its memory.
+                    used = arena.used_data().copy(), arena.used_starts().copy()
+                    yield shard, RecordBlock(*used, 0, first)
+                    first += data.num_rows
+
+    def batches(self, shards: Sequence[Shard], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of the rows of shards."""
+        schema = self.arrow_schema(names)
+        for unit in (self.units[shard.path] for shard in shards):
+            try:
+                for number, batch in enumerate(self.source.read(unit, schema)):
+                    # A look at a local file costs nothing, at a remote one a request.
+                    if not number or not is_remote(unit.file.path):
+                        _check_unchanged(unit.file)
+                    if batch.rejects:
+                        raise DataError(batch.rejects[0].message)
+                    if batch.num_rows:
+                        yield batch.data
+            except (DataError, OSError):
+                _check_unchanged(unit.file)
+                raise
+            # Unlike this package, other writers of Parquet overwrite a file in place.
+            _check_unchanged(unit.file)
+
+    def arrow_schema(self, names: Sequence[str]) -> pa.Schema:
+        """Return the types of some columns in `batches`."""
+        return pa.schema([self.types.field(name) for name in names])
+
+
+def _check_unchanged(file: InputFile) -> None:
+    """Raise `DataError` if a file is no longer the one whose footer was read."""
+    try:
+        (now,) = list_files([file.path], SUFFIXES, remote=True)
+    except UsageError:
+        now = None
+    if now is None or (now.bytes, now.version) != (file.bytes, file.version):
+        raise DataError(f"{file.path!r} was changed or removed after it was opened: load it again")
