@@ -26,6 +26,7 @@ from beam_tfrecord.preprocess.steps import EMPTY, TEXT, kind_of
 from beam_tfrecord.preprocess.tensor_columns import (
     STRING,
     TensorColumn,
+    adapter_config,
     arrow_column,
     raw_schema_pbtxt,
     tensors,
@@ -85,6 +86,13 @@ class Description:
             steps=tuple(value["steps"]),
             **{name: frozenset(value[name]) for name in ("unchanged", "scalars", "text")},
         )
+
+    @property
+    def used(self) -> frozenset[str]:
+        """Names of the inputs that outputs other than themselves may depend on."""
+        # Only with steps is it known that no computed output depends on an unchanged input.
+        idle = self.unchanged if self.keeps_rest else frozenset()
+        return frozenset(column.name for column in self.inputs) - idle
 
     def bound_to(self, schema: pa.Schema) -> Description:
         """Return the description for rows of `schema`.
@@ -219,6 +227,7 @@ class Fitted:
 
     def __init__(self, directory: str, description: Description, *, raw_too: bool = False) -> None:
         from tensorflow_transform.saved import saved_transform_io_v2
+        from tfx_bsl.tfxio.tensor_adapter import TensorAdapter
 
         path = os.path.join(directory, TRANSFORM_FN)
         self._loader = saved_transform_io_v2.SavedModelLoader(path)
@@ -226,9 +235,9 @@ class Fitted:
         self._raw_too = raw_too
         self._outputs = description.outputs or tuple(sorted(self._loader.structured_outputs))
         self._computed = [name for name in self._outputs if name not in description.unchanged]
-        # Only with steps is it known that no computed output depends on an unchanged input.
-        idle = description.unchanged if description.keeps_rest else frozenset()
-        self._inputs = [column for column in description.inputs if column.name not in idle]
+        used = description.used
+        self._inputs = [column for column in description.inputs if column.name in used]
+        self._adapter = TensorAdapter(adapter_config(self._inputs))
         self._loader.finalize([column.name for column in self._inputs], self._computed)
 
     def apply(self, data: pa.RecordBatch) -> pa.RecordBatch:
@@ -242,7 +251,8 @@ class Fitted:
         found: dict[str, Any] = {}
         if self._computed:
             try:
-                found = self._loader.apply_transform_model(tensors(data, self._inputs))
+                inputs = tensors(data, self._inputs, self._adapter)
+                found = self._loader.apply_transform_model(inputs)
             except (tf.errors.OpError, ValueError) as error:
                 line = str(error).splitlines()[0]
                 raise DataError(

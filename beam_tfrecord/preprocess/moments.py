@@ -7,12 +7,12 @@ is a mantissa of 53 bits times a power of two (IEEE 754), and mantissas of one p
 
 from __future__ import annotations
 
-import dataclasses
 import fractions
 import functools
 import math
+import operator
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -23,54 +23,41 @@ _HALF_BITS = 27
 _HALF = 2**_HALF_BITS - 1
 # The lowest bit of the smallest double is 2^-1074; a normalised mantissa may begin 53 bits lower.
 _LOWEST_EXPONENT = -1074 - _MANTISSA_BITS
+_UNIT = fractions.Fraction(1, 2**-_LOWEST_EXPONENT)
 
 
-@dataclasses.dataclass(frozen=True)
-class Moments:
+class Moments(NamedTuple):
     """Exact sums over some values.
 
     Attributes:
         rows: Number of rows.
-        count: Number of finite values in them.
+        finite: Number of finite values in them.
         total: Sum of these values, in units of `2^_LOWEST_EXPONENT`.
         squares: Sum of their squares, in units of `2^(2 * _LOWEST_EXPONENT)`.
     """
 
     rows: int = 0
-    count: int = 0
+    finite: int = 0
     total: int = 0
     squares: int = 0
 
     def merge(self, other: Moments) -> Moments:
         """Return the sums over both parts of the data."""
-        return Moments(
-            self.rows + other.rows,
-            self.count + other.count,
-            self.total + other.total,
-            self.squares + other.squares,
-        )
+        return Moments(*map(operator.add, self, other))
 
     @property
     def mean(self) -> float:
         """Mean, rounded once; 0 without any value."""
-        if not self.count:
-            return 0.0
-        return float(self._unit * fractions.Fraction(self.total, self.count))
+        return float(_UNIT * fractions.Fraction(self.total, max(1, self.finite)))
 
     @property
     def variance(self) -> float:
         """Mean of the squared distances from the mean, rounded once; 0 without any value."""
-        if not self.count:
-            return 0.0
-        spread = self.squares * self.count - self.total * self.total
+        spread = self.squares * self.finite - self.total * self.total
         try:
-            return float(self._unit**2 * fractions.Fraction(spread, self.count**2))
+            return float(_UNIT**2 * fractions.Fraction(spread, max(1, self.finite**2)))
         except OverflowError:
             return math.inf
-
-    @property
-    def _unit(self) -> fractions.Fraction:
-        return fractions.Fraction(1, 2**-_LOWEST_EXPONENT)
 
 
 def moments_of(values: npt.NDArray[np.float64], rows: int) -> Moments:
@@ -119,13 +106,5 @@ class CombineMoments(beam.CombineFn):
 
     def extract_output(self, accumulator: Moments) -> npt.NDArray[np.float64]:
         """Return rows, finite values, mean and variance."""
-        found = accumulator
-        return np.array([found.rows, found.count, found.mean, found.variance], np.float64)
-
-
-class ExactMoments(beam.PTransform):
-    """Turns batches of values into their number of rows, count, mean and variance, shape `[4]`."""
-
-    def expand(self, batches: beam.PCollection) -> beam.PCollection:
-        """Combine all batches."""
-        return batches | "CombineMoments" >> beam.CombineGlobally(CombineMoments())
+        rows, finite, *_ = accumulator
+        return np.array([rows, finite, accumulator.mean, accumulator.variance], np.float64)

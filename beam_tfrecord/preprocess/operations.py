@@ -27,11 +27,12 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import apache_beam as beam
 import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from beam_tfrecord.preprocess.moments import ExactMoments
+from beam_tfrecord.preprocess.moments import CombineMoments
 from beam_tfrecord.preprocess.steps import open_matrix
 
 # Share of the rows by which the rank of a median or boundary may be off.
@@ -132,9 +133,8 @@ def _as_dense(tensor: Any, fill: Any) -> Any:
 
 def _moments(values: Any, rows: Any) -> tuple[Any, Any, Any, Any]:
     """Return the number of rows and of finite values, their mean and variance, as float64."""
-    (found,) = tft.experimental.ptransform_analyzer(
-        [values, rows], ExactMoments(), [tf.float64], [[4]]
-    )
+    combine = beam.CombineGlobally(CombineMoments())
+    (found,) = tft.experimental.ptransform_analyzer([values, rows], combine, [tf.float64], [[4]])
     return found[0], found[1], found[2], found[3]
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import logging
 import os
 import re
 import tempfile
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +38,7 @@ from beam_tfrecord.preprocess.tensor_columns import (
 )
 from beam_tfrecord.user_function import MapFunction, load_map
 
+TFTFunction = Callable[[Mapping[str, Any]], dict[str, Any]]
 Transform = str | os.PathLike[str] | Callable[..., Any] | Sequence[Step | Mapping[str, Any]]
 
 TRAIN = "train"
@@ -140,28 +142,68 @@ def _tree_sha256(directory: str) -> str:
     return digest.hexdigest()
 
 
-@dataclasses.dataclass(frozen=True)
-class StepsFunction:
-    """A preprocessing function for TFT, made from steps.
+def make_plan(request: Request, schema: pa.Schema) -> tuple[Description, TFTFunction | None]:
+    """Return the function that a request asks for, fitted to the columns of the input.
 
-    Attributes:
-        steps: The steps.
-        inputs: The columns it takes; those without a step pass unchanged.
+    Args:
+        request: The request.
+        schema: Schema of the rows.
+
+    Returns:
+        Description of the function, and the function for TFT; None if it is fitted already.
+
+    Raises:
+        UsageError: The steps, or the function, do not fit the columns.
     """
+    if request.fitted is not None:
+        return load_description(request.fitted).bound_to(schema), None
+    if request.function is not None:
+        function = request.function
+        return _traced(function, tensor_columns(schema)), functools.partial(_by_function, function)
+    check_steps(request.steps, schema)
+    chains = by_column(request.steps)
+    inputs = tensor_columns(schema, text=_text_columns(chains))
+    names = [column.name for column in inputs]
+    description = Description(
+        inputs,
+        outputs=tuple(names),
+        unchanged=frozenset(names) - frozenset(chains),
+        scalars=frozenset(column.name for column in inputs if not column.is_list),
+        text=frozenset(
+            column.name
+            for column in inputs
+            if column.dtype == STRING and not pa.types.is_binary(schema.field(column.name).type)
+        ),
+        drop=dropped(request.steps),
+        keeps_rest=True,
+        steps=tuple(step.to_json() for step in request.steps),
+    )
+    # Raises if two columns would have the same name.
+    description.output_columns(schema.names, names, request.raw_too)
+    return description, functools.partial(_by_steps, chains, names)
 
-    steps: tuple[Step, ...]
-    inputs: tuple[TensorColumn, ...]
 
-    def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the transformed columns, and the others in a type that an Example holds."""
-        chains = by_column(self.steps)
-        outputs = {}
-        for i, column in enumerate(self.inputs):
-            tensor = inputs[column.name]
-            if column.name in chains:
-                tensor = _transformed(tensor, _file_name(column.name, i), chains[column.name])
-            outputs[column.name] = _as_example_type(tensor)
-        return outputs
+def _text_columns(chains: Mapping[str, Sequence[Step]]) -> frozenset[str]:
+    """Return the columns that are text if no row has a value that shows the type."""
+    ops = ("vocabulary", "one_hot", "hash")
+    return frozenset(
+        name
+        for name, (first, *_) in chains.items()
+        if first.op in ops or isinstance(first.options.get("value"), str)
+    )
+
+
+def _by_steps(
+    chains: Mapping[str, Sequence[Step]], columns: Sequence[str], inputs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the columns in order, those with steps transformed, in types that an Example holds."""
+    outputs = {}
+    for i, column in enumerate(columns):
+        tensor = inputs[column]
+        if column in chains:
+            tensor = _transformed(tensor, _file_name(column, i), chains[column])
+        outputs[column] = _as_example_type(tensor)
+    return outputs
 
 
 def _transformed(tensor: Any, name: str, steps: Sequence[Step]) -> Any:
@@ -192,161 +234,85 @@ def _as_example_type(tensor: Any) -> Any:
     return tf.cast(tensor, tf.float32 if tensor.dtype.is_floating else tf.int64)
 
 
-@dataclasses.dataclass(frozen=True)
-class UserFunction:
-    """A user's preprocessing function, with outputs in the types that an Example holds.
-
-    Attributes:
-        function: From tensors by name to tensors by name.
-        outputs: Names of the tensors it returned when it was traced last.
-        unchanged: Outputs that are the inputs of the same name, as they were.
-    """
-
-    function: Callable[[dict[str, Any]], Mapping[str, Any]]
-    outputs: set[str] = dataclasses.field(default_factory=set)
-    unchanged: set[str] = dataclasses.field(default_factory=set)
-
-    def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return its outputs as int64, float32 or string.
-
-        Raises:
-            UsageError: The function raises, or returns no dict of tensors.
-        """
-        try:
-            returned = self.function(dict(inputs))
-        except Exception as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            # The line of the user's own code, not of the library that raised.
-            own = [frame for frame in frames if "site-packages" not in frame.filename]
-            where = (own or frames)[-1]
-            raise UsageError(
-                f"the preprocessing function raised {type(error).__name__}: {error} "
-                f"({where.filename}:{where.lineno})"
-            ) from error
-        if not isinstance(returned, Mapping) or not returned:
-            raise UsageError(
-                f"the preprocessing function returned {returned!r:.60}: give tensors by name"
-            )
-        self.outputs.update(returned)
-        self.unchanged.update(name for name in returned if returned[name] is inputs.get(name))
-        return {name: _as_example_type(value) for name, value in returned.items()}
-
-    def trace(self, inputs: Sequence[TensorColumn]) -> None:
-        """Call the function as TFT will, on tensors without values.
-
-        Raises:
-            UsageError: The function raises.
-        """
-        import tensorflow as tf
-        from tensorflow_transform import impl_helper
-
-        specs = {
-            column.name: tf.TensorSpec([None], column.dtype)
-            if column.is_dense
-            else tf.SparseTensorSpec([None, None], column.dtype)
-            for column in inputs
-        }
-        # Tracing leaves placeholder files of vocabularies behind.
-        with tempfile.TemporaryDirectory(prefix="beam-tfrecord-") as directory:
-            impl_helper.trace_preprocessing_function(self, specs, False, directory)
-
-    def traced_inputs(self, inputs: tuple[TensorColumn, ...]) -> tuple[TensorColumn, ...]:
-        """Trace the function, and return the inputs with the type of floats that it takes.
-
-        Most functions take float64, which is exact for times and amounts. Some combine inputs with
-        float32 tensors of their own, which TensorFlow does not mix with float64; they get float32.
-
-        Raises:
-            UsageError: The function raises with both, or there is no column that it could take.
-        """
-        if not inputs:
-            raise UsageError("no column is of a type that TensorFlow takes: leave out --transform")
-        try:
-            self.trace(inputs)
-        except UsageError as error:
-            narrow = tuple(
-                dataclasses.replace(column, dtype=FLOAT32) if column.dtype == FLOAT64 else column
-                for column in inputs
-            )
-            if narrow == inputs or "float32" not in error.message:
-                raise
-            self.trace(narrow)
-            _LOGGER.warning(
-                "the preprocessing function takes float32 alone: numbers are rounded to it before "
-                "statistics are made"
-            )
-            return narrow
-        return inputs
+def _by_function(function: MapFunction, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the outputs of a user's function, in types that an Example holds."""
+    returned = _returned(function, inputs)
+    return {name: _as_example_type(value) for name, value in returned.items()}
 
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """A request fitted to the columns of the input: what workers need to fit and apply it.
-
-    Attributes:
-        description: Description of the function, as far as known before it is traced.
-        request: The request.
-        function: The function for TFT; None for a function that is fitted already.
-        analysed: Names of the columns that statistics need.
-    """
-
-    description: Description
-    request: Request
-    function: StepsFunction | UserFunction | None = None
-    analysed: Collection[str] = ()
-
-    def final_description(self) -> Description:
-        """Return the description with the outputs that tracing has shown of a user's function."""
-        function = self.function
-        if not isinstance(function, UserFunction):
-            return self.description
-        return dataclasses.replace(
-            self.description,
-            outputs=tuple(sorted(function.outputs)),
-            unchanged=frozenset(function.unchanged),
-        )
-
-
-def make_plan(request: Request, schema: pa.Schema) -> Plan:
-    """Return the plan for rows of a schema.
+def _returned(function: MapFunction, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a user's function returns.
 
     Raises:
-        UsageError: The steps, or the function, do not fit the columns.
+        UsageError: The function raises, or returns no dict of tensors.
     """
-    if request.fitted is not None:
-        return Plan(load_description(request.fitted).bound_to(schema), request)
-    if request.function is not None:
-        function = UserFunction(request.function)
-        inputs = function.traced_inputs(tensor_columns(schema))
-        return Plan(Description(inputs), request, function, [column.name for column in inputs])
-    check_steps(request.steps, schema)
-    inputs = tensor_columns(schema, text=_text_columns(request.steps))
-    names = [column.name for column in inputs]
-    changed = frozenset(by_column(request.steps))
-    description = Description(
-        inputs,
-        outputs=tuple(names),
-        unchanged=frozenset(names) - changed,
-        scalars=frozenset(column.name for column in inputs if not column.is_list),
-        text=frozenset(
-            column.name
+    try:
+        returned = function(dict(inputs))
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        # The line of the user's own code, not of the library that raised.
+        own = [frame for frame in frames if "site-packages" not in frame.filename]
+        where = (own or frames)[-1]
+        raise UsageError(
+            f"the preprocessing function raised {type(error).__name__}: {error} "
+            f"({where.filename}:{where.lineno})"
+        ) from error
+    if not isinstance(returned, Mapping) or not returned:
+        raise UsageError(
+            f"the preprocessing function returned {returned!r:.60}: give tensors by name"
+        )
+    return returned
+
+
+def _traced(function: MapFunction, inputs: tuple[TensorColumn, ...]) -> Description:
+    """Trace a user's function; describe it, with the type of floats that it takes.
+
+    Most functions take float64, which is exact for times and amounts. Some combine inputs with
+    float32 tensors of their own, which TensorFlow does not mix with float64; they get float32.
+
+    Raises:
+        UsageError: The function raises with both, or there is no column that it could take.
+    """
+    if not inputs:
+        raise UsageError("no column is of a type that TensorFlow takes: leave out --transform")
+    try:
+        return _description(function, inputs)
+    except UsageError as error:
+        narrow = tuple(
+            dataclasses.replace(column, dtype=FLOAT32) if column.dtype == FLOAT64 else column
             for column in inputs
-            if column.dtype == STRING and not pa.types.is_binary(schema.field(column.name).type)
-        ),
-        drop=dropped(request.steps),
-        keeps_rest=True,
-        steps=tuple(step.to_json() for step in request.steps),
-    )
-    # Raises if two columns would have the same name.
-    description.output_columns(schema.names, names, request.raw_too)
-    return Plan(description, request, StepsFunction(request.steps, inputs), changed)
+        )
+        if narrow == inputs or "float32" not in error.message:
+            raise
+        description = _description(function, narrow)
+        _LOGGER.warning(
+            "the preprocessing function takes float32 alone: numbers are rounded to it before "
+            "statistics are made"
+        )
+        return description
 
 
-def _text_columns(steps: Sequence[Step]) -> frozenset[str]:
-    """Return the columns that are text if no row has a value that shows the type."""
-    ops = ("vocabulary", "one_hot", "hash")
-    return frozenset(
-        name
-        for name, chain in by_column(steps).items()
-        if chain[0].op in ops or isinstance(chain[0].options.get("value"), str)
-    )
+def _description(function: MapFunction, inputs: tuple[TensorColumn, ...]) -> Description:
+    """Call a user's function as TFT will, on tensors without values, and describe it."""
+    import tensorflow as tf
+    from tensorflow_transform import impl_helper
+
+    outputs: set[str] = set()
+    unchanged: set[str] = set()
+
+    def observed(tensors: Mapping[str, Any]) -> dict[str, Any]:
+        returned = _returned(function, tensors)
+        outputs.update(returned)
+        unchanged.update(name for name in returned if returned[name] is tensors.get(name))
+        return {name: _as_example_type(value) for name, value in returned.items()}
+
+    specs = {
+        column.name: tf.TensorSpec([None], column.dtype)
+        if column.is_dense
+        else tf.SparseTensorSpec([None, None], column.dtype)
+        for column in inputs
+    }
+    # Tracing leaves placeholder files of vocabularies behind.
+    with tempfile.TemporaryDirectory(prefix="beam-tfrecord-") as directory:
+        impl_helper.trace_preprocessing_function(observed, specs, False, directory)
+    return Description(inputs, tuple(sorted(outputs)), frozenset(unchanged))

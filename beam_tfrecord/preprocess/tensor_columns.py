@@ -23,7 +23,7 @@ from beam_tfrecord.preprocess.steps import EMPTY, FLOAT, INTEGER, OTHER, TEXT, k
 
 if TYPE_CHECKING:
     import tensorflow as tf
-    from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
+    from tfx_bsl.tfxio.tensor_adapter import TensorAdapter, TensorAdapterConfig
 
 INT64, FLOAT32, FLOAT64, STRING = "int64", "float32", "float64", "string"
 _DTYPES = {INTEGER: INT64, FLOAT: FLOAT64, TEXT: STRING, EMPTY: FLOAT64}
@@ -94,7 +94,7 @@ def tensor_columns(schema: pa.Schema, *, text: Collection[str] = ()) -> tuple[Te
 
 
 def adapter_config(columns: Sequence[TensorColumn]) -> TensorAdapterConfig:
-    """Return TFT's configuration for converting `analysis_batch` results to tensors."""
+    """Return TFT's configuration for converting `tft_batch` results to tensors."""
     from tensorflow_metadata.proto.v0 import schema_pb2
     from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
@@ -144,7 +144,7 @@ def without_missing(batch: Batch, columns: Sequence[str]) -> Batch:
     return rest.replace(rejects=batch.rejects, rows_read=rows_read, refused=batch.refused)
 
 
-def analysis_batch(
+def tft_batch(
     data: pa.RecordBatch, columns: Sequence[TensorColumn], used: Collection[str]
 ) -> pa.RecordBatch:
     """Return a record batch for TFT, of list columns with a missing list for a missing value.
@@ -152,71 +152,60 @@ def analysis_batch(
     Args:
         data: Raw rows.
         columns: Inputs of the function.
-        used: Names of the columns that statistics need; others come without values, which costs
+        used: Names of the columns whose values are needed; others are all missing, which costs
             nothing.
     """
-    arrays = []
-    for column in columns:
-        if column.name in used or column.is_dense:
-            offsets, values, missing = _list_parts(data.column(column.name), column)
-            mask = None if missing is None else pa.array(missing)
-            arrays.append(pa.LargeListArray.from_arrays(pa.array(offsets), values, mask=mask))
-        else:
-            arrays.append(pa.nulls(data.num_rows, pa.large_list(column.arrow)))
+    arrays = [
+        _as_lists(data.column(column.name), column)
+        if column.name in used or column.is_dense
+        else pa.nulls(data.num_rows, pa.large_list(column.arrow))
+        for column in columns
+    ]
     return pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
 
 
-def _list_parts(
-    array: pa.Array, column: TensorColumn
-) -> tuple[Int64Array, pa.Array, npt.NDArray[np.bool_] | None]:
-    """Return where each row's values begin, all values, and which rows are missing.
-
-    Nulls inside lists are left out.
-    """
-    rows = len(array)
-    missing = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
-    if not column.is_list:
-        values = column.values(array)
-        if missing is None:
-            return np.arange(rows + 1, dtype=np.int64), values, None
-        return _offsets((~missing).astype(np.int64)), values.drop_null(), missing
-    counts = pc.list_value_length(array).fill_null(0).to_numpy().astype(np.int64)
-    values = column.values(array.flatten())
-    if values.null_count:
-        present = values.is_valid().to_numpy(zero_copy_only=False)
-        owners = np.repeat(np.arange(rows), counts)
-        counts = np.bincount(owners[present], minlength=rows).astype(np.int64)
-        values = values.drop_null()
-    return _offsets(counts), values, missing
+def _as_lists(array: pa.Array, column: TensorColumn) -> pa.LargeListArray:
+    """Return each row's values as a list without nulls; a missing row is a missing list."""
+    if column.is_list:
+        counts = pc.list_value_length(array).fill_null(0).to_numpy().astype(np.int64)
+        values = column.values(array.flatten())
+        if values.null_count:
+            owners = pa.array(np.repeat(np.arange(len(array)), counts))
+            present = owners.filter(values.is_valid()).to_numpy()
+            counts = np.bincount(present, minlength=len(array)).astype(np.int64)
+            values = values.drop_null()
+    else:
+        counts = array.is_valid().cast(pa.int64()).to_numpy()
+        values = column.values(array.drop_null())
+    return _lists(counts, values, array.is_null())
 
 
-def _offsets(counts: Int64Array) -> Int64Array:
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+def _lists(counts: Int64Array, values: pa.Array, missing: pa.BooleanArray) -> pa.LargeListArray:
+    """Return the lists with `counts` values each, of which some are missing."""
+    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+    return pa.LargeListArray.from_arrays(offsets, values, mask=missing)
 
 
 def tensors(
-    data: pa.RecordBatch, columns: Sequence[TensorColumn]
+    data: pa.RecordBatch, columns: Sequence[TensorColumn], adapter: TensorAdapter
 ) -> dict[str, tf.Tensor | tf.SparseTensor]:
-    """Return the columns of raw rows as the inputs of the saved function."""
-    return {column.name: _tensor(data.column(column.name), column) for column in columns}
+    """Return columns of raw rows as the inputs of the saved function.
 
-
-def _tensor(array: pa.Array, column: TensorColumn) -> tf.Tensor | tf.SparseTensor:
+    Args:
+        data: Raw rows.
+        columns: The columns to convert.
+        adapter: TFT's converter, made of the `adapter_config` of the columns.
+    """
     import tensorflow as tf
 
-    offsets, values, _ = _list_parts(array, column)
-    if column.dtype == STRING:
-        flat = np.array(values.to_pylist(), object)
-    else:
-        flat = values.to_numpy(zero_copy_only=False)
-    numbers = tf.constant(flat, getattr(tf, column.dtype))
-    if column.is_dense:
-        return numbers
-    counts = np.diff(offsets)
-    width = int(counts.max(initial=0)) if column.is_list else 1
-    owners = np.repeat(np.arange(len(array), dtype=np.int64), counts)
-    inside = np.arange(len(owners), dtype=np.int64) - offsets[owners]
-    return tf.SparseTensor(np.stack([owners, inside], axis=1), numbers, [len(array), width])
+    batch = tft_batch(data, columns, {column.name for column in columns})
+    found: dict[str, Any] = adapter.ToBatchTensors(batch, produce_eager_tensors=True)
+    for column in columns:
+        if not column.is_dense and not column.is_list:
+            # The adapter gives a batch without any value no place for one.
+            sparse, shape = found[column.name], [data.num_rows, 1]
+            found[column.name] = tf.SparseTensor(sparse.indices, sparse.values, shape)
+    return found
 
 
 def arrow_column(tensor: Any, *, is_scalar: bool) -> pa.Array:
@@ -244,8 +233,7 @@ def _sparse_column(tensor: Any, is_scalar: bool) -> pa.Array:
     values = _flat(tensor.values.numpy())
     if not is_scalar:
         counts = np.bincount(owners, minlength=rows).astype(np.int64)
-        missing = pa.array(counts == 0)
-        return pa.LargeListArray.from_arrays(pa.array(_offsets(counts)), values, mask=missing)
+        return _lists(counts, values, pa.array(counts == 0))
     if len(values) == rows:
         return values
     indices = np.full(rows, -1, np.int64)

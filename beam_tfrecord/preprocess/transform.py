@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -20,16 +21,16 @@ from beam_tfrecord.beam_steps import in_one_window
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import FITTED
-from beam_tfrecord.preprocess.fitted import Fitted, save_fitted
+from beam_tfrecord.preprocess.fitted import Description, Fitted, save_fitted
 from beam_tfrecord.preprocess.request import (
     TRAIN,
-    Plan,
     Request,
+    TFTFunction,
     Transform,
     make_plan,
     make_request,
 )
-from beam_tfrecord.preprocess.tensor_columns import adapter_config, analysis_batch, without_missing
+from beam_tfrecord.preprocess.tensor_columns import adapter_config, tft_batch, without_missing
 from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.assign_splits import AssignSplits
@@ -100,21 +101,22 @@ class Preprocess(beam.PTransform):
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
         """Build both passes."""
-        plan = make_plan(self._request, self._raw_schema(batches))
+        description, function = make_plan(self._request, self._raw_schema(batches))
+        description.check_unchanged(self.needed)
         directory = self._directory or _temporary_directory()
-        finished = os.path.join(directory, "fitted")
-        if self._request.fitted is None:
-            fitted = self._fit(batches, plan, directory, finished)
+        finished = _finished(directory)
+        if function is not None:
+            fitted = self._fit(batches, description, function, directory)
         else:
             fitted = (
                 batches.pipeline
                 | "FittedBefore" >> beam.Create([self._request.fitted])
                 | "CopyFitted" >> beam.Map(_copy_fitted, finished)
             )
-        plan.final_description().check_unchanged(self.needed)
         step = step_label(batches.pipeline)
         transformed = batches | "Transform" >> beam.ParDo(
-            _Transform(plan, self._faults, step), beam.pvalue.AsSingleton(fitted)
+            _Transform(description, self._request.raw_too, self._faults, step),
+            beam.pvalue.AsSingleton(fitted),
         ).with_output_types(Batch)
         transformed.beam_tfrecord_fitted = finished
         mark_step(transformed, step)
@@ -134,8 +136,13 @@ class Preprocess(beam.PTransform):
         return schema
 
     def _fit(
-        self, batches: beam.PCollection[Batch], plan: Plan, directory: str, finished: str
+        self,
+        batches: beam.PCollection[Batch],
+        description: Description,
+        function: TFTFunction,
+        directory: str,
     ) -> beam.PCollection[str]:
+        """Return the path of the fitted function, once it is there."""
         import tensorflow_transform.beam as tft_beam
 
         reader = reader_of(batches)
@@ -144,23 +151,27 @@ class Preprocess(beam.PTransform):
         rows = (
             in_one_window(batches) if reader is None else batches.pipeline | "ReadToFit" >> reader
         )
-        selected = rows | "SelectFitRows" >> beam.ParDo(
-            _SelectFitRows(plan, self._faults)
+        select = functools.partial(_fit_rows, description, self._request.fit)
+        selected = rows | "SelectFitRows" >> beam.FlatMap(
+            Guarded(select, self._faults)
         ).with_outputs(_COUNTS, main="batches")
-        counts = selected[_COUNTS] | "CountFitRows" >> beam.CombineGlobally(_sums)
+        counts = selected[_COUNTS] | "CountFitRows" >> beam.CombineGlobally(
+            beam.combiners.TupleCombineFn(sum, sum)
+        )
         temporary = os.path.join(directory, "tft")
-        output = os.path.join(temporary, "output")
         analysed = selected.batches | "AsRecordBatches" >> beam.Map(
             lambda one: one
         ).with_output_types(pa.RecordBatch)
         with tft_beam.Context(temp_dir=temporary, use_deep_copy_optimization=reader is not None):
-            transform_fn = (analysed, adapter_config(plan.description.inputs)) | "Fit" >> (
-                tft_beam.AnalyzeDataset(plan.function)
+            transform_fn = (analysed, adapter_config(description.inputs)) | "Fit" >> (
+                tft_beam.AnalyzeDataset(function)
             )
-            written = transform_fn | "WriteFitted" >> tft_beam.WriteTransformFn(output)
-        return written | "FinishFitted" >> beam.ParDo(
-            _FinishFitted(plan, output, finished, self._faults), beam.pvalue.AsSingleton(counts)
-        )
+            written = transform_fn | "WriteFitted" >> tft_beam.WriteTransformFn(_output(directory))
+        finish = functools.partial(_finish, description, self._request.fit, directory)
+        guarded = Guarded(finish, self._faults, instead=[""])
+        return written | "FinishFitted" >> beam.FlatMap(
+            lambda _, sums: guarded(sums), beam.pvalue.AsSingleton(counts)
+        ).with_output_types(str)
 
 
 def _read_schema(reader: beam.PTransform | None) -> pa.Schema | None:
@@ -183,6 +194,16 @@ def _read_schema(reader: beam.PTransform | None) -> pa.Schema | None:
     )
 
 
+def _output(directory: str) -> str:
+    """Return the directory that TFT writes below the directory of a job's files."""
+    return os.path.join(directory, "tft", "output")
+
+
+def _finished(directory: str) -> str:
+    """Return the directory of the fitted function below the directory of a job's files."""
+    return os.path.join(directory, "fitted")
+
+
 def _temporary_directory() -> str:
     """Return a new directory that lasts as long as this process."""
     directory = tempfile.mkdtemp(prefix="beam-tfrecord-transform-")
@@ -190,53 +211,32 @@ def _temporary_directory() -> str:
     return directory
 
 
-class _SelectFitRows(beam.DoFn):
-    """Yields the rows that statistics need as TFT takes them, and counts them and all rows."""
-
-    def __init__(self, plan: Plan, faults: str | None) -> None:
-        self._plan = plan
-        self._select = Guarded(self._selected, faults)
-
-    def process(self, batch: Batch) -> Iterator[Any]:
-        yield from self._select(batch)
-
-    def _selected(self, batch: Batch) -> Iterator[Any]:
-        description = self._plan.description
-        is_fit = batch.split is None or batch.split == self._plan.request.fit
-        yield beam.pvalue.TaggedOutput(_COUNTS, (batch.num_rows * is_fit, batch.num_rows))
-        if is_fit and batch.num_rows:
-            data = without_missing(batch, description.drop).data
-            yield analysis_batch(data, description.inputs, self._plan.analysed)
+def _fit_rows(description: Description, fit: str, batch: Batch) -> Iterator[Any]:
+    """Yield the rows that statistics need as TFT takes them, and the numbers of them and of all."""
+    is_fit = batch.split is None or batch.split == fit
+    yield beam.pvalue.TaggedOutput(_COUNTS, (batch.num_rows * is_fit, batch.num_rows))
+    if is_fit and batch.num_rows:
+        data = without_missing(batch, description.drop).data
+        yield tft_batch(data, description.inputs, description.used)
 
 
-def _sums(counts: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    pairs = list(counts)
-    return sum(fit for fit, _ in pairs), sum(rows for _, rows in pairs)
+def _finish(
+    description: Description, fit: str, directory: str, counts: tuple[int, int]
+) -> Iterator[str]:
+    """Check the number of rows, and write the fitted function as datasets hold it.
 
-
-class _FinishFitted(beam.DoFn):
-    """Checks the number of rows, and writes the fitted function as datasets hold it."""
-
-    def __init__(self, plan: Plan, source: str, finished: str, faults: str | None) -> None:
-        self._fit = plan.request.fit
-        self._description = plan.final_description()
-        self._source = source
-        self._finished = finished
-        self._finish = Guarded(self._saved, faults, instead=[""])
-
-    def process(self, element: Any, counts: tuple[int, int]) -> Iterator[str]:
-        yield from self._finish(counts)
-
-    def _saved(self, counts: tuple[int, int]) -> Iterator[str]:
-        fit_rows, rows = counts
-        if rows and not fit_rows:
-            raise DataError(
-                f"no row is in split {self._fit!r}, which statistics are made of: "
-                "pass another one as --fit"
-            )
-        with _renamed_to(self._finished) as temporary:
-            save_fitted(self._source, temporary, self._description)
-        yield self._finished
+    Raises:
+        DataError: There are rows, but none to fit on.
+    """
+    fit_rows, rows = counts
+    if rows and not fit_rows:
+        raise DataError(
+            f"no row is in split {fit!r}, which statistics are made of: pass another one as --fit"
+        )
+    finished = _finished(directory)
+    with _renamed_to(finished) as temporary:
+        save_fitted(_output(directory), temporary, description)
+    yield finished
 
 
 def _copy_fitted(source: str, finished: str) -> str:
@@ -266,9 +266,11 @@ def _renamed_to(finished: str) -> Iterator[str]:
 class _Transform(beam.DoFn):
     """Applies the fitted function to every batch."""
 
-    def __init__(self, plan: Plan, faults: str | None, step: str) -> None:
-        self._description = plan.final_description()
-        self._raw_too = plan.request.raw_too
+    def __init__(
+        self, description: Description, raw_too: bool, faults: str | None, step: str
+    ) -> None:
+        self._description = description
+        self._raw_too = raw_too
         # One loaded function for all threads of a process.
         self._shared = shared.Shared()
         self._apply = Guarded(RecordsWay(self._transformed, step), faults)

@@ -18,10 +18,13 @@ from apache_beam.testing.util import assert_that, equal_to
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.preprocess.request import make_plan, make_request
+from beam_tfrecord.preprocess.tensor_columns import adapter_config, tensor_columns, tensors
 from tests.preprocess.made_rides import CITIES, ROWS, rides, write_rides
 
 tf = pytest.importorskip("tensorflow")
 tft = pytest.importorskip("tensorflow_transform")
+
+from tfx_bsl.tfxio.tensor_adapter import TensorAdapter  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("preprocess")]
 
@@ -245,6 +248,16 @@ def test_notes_tell_the_steps(written: Path) -> None:
     assert notes["unchanged"] == sorted(
         set(rides().column_names) - {"fare", "seconds", "city", "pair"}
     )
+
+
+def test_a_batch_without_any_value_has_a_place_for_one() -> None:
+    """A function that drops the second axis of a column works on such a batch too."""
+    data = pa.record_batch({"a": pa.array([None, None], pa.float64()), "b": [["x"], ["y", "z"]]})
+    columns = tensor_columns(data.schema)
+    found = tensors(data, columns, TensorAdapter(adapter_config(columns)))
+    assert found["a"].dense_shape.numpy().tolist() == [2, 1]
+    assert tf.squeeze(tf.sparse.to_dense(found["a"]), 1).shape == [2]
+    assert tf.sparse.to_dense(found["b"]).numpy().tolist() == [[b"x", b""], [b"y", b"z"]]
 
 
 def test_a_function_that_is_traced_leaves_nothing_behind(
