@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 from types import ModuleType
 
+import _distutils_hack
 import pytest
 
 from beam_tfrecord._version import __version__
@@ -45,6 +46,8 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         # Setting comes first, so that what the backend itself sets goes away again.
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
+    # Once any test has asked for pip, setuptools would take Python's own distutils.
+    vars(_distutils_hack.DISTUTILS_FINDER).pop("spec_for_distutils", None)
     spec = importlib.util.spec_from_file_location("backend", ROOT / "build_backend" / "backend.py")
     assert spec is not None
     assert spec.loader is not None
