@@ -107,3 +107,9 @@ def test_tf_takes_the_same_arguments(stage: Path) -> None:
     second = dataset.shards[0].examples
     assert in_turn[:4] == [0, second, 1, second + 1]
     assert sorted(in_turn) == in_order
+
+
+def test_numpy_names_the_column_of_lists_with_missing_numbers(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"sizes": [[1, None], [2]]}), tmp_path / "a.parquet")
+    with pytest.raises(UsageError, match="column 'sizes' has 1 missing values"):
+        bt.load(tmp_path / "a.parquet").numpy()
