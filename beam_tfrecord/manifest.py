@@ -80,9 +80,9 @@ class Manifest:
         order: ``shuffled`` or ``source``.
         seed: The seed of the user.
         compression: ``""`` or ``GZIP``.
-        key: Columns that decide the order; None if the place where a row was read decides it.
+        key: Columns that decide the order; None if the position of a row in the input decides it.
         group: Columns that decide the split; None if the bytes of the example decide it.
-        place: What decides the place of a row: ``origin``, ``key`` or ``bytes``.
+        place: What decides the position of a row in the dataset: ``origin``, ``key`` or ``bytes``.
         split_by: What decides the split of a row: ``bytes`` of the example, the columns of its
             ``group``, a ``column`` with its name, or ``assigned`` by an earlier step; None if there
             is only one split.
@@ -197,7 +197,7 @@ def manifest_text(file: str) -> str | None:
 
 
 def manifest_path(path: str | os.PathLike[str]) -> str:
-    """Return the path of the manifest of a dataset's directory, file prefix, or itself."""
+    """Return the path of a manifest, from that of its directory, its file prefix or itself."""
     text = os.fspath(path).removeprefix("file://")
     if text.endswith(".json") and not is_directory(text):
         return text
@@ -230,7 +230,7 @@ def sealed_lines(lines: Sequence[str]) -> str:
 
 
 # Errors that arbitrary JSON can cause when it is read as a manifest.
-_NOT_READ = (
+_PARSE_ERRORS = (
     *(KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError),
     UsageError,
 )
@@ -263,7 +263,10 @@ def parse_sealed(
         found = value["format"]
         if found != file_format:
             if file_format == FORMAT and str(found).startswith("beam_tfrecord-stage/"):
-                raise DataError(f"{where} is that of a stage: write it as a dataset first")
+                raise DataError(
+                    f"{where} is the manifest of a stage, the output of extract: "
+                    "write it as a dataset first"
+                )
             raise DataError(
                 f"{where} has format {found!r}, not {file_format!r}: "
                 "read it with the version of beam_tfrecord that wrote it"
@@ -272,7 +275,7 @@ def parse_sealed(
         if seal(value) != text:
             raise DataError(f"{where} was changed after it was written: restore it or make it anew")
         return parse(value)
-    except _NOT_READ as error:
+    except _PARSE_ERRORS as error:
         reason = str(error) if isinstance(error, UsageError) else repr(error)
         line = (reason.splitlines() or [type(error).__name__])[0][:200]
         raise DataError(f"{where} is not {what}: {line}") from error

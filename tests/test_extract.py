@@ -513,7 +513,7 @@ def test_stage_files(parquet: str, tmp_path: Path) -> None:
 def test_load_gives_the_rows(parquet: str, tmp_path: Path) -> None:
     bt.extract(parquet, tmp_path / "stage")
     assert bt.load(tmp_path / "stage").arrow()["id"].to_pylist() == list(range(1000))
-    with pytest.raises(DataError, match="is that of a stage"):
+    with pytest.raises(DataError, match="is the manifest of a stage"):
         bt.Manifest.load(tmp_path / "stage")
 
 

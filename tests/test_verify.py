@@ -253,7 +253,11 @@ def test_records_that_follow_each_other_across_a_bad_block_keep_their_numbers(
         (pa.binary(2), pa.array([b"ab", b"a"]), "cannot be read as fixed_size_binary"),
         (pa.int64(), pa.array([[1], [1, 2]]), "has 2 values, not one"),
         (pa.list_(pa.int64(), 2), pa.array([[1, 2], [1]]), "has 1 values, not 2"),
-        (pa.list_(pa.list_(pa.int64())), pa.array([[], [1]]), "has not as many values as its row"),
+        (
+            pa.list_(pa.list_(pa.int64())),
+            pa.array([[], [1]]),
+            "does not have as many values as its row",
+        ),
         (
             pa.fixed_shape_tensor(pa.int8(), [2]),
             pa.array([b"ab", b"a"]),

@@ -201,7 +201,7 @@ def parse_character(text: str) -> str:
 
 
 def parse_prices(pairs: Sequence[str]) -> dict[str, float] | None:
-    """Return the prices of several ``name=amount`` by name; None if there are none.
+    """Return the values of ``plan --price``, ``name=amount`` each, by name; None without any.
 
     Raises:
         click.BadParameter: An amount is not a number.
@@ -266,14 +266,14 @@ def job_arguments(
 
     Args:
         flags: Values of all flags by keyword.
-        options: The function's options; its source's own ones become `source_options`.
+        options: The options of the function; options of sources become `source_options`.
     """
     arguments = {option.keyword: flags[option.keyword] for option in options}
     return arguments | {"source_options": source_options(flags)}
 
 
 def source_options(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sources' own options that differ from their defaults; sources know the others."""
+    """Return the options of sources that differ from their defaults."""
     return {
         option.keyword: flags[option.keyword]
         for option in SOURCE_OPTIONS

@@ -220,7 +220,7 @@ def parse(example):
 
 
 def columns_of(example):
-    """Return a row: scalars as Python values, the rest as `parse` gives it."""
+    """Return a row: scalars as Python values, the rest as `parse` returns it."""
     row = parse(example)
     for name, missing in COLUMNS.items():
         values = row.get(name, [])
@@ -367,7 +367,7 @@ def _value_text(value: Any) -> str:
 
 
 def _numeric_leaves(schema: Schema) -> Iterator[tuple[TFColumn, Feature]]:
-    """Yield the scalar numbers, without times, whose size means nothing to a model."""
+    """Yield the columns of scalar numbers, except times, whose size means nothing to a model."""
     for feature in schema.features:
         for leaf in tf_columns(feature, separator=schema.separator):
             is_number = leaf.kind in (FLOAT, INT64) and leaf.role == VALUES
@@ -405,7 +405,7 @@ def _keras_code(
 
 
 def _dense_line(leaf: TFColumn, reading: Reading) -> str:
-    """Return the line of a scalar feature with a number in every example, as models need it."""
+    """Return the line of a scalar feature: models need a number in every example."""
     note = ""
     if reading.how == VARYING:
         zero = 0.0 if leaf.kind == FLOAT else 0

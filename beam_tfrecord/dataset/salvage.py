@@ -6,11 +6,12 @@ damaged record. Three kinds of evidence distinguish them:
 
 * Counts. The manifest says how many records and bytes there were. Every stretch of bytes between
   two chains of records has cost at least one record, unless bytes were added.
-* Frames. A damaged record ends where the next one begins, as its length says, which a few flipped
-  bits hardly change, or the checksum of its payload. Bytes that the damage added or removed change
-  the distance, by as much as they changed the size of the stream.
-* The end. The chain that ends with the stream holds records: a value ends before its record. Only
-  a stream that was cut off inside of a value may end otherwise.
+* Frames. A damaged record usually still ends where the next one begins. Its length field shows
+  this, since few flipped bits fall into it; if it does not, the checksum of the payload does. Bytes
+  that the damage added or removed change the distance by as much as the size of the stream.
+* The end. The last chain of the stream holds records, not framed bytes of a value: after a value
+  follows at least the checksum of its own record. Only a stream that was cut off inside of a value
+  may end with a chain of the other kind.
 
 Chains without evidence count as records if no value of the stream holds framed records; otherwise
 they are left out, and counted.
@@ -176,7 +177,7 @@ def _chains(data: UInt8Array) -> Iterator[Chain]:
 
 
 class _Salvage:
-    """The decision which chains of a stream of once `records` and `nbytes` are its records."""
+    """Decides which chains of a stream, which had `records` and `nbytes`, are its records."""
 
     def __init__(self, data: UInt8Array, records: int, nbytes: int) -> None:
         self._data = data
@@ -287,7 +288,7 @@ class _Salvage:
         return bool(native.masked_crc32c(payload) == crc)
 
     def _has_room(self, chains: Sequence[Chain]) -> bool:
-        """Return True if there were as many records as chains hold and the gaps between cost."""
+        """Return True if the chains, and a record for each gap, are not more than `records`."""
         gaps = len(self._gaps(chains))
         # Added bytes need not have cost a record.
         cost = max(0, gaps - 1) if self._grown > 0 else gaps
@@ -334,7 +335,7 @@ class _Salvage:
         return False
 
     def _lead_to(self, accepted: list[Chain], others: Sequence[Chain]) -> list[Chain]:
-        """Return the chains with those from which one damaged record leads to one of them."""
+        """Return `accepted` and all chains that one damaged record connects to a later chain."""
         stop = len(self._data)
         for chain in reversed(_in_order({*accepted, *others})):
             if chain not in accepted:

@@ -36,8 +36,8 @@ class TensorType(pa.ExtensionType):
 
     Attributes:
         dtype: Type of the values, little-endian.
-        shape: Shape of the array of one row; None for a size that varies from row to row; None in
-            place of a shape if the rank varies.
+        shape: Shape of the array of one row. A size is None if it varies from row to row; the
+            shape is None if the rank varies.
     """
 
     def __init__(self, dtype: npt.DTypeLike, shape: Sequence[int | None] | None) -> None:
@@ -162,7 +162,7 @@ def item_type(dtype: np.dtype[Any]) -> pa.DataType:
 
 
 def refusal_of(dtype: np.dtype[Any]) -> str | None:
-    """Return why values of a dtype cannot be stored, and the cure; None if they can be stored."""
+    """Return why a dtype cannot be stored, and the cure, for a message; None if it can."""
     if dtype.kind == "O":
         return (
             "Python objects, which only pickle could read: save it as an array of one dtype "
@@ -180,7 +180,7 @@ def refusal_of(dtype: np.dtype[Any]) -> str | None:
 
 
 def join_tensor_types(one: TensorType, other: TensorType) -> TensorType | None:
-    """Return the type of the arrays of two types together, or None if their dtypes differ."""
+    """Return one type for the arrays of two types, or None if their dtypes differ."""
     dtype = join_dtypes(one.dtype, other.dtype)
     return None if dtype is None else TensorType(dtype, join_shapes(one.shape, other.shape))
 
@@ -259,7 +259,9 @@ def tensor_column(values: Sequence[Any], arrow: TensorType) -> pa.Array:
         array = np.asarray(value)
         fits = join_shapes(array.shape, arrow.shape) == arrow.shape
         if not fits or not np.can_cast(array.dtype, arrow.dtype):
-            raise ValueError(f"an array of {array.dtype} and shape {array.shape} is no {arrow}")
+            raise ValueError(
+                f"an array of {array.dtype} and shape {array.shape} does not fit {arrow}"
+            )
         data = np.ascontiguousarray(array, arrow.dtype).reshape(-1).view(np.uint8).tobytes()
         rows.append(data if arrow.is_dense else {"data": data, "shape": array.shape})
     return pa.ExtensionArray.from_storage(arrow, pa.array(rows, arrow.storage_type))

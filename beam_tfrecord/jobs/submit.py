@@ -1,4 +1,4 @@
-"""Detached jobs: left to their runner, written as a template, or only described."""
+"""Starts jobs without waiting for them, writes them as templates, and describes dry runs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def submit(settings: Settings) -> RemoteJob | None:
     error that the runner shows.
 
     Returns:
-        The job; None if the runner got a description that it starts later.
+        The job; None if Beam only built it for a launcher that starts it (a Flex Template).
 
     Raises:
-        UsageError: The runner ends with this process, or a dataset is in the way.
+        UsageError: The runner ends with this process, or the output holds a dataset.
         JobFailed: The job could not be handed over.
     """
     _check_runner(settings)
@@ -50,7 +50,7 @@ def submit(settings: Settings) -> RemoteJob | None:
 def make_template(settings: Settings) -> None:
     """Write a job as a classic template, which holds its graph and all its settings.
 
-    Each run of the template lists the input again, so the files of now are not in the manifest.
+    Each run of the template lists the input again: the manifest names the files of that time.
 
     Raises:
         UsageError: The runner has no templates, or refuses the job.

@@ -1,6 +1,7 @@
-r"""The steps as TFT operations on columns. Importing this module imports TensorFlow.
+r"""Preprocessing steps (`zscore`, `vocabulary`, …) as functions that call tensorflow-transform.
 
-What the steps do with missing and unusual values (the tests check every line):
+Importing this module imports TensorFlow. What the steps do with missing and unusual values (the
+tests check every line):
 
 * A missing value stays missing, except that `impute` fills it, `one_hot` writes zeros for it, and
   so does `embed`.
@@ -9,12 +10,12 @@ What the steps do with missing and unusual values (the tests check every line):
 * Statistics of a column without any value in the split they are computed from: mean, median and
   most frequent number are 0, the most frequent text is empty, and the vocabulary is empty.
 * `zscore` and `minmax` of a constant column are 0.
-* Calculations convert whole numbers to float64, which rounds those beyond 2^53.
+* Calculations convert integers to float64, which rounds those beyond 2^53.
 * A category that is not in the vocabulary (unseen, too rare, the empty text) gets an index above
   it, by hash if there are several out-of-vocabulary buckets; without any, -1.
 * A vocabulary file has one category a line: a line break is written ``\n``, a carriage return
   ``\r`` and a backslash as two of them.
-* `impute` of whole numbers returns whole numbers: the mean is rounded where it is written, but not
+* `impute` of integers returns integers: the mean is rounded if the column is written next, but not
   if another step follows.
 
 Medians and the boundaries of `bucketize` with a number of buckets come from quantile sketches,
@@ -293,7 +294,7 @@ def escaped(words: Any) -> Any:
 
 def unescaped(word: Any) -> Any:
     """Return the text, a string scalar, that `escaped` turns into `word`."""
-    # Between two backslashes, which stand for one, any other begins the name of a line break.
+    # Pairs of backslashes stand for one: split there; single ones left begin `\\n` or `\\r`.
     parts = tf.strings.split(word, "\\\\")
     for name, character in (("n", "\n"), ("r", "\r")):
         parts = tf.strings.regex_replace(parts, rf"\\{name}", character)
@@ -331,7 +332,7 @@ def hash_buckets(column: Column, options: Options, file: str) -> Column:
 
 
 def embed(column: Column, options: Options, file: str) -> Column:
-    """Return the row of a matrix, or its row number, -1 if the matrix has no such row."""
+    """Return the row of a matrix, or its number; zeros, or -1, if the matrix has no such row."""
     matrix = np.ascontiguousarray(open_matrix(options["matrix"]), np.float32)
     rows = len(matrix)
     if options.get("write", "vectors") == "index":

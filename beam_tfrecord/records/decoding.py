@@ -116,7 +116,7 @@ class Decoder:
 
 
 class _Built(NamedTuple):
-    """Values and the lists around them, outermost first; only the lists of rows can be null."""
+    """Values, and the levels of lists around them, outermost first; only those can be null."""
 
     values: pa.Array
     layers: tuple[Layer, ...] = ()
@@ -226,7 +226,7 @@ class _Builder:
                 layers[0] = Layer(lengths.row_offsets, missing)
                 starts = lengths.row_offsets
             elif not np.array_equal(starts, lengths.row_offsets):
-                raise DataError(f"feature {name!r} has not one length for each list")
+                raise DataError(f"feature {name!r} does not have one length for each list")
             if len(lengths.values) and lengths.values.min() < 0:
                 raise DataError(f"feature {name!r} has a negative length")
             offsets = list_offsets(lengths.values)
@@ -234,7 +234,7 @@ class _Builder:
             starts = offsets[starts]
         if not np.array_equal(starts, found.row_offsets):
             raise DataError(
-                f"feature {column.name!r} has not as many values as its row lengths say"
+                f"feature {column.name!r} does not have as many values as its row lengths say"
             )
         return _Built(values, tuple(layers))
 
@@ -284,7 +284,7 @@ class _Builder:
             if not np.array_equal(self._decoded[other].present == 0, missing):
                 raise DataError(f"features {name!r} and {other!r} are not in the same records")
         if DTYPE in names:
-            _check(np.diff(found.row_offsets) == ~missing, name, "not one text of bytes")
+            _check(np.diff(found.row_offsets) == ~missing, name, "not one bytes value")
             data, sizes = found.values, np.diff(found.value_offsets)
             _check_dtype(self._decoded[names[DTYPE]], names[DTYPE], arrow)
         else:
@@ -342,7 +342,7 @@ def _values_from_tf(found: Any, arrow: pa.DataType, column: TFColumn) -> pa.Arra
         return _decimals_from_floats(stored, arrow)
     if pa.types.is_decimal(arrow):
         return pc.cast(pc.cast(stored, pa.decimal256(19, 0)), arrow)
-    # A cast to booleans makes true of any number but 0.
+    # A cast to booleans would accept any number as true.
     if pa.types.is_boolean(arrow) and np.any(wrong := found.values & ~1):
         value = found.values[np.argmax(wrong != 0)]
         raise pa.ArrowInvalid(f"value {value} is neither 0 nor 1")

@@ -1,4 +1,4 @@
-"""Presets for runners behind Beam's job service: the one in Beam's Python package, and Prism.
+"""Default options for Beam's local portable runners: the job service inside Beam, and Prism.
 
 Both run workers as threads of the launcher's own process (Beam's LOOPBACK) by default, so that
 nothing has to be installed, staged or kept running.
@@ -38,7 +38,7 @@ def portable_presets(options: Sequence[str]) -> list[str]:
 def prism_presets(options: Sequence[str]) -> list[str]:
     """Return Beam's options for Prism, with the path of the program.
 
-    Beam would download a program that it does not find, without a timeout.
+    If Prism is missing, Beam would download it, without a timeout: that is refused here.
 
     Args:
         options: The user's options.
@@ -57,7 +57,7 @@ def prism_presets(options: Sequence[str]) -> list[str]:
             f"(go install {PRISM_PACKAGE}@v{beam_version}), or name it "
             "(-- --prism_location=PATH)"
         )
-    # It logs its start and its end otherwise.
+    # At other levels Prism logs its start and its end.
     return [f"--prism_location={program}", "--prism_log_level=error"]
 
 

@@ -38,10 +38,10 @@ def hive_partitions(name: str) -> Partitions:
 
 
 def partition_fields(files: Iterable[InputFile], *, union: bool = False) -> list[pa.Field]:
-    """Return the columns that the directories of all `files` make, whatever their order.
+    """Return the columns of the directories of all `files`, in any order.
 
-    A column is int64 where every value is an integer that fits and has no leading zero, else text;
-    null type where all are null.
+    A column is int64 if every value is an integer that fits and has no leading zero, else text; if
+    all values are null, its type is null.
 
     Args:
         files: The files; one may come several times.
@@ -149,17 +149,17 @@ def with_partitions(data: pa.RecordBatch, file: InputFile, schema: pa.Schema) ->
 
 
 def partition_texts(
-    file: InputFile, schema: pa.Schema, num_rows: int, *, but: Collection[str]
+    file: InputFile, schema: pa.Schema, num_rows: int, *, inside: Collection[str]
 ) -> dict[str, pa.Array]:
-    """Return the text of the floats that `with_partitions` takes from a path: all of their digits.
+    """Return the float columns of a path as the text in the path, which has all digits.
 
     Args:
-        file: Whose path it is.
+        file: The file with the path.
         schema: Types of the columns.
-        num_rows: How often to say it.
-        but: Columns that are inside the file.
+        num_rows: Number of rows.
+        inside: Columns of the file itself, which are left out.
     """
-    floats = {field.name for field in schema if pa.types.is_floating(field.type)}.difference(but)
+    floats = {field.name for field in schema if pa.types.is_floating(field.type)}.difference(inside)
     return {
         name: pa.repeat(pa.scalar(text), num_rows)
         for name, text in file.partitions

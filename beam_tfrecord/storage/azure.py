@@ -25,11 +25,11 @@ from beam_tfrecord.storage.paths import Entry
 _VARIABLES = ("CONNECTION_STRING", "ACCOUNT", "KEY", "SAS_TOKEN")
 # Delays of 2, 4, … 64 s: about as long as `objects.RETRY_SECONDS`.
 RETRIES, DELAY_BASE = 6, 2
-_COPY_LOOK_SECONDS = 0.5
+_COPY_POLL_SECONDS = 0.5
 
 
 class AzureStorage(ObjectStore):
-    """Blobs by ``az://container/name`` URL."""
+    """The store of ``az://container/name`` URLs."""
 
     def client_errors(self) -> tuple[type[Exception], ...]:
         """Return the exceptions of the client."""
@@ -43,7 +43,7 @@ class AzureStorage(ObjectStore):
         return int(getattr(error, "status_code", None) or 0)
 
     def meaning(self, error: Exception, path: str, only_bucket: bool, version: str) -> Exception:
-        """Return the exception that stands for a client's."""
+        """Return our exception for one of the client."""
         from azure.core.exceptions import ClientAuthenticationError
 
         if isinstance(error, ClientAuthenticationError) and not self.status_code(error):
@@ -60,7 +60,7 @@ class AzureStorage(ObjectStore):
         return None if _is_folder(found) else _entry(path, found)
 
     def listed(self, path: str, *, is_deep: bool) -> Iterator[Entry]:
-        """Yield all blobs whose URL begins with `path`."""
+        """Yield the blobs below `path`; not deep: names only, of directories too, with size 0."""
         bucket, prefix = split_url(path)
         container = client().get_container_client(bucket)
         if not is_deep:
@@ -80,7 +80,7 @@ class AzureStorage(ObjectStore):
             sink.write(piece)
 
     def broke_off(self, error: Exception) -> bool:
-        """Return whether an answer ended early, which the client tries again only for seconds."""
+        """Return whether an answer ended early; the client itself gives up after seconds."""
         return isinstance(error, self.client_errors()) and not self.status_code(error)
 
     def put(self, path: str, data: bytes, version: str | None) -> str:
@@ -119,7 +119,7 @@ class AzureStorage(ObjectStore):
         blob = _blob(target)
         status = blob.start_copy_from_url(_blob(source).url)["copy_status"]
         while status == "pending":
-            time.sleep(_COPY_LOOK_SECONDS)
+            time.sleep(_COPY_POLL_SECONDS)
             status = blob.get_blob_properties().copy.status
         if status != "success":
             raise StorageError(f"cannot copy {source!r} to {target!r}: {status}: try again later")
@@ -166,7 +166,7 @@ def _blob(path: str) -> Any:
 
 
 def _condition(version: str) -> dict[str, Any]:
-    """Return the arguments of a request for one version; empty: for any."""
+    """Return the arguments of a request for one version; an empty version means any."""
     from azure.core import MatchConditions
 
     if not version:

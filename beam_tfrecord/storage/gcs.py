@@ -24,7 +24,7 @@ _FIELDS = "items(name,size,generation),prefixes,nextPageToken"
 
 
 class GoogleStorage(ObjectStore):
-    """Objects by ``gs://`` URL."""
+    """The store of ``gs://`` URLs."""
 
     def client_errors(self) -> tuple[type[Exception], ...]:
         """Return the exceptions of the client and of the libraries below it."""
@@ -50,7 +50,7 @@ class GoogleStorage(ObjectStore):
         return _entry(path, blob)
 
     def listed(self, path: str, *, is_deep: bool) -> Iterator[Entry]:
-        """Yield all objects whose URL begins with `path`."""
+        """Yield the objects below `path`; not deep: also names of directories, with size 0."""
         bucket, prefix = split_url(path)
         delimiter = None if is_deep else "/"
         found = client().list_blobs(
@@ -65,7 +65,7 @@ class GoogleStorage(ObjectStore):
     def download(
         self, path: str, sink: BufferSink | io.BytesIO, span: tuple[int, int] | None, version: str
     ) -> None:
-        """Write an object, then checked by its CRC-32C, or some of its bytes, to `sink`."""
+        """Write an object, checked by CRC-32C, or a range of its bytes, unchecked, to `sink`."""
         options: dict[str, Any] = {"checksum": "crc32c"}
         if span is not None:
             options = {"start": span[0], "end": span[1] - 1, "checksum": None}
@@ -116,7 +116,7 @@ class GoogleStorage(ObjectStore):
         _blob(path).delete(**condition, retry=_retry())
 
     def copy(self, source: str, target: str) -> None:
-        """Copy an object; within one bucket the store only writes its metadata anew."""
+        """Copy an object; within one bucket the store copies only its metadata."""
         blob = _blob(target)
         token, _, _ = blob.rewrite(_blob(source), retry=_retry())
         while token is not None:

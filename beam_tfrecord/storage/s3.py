@@ -26,7 +26,7 @@ _PIECE_BYTES = 2**20
 
 
 class AmazonStorage(ObjectStore):
-    """Objects by ``s3://`` URL."""
+    """The store of ``s3://`` URLs."""
 
     def client_errors(self) -> tuple[type[Exception], ...]:
         """Return the exceptions of the client and of the library below it."""

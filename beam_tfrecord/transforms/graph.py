@@ -29,7 +29,7 @@ MOST_WAYS = 4096
 
 @dataclasses.dataclass(frozen=True)
 class RecordsWay:
-    """A function of batches that appends its step to the way of each.
+    """A function of batches that appends its step to the way (the passed steps) of each.
 
     Attributes:
         function: From one element to any number of batches.

@@ -1,4 +1,4 @@
-"""`MapRows` and `MapBatches`: the user's own Python on rows and on batches."""
+"""`MapRows` and `MapBatches`: transforms that call the user's function on rows or on batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RowFunction = Callable[[dict[str, Any]], Any]
 
 @dataclasses.dataclass(eq=False)
 class Chain(beam.PTransform):
-    """A reader followed by a transform: reads mapped batches again."""
+    """A reader followed by a transform, for a second pass over mapped batches."""
 
     reader: beam.PTransform
     step: beam.PTransform
@@ -46,7 +46,7 @@ class Chain(beam.PTransform):
 def remember_reader(
     before: beam.PCollection, after: beam.PCollection, step: beam.PTransform
 ) -> None:
-    """Let later transforms read mapped rows again."""
+    """Note on `after` how to read its rows a second time, as inference of their types does."""
     reader = reader_of(before)
     if reader is not None:
         after.beam_tfrecord_reader = Chain(reader, step)

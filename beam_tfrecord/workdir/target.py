@@ -43,10 +43,10 @@ class Target:
         return self.path(MANIFEST_NAME)
 
     def temporary(self, token: str) -> str:
-        """Return the directory of a job's runs, done marks and unpublished shards.
+        """Return the temporary directory of a job: sorted runs, checkpoints, unpublished shards.
 
         Args:
-            token: Tells jobs apart; hexadecimal digits.
+            token: Name of the job, hexadecimal digits.
         """
         prefix = "" if self.prefix is None else f"{self.prefix}-"
         return os.path.join(self.directory, f"{TEMPORARY_PREFIX}{prefix}{token}")
@@ -57,14 +57,14 @@ class Target:
         paths = [
             os.path.join(self.directory, name)
             for name in list_names(self.directory)
-            # A token has no dash: what has one belongs to a longer prefix in this directory.
+            # Tokens have no dash: other names are those of a longer prefix.
             if name.startswith(beginning) and "-" not in name[len(beginning) :]
         ]
         return [path for path in paths if is_directory(path)]
 
 
 def directory_target(output: str | os.PathLike[str]) -> Target:
-    """Return the target of an output that is a directory, whatever its spelling.
+    """Return the target of an output that is a directory.
 
     Raises:
         UsageError: It is a file, or on a filesystem that cannot be written to.

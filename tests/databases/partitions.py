@@ -15,7 +15,7 @@ from typing import Any
 
 from beam_tfrecord.sources.sql.plan import make_plan
 from beam_tfrecord.sources.sql.read import release_snapshots
-from beam_tfrecord.sources.sql.secrets import hold_password
+from beam_tfrecord.sources.sql.secrets import store_password
 from beam_tfrecord.sources.sql.source import Sql
 from tests.databases import jdbc_mariadb, keys
 from tests.databases.jdbc_database import Database
@@ -163,7 +163,7 @@ def postgres(server: PostgresServer, driver: str = "") -> KeyedDatabase:
     """Return a PostgreSQL server, read natively or through its JDBC driver."""
     server.run(*_POSTGRES_TYPES)
     source: dict[str, Any] = {"paths": server.url, "arrays": "text"}
-    hold_password(server.url, PASSWORD)
+    store_password(server.url, PASSWORD)
     if driver:
         source["paths"] = f"jdbc:postgresql://127.0.0.1:{server.port}/postgres"
         source |= {"jars": driver_jars(POSTGRES), "username": "tester"}

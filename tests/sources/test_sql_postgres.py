@@ -20,7 +20,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.sources.sql import read as sql_read
 from beam_tfrecord.sources.sql.database import ConnectionLost, SnapshotLost
-from beam_tfrecord.sources.sql.secrets import hold_password
+from beam_tfrecord.sources.sql.secrets import store_password
 from beam_tfrecord.sources.sql.source import Sql
 from tests.databases.postgres import PASSWORD, PostgresServer, postgres_server
 from tests.databases.proxy import Proxy
@@ -116,7 +116,7 @@ def server(postgres: PostgresServer) -> PostgresServer:
         "FROM generate_series(1, 20000) AS g",
         "ALTER TABLE trips ADD PRIMARY KEY (id)",
     )
-    hold_password(postgres.url, PASSWORD)
+    store_password(postgres.url, PASSWORD)
     return postgres
 
 
@@ -330,7 +330,7 @@ def cut_at_random(seed: int) -> Callable[[int], int | None]:
 def proxied(server: PostgresServer) -> Iterator[Callable[[int], Proxy]]:
     def make(seed: int) -> Proxy:
         proxy = Proxy(server.port, cut_at_random(seed))
-        hold_password(url_by(proxy, server), PASSWORD)
+        store_password(url_by(proxy, server), PASSWORD)
         return proxy
 
     return make
@@ -436,13 +436,13 @@ def test_a_database_that_cannot_be_had(
 ) -> None:
     url = server.url.replace(*change)
     if "wrong" not in url and "nobody" not in url:
-        hold_password(url, PASSWORD)
+        store_password(url, PASSWORD)
     started = time.monotonic()
     try:
         with pytest.raises(UsageError, match=message) as caught:
             Sql(url, table="trips").all_scans()
     finally:
-        hold_password(server.url, PASSWORD)
+        store_password(server.url, PASSWORD)
     assert time.monotonic() - started < 10
     assert "\n" not in str(caught.value)
     assert PASSWORD not in str(caught.value)
@@ -498,7 +498,7 @@ def test_a_missing_driver_is_not_reported_before_it_is_used(
 def test_a_drop_while_planning_is_no_trace(server: PostgresServer) -> None:
     with Proxy(server.port, lambda number: 600) as proxy:
         url = url_by(proxy, server)
-        hold_password(url, PASSWORD)
+        store_password(url, PASSWORD)
         with pytest.raises(UsageError, match=r"cannot reach postgresql://127\.0\.0\.1/postgres: "):
             Sql(url, table="trips").all_scans()
 

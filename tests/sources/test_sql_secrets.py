@@ -21,7 +21,7 @@ from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.sources.sql import secrets as sql_secrets
 from beam_tfrecord.sources.sql.database import SqlOptions
 from beam_tfrecord.sources.sql.postgres import Postgres
-from beam_tfrecord.sources.sql.secrets import take_password, without_password
+from beam_tfrecord.sources.sql.secrets import split_password, without_password
 from beam_tfrecord.sources.sql.source import Sql
 from tests.databases.postgres import PASSWORD, PostgresServer
 from tests.sources.made_sql import rows_of
@@ -47,7 +47,7 @@ from tests.sources.made_sql import rows_of
     ],
 )
 def test_passwords_are_taken_out_of_urls(url: str, without: str, password: str | None) -> None:
-    assert take_password(url) == (without, password)
+    assert split_password(url) == (without, password)
 
 
 def test_passwords_are_taken_out_of_texts() -> None:
@@ -74,7 +74,7 @@ def test_errors_of_drivers_are_one_line_without_the_password_or_its_cause() -> N
 def test_where_a_password_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pw").write_text("from file\n")
     monkeypatch.setenv("PW", "from environment")
-    monkeypatch.setitem(sql_secrets._held, "postgresql://h/db", "from url")
+    monkeypatch.setitem(sql_secrets._stored, "postgresql://h/db", "from url")
     url = "postgresql://h/db"
     assert Postgres(url).password() == "from url"
     assert Postgres(url, SqlOptions(password_env="PW")).password() == "from environment"

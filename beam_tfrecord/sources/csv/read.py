@@ -226,7 +226,7 @@ class _UnitReader:
         }
         for field, target, buffers in columns[self._columns :]:
             exact_numbers[field.name] = array_of(target, pa.string(), buffers)
-        exact_numbers |= partition_texts(file, self._schema, rows, but=self._names)
+        exact_numbers |= partition_texts(file, self._schema, rows, inside=self._names)
         numbers = pa.RecordBatch.from_pydict(exact_numbers) if exact_numbers else None
         # The column without name has the number of rows if there is no other column.
         fields = [*self._fields[: self._columns], pa.field("", pa.null())]

@@ -1,4 +1,4 @@
-"""The CSV source: it cuts large files, infers types from all rows, and rejects single rows.
+"""The CSV source: it cuts large files, infers types from all rows, and rejects rows one by one.
 
 The rules for values are the same everywhere:
 
@@ -268,7 +268,7 @@ class Csv(Source):
 def with_texts(source: Source, schema: pa.Schema) -> Source:
     """Return a source that also reads the text of the floats that `schema` stores as text.
 
-    The types of its columns do not change, since a function may convert them to `schema`.
+    The types of its columns do not change: the user's map function may expect them.
     """
     if not isinstance(source, Csv):
         return source

@@ -43,7 +43,7 @@ class Text:
     """The text of an open CSV file, as bytes in an ASCII superset.
 
     Attributes:
-        encoding: Encoding of the bytes, which is cuttable.
+        encoding: Encoding of the bytes; it is one that `is_cuttable` accepts.
     """
 
     def __init__(self, pieces: Iterator[bytes], file: InputFile, encoding: str) -> None:
@@ -113,8 +113,8 @@ def _as_data_errors(file: InputFile, encoding: str) -> Iterator[None]:
 
 def _opened(file: InputFile, kind: str | None) -> Any:
     if kind is not None and not file.bytes:
-        # Arrow reads it as the end of a stream.
-        raise EOFError(f"it has no bytes, which is not what {kind} makes of an empty file")
+        # Arrow reads an empty file as a complete stream without bytes.
+        raise EOFError(f"it has no bytes, so it is not a {kind} file")
     with_arrow = kind not in (None, "bz2", "xz")
     if is_remote(file.path):
         raw: Any = open_read(file.path, version=file.version)

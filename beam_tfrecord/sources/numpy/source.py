@@ -51,7 +51,7 @@ BATCH_BYTES = 16 * 2**20
 _FEATURE_BYTES = 64
 # Examples are shorter than 2 GiB, names and shapes included.
 _MAX_ROW_BYTES = 2**31 - 2**16
-_MEANINGS = {"example": ("row", "array"), "store": ("bytes", "values"), "layout": ("plain",)}
+_CHOICES = {"example": ("row", "array"), "store": ("bytes", "values"), "layout": ("plain",)}
 
 
 class _Contents(NamedTuple):
@@ -69,7 +69,7 @@ class Numpy(Source):
     """NumPy arrays in .npy and .npz files.
 
     The array of an .npy file is the column ``data``, and each array of an .npz file is a column of
-    its name. Of a structured dtype, each field is a column.
+    its name. Each field of a structured dtype is a column.
 
     Attributes:
         paths: Files, directories and globs.
@@ -100,7 +100,7 @@ class Numpy(Source):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "paths", as_paths(self.paths))
-        for option, known in _MEANINGS.items():
+        for option, known in _CHOICES.items():
             if (value := getattr(self, option)) not in (None, *known):
                 raise UsageError(
                     f"--{option} {value!r} has no meaning for arrays: "
@@ -260,7 +260,7 @@ class Numpy(Source):
                 hashes.append(self.content(unit))
             return
         step = max(1, min(batch_rows, BATCH_BYTES // max(1, row_bytes)))
-        # Reading the bytes a second time would cost as much as hashing them.
+        # Hashed while they are read: a second read would cost as much as the hash itself.
         can_hash = hashes is not None and all(array.has_rows for array in contents.arrays)
         with contextlib.ExitStack() as stack:
             readers = {}

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
-from beam_tfrecord.sources.sql.secrets import held_password, without_password
+from beam_tfrecord.sources.sql.secrets import stored_password, without_password
 
 
 class ConnectionLost(Exception):
@@ -386,7 +386,7 @@ class Engine(abc.ABC):
                     f"cannot read password file {options.password_file!r}: {error.strerror}: "
                     "put it where the database is read"
                 ) from None
-        return held_password(self.url)
+        return stored_password(self.url)
 
     @contextlib.contextmanager
     def errors(self, password: str | None = None) -> Iterator[None]:

@@ -22,10 +22,10 @@ _PARAMETER = re.compile(
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+|jdbc:\S+", re.I)
 
 # Passwords of this process, by URL without the password.
-_held: dict[str, str] = {}
+_stored: dict[str, str] = {}
 
 
-def take_password(url: str) -> tuple[str, str | None]:
+def split_password(url: str) -> tuple[str, str | None]:
     """Split a URL into the URL without its password, and the password.
 
     Recognizes ``//user:password@host``, ``jdbc:oracle:thin:user/password@…`` and parameters such
@@ -43,29 +43,29 @@ def take_password(url: str) -> tuple[str, str | None]:
     return url, next((password for password in found if password), None)
 
 
-def hold_password(url: str, password: str) -> None:
+def store_password(url: str, password: str) -> None:
     """Store the password of a URL in this process."""
-    _held[url] = password
+    _stored[url] = password
 
 
-def held_password(url: str) -> str | None:
+def stored_password(url: str) -> str | None:
     """Return the password that this process stores for a URL, or None if it stores none."""
-    return _held.get(url)
+    return _stored.get(url)
 
 
-def has_held_password(url: str) -> bool:
+def has_stored_password(url: str) -> bool:
     """Return whether this process stores a password for a URL."""
-    return url in _held
+    return url in _stored
 
 
 def without_password(text: str, password: str | None = None) -> str:
-    """Return text, such as a driver's message, with passwords removed.
+    """Return text, such as a driver's message, without passwords.
 
     Args:
         text: Any text; passwords inside URLs are always removed.
-        password: A password to remove in plain and percent-encoded form.
+        password: A password to replace by ``***``, in plain and percent-encoded form.
     """
     for secret in (password, quote(password, safe="") if password else None):
         if secret:
             text = text.replace(secret, _HIDDEN)
-    return _URL.sub(lambda match: take_password(match[0])[0], text)
+    return _URL.sub(lambda match: split_password(match[0])[0], text)

@@ -35,7 +35,7 @@ from beam_tfrecord.sources.sql.read import (
     read_partition,
     release_snapshots,
 )
-from beam_tfrecord.sources.sql.secrets import hold_password, take_password
+from beam_tfrecord.sources.sql.secrets import split_password, store_password
 
 # Modules and classes by scheme; a driver is loaded only if its engine is used.
 _ENGINES = {
@@ -60,8 +60,8 @@ def engine_of(url: str, options: SqlOptions | None = None) -> Engine:
     return engine(url, options or SqlOptions())
 
 
-def url_from_anywhere(url: str, path: str | None) -> str:
-    """Return a URL whose file is found from any directory.
+def absolute_url(url: str, path: str | None) -> str:
+    """Return a URL with the absolute path of its file.
 
     Args:
         url: URL or path of a database.
@@ -117,7 +117,7 @@ class Sql(Source):
         partition_column: Column whose ranges become partitions; None means the primary key.
         partitions: Number of partitions, which are read in parallel; None derives it from the
             number of rows and bytes.
-        ordered: Return the rows in the order of the key, and number them so.
+        ordered: Return the rows in the order of the key, and number them in this order.
         max_connections: Maximum number of connections at a time, whatever the runner.
         row_count: Count the rows in the snapshot, and compare with the rows read.
         arrays: How to read array columns: ``refuse``, ``text`` or ``list``.
@@ -165,9 +165,9 @@ class Sql(Source):
         paths = as_paths(self.paths)
         if len(paths) != 1:
             raise UsageError(f"{len(paths)} databases: read one at a time")
-        url, in_url = take_password(paths[0])
+        url, in_url = split_password(paths[0])
         if password or in_url:
-            hold_password(url, password or in_url or "")
+            store_password(url, password or in_url or "")
         types = {name: type_from_json(of) for name, of in self.types.items()}
         for name, value in {
             "paths": (url,),
@@ -224,16 +224,16 @@ class Sql(Source):
         """Return this source with local paths of its driver's jars, and those files."""
         sent, jars = copy.copy(self), jars_to_send(self.jars)
         object.__setattr__(sent, "jars", jars)
-        object.__setattr__(sent, "paths", (url_from_anywhere(self.url, self.engine.path),))
+        object.__setattr__(sent, "paths", (absolute_url(self.url, self.engine.path),))
         return sent, tuple(filter(os.path.isfile, jars))
 
     def numbers_rows(self, units: Iterable[Unit]) -> bool:
-        """Return whether an integer key, or their order, numbers the rows."""
+        """Return whether rows have numbers: an integer key, or their position if ordered."""
         return all(unit.detail.number is not None or unit.detail.is_ordered for unit in units)
 
     def prepare(self) -> None:
         """Load the driver in the background; its first use reports any error."""
-        threading.Thread(target=_try, args=(self.engine.load,)).start()
+        threading.Thread(target=_load_quietly, args=(self.engine.load,)).start()
 
     def release(self) -> None:
         """Close the connections that this process holds for this source's jobs."""
@@ -329,6 +329,6 @@ class Sql(Source):
         partition_done(plan.snapshot, unit.index)
 
 
-def _try(load: Callable[[], None]) -> None:
+def _load_quietly(load: Callable[[], None]) -> None:
     with contextlib.suppress(UsageError):
         load()

@@ -1,7 +1,8 @@
-"""Reads rows of SQLite into Arrow: the declared type decides, and no value is cast silently.
+"""Types of SQLite's columns, and rows of SQLite as Arrow columns of these types.
 
-SQLite stores any kind of value in any column. A value that the column's type cannot hold exactly
-is a misfit. A column without a declared type gets the type that all of its values have.
+SQLite stores any kind of value in any column, and no value is cast silently. A value that the
+column's type cannot hold exactly is a misfit. A column without a declared type gets the type that
+all of its values have.
 
 Rows come as Arrow columns through a native kernel, which calls the SQLite library that Python's
 own `sqlite3` module has loaded, or as Python values if the functions of that library cannot be
@@ -43,7 +44,7 @@ _CALLS = (
 )
 _Progress = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
-# By what the declared type begins with, in the order of looking.
+# Types by the beginning of the declared type; the first match counts.
 _DECLARED: tuple[tuple[str, pa.DataType], ...] = (
     ("BOOL", pa.bool_()),
     ("DATETIME", pa.timestamp("us")),
@@ -53,7 +54,7 @@ _DECLARED: tuple[tuple[str, pa.DataType], ...] = (
     ("UUID", pa.string()),
     ("JSON", pa.string()),
 )
-# SQLite's own rules of affinity, by what the declared type contains.
+# Types by a part of the declared type: SQLite's rules of affinity, and two more for numbers.
 _AFFINITY: tuple[tuple[str, pa.DataType], ...] = (
     ("INT", pa.int64()),
     ("CHAR", pa.string()),
@@ -91,7 +92,7 @@ def column_of(
     select: str,
     nullable: bool,
 ) -> SqlColumn:
-    """Return a column with the type that is wanted, common to all of its values, or declared.
+    """Return a column: its type is `wanted`, else that of all its values, else the declared one.
 
     Args:
         name: Name of the column.
@@ -220,7 +221,7 @@ def _misfit(row: int, column: SqlColumn, value: Any) -> Misfit:
     if declared_type(column.declared) == pa.string() and _is_numeric(column.arrow):
         cure += "; a --schema turns text into numbers"
     message = (
-        f"is {_KIND_NAMES[type(value)]} {shown[:40]!r} where {column.declared} is read as "
+        f"is {_KIND_NAMES[type(value)]} {shown[:40]!r} but {column.declared} is read as "
         f"{column.arrow}: {cure}"
     )
     return Misfit(row, column.name, message, shown)
@@ -404,7 +405,7 @@ def _with_texts(array: pa.Array, texts: dict[int, str]) -> pa.Array:
 
 
 def _as_declared(array: pa.Array, column: SqlColumn) -> tuple[pa.Array, list[Misfit]]:
-    """Convert numbers to booleans and texts to dates and times, if the column is such a one."""
+    """Convert numbers to booleans, and texts to dates and times, in columns of these types."""
     if array.type.equals(column.arrow):
         return array, []
     try:
