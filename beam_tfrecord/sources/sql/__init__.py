@@ -1,1 +1,1 @@
-"""SQL databases: `source` is the source, `engines` says which engine reads which URL."""
+"""Reads SQL databases: `source` defines the source and chooses the engine that reads a URL."""

@@ -2,8 +2,9 @@
 
 An `Engine` is built from a URL and options, without connecting. It is pickled to workers and
 holds no secret. A `Connection` belongs to one process and, if the database can do that, reads
-one snapshot as long as it is open. Bounds of partitions are SQL literals that the database itself
-has written, so collations and types remain the database's own business.
+one snapshot as long as it is open. A partition is a range of rows that one connection reads. Its
+bounds are SQL literals that the database itself writes, so the database's own types and collations
+apply to them. A misfit is a value that the type of its column cannot hold exactly.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class SqlColumn:
         nullable: False only if the database guarantees a value.
         select: SQL expression that returns the values, including a cast if one is needed.
         refusal: Why `arrow` is None, and which option helps.
-        reader: What else the engine needs to read the values.
+        reader: Further information that the engine needs to read the values, if any.
     """
 
     name: str
@@ -62,7 +63,7 @@ class Misfit:
     Attributes:
         row: Index of the row in its batch.
         column: Name of the column.
-        message: What is wrong, such as ``is text 'abc' but the column is bigint``.
+        message: The problem, such as ``is text 'abc' but the column is bigint``.
         value: The value as text.
     """
 
@@ -74,7 +75,7 @@ class Misfit:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SqlRows:
-    """A batch of result rows, in which misfits are null."""
+    """A batch of result rows in which misfits are replaced by null."""
 
     data: pa.RecordBatch
     misfits: tuple[Misfit, ...] = ()
@@ -83,7 +84,7 @@ class SqlRows:
     def of(
         cls, names: Iterable[str], converted: Iterable[tuple[pa.Array, list[Misfit]]]
     ) -> SqlRows:
-        """Join columns of these names, each with its misfits."""
+        """Join converted columns, each with its misfits, to a batch with these column names."""
         arrays: list[pa.Array] = []
         misfits: list[Misfit] = []
         for array, found in converted:
@@ -98,10 +99,10 @@ class Table:
 
     Attributes:
         sql: Quoted name, with its schema if needed, for use in statements.
-        name: Readable name, such as ``public.trips``, for messages and unit names.
+        name: Readable name, such as ``public.trips``, for messages and names of partitions.
         key: Columns of the primary key, in order.
-        rows: Estimated number of rows, if known.
-        bytes: Estimated size, if known.
+        rows: Estimated number of rows; None if unknown.
+        bytes: Estimated size; None if unknown.
         schema: Schema (in MariaDB and MySQL: database) of the table.
     """
 
@@ -115,12 +116,12 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Relation:
-    """The rows that a job reads.
+    """The rows that a job reads: a table or a query, and a condition.
 
     Attributes:
         sql: Text after FROM: a quoted table or ``(query) AS q``.
         where: Condition that all rows meet; empty for all rows.
-        table: The table, unless a query is read.
+        table: The table; None if a query is read.
     """
 
     sql: str
@@ -133,7 +134,7 @@ class Relation:
         return self.table.name if self.table else "the query"
 
     def select(self, expressions: str, *conditions: str, order_by: str = "") -> str:
-        """Return the statement that selects `expressions` of the rows that meet `conditions`."""
+        """Return a SELECT of `expressions` from the rows that meet `where` and `conditions`."""
         # The line end closes a comment at the end of the user's condition.
         own = f"{self.where}\n" if self.where else ""
         required = [f"({one})" for one in (own, *conditions) if one]
@@ -142,13 +143,13 @@ class Relation:
         return f"SELECT {expressions} FROM {self.sql}{where}{order}"
 
 
-# A final semicolon, with only blanks, comments and more semicolons behind it. A comment with a
-# character that may end a quoted text or another comment stays, because it may be no comment.
+# Matches a final semicolon that only blanks, comments and more semicolons follow. A comment with a
+# character that may end a quoted text or another comment does not match: it may be no comment.
 _END = re.compile(r""";(?:[;\s]|--[^\r\n'"`$\]*]*(?![^\r\n])|/\*[^'"`$\]*]*\*/)*\Z""")
 
 
 def trimmed(query: str) -> str:
-    """Return a query without its final semicolon and the comments behind that.
+    """Return a query without its final semicolon and the comments after the semicolon.
 
     >>> trimmed("SELECT 1; -- done"), trimmed("SELECT '; -- done'")
     ('SELECT 1', "SELECT '; -- done'")
@@ -166,7 +167,7 @@ class Key:
     Attributes:
         expression: The expression; usually the quoted column.
         text: Template of an expression that returns a key value exactly, as text.
-        literal: Converts such a text into a literal.
+        literal: Function that converts this text into an SQL literal.
         null: Template of the condition that holds exactly for rows whose key is null.
     """
 
@@ -177,7 +178,7 @@ class Key:
 
     @property
     def is_null(self) -> str:
-        """The condition that holds for rows without a key."""
+        """The condition that holds for rows whose key is null."""
         return self.null.format(self.expression)
 
     def literals(self, values: Iterable[Any]) -> list[str]:
@@ -220,9 +221,9 @@ class Dialect:
 class Connection(abc.ABC):
     """An open read-only connection, which reads one snapshot if the database can do that.
 
-    A broken connection raises `ConnectionLost`; a wrong statement, name or password `UsageError`
-    with the first line of the database's own message; an unreadable value `DataError`. No message
-    contains the password.
+    A broken connection raises `ConnectionLost`. A wrong statement, name or password raises
+    `UsageError` with the first line of the database's own message. An unreadable value raises
+    `DataError`. No message contains the password.
     """
 
     dialect: Dialect
@@ -235,7 +236,10 @@ class Connection(abc.ABC):
 
     @abc.abstractmethod
     def find_table(self, table: str) -> Table:
-        """Look up a table or view as the user wrote it: ``trips``, ``public.trips``, ``"A b"``.
+        """Look up a table or view by the name that the user wrote, such as ``public.trips``.
+
+        Args:
+            table: The name: ``trips``, ``public.trips``, ``"A b"``.
 
         Raises:
             UsageError: There is no such table; the message suggests similar names.
@@ -245,7 +249,7 @@ class Connection(abc.ABC):
         """Check a query or condition of the user before it becomes part of statements.
 
         Raises:
-            UsageError: It could be more than one statement, and the driver would not notice.
+            UsageError: The text could be more than one statement, and the driver would not notice.
         """
         return
 
@@ -257,7 +261,7 @@ class Connection(abc.ABC):
 
         Args:
             relation: The relation.
-            types: Types that the user wants, by column. Every column can be read as text.
+            types: Types that the user wants, by column name. Text is possible for most columns.
 
         Raises:
             UsageError: The statement is wrong, or is not a SELECT.
@@ -298,9 +302,9 @@ class Connection(abc.ABC):
         return key.literals(value for (value,) in found)
 
     def row_cuts(self, relation: Relation, partitions: int) -> tuple[str, list[str]] | None:
-        """Return the expression of a row's position, and ascending literals that split a table.
+        """Return an expression for a row's position, and ascending literals that split a table.
 
-        None if rows have no position, or the database cannot compare it.
+        Returns None if rows have no position, or if the database cannot compare positions.
         """
         return None
 
@@ -311,7 +315,8 @@ class Connection(abc.ABC):
     def export_snapshot(self) -> str:
         """Return a token by which other connections join this snapshot, or an empty string.
 
-        The token is valid as long as this connection is open.
+        The token is valid as long as this connection is open. An empty string means that the
+        database cannot share snapshots.
         """
         return ""
 
@@ -338,7 +343,7 @@ class SqlOptions:
 
 @dataclasses.dataclass(frozen=True)
 class Engine(abc.ABC):
-    """A database that can be read, identified by a URL without a password; picklable.
+    """The reader of one database, named by a URL without a password; opens connections; picklable.
 
     Attributes:
         url: The URL, or the path of a database file.
@@ -349,13 +354,13 @@ class Engine(abc.ABC):
     options: SqlOptions = SqlOptions()
 
     # The consistency guarantee that the manifest records: ``one snapshot`` if `export_snapshot`
-    # works, else ``one snapshot per partition`` or ``none``.
+    # works, else ``one snapshot per partition``.
     guarantee: ClassVar[str] = "one snapshot per partition"
 
     @property
     @abc.abstractmethod
     def place(self) -> str:
-        """The database in messages and names, such as ``postgresql://db.example/shop``."""
+        """Name of the database for messages, such as ``postgresql://db.example/shop``."""
 
     @property
     def path(self) -> str | None:
@@ -403,7 +408,7 @@ class Engine(abc.ABC):
             raise type(found)(str(found).splitlines()[0]) from None
 
     def translate(self, error: Exception, hide: Callable[[str], str]) -> Exception | None:
-        """Return the error to raise for an exception, or None if it is not the driver's.
+        """Return the error to raise for an exception; None if the driver did not raise it.
 
         Args:
             error: The exception.
@@ -433,14 +438,14 @@ class Engine(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class FileEngine(Engine):
-    """A database file: ``sqlite:///relative.db``, ``sqlite:////absolute.db``, or its path."""
+    """An engine for database files, named by a path or a URL such as ``sqlite:///relative.db``."""
 
     guarantee = "one snapshot"
     scheme: ClassVar[str]
 
     @property
     def path(self) -> str:
-        """Path of the database file; a URL of another scheme is a path itself."""
+        """Path of the database file: the URL itself unless it begins with `scheme`."""
         if not self.url.lower().startswith(f"{self.scheme}:"):
             return self.url
         path = unquote(self.url[len(self.scheme) + 1 :].partition("?")[0])
@@ -455,14 +460,14 @@ class FileEngine(Engine):
         """Check that the file exists.
 
         Raises:
-            UsageError: It does not.
+            UsageError: The file does not exist.
         """
         if not os.path.isfile(self.path):
             raise UsageError(f"cannot read {self.path!r}: no such file: check the path")
 
 
 def even_cuts(count: int, parts: int) -> list[int]:
-    """Return the positions between 0 and `count` that cut it into about equal parts.
+    """Return the positions that cut the range from 0 to `count` into about equal parts.
 
     >>> even_cuts(10, 4), even_cuts(2, 4)
     ([2, 5, 7], [1])

@@ -1,7 +1,8 @@
-"""Reads DuckDB files through DuckDB's own package, which returns Arrow.
+"""Reads DuckDB files through DuckDB's own package, which returns Arrow data.
 
 An open reader prevents other processes from writing, so the snapshot lasts as long as the
-connection that planned the job. Readers in other processes compare the file's size and times.
+connection that planned the job. Readers in other processes refuse a file whose size, times or
+inode have changed since.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from beam_tfrecord.sources.sql.database import (
 )
 from beam_tfrecord.sources.sql.values import Infinities, convert_batch
 
-# Types without an exact Arrow type, or with another one than those of other databases.
+# Types that are read as text: they have no exact Arrow type, or another one than the same type has
+# in other databases.
 _AS_TEXT = (
     *("HUGEINT", "UHUGEINT", "BIGNUM", "VARINT", "TIME WITH TIME ZONE", "TIMETZ", "INTERVAL"),
     *("UUID", "ENUM", "JSON", "BIT", "UNION", "GEOMETRY", "VARIANT"),
@@ -84,7 +86,7 @@ class DuckDb(FileEngine):
         return connection
 
     def translate(self, error: Exception, hide: Callable[[str], str]) -> Exception | None:
-        """Return our error for one of DuckDB's."""
+        """Return the error of this package for an error of DuckDB."""
         import duckdb
 
         if not isinstance(error, duckdb.Error | pa.ArrowException):
@@ -98,7 +100,7 @@ class DuckDb(FileEngine):
 
 
 class DuckDbConnection(Connection):
-    """A read-only connection."""
+    """A read-only connection to a DuckDB file."""
 
     dialect = Dialect("duckdb")
 
@@ -126,14 +128,14 @@ class DuckDbConnection(Connection):
             return rows
 
     def find_table(self, table: str) -> Table:
-        """Look up a table or view by its name, with or without its schema, in any case."""
+        """Look up a table or view by its name, with or without schema, ignoring case."""
         found = {
             f"{schema}.{name}": (schema, name, rows) for schema, name, rows in self.fetch(_ALL)
         }
         plain = table.replace('"', "").lower()
         for full, (schema, name, rows) in found.items():
             is_plain = plain in (full.lower(), name.lower() if schema == "main" else None)
-            # Or by the exact name, which may contain points and quotes itself.
+            # The exact name also matches, since it may itself contain points and quotes.
             if is_plain or (schema == "main" and table == name):
                 quoted = [self.dialect.name(part) for part in (schema, name)]
                 of = [self.dialect.text(part) for part in (schema, name)]
@@ -153,7 +155,7 @@ class DuckDbConnection(Connection):
             empty = self._connection.sql(self._one(f"{relation.select('*')} LIMIT 0"))
             schema = empty.to_arrow_table().schema
         wanted = types or {}
-        # A query may return nulls of a column that has none, by an outer join.
+        # An outer join in a query may return nulls for a column that is NOT NULL.
         return tuple(
             self._column(name, declared, arrow, table is None or null == "YES", wanted.get(name))
             for (name, declared, null, *_), arrow in zip(described, schema.types, strict=True)
@@ -197,17 +199,17 @@ class DuckDbConnection(Connection):
         return dataclasses.replace(native, arrow=None, refusal=f"an array is read with {cure}")
 
     def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
-        """Stream a result."""
+        """Stream a result, in batches of at most `batch_rows` rows."""
         with self._engine.errors():
             for data in self._connection.sql(self._one(sql)).to_arrow_reader(batch_rows):
                 yield convert_batch(data.columns, columns, _INFINITIES)
 
     def key_of(self, relation: Relation, column: SqlColumn) -> Key | None:
-        """Return the key for any column but one of nested values, whose text is ambiguous."""
+        """Return the key for a column; None for nested values, whose text is ambiguous."""
         declared = column.declared
         if declared.endswith("]") or declared.upper().startswith(_NESTED):
             return None
-        # DuckDB compares a literal without a type with the text of an ENUM.
+        # Without the type, DuckDB would compare the literal with the text of an ENUM.
         return Key(
             self.dialect.name(column.name),
             "CAST({} AS VARCHAR)",
@@ -215,7 +217,7 @@ class DuckDbConnection(Connection):
         )
 
     def row_cuts(self, relation: Relation, partitions: int) -> tuple[str, list[str]] | None:
-        """Split a table by its row numbers; a view has none."""
+        """Split a table by its row numbers; None for a view, or if a column is named ``rowid``."""
         columns = {str(name).lower() for name, *_ in self.fetch(f"DESCRIBE {relation.sql}")}
         if "rowid" in columns:
             return None
@@ -226,7 +228,7 @@ class DuckDbConnection(Connection):
         return "rowid", [str(cut) for cut in even_cuts(rows, partitions)]
 
     def export_snapshot(self) -> str:
-        """Return a token that changes with the file, also if another file replaces it."""
+        """Return a token that changes if the file is changed or replaced."""
         state = os.stat(self._engine.path)
         times = f"{state.st_mtime_ns}:{state.st_ctime_ns}"
         return f"{self._engine.path}:{state.st_size}:{times}:{state.st_ino}"
@@ -237,7 +239,7 @@ class DuckDbConnection(Connection):
 
 
 def _is_exact(arrow: pa.DataType) -> bool:
-    """Return whether Arrow and Example hold such values exactly, including items and fields."""
+    """Return whether Arrow and Example hold values of a type, items and fields too, exactly."""
     types = pa.types
     is_odd = types.is_interval(arrow) or types.is_union(arrow) or types.is_dictionary(arrow)
     if is_odd or isinstance(arrow, pa.BaseExtensionType):

@@ -51,15 +51,16 @@ from beam_tfrecord.sources.sql.postgres_connection import (
 
 _SHOWN_CHARACTERS = 300
 
-# Classes of SQLSTATE: connection, operator intervention, insufficient resources, rollback; and
-# those of H2 for a connection that broke or was closed.
+# Beginnings of SQLSTATEs after which another attempt may succeed: connection, operator
+# intervention, insufficient resources, rollback; then H2's for a broken or closed connection.
 _LOST_STATES = ("08", "57P", "53", "40", "90067", "90007", "90098")
 _LOST_CLASSES = (
     "java.sql.SQLTransientConnectionException",
     "java.sql.SQLRecoverableException",
     "java.io.IOException",
 )
-# Those of the standard and of MariaDB. For H2 the class of the exception decides.
+# SQLSTATEs of a cancelled statement, of the standard and of MariaDB. H2's is recognized by the
+# class of its exception.
 _CANCELLED_STATES = ("57014", "70100")
 
 
@@ -89,7 +90,7 @@ def _first_line(chain: list[Any]) -> str:
 
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
-# What is an escape, a quote or a comment in some databases but not in others.
+# Characters that begin an escape, a quote or a comment in some databases but not in others.
 _AMBIGUOUS = re.compile(r"[\\$`#\[]|--|/[*/]")
 
 
@@ -103,7 +104,7 @@ def without_quoted(text: str) -> str:
 
 
 def is_one_statement(text: str) -> bool:
-    """Return whether no database can read a text as the end of a statement and the next one.
+    """Return whether every database reads a text as part of a single statement.
 
     >>> is_one_statement("a = ';'"), is_one_statement("1 = 1; COMMIT")
     (True, False)
@@ -129,7 +130,7 @@ _FORWARD_ONLY, _READ_ONLY = 1003, 1007
 
 @dataclasses.dataclass(frozen=True)
 class Jdbc(Engine):
-    """Any database with a JDBC driver: ``jdbc:postgresql://host/shop``, ``jdbc:h2:./file``."""
+    """A database with a JDBC driver: ``jdbc:postgresql://host/shop``, ``jdbc:h2:./file``."""
 
     @property
     def scheme(self) -> str:
@@ -138,7 +139,7 @@ class Jdbc(Engine):
 
     @property
     def product(self) -> Product:
-        """Properties of the database."""
+        """The `Product` that describes this kind of database."""
         return product_of(self.scheme)
 
     @property
@@ -164,7 +165,7 @@ class Jdbc(Engine):
         java()
 
     def connect(self, *, snapshot: str = "") -> JdbcConnection:
-        """Open a connection, in a snapshot if one is named."""
+        """Open a connection; unless `snapshot` is empty, join that snapshot."""
         if self.scheme == "duckdb":
             raise UsageError(
                 "cannot read duckdb by its jdbc driver, which changes values: pass "
@@ -198,7 +199,7 @@ class Jdbc(Engine):
         return connection
 
     def translate(self, error: Exception, hide: Callable[[str], str]) -> Exception | None:
-        """Return our error for a Java exception."""
+        """Return the error of this package for a Java exception."""
         if not isinstance(error, java().JException):
             return None
         place, chain = self.place, list(_chain(error))
@@ -239,7 +240,7 @@ class Jdbc(Engine):
 
 
 class JdbcConnection(Connection):
-    """A connection in one snapshot, if the database has snapshots."""
+    """A connection through a JDBC driver, in one snapshot if the database has snapshots."""
 
     def __init__(self, engine: Jdbc, opened: Any, password: str | None) -> None:
         self._engine = engine
@@ -256,7 +257,7 @@ class JdbcConnection(Connection):
         """Apply session settings, and begin a transaction or join a snapshot."""
         jpype, options = java(), self._engine.options
         limit_s = options.statement_timeout_s
-        # Not every driver supports this, and none has to: we never write.
+        # Not every driver supports this, and none has to: this package never writes.
         with contextlib.suppress(jpype.JException):
             self._opened.setReadOnly(True)
         for statement in options.session_init:
@@ -288,10 +289,10 @@ class JdbcConnection(Connection):
             return find_table(self, self._opened, table, self.place)
 
     def check_text(self, text: str, option: str) -> None:
-        """Refuse a text that could end our statement, and so the read-only transaction.
+        """Refuse a text that could end its statement, and begin one that ends the transaction.
 
-        Drivers split texts at semicolons by rules of their own. A semicolon inside quotes is
-        allowed only if no database can read it otherwise.
+        Each driver splits statements at semicolons by its own rules. So a semicolon inside quotes
+        is allowed only if every database reads it as quoted.
         """
         if not is_one_statement(text):
             raise UsageError(
@@ -302,7 +303,7 @@ class JdbcConnection(Connection):
     def describe(
         self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
     ) -> tuple[SqlColumn, ...]:
-        """Return the columns of a result without rows."""
+        """Return the columns of a relation, from a result without rows."""
         try:
             with self._errors(), self._statement() as statement:
                 self._check_reads_only(relation)
@@ -346,7 +347,7 @@ class JdbcConnection(Connection):
     def read(
         self, sql: str, columns: Sequence[SqlColumn] | None, *, batch_rows: int
     ) -> Iterator[SqlRows]:
-        """Stream a result in blocks; None reads all columns by their own types."""
+        """Stream a result in batches; if `columns` is None, all columns in their own types."""
         is_fixed = not self._product.adapts or self._engine.options.fetch_rows is not None
         with self._errors(), self._statement(columns) as statement:
             rows = ask(statement, sql)
@@ -376,17 +377,17 @@ class JdbcConnection(Connection):
                 statement.close()
 
     def _prepare(self, statement: Any, columns: Sequence[SqlColumn] | None) -> None:
-        """Apply options of one driver to a statement."""
+        """Apply options of a certain driver to a statement, in a subclass for that driver."""
 
     def key_of(self, relation: Relation, column: SqlColumn) -> Key | None:
-        """Return the key for a column, if the database compares its values as it sorts them."""
+        """Return the key for a column; None if its values may compare otherwise than they sort."""
         declared = type_in_catalogue(self, relation.table, column.name)
         return key_of(self.dialect, column, declared)
 
     def close(self) -> None:
         """Close the connection."""
         jpype = java()
-        # What only read, or broke, or is closed already, has nothing to lose.
+        # Errors do not matter: the connection only read, or it is broken or closed already.
         with contextlib.suppress(jpype.JException):
             if not self._opened.getAutoCommit():
                 self._opened.rollback()
@@ -395,7 +396,7 @@ class JdbcConnection(Connection):
 
 
 class JdbcPostgresConnection(PostgresConnection, JdbcConnection):
-    """A connection to PostgreSQL by its JDBC driver."""
+    """A connection to PostgreSQL through its JDBC driver."""
 
     def begin(self, snapshot: str = "") -> None:
         """Apply session settings, and begin a transaction or join a snapshot."""

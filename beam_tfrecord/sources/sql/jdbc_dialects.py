@@ -1,4 +1,4 @@
-"""Differences between the databases behind JDBC drivers: sessions, keys and catalogues."""
+"""Describes the databases behind JDBC drivers: their session settings, keys and catalogues."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ _CONNECT_S = 4
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """How to open and read one database.
+    """The properties of one kind of database, such as H2, that decide how to open and read it.
 
     Attributes:
         dialect: Quoting rules.
-        text_type: Type to cast to for exact text; empty to use the driver's own text.
-        real: Expression that selects a float of 32 bits with all of its digits.
-        hex: Expression that selects bytes as text; empty if there is none.
+        text_type: Type to cast to for exact text; empty if the driver's own text is used.
+        real: Template of an expression that selects a 32-bit float with all of its digits.
+        hex: Template of an expression that selects bytes as text; empty if there is none.
         properties: Connection properties for exact values and short timeouts.
-        is_autocommit: True if streaming works only outside a transaction of the driver's; then
-            `begin` opens one.
+        is_autocommit: True if the driver streams only in autocommit mode. The transaction is then
+            opened by a statement in `begin`.
         begin: Statements that set the session up, and begin its snapshot.
-        limit: Statement that limits others to ``{ms}`` milliseconds or ``{s}`` seconds.
-        fetch_rows: Rows to fetch at a time until their width is known.
-        adapts: False if streaming requires the fetch size `fetch_rows`.
-        cancels: True if closing a result would read the rest of it.
+        limit: Statement that limits later ones to ``{ms}`` milliseconds or ``{s}`` seconds.
+        fetch_rows: Number of rows to fetch at a time until their width is known.
+        adapts: False if streaming requires the fetch size `fetch_rows` to the end.
+        cancels: True if a result that is not needed any more has to be cancelled, because closing
+            it would read the rest of it.
         shares: True if connections can share a snapshot.
         writers: Pattern that finds writes in the plan of a query, for databases without read-only
             transactions.
@@ -71,7 +72,7 @@ _MYSQL_BEGIN = (
     "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
 )
 
-# By the name behind ``jdbc:`` in the URL.
+# Products by the name that follows ``jdbc:`` in the URL.
 _PRODUCTS = {
     "postgresql": Product(
         Dialect("postgresql"),
@@ -171,8 +172,8 @@ _TEXT = ("HEX(CONVERT({} USING utf8mb4))", "_utf8mb4 x'{}'")
 _BYTES = ("HEX({})", "x'{}'")
 _QUOTED = (_CAST, "'{}'")
 
-# Only types whose values come back as literals that compare as the column is sorted. By type: how
-# a value becomes text, and how that text becomes a literal.
+# For each type, a template that turns a value into text, and one that turns this text into a
+# literal. Types are here only if such literals compare in the order in which the column is sorted.
 _MYSQL = {
     **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "integer", "bigint"), _NUMBER),
     **dict.fromkeys(("decimal", "numeric", "year"), _NUMBER),
@@ -199,7 +200,7 @@ _H2_NONE = ("binary large object", "array", "row")
 
 
 def key_of(dialect: Dialect, column: SqlColumn, type_in_catalogue: str | None) -> Key | None:
-    """Return the key for a column, or None if the database has no exact one.
+    """Return the key for a column, or None if no exact key exists.
 
     Args:
         dialect: Quoting rules of the database.
@@ -273,17 +274,17 @@ class _Found:
 
 
 def find_table(connection: Connection, opened: Any, table: str, place: str) -> Table:
-    """Look up a table as the user wrote it.
+    """Look up a table or view by the name that the user wrote.
 
     Args:
-        connection: For further queries.
+        connection: Connection for further queries.
         opened: The ``java.sql.Connection``.
         table: ``trips``, ``public.trips``, ``"A b"``. Without quotes, case does not matter if only
             one table has that name.
-        place: The database, for the message.
+        place: Name of the database, for the message.
 
     Raises:
-        UsageError: There is no such table, or several.
+        UsageError: There is no such table, or there are several.
     """
     *outer, (name, is_quoted) = _parts(table)
     wanted_schema = outer[-1][0] if outer else None
@@ -291,7 +292,7 @@ def find_table(connection: Connection, opened: Any, table: str, place: str) -> T
     here = _text(opened.getCatalog() if uses_catalogues else _schema_of(opened))
     every = list(_tables(opened, uses_catalogues))
     found = [one for one in every if _is_in(one.outer, wanted_schema)]
-    # Or by the exact name, which may contain points and quotes itself.
+    # The exact name also matches, since it may itself contain points and quotes.
     same = [one for one in found if one.name == name] or [one for one in every if one.name == table]
     if not same and not is_quoted:
         same = [one for one in found if one.name.lower() == name.lower()]
@@ -312,7 +313,7 @@ def find_table(connection: Connection, opened: Any, table: str, place: str) -> T
 
 
 def _parts(table: str) -> list[tuple[str, bool]]:
-    """Return the parts of a name, each with whether it was quoted."""
+    """Return the parts of a name, and for each whether it is quoted."""
     parts = []
     for double, back, plain in _PART.findall(table):
         quoted = double.replace('""', '"') or back.replace("``", "`")
@@ -377,7 +378,7 @@ def _not_found(table: str, place: str, name: str, found: list[_Found], same: lis
 
 
 def type_in_catalogue(connection: Connection, table: Table | None, column: str) -> str | None:
-    """Return the type of a column in the catalogue of MariaDB or MySQL, or None."""
+    """Return a column's type in the catalogue of MariaDB or MySQL; None for other databases."""
     if table is None or connection.dialect.product not in ("mariadb", "mysql"):
         return None
     schema, name, of = map(connection.dialect.text, (table.schema, table.name, column))

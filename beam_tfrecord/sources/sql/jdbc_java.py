@@ -1,8 +1,8 @@
-"""Finds and starts the Java virtual machine of this process, and finds the jars of drivers.
+"""Starts the Java virtual machine (JVM) of this process, and finds the jars of JDBC drivers.
 
 A jar is named by its path, a URL of any Beam filesystem, or Maven coordinates. Maven resolves
-coordinates, and the result is cached. Workers without Maven find a jar that was staged with the
-job under its file name.
+coordinates, and the result is cached. Workers without Maven find a jar by its file name if it was
+staged with the job. The *Java helper* is a jar of this package that reads results of JDBC.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.private import private_directory
 from beam_tfrecord.storage import put
 
-# Defaults that an option of the user with the same beginning replaces. Blocks have a few MB and
-# rows are fetched by bytes, so a larger heap only accumulates garbage. The second compiler would
-# take a core from encoding for seconds, which its faster code regains only after some millions of
-# rows.
+# Defaults, each replaced by an option of the user with the same beginning. Blocks have a few MB and
+# rows are fetched by bytes, so a larger heap only accumulates garbage. Java's second compiler would
+# use a core for seconds, which its faster code regains only after some millions of rows.
 _CHOICES = {"-Xmx": "-Xmx512m", "-XX:TieredStopAtLevel=": "-XX:TieredStopAtLevel=1"}
 
 # The driver of MariaDB would also write errors to stderr.
@@ -71,7 +70,7 @@ def result_of(task: Any, *, within_s: float | None = None) -> Any:
     """Wait for a task of the Java helper, and for Ctrl-C.
 
     Raises:
-        TimeoutError: It has not ended within `within_s` seconds.
+        TimeoutError: The task has not ended within `within_s` seconds.
     """
     ends = None if within_s is None else time.monotonic() + within_s
     # Python does not see signals during a call into Java.
@@ -109,7 +108,7 @@ def _start(jpype: Any) -> None:
                 "cannot read jdbc: databases: no Java runtime is found: install one of version "
                 "11 or later, or set JAVA_HOME"
             ) from None
-        # At exit, threads of drivers may never end.
+        # Otherwise the exit waits for threads of drivers, which may never end.
         jpype.config.destroy_jvm = False
         jpype.addClassPath(jar)
         chosen = os.environ.get(_USER_OPTIONS, "")
@@ -142,8 +141,8 @@ def _helper_jar() -> str:
 def _stop_reference_queue(jpype: Any) -> None:
     """Stop the thread that makes Python collect garbage whenever Java does.
 
-    It would stop all Python threads many times a second, and can abort the process at exit. It
-    frees Python objects that Java holds, of which there are none here.
+    The thread would stop all Python threads many times a second, and can abort the process at exit.
+    It is not needed: it frees Python objects that Java holds, and Java holds none here.
     """
     # Not every version of JPype has this thread, and only speed depends on it.
     with contextlib.suppress(Exception):
@@ -167,22 +166,22 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 def local_jars(jars: Sequence[str]) -> tuple[str, ...]:
-    """Return the paths of jars on this machine, with their dependencies.
+    """Find jars, download them if needed, and return local paths of them and their dependencies.
 
     Args:
         jars: Paths of jars or of directories of jars, URLs, or ``group:artifact:version``.
 
     Raises:
-        UsageError: One of them cannot be found.
+        UsageError: A jar cannot be found.
     """
     return tuple(path for jar in jars for path in _located(jar))
 
 
 def jars_to_send(jars: Sequence[str]) -> tuple[str, ...]:
-    """Return jars in a form in which workers find them, for a job that this machine submits.
+    """Return the names under which workers find jars, for a job that this machine submits.
 
-    Coordinates become the jars that Maven finds here. A URL does not change, nor does a path that
-    does not exist here, since it may exist on the workers.
+    Coordinates become the paths of the jars that Maven finds here. URLs do not change, nor do paths
+    that do not exist here, since they may exist on the workers.
 
     Raises:
         UsageError: Maven does not find an artifact.

@@ -1,11 +1,11 @@
-"""Types and values of JDBC results: which getter and which Arrow type read which column.
+"""Reads JDBC results into Arrow: chooses an exact type for each column, and copies the rows.
 
 Drivers describe columns by a number of `java.sql.Types`, but that number differs between drivers
-for one and the same type (PostgreSQL's boolean is a BIT, its timestamptz a TIMESTAMP). So the name
-of the database and of the type decide if they say more.
+for one and the same type (PostgreSQL's boolean is a BIT, its timestamptz a TIMESTAMP). So the names
+of the database and of the type take precedence if they say more.
 
-The Java helper writes rows into blocks in Arrow's layout. A block is copied once, without any
-Python object per value.
+The Java helper (see `jdbc_java`) writes some rows at a time into a *block* of memory in Arrow's
+layout. A block is copied once, without any Python object per value.
 """
 
 from __future__ import annotations
@@ -64,12 +64,13 @@ class Described:
 
 @dataclasses.dataclass(frozen=True)
 class JdbcType:
-    """How a column is read.
+    """The two types by which a column is read: one of the Java helper, and one of Arrow.
 
     Attributes:
-        kind: Kind of column in the Java helper.
-        arrow: Arrow type that it fills.
-        refusal: Why no exact type exists and which option helps; `kind` is then that of text.
+        kind: Kind of column in the Java helper, such as ``int64`` or ``list:text``.
+        arrow: Arrow type of the column.
+        refusal: Why no exact type exists and which option helps; `kind` is then ``text``. Empty if
+            the column can be read.
     """
 
     kind: str
@@ -106,10 +107,10 @@ _SIMPLE = {
     _TIME_TZ: TEXT,
 }
 
-# Other unsigned types fit into the signed type of their number.
+# Smaller unsigned types fit into the signed type that their number stands for.
 _UNSIGNED = {_INTEGER: _INT64, _BIGINT: _UINT64}
 
-# Types that the name decides, whatever the number.
+# Types that are recognized by their name, regardless of their number.
 _BY_NAME = {
     "uuid": TEXT,
     "money": TEXT,
@@ -118,8 +119,8 @@ _BY_NAME = {
     "timetz": TEXT,
 }
 
-# Items of arrays whose Java objects are exact. Dates and times come as those of java.sql, which
-# are not.
+# Item types of arrays whose Java objects are exact. Dates and times are missing: as items they are
+# objects of java.sql, which are not exact.
 _ITEMS = {
     **dict.fromkeys(("int2", "int4", "smallint", "integer", "int", "tinyint"), _INT32),
     **dict.fromkeys(("int8", "bigint"), _INT64),
@@ -131,7 +132,7 @@ _ITEMS = {
 
 
 def type_of(described: Described, *, arrays: str = "refuse") -> JdbcType:
-    """Return how to read a column without any loss; `arrays` is that of `SqlOptions`."""
+    """Return the types that read a column without any loss; `SqlOptions` describes `arrays`."""
     name, number = described.name.lower(), described.number
     if described.product == "sqlite":
         return _sqlite_type(name)
@@ -202,8 +203,8 @@ def _list_type(item: JdbcType) -> JdbcType:
     return JdbcType(f"list:{item.kind}", pa.list_(item.arrow))
 
 
-# SQLite's rules of affinity, in their order: what a declared type contains decides. Types that
-# may hold several kinds of values are left out.
+# SQLite's rules of affinity, in their order: the first text that the declared type contains
+# decides. Types that may hold several kinds of values are left out.
 _SQLITE_TEXT = JdbcType("strict:text", pa.string())
 _SQLITE_REAL = JdbcType("strict:float64", pa.float64())
 _SQLITE = (
@@ -228,9 +229,9 @@ def _refused(refusal: str) -> JdbcType:
 
 
 def _wanted_type(described: Described, wanted: pa.DataType) -> JdbcType | None:
-    """Return how to read a column for a type that the user wants, or None if none is exact.
+    """Return the types that read a column as the user wants it, or None if that is never exact.
 
-    Arrow's checked cast may still have to convert the result to the type that is wanted.
+    Arrow's checked cast may still have to convert the result to the type `wanted`.
     """
     if described.product == "sqlite":
         if is_text(wanted):
@@ -269,7 +270,7 @@ def is_binary_safe(declared: str, arrow: pa.DataType | None) -> bool:
 def column_of(
     described: Described, wanted: pa.DataType | None, *, product: Product, arrays: str
 ) -> SqlColumn:
-    """Return a column with its own type or the type that the user wants."""
+    """Return a column with the type that the user wants; with its own type if that is None."""
     quoted = product.dialect.name(described.label)
     natural = type_of(described, arrays=arrays)
     if pa.types.is_float32(natural.arrow):
@@ -296,7 +297,7 @@ def column_of(
 
 
 def _as_text(quoted: str, described: Described, product: Product) -> tuple[str, JdbcType]:
-    """Return the expression that selects a column as text, empty if there is none, and its type."""
+    """Return an expression that selects a column as text, empty if there is none, and its type."""
     natural = type_of(described, arrays="text")
     if pa.types.is_string(natural.arrow) and not natural.refusal:
         return quoted, natural
@@ -313,7 +314,7 @@ def own_column(described: Described) -> SqlColumn:
 
 
 class _Block:
-    """The columns of a block of the Java helper, read one after the other.
+    """The reader of one block of the Java helper, which holds columns one after another.
 
     Args:
         blocks: The helper's ``RowBlocks``; its direct ``ByteBuffer`` is copied, since Java
@@ -365,7 +366,7 @@ def ask(statement: Any, sql: str) -> Any:
 
 
 def _end(task: Any, statement: Any, *, is_open: bool = False) -> None:
-    """Cancel a statement that is still running, and give it some time to end."""
+    """Cancel a statement if it is running, or if `is_open`, and give its task time to end."""
     if is_open or not task.isDoneWithin(0):
         with contextlib.suppress(java().JException):
             statement.cancel()
@@ -402,11 +403,11 @@ def read_rows(
     Args:
         statement: The ``Statement`` of the result.
         rows: The ``ResultSet``.
-        columns: Its columns.
+        columns: The columns of the result.
         batch_rows: Maximum number of rows of a block.
         fetch_bytes: Bytes that the driver fetches at a time once the width of rows is known; 0
             leaves its fetch size unchanged.
-        cancels: Cancel the statement if the caller does not read all rows.
+        cancels: True if the statement is cancelled when the caller does not read all rows.
     """
     names = [column.name for column in columns]
     types = [column.arrow for column in columns]

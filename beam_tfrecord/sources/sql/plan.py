@@ -1,8 +1,8 @@
 """Plans a read of a database: columns, partitions and row counts, all in one snapshot.
 
-Partitions are half-open key ranges, of which the first and the last are unbounded, and one
-partition for rows whose key is null. Together they hold exactly the rows of the table, whatever
-the bounds.
+A partition is a range of rows that one connection reads. Partitions are half-open ranges of a key,
+or of row positions without one; the first and the last are unbounded. One more partition holds the
+rows whose key is null. Together they hold each row once, whichever ascending bounds are chosen.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What the user wants to read; `Sql` documents the fields."""
+    """The user's request: what to read, and how to divide it; `Sql` documents the fields."""
 
     table: str | None
     query: str | None
@@ -48,11 +48,11 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class Partition:
-    """A part of the rows.
+    """A range of the rows, which one connection reads.
 
     Attributes:
-        condition: Condition that its rows meet; empty for all rows.
-        rows: Number of rows, if they were counted.
+        condition: SQL condition that its rows meet; empty for all rows.
+        rows: Number of rows; None if they were not counted.
     """
 
     condition: str
@@ -61,19 +61,20 @@ class Partition:
 
 @dataclasses.dataclass(frozen=True)
 class SqlPlan:
-    """How a database is read; small, picklable and without secrets.
+    """The plan by which workers read a table or query; small, picklable and without secrets.
 
     Attributes:
         name: Name of the table, or ``query``.
         relation: The rows to read.
         columns: The columns to read, in order.
-        number: Integer key column, whose values become the row numbers, or None.
+        number: Integer key column, whose values become the row numbers; None if there is none.
         order_by: Expressions that sort the rows of a partition; empty for any order.
         partitions: The partitions.
         row_bytes: Estimated size of a row.
-        is_ordered: True if rows are numbered in their order.
+        is_ordered: True if rows are numbered in the order in which they are read.
         key: Names of the columns of the primary key.
-        locator: Column that identifies rows in messages if there is no key, or None.
+        locator: Column that identifies rows in messages if there is no key; None if not needed or
+            not available.
         snapshot: Token of the snapshot of the plan; empty if connections cannot share it.
     """
 
@@ -91,7 +92,7 @@ class SqlPlan:
 
     @property
     def row_id(self) -> SqlColumn | None:
-        """The column, selected after all others, that numbers or identifies the rows."""
+        """The column that numbers or identifies the rows; it is selected after all others."""
         return self.locator if self.number is None else self.number
 
     @property
@@ -106,7 +107,7 @@ class SqlPlan:
 
 
 def make_plan(connection: Connection, question: Question) -> SqlPlan:
-    """Plan a read over the connection whose snapshot the job reads.
+    """Make the plan of a read, over the connection whose snapshot the job reads.
 
     Raises:
         UsageError: A table or column does not exist, or the statement is wrong.
@@ -114,7 +115,7 @@ def make_plan(connection: Connection, question: Question) -> SqlPlan:
     """
     relation = _relation(connection, question)
     found = connection.describe(relation, types=question.types)
-    # Otherwise a row could meet the conditions of several partitions.
+    # With unbalanced brackets in --where, a row could meet the conditions of several partitions.
     if relation.where and connection.fetch(relation.select("COUNT(*)", "1 = 0")) != [(0,)]:
         raise UsageError("--where is not one condition: correct its brackets")
     name = relation.table.name if relation.table else "query"
@@ -230,7 +231,7 @@ def _count(connection: Connection, relation: Relation, *conditions: str) -> int:
 def _partition_count(table: Table | None, rows: int | None, row_bytes: int) -> int:
     """Return the number of partitions: a power of two that depends on the data alone.
 
-    Two workers or eight then get equal shares even of a few partitions.
+    So two, four or eight workers get equal shares, even if there are only a few partitions.
     """
     known = (table.rows if rows is None and table else rows) or 0
     least = max(known * row_bytes // PARTITION_BYTES, known // PARTITION_ROWS, 1)
@@ -262,9 +263,9 @@ def _by_key(
     wanted: int,
     rows: int | None,
 ) -> tuple[Partition, ...] | None:
-    """Return ranges of a key, or None if the database does not compare as it sorts.
+    """Return partitions by ranges of a key, or None if the database compares and sorts differently.
 
-    Whatever the order of the literals, every row is in at least one range. It is in a second one
+    Every row is in at least one range, even if the literals do not ascend. A row is in two ranges
     only if it is below one literal and not below the next.
     """
     try:
@@ -290,7 +291,7 @@ def _by_key(
 def _by_position(
     connection: Connection, relation: Relation, wanted: int, rows: int | None
 ) -> tuple[Partition, ...] | None:
-    """Return ranges of the positions of a table's rows, or None if the database has none."""
+    """Return partitions by ranges of row positions, or None if rows have no positions."""
     found = None if relation.table is None else connection.row_cuts(relation, wanted)
     if found is None:
         return None
@@ -331,7 +332,7 @@ def _counted(
 def _checked(
     relation: Relation, partitions: tuple[Partition, ...], rows: int | None
 ) -> tuple[Partition, ...]:
-    """Return partitions after checking that they hold all the rows that were counted."""
+    """Return the partitions, after checking that they hold all `rows` if these were counted."""
     found = sum(partition.rows or 0 for partition in partitions)
     if rows is not None and found != rows:
         raise DataError(

@@ -58,7 +58,7 @@ def _first_line(text: str) -> str:
 
 _LARGEST_PRECISION = 38
 
-# Types that the driver reads exactly. The number of a money depends on the locale.
+# Types that the driver reads exactly. Not money: its number depends on the locale.
 _EXACT: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
     "int2": pa.int16(),
@@ -91,7 +91,8 @@ _SHOWN_NAMES = {
 # These have no sign, but the driver reads them as signed.
 _AS_BIGINT = {"oid", "xid", "cid", "regproc"}
 
-# The database's largest and smallest number, which the driver shifts by thirty years and wraps.
+# PostgreSQL stores infinity as the largest number and -infinity as the smallest; the driver shifts
+# them by thirty years, and they wrap around.
 _INFINITIES = Infinities(
     days=(-(2**31) + 10_956, -(2**31) + 10_957),
     ticks=(-(2**63) + 946_684_799_999_999, -(2**63) + 946_684_800_000_000),
@@ -106,7 +107,7 @@ def _column_of(
     Args:
         field: The driver's description.
         quoted: The quoted name.
-        nullable: False if the catalogue guarantees a value.
+        nullable: False only if the catalogue guarantees a value.
         arrays: ``refuse``, ``text`` or ``list``.
         wanted: Type that the user wants, or None.
     """
@@ -137,7 +138,7 @@ def _declared(field: pa.Field, name: str) -> str:
 
 
 def _digits(field: pa.Field) -> tuple[int, int] | None:
-    """Return precision and scale of a numeric, or None if it has none.
+    """Return precision and scale of a numeric type, or None if it has no precision.
 
     After subtracting four, the upper half of the modifier is the precision, and the lower half the
     scale as a signed number of eleven bits (`numeric_typmod_precision` in PostgreSQL's numeric.c).
@@ -176,7 +177,7 @@ def _native(
 def _without_matrices(
     data: pa.RecordBatch, columns: Sequence[SqlColumn]
 ) -> tuple[list[pa.Array], tuple[Misfit, ...]]:
-    """Remove the column after each list, which holds the text of arrays of several dimensions.
+    """Remove the text column after each list column: the text of arrays of several dimensions.
 
     Returns:
         One array for each of `columns`, and arrays of several dimensions as misfits.
@@ -210,7 +211,7 @@ class Postgres(Engine):
 
     @property
     def place(self) -> str:
-        """Host and database."""
+        """URL of host and database, without user and port."""
         parts = urlsplit(self.url)
         return f"postgresql://{parts.hostname or ''}{parts.path}"
 
@@ -219,7 +220,7 @@ class Postgres(Engine):
         _driver()
 
     def connect(self, *, snapshot: str = "") -> AdbcConnection:
-        """Open a read-only transaction, in a snapshot if one is named."""
+        """Open a read-only transaction; unless `snapshot` is empty, join that snapshot."""
         password = self.password()
         driver = _driver()
         with self.errors(password):
@@ -227,7 +228,7 @@ class Postgres(Engine):
             return AdbcConnection(self, database, password, snapshot)
 
     def translate(self, error: Exception, hide: Callable[[str], str]) -> Exception | None:
-        """Return our error for one of the driver's."""
+        """Return the error of this package for an error of the driver."""
         import adbc_driver_manager
 
         if not isinstance(error, adbc_driver_manager.Error | pa.ArrowException | OSError):
@@ -271,7 +272,7 @@ def _driver() -> Any:
 
 
 def _uri(engine: Postgres, password: str | None) -> str:
-    """Return the URI with all parameters, including the password."""
+    """Return the URI to connect to, with all parameters, including the password."""
     parts = urlsplit(engine.url)
     parameters = {"connect_timeout": str(_CONNECT_S), "application_name": "beam_tfrecord"}
     parameters |= dict(parse_qsl(parts.query)) | dict(engine.options.properties)
@@ -283,7 +284,7 @@ def _uri(engine: Postgres, password: str | None) -> str:
 
 
 class AdbcConnection(PostgresConnection):
-    """A connection inside a read-only transaction of one snapshot."""
+    """An ADBC connection to PostgreSQL, inside a read-only transaction of one snapshot."""
 
     def __init__(
         self, engine: Postgres, database: Any, password: str | None, snapshot: str
@@ -321,7 +322,7 @@ class AdbcConnection(PostgresConnection):
                 statement.set_sql_query(sql)
                 yield statement
             finally:
-                # For a broken connection this fails once more.
+                # If the connection is broken, this fails once more.
                 with contextlib.suppress(Exception):
                     statement.close()
 
@@ -338,7 +339,7 @@ class AdbcConnection(PostgresConnection):
     def describe(
         self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
     ) -> tuple[SqlColumn, ...]:
-        """Return the columns as the server describes the result."""
+        """Return the columns of a relation, as the server describes its result."""
         try:
             with self._statement(relation.select("*")) as statement:
                 schema = pa.schema(statement.execute_schema())

@@ -58,7 +58,7 @@ _NAME = r'(?:[^\W\d][\w$]*|"(?:[^"]|"")+")'
 _SAMPLE_BYTES = 256 * 2**20
 _SAMPLED_BYTES = 32 * 2**20
 _TID_RANGES_SINCE = 140_000
-# Composite types, and domains, which may be over one.
+# The typtype of composite types, and of domains, which may be based on a composite type.
 _ROWS = ("c", "d")
 
 # Values and their order must not depend on the settings of a user or server.
@@ -74,14 +74,14 @@ SETTINGS = {
     "synchronize_seqscans": "off",
     "idle_in_transaction_session_timeout": "0",
 }
-# A statement that waits for a lock of another connection of its own job would wait for ever. A
-# value that the user has set remains.
+# Without a limit, a statement that waits for a lock of another connection of its own job would wait
+# for ever. A limit that the user has set remains.
 _LOCK_TIMEOUT = (
     "pg_catalog.set_config('lock_timeout', "
     "coalesce(nullif(pg_catalog.current_setting('lock_timeout'), '0'), '{}'), true)"
 )
 LOCK_WAIT = "1min"
-# SQLSTATE of a statement that waited too long.
+# SQLSTATE of a statement that waited too long for a lock.
 LOCKED_STATE = "55P03"
 # Required properties of the transaction itself.
 _TRANSACTION = {"transaction_read_only": "on", "transaction_isolation": "repeatable read"}
@@ -97,10 +97,10 @@ def lock_timeout(place: str, message: str) -> UsageError:
 
 
 class PostgresConnection(Connection):
-    """What connections to PostgreSQL have in common, whatever the driver.
+    """The base class of connections to PostgreSQL, whether through ADBC or JDBC.
 
     Attributes:
-        place: The database, for messages.
+        place: Name of the database, for messages.
     """
 
     dialect = Dialect("postgresql")
@@ -110,7 +110,7 @@ class PostgresConnection(Connection):
         """Apply settings to the transaction that has just begun, and check that they took effect.
 
         The settings are local to the transaction. So they override all settings of the user, and
-        also work through a pooler that runs each transaction in another session.
+        they also work through a pooler that runs each transaction in another session.
 
         Raises:
             UsageError: A setting has another value, or the transaction can write.
@@ -134,7 +134,7 @@ class PostgresConnection(Connection):
                 )
 
     def find_table(self, table: str) -> Table:
-        """Look up a table or view by its name in SQL, or else by its exact name.
+        """Look up a table or view by its name as SQL reads it, or else by its exact name.
 
         Raises:
             UsageError: There is no such table.
@@ -147,7 +147,7 @@ class PostgresConnection(Connection):
         raise no_such_table(table, self.place, [one for (one,) in self.fetch(TABLES)])
 
     def _find(self, written: str) -> Table | None:
-        # An invalid name, such as one with a blank, would end the transaction.
+        # An invalid name, such as one with a blank, would be an error that ends the transaction.
         if not re.fullmatch(rf"{_NAME}(?:\.{_NAME}){{0,2}}", written):
             return None
         found = self.fetch(TABLE.format(self.dialect.text(written)))
@@ -179,7 +179,7 @@ class PostgresConnection(Connection):
     def _histogram(
         self, relation: Relation, column: SqlColumn, key: Key, partitions: int
     ) -> list[str] | None:
-        """Return literals from the statistics of a table, or None if these have too few."""
+        """Return literals from the statistics of a whole table; None if there are too few."""
         if relation.table is None or relation.where:
             return None
         text = self.dialect.text
@@ -191,7 +191,7 @@ class PostgresConnection(Connection):
         return key.literals(bounds[last * at // partitions] for at in range(partitions))
 
     def _sampled(self, relation: Relation) -> Relation:
-        """Return a relation in which to find quantiles: a sample of a large table."""
+        """Return the relation in which to find quantiles: of a large table, a sample."""
         table = relation.table
         if table is None or relation.where or (table.bytes or 0) <= _SAMPLE_BYTES:
             return relation
@@ -202,9 +202,10 @@ class PostgresConnection(Connection):
         return dataclasses.replace(relation, sql=sample)
 
     def row_cuts(self, relation: Relation, partitions: int) -> tuple[str, list[str]] | None:
-        """Split a table by the numbers of its pages; None if it has none.
+        """Split a table by the numbers of its pages.
 
-        The last range has no end, so it includes pages that are not yet in the statistics.
+        Returns None for a query, for anything but a plain table or materialized view, and for
+        servers before version 14. The last range has no end, so it includes pages added later.
         """
         ((version,),) = self.fetch("SELECT current_setting('server_version_num')::int")
         if relation.table is None or version < _TID_RANGES_SINCE:
@@ -222,13 +223,13 @@ class PostgresConnection(Connection):
         return str(kind) in ("r", "m")
 
     def regclass(self, table: Table) -> str:
-        """Return the expression of a table's number in the catalogue."""
+        """Return an SQL expression for the number of a table in the catalogue."""
         return f"{self.dialect.text(table.sql)}::regclass"
 
     def cut_points(
         self, relation: Relation, column: SqlColumn, key: Key, partitions: int
     ) -> list[str]:
-        """Find the literals in the server's statistics, or in a sample of a large table."""
+        """Return literals from the server's statistics, or else from the rows or a sample."""
         found = self._histogram(relation, column, key, partitions)
         if found is not None:
             return found

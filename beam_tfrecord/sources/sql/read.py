@@ -4,8 +4,9 @@ After a dropped connection the same statement runs again in the same snapshot. B
 already returned are compared by hash with the new ones and skipped, so rows are never duplicated
 and another order of the rows is detected. If the snapshot ended with the connection, the job fails.
 
-Other connections can join a snapshot only while the connection that planned the job is open. This
-process holds that connection until it has read the last partition, the job ends, or it exits.
+Other connections can join a snapshot only while the connection that planned the job is open. The
+process that planned the job holds that connection until it has read the last partition, the job
+ends, or the process exits.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _holders: dict[str, _Holder] = {}
 
 
 def hold_snapshot(snapshot: str, connection: Connection, *, job: str, partitions: int) -> None:
-    """Keep a connection open until its partitions are read or `release_snapshots` is called.
+    """Keep a connection open until all partitions are read or `release_snapshots` is called.
 
     Args:
         snapshot: Token of the snapshot.
@@ -69,7 +70,7 @@ def hold_snapshot(snapshot: str, connection: Connection, *, job: str, partitions
 
 
 def partition_done(snapshot: str, index: int) -> None:
-    """Record that a partition was read to its end; the last one ends the snapshot."""
+    """Record that this process has read a partition; after the last, end the snapshot."""
     with _lock:
         holder = _holders.get(snapshot)
         if holder is None:
@@ -82,7 +83,7 @@ def partition_done(snapshot: str, index: int) -> None:
 
 
 def release_snapshots(job: str | None = None) -> None:
-    """Close the connections that this process holds for a job, or for all jobs if None."""
+    """Close the connections that this process holds for a job; for all jobs if it is None."""
     with _lock:
         ended = [key for key, holder in _holders.items() if job in (None, holder.job)]
         holders = [_holders.pop(key) for key in ended]
@@ -156,7 +157,7 @@ def _hash(data: pa.RecordBatch, plan: SqlPlan) -> int:
 
 
 def even(found: Iterator[SqlRows], batch_rows: int) -> Iterator[SqlRows]:
-    """Cut and join batches to `batch_rows` rows, the last one shorter; skip empty ones."""
+    """Cut and join batches to `batch_rows` rows each, the last one shorter; skip empty ones."""
     waiting: list[SqlRows] = []
     count = 0
     for rows in found:
@@ -174,7 +175,7 @@ def even(found: Iterator[SqlRows], batch_rows: int) -> Iterator[SqlRows]:
 
 
 def cut(rows: SqlRows, start: int, stop: int) -> SqlRows:
-    """Return the rows `start` to `stop`."""
+    """Return the rows from `start` to before `stop`, with their misfits."""
     if start == 0 and stop == rows.data.num_rows:
         return rows
     misfits = tuple(
@@ -186,7 +187,7 @@ def cut(rows: SqlRows, start: int, stop: int) -> SqlRows:
 
 
 def join(pieces: Sequence[SqlRows]) -> SqlRows:
-    """Join pieces of one or more rows each."""
+    """Join several batches of rows, and their misfits, to one."""
     if len(pieces) == 1:
         return pieces[0]
     misfits: list[Misfit] = []
@@ -199,7 +200,11 @@ def join(pieces: Sequence[SqlRows]) -> SqlRows:
 
 
 def columns_for(schema: pa.Schema, plan: SqlPlan) -> list[SqlColumn]:
-    """Return the columns to select: those of `schema`, then the one that identifies the rows."""
+    """Return the columns to select: those of `schema`, then `row_id` of the plan if it has one.
+
+    Raises:
+        DataError: A column does not exist, or cannot be cast exactly to its type in the schema.
+    """
     by_name = {column.name: column for column in plan.columns}
     for field in schema:
         column = by_name.get(field.name)
@@ -215,7 +220,7 @@ def columns_for(schema: pa.Schema, plan: SqlPlan) -> list[SqlColumn]:
 
 
 def origin_of(unit: Unit, plan: SqlPlan, rows: SqlRows, first_row: int) -> Origin | None:
-    """Return the row numbers from the key or the order, or None if rows have neither."""
+    """Return the origin of rows, numbered by key or order; None if they have neither."""
     if plan.number is not None:
         keys = rows.data.column(rows.data.num_columns - 1).cast(pa.int64())
         numbers = keys.fill_null(-1).to_numpy(zero_copy_only=False)
@@ -225,7 +230,7 @@ def origin_of(unit: Unit, plan: SqlPlan, rows: SqlRows, first_row: int) -> Origi
 
 
 def batch_of(rows: SqlRows, origin: Origin | None, schema: pa.Schema, plan: SqlPlan) -> Batch:
-    """Convert rows to a schema; misfits and values that the schema cannot hold are rejects."""
+    """Convert rows to a schema; rows with misfits or values that do not fit it become rejects."""
     cast = [
         cast_column(rows.data.column(index), field.name, field.type, "correct --schema")
         for index, field in enumerate(schema)

@@ -1,8 +1,8 @@
 """Keeps passwords out of everything that is written, sent or shown, driver messages included.
 
 A password in a URL or an argument is removed at once and stored in this process only, under the
-URL without it. Runners inside this process find it there. Workers elsewhere need an environment
-variable or a file of their own.
+URL without the password. Runners inside this process find it there. Workers elsewhere need an
+environment variable or a file of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 _HIDDEN = "***"
 _SCHEME = r"^((?:jdbc:)?[a-z0-9+.:_-]*?//[^/?#;@:]*):"
 _USERINFO = re.compile(_SCHEME + r"([^/?#;]*)@", re.I)
-# For a password that should have been percent-encoded; hides too much rather than too little.
+# Finds a password that should have been percent-encoded: hides too much rather than too little.
 _RAW_USERINFO = re.compile(_SCHEME + r"(.*)@(?=[^@]*$)", re.I)
 _ORACLE = re.compile(r"^(jdbc:oracle:[a-z]+:[^/@]+)/([^@]*)@", re.I)
 _PARAMETER = re.compile(
@@ -59,7 +59,7 @@ def has_stored_password(url: str) -> bool:
 
 
 def without_password(text: str, password: str | None = None) -> str:
-    """Return text, such as a driver's message, without passwords.
+    """Remove passwords from a text, such as a driver's message.
 
     Args:
         text: Any text; passwords inside URLs are always removed.

@@ -37,7 +37,7 @@ from beam_tfrecord.sources.sql.read import (
 )
 from beam_tfrecord.sources.sql.secrets import split_password, store_password
 
-# Modules and classes by scheme; a driver is loaded only if its engine is used.
+# Module and class of each engine by URL scheme; a driver is loaded only if its engine is used.
 _ENGINES = {
     "sqlite": ("sqlite", "Sqlite"),
     "duckdb": ("duckdb", "DuckDb"),
@@ -104,22 +104,23 @@ class Sql(Source):
     """A table or a query of a database, read in partitions of one snapshot.
 
     The password belongs in an environment variable or a file of the machines that read. A
-    password inside the URL, or one passed as an argument, stays in this process. It works only for
-    runners inside this process, and no field of this object holds it.
+    password inside the URL, or one passed as an argument, stays in this process, outside of this
+    object. So it works only for runners inside this process.
 
     Attributes:
         paths: URL of the database, or path of a SQLite or DuckDB file.
         table: Table or view to read.
-        query: SELECT to read instead.
+        query: SELECT statement to read in place of a table.
         where: SQL condition that every row meets.
         columns: Names of the columns to read, in order; None means all.
-        types: Types to read columns as, such as ``{"price": "text"}``. No cast loses anything.
+        types: Types to read columns as, such as ``{"price": "text"}``. A row with a value that its
+            type cannot hold exactly is rejected.
         partition_column: Column whose ranges become partitions; None means the primary key.
         partitions: Number of partitions, which are read in parallel; None derives it from the
             number of rows and bytes.
         ordered: Return the rows in the order of the key, and number them in this order.
-        max_connections: Maximum number of connections at a time, whatever the runner.
-        row_count: Count the rows in the snapshot, and compare with the rows read.
+        max_connections: Maximum number of connections that read at a time, with any runner.
+        row_count: Count the rows in the snapshot, and compare this number with the rows read.
         arrays: How to read array columns: ``refuse``, ``text`` or ``list``.
         session_init: Statements that every connection runs first.
         fetch_rows: Rows that a driver fetches at a time; None lets the engine choose.
@@ -128,9 +129,9 @@ class Sql(Source):
         password_env: Environment variable with the password, on the machines that read.
         password_file: File with the password, on the machines that read.
         driver: Class of a JDBC driver.
-        jars: Where a JDBC driver is: paths, URLs or Maven coordinates.
+        jars: Jars of a JDBC driver: paths, URLs or Maven coordinates.
         properties: Further connection properties.
-        password: The password itself; removed from this object at once.
+        password: The password itself, which this object does not store.
     """
 
     kind: ClassVar[str] = "sql"
@@ -221,7 +222,7 @@ class Sql(Source):
         return dataclasses.replace(self, ordered=True)
 
     def to_send(self) -> tuple[Source, tuple[str, ...]]:
-        """Return this source with local paths of its driver's jars, and those files."""
+        """Return this source with absolute local paths, and the jars to send along."""
         sent, jars = copy.copy(self), jars_to_send(self.jars)
         object.__setattr__(sent, "jars", jars)
         object.__setattr__(sent, "paths", (absolute_url(self.url, self.engine.path),))
@@ -240,7 +241,7 @@ class Sql(Source):
         release_snapshots(self.job)
 
     def files(self) -> Iterator[InputFile]:
-        """Yield the database as one file, without connecting to it."""
+        """Yield one entry for the whole database, without connecting to it."""
         engine = self.engine
         size = os.path.getsize(engine.path) if engine.path and os.path.exists(engine.path) else 0
         yield InputFile(self.url, engine.place, size)
@@ -308,8 +309,8 @@ class Sql(Source):
     ) -> Iterator[Batch]:
         """Yield the rows of a partition as batches of exactly `schema`.
 
-        An integer key numbers the rows, or their order if they are `ordered`. Without either, the
-        place of a row in the dataset depends on its bytes.
+        Rows are numbered by their order if they are `ordered`, else by an integer key. Without
+        either, the position of a row in the dataset depends on the bytes of the row.
 
         Raises:
             DataError: A column does not exist, the connection is lost, or rows are missing.

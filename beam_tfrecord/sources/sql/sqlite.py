@@ -1,8 +1,8 @@
 """Reads SQLite files through the SQLite library that Python's own `sqlite3` module has loaded.
 
 A read transaction of SQLite cannot be joined later, so all connections of a job are opened in one
-snapshot at the start, and readers borrow them. Others can write meanwhile in WAL mode; in other
-modes writers wait.
+snapshot at the start, and readers borrow them. If the file is in WAL mode, other programs can write
+to it meanwhile; in other modes they wait.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from beam_tfrecord.sources.sql.sqlite_types import (
 )
 
 _BUSY_S = 8.0
-# As many readers can run at the same time; one more waits until another ends.
+# Number of readers that can run at the same time; one more waits until another ends.
 _POOL_SIZE = min(8, os.cpu_count() or 1)
 _SAME_SNAPSHOT_S = 8.0
 # SQLite steps row by row: more at a time only makes longer lists of Python values.
 _FETCH_ROWS = 2048
-# Instructions between two looks at the clock.
+# Number of SQLite's instructions between two checks of the time limit.
 _CLOCK_STEPS = 100_000
 # What QUOTE() writes for infinity is a literal only in some versions; a larger number always is.
 _INFINITIES = {"Inf": "9e999", "-Inf": "-9e999"}
@@ -69,14 +69,14 @@ _snapshots: dict[str, _Snapshot] = {}
 
 
 class _Handles:
-    """A connection of Python's module and, if possible, one for the native kernel beside it."""
+    """A connection of Python's `sqlite3` module and, if possible, one for the native kernel."""
 
     def __init__(self, path: str, session_init: Sequence[str]) -> None:
         uri = f"file:{quote(os.path.abspath(path))}?mode=ro"
         self.python = sqlite3.connect(
             uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
         )
-        # The first look inside finds out whether the file is a database.
+        # Raises an error if the file is no database: opening it did not read it.
         self.python.execute("PRAGMA schema_version")
         self.kernel = KernelConnection(uri, busy_s=_BUSY_S) if library() else None
         for statement in session_init:
@@ -94,10 +94,10 @@ class _Handles:
 
 
 class _Snapshot:
-    """Connections in one snapshot of a file; each has one reader at a time.
+    """A pool of connections in one snapshot of a file; each has one reader at a time.
 
     Raises:
-        DataError: Others write to the file without a pause.
+        DataError: Other programs write to the file without a pause.
     """
 
     def __init__(self, path: str, session_init: Sequence[str]) -> None:
@@ -116,7 +116,7 @@ class _Snapshot:
             self.free.put(handles)
 
     def _begin(self, watcher: sqlite3.Connection, place: str) -> None:
-        """Begin all transactions; again if anyone has written between the first and the last."""
+        """Begin all transactions; repeat this if another program wrote in the meantime."""
         ends = time.monotonic() + _SAME_SNAPSHOT_S
         while time.monotonic() < ends:
             # This number changes with every commit of another connection.
@@ -148,7 +148,7 @@ class Sqlite(FileEngine):
     scheme = "sqlite"
 
     def connect(self, *, snapshot: str = "") -> SqliteConnection:
-        """Open the file for reading, or borrow a connection of a snapshot."""
+        """Open the file for reading; unless `snapshot` is empty, borrow one of its connections."""
         if not snapshot:
             self.check_file()
             with self.errors():
@@ -164,7 +164,7 @@ class Sqlite(FileEngine):
         return SqliteConnection(self, found, found.free.get())
 
     def translate(self, error: Exception, hide: Callable[[str], str]) -> Exception | None:
-        """Return our error for one of SQLite's."""
+        """Return the error of this package for an error of SQLite."""
         message = str(error)
         if isinstance(error, sqlite3.OperationalError):
             if "decode to UTF-8" in message:
@@ -223,7 +223,7 @@ class SqliteConnection(Connection):
             return cursor.fetchall()
 
     def find_table(self, table: str) -> Table:
-        """Look up a table or view by its name, in any case."""
+        """Look up a table or view by its name, ignoring case."""
         names = {name.lower(): name for (name,) in self.fetch(_TABLES)}
         plain = table.removeprefix("main.")
         if len(plain) > 1 and plain[0] == plain[-1] == '"':
@@ -247,7 +247,7 @@ class SqliteConnection(Connection):
     def describe(
         self, relation: Relation, *, types: Mapping[str, pa.DataType] | None = None
     ) -> tuple[SqlColumn, ...]:
-        """Return the columns by their declared types, or by their values if they have none."""
+        """Return the columns, with types as declared, or else as found in the values."""
         declared = self._declared(relation)
         table = relation.table
         is_table = table is not None and self._definition(table.name)[0] == "table"
@@ -273,7 +273,7 @@ class SqliteConnection(Connection):
         )
 
     def _kinds(self, relation: Relation, names: Sequence[str]) -> dict[str, set[str]]:
-        """Return the kinds of the values of some columns, without null, in one look at all rows."""
+        """Return the kinds of the values of some columns, without null, by scanning all rows."""
         if not names:
             return {}
         types = (f"GROUP_CONCAT(DISTINCT TYPEOF({self.dialect.name(name)}))" for name in names)
@@ -286,7 +286,8 @@ class SqliteConnection(Connection):
         if relation.table is not None:
             found = self._columns_of(relation.table.sql)
             alone = sum(bool(key) for _, _, _, key in found) == 1
-            # Only a lone INTEGER PRIMARY KEY, the row's own number, is never null by itself.
+            # Of key columns without NOT NULL, only a lone INTEGER PRIMARY KEY is never null: it is
+            # the row's own number.
             return [
                 (name, of, bool(not_null) or (bool(key) and alone and of.upper() == "INTEGER"))
                 for name, of, not_null, key in found
@@ -309,7 +310,7 @@ class SqliteConnection(Connection):
         return kind, str(sql)
 
     def _columns_of(self, table: str) -> list[tuple[str, str, int, int]]:
-        """Return name, declared type, NOT NULL and place in the key of all columns of SELECT *."""
+        """Return name, declared type, NOT NULL and position in the key of SELECT *'s columns."""
         # table_info leaves out generated columns.
         found = self.fetch(f"PRAGMA table_xinfo({table})")
         return [
@@ -319,7 +320,7 @@ class SqliteConnection(Connection):
         ]
 
     def read(self, sql: str, columns: Sequence[SqlColumn], *, batch_rows: int) -> Iterator[SqlRows]:
-        """Stream a result."""
+        """Stream a result, in batches of at most `batch_rows` rows."""
         kernel = self._handles.kernel
         if kernel is not None and can_read(columns):
             self._begin_clock()
@@ -336,23 +337,23 @@ class SqliteConnection(Connection):
             yield convert(rows, columns)
 
     def key_of(self, relation: Relation, column: SqlColumn) -> Key:
-        """Return the key for a column of any kind."""
+        """Return the key for a column; every column of SQLite has one."""
         return key_of(self.dialect.name(column.name))
 
     def cut_points(
         self, relation: Relation, column: SqlColumn, key: Key, partitions: int
     ) -> list[str]:
-        """Find the literals by position in the index, or from both ends if numbers are dense."""
+        """Return literals at even positions of the sorted key, or computed if keys are dense."""
         name = key.expression
         some = f"{name} IS NOT NULL"
-        # SQLite uses an index for each by itself, but scans all rows for both together.
+        # SQLite uses an index for MIN or MAX alone, but scans all rows for both together.
         ends = [relation.select(f"{end}({name})", some) for end in ("MIN", "MAX")]
         ((count, least, most),) = self.fetch(
             f"SELECT ({relation.select('COUNT(*)', some)}), ({ends[0]}), ({ends[1]})"
         )
         if not count:
             return []
-        # All values between two numbers are numbers, whatever else the column may hold.
+        # All values between two numbers are numbers, even if the column holds other kinds too.
         if isinstance(least, int) and isinstance(most, int) and most - least < 2 * count:
             step = (most - least + 1) / partitions
             cuts = sorted({least + int(step * index) for index in range(1, partitions)} - {least})
@@ -363,7 +364,7 @@ class SqliteConnection(Connection):
         return key.literals(picked)
 
     def row_cuts(self, relation: Relation, partitions: int) -> tuple[str, list[str]] | None:
-        """Split a table by its row numbers; a view has none."""
+        """Split a table by its row numbers; None if it has none, such as a view."""
         number = self.locator(relation)
         if number is None:
             return None
@@ -371,7 +372,7 @@ class SqliteConnection(Connection):
         return key.expression, self.cut_points(relation, number, key, partitions)
 
     def locator(self, relation: Relation) -> SqlColumn | None:
-        """Return the row number of a table, under a name that no column has."""
+        """Return the row number of a table as a column, or None if nothing can name it."""
         if relation.table is None:
             return None
         kind, sql = self._definition(relation.table.name)
@@ -384,7 +385,7 @@ class SqliteConnection(Connection):
         return SqlColumn(number, "INTEGER", pa.int64(), False, self.dialect.name(number))
 
     def export_snapshot(self) -> str:
-        """Let other readers borrow the connections of this snapshot."""
+        """Return a token by which readers in this process borrow connections of this snapshot."""
         self._token = uuid.uuid4().hex
         with _lock:
             _snapshots[self._token] = self._snapshot

@@ -1,14 +1,14 @@
-"""Types of SQLite's columns, and rows of SQLite as Arrow columns of these types.
+"""Chooses an Arrow type for each column of SQLite, and reads rows of SQLite into Arrow columns.
 
 SQLite stores any kind of value in any column, and no value is cast silently. A value that the
 column's type cannot hold exactly is a misfit. A column without a declared type gets the type that
 all of its values have.
 
-Rows come as Arrow columns through a native kernel, which calls the SQLite library that Python's
-own `sqlite3` module has loaded, or as Python values if the functions of that library cannot be
-found. It has to be that very library. If a process holds two copies of SQLite, closing a file in
-one drops the POSIX locks that the other holds on it, also those of a write transaction that the
-user's own code has open.
+A native kernel (`native._sqlite`) reads rows as Arrow columns. It calls the SQLite library that
+Python's own `sqlite3` module has loaded. If the functions of that library cannot be found, rows are
+read as Python values. A second copy of SQLite would be dangerous: closing a file in one copy drops
+the POSIX locks that the other holds on it, also those of a write transaction that the user's own
+code has open.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BATCH_BYTES = 32 * 2**20
 # SQLITE_OPEN_READONLY, _URI and _NOMUTEX: a connection has one reader at a time.
 _OPEN_FLAGS = 0x1 | 0x40 | 0x8000
 _OK, _DONE, _INTERRUPT = 0, 101, 9
-# In the order in which the kernel expects their addresses.
+# The functions that the kernel calls, in the order in which it expects their addresses.
 _CALLS = (
     *("sqlite3_step", "sqlite3_column_type", "sqlite3_column_int64", "sqlite3_column_double"),
     *("sqlite3_column_text", "sqlite3_column_blob", "sqlite3_column_bytes"),
@@ -70,7 +70,7 @@ _AFFINITY: tuple[tuple[str, pa.DataType], ...] = (
 
 
 def declared_type(declared: str) -> pa.DataType | None:
-    """Return the Arrow type of a declared type, or None if it implies no type."""
+    """Return the Arrow type for a declared type of SQLite, or None if it implies no type."""
     upper = declared.strip().upper()
     for start, arrow in _DECLARED:
         if upper.startswith(start):
@@ -92,7 +92,7 @@ def column_of(
     select: str,
     nullable: bool,
 ) -> SqlColumn:
-    """Return a column: its type is `wanted`, else that of all its values, else the declared one.
+    """Return a column, whose type is `wanted`, else that of all its values, else the declared one.
 
     Args:
         name: Name of the column.
@@ -112,7 +112,7 @@ def column_of(
     elif wanted is not None and _stored_kinds(wanted) is None:
         arrow, refusal = None, f"SQLite has no values of type {wanted}: correct --types"
     if wanted is not None and _is_bytes(wanted):
-        # As bytes, also texts that are not UTF-8 can be read.
+        # The cast makes even texts that are not UTF-8 readable.
         select = f"CAST({select} AS BLOB)"
     return SqlColumn(name, declared or "untyped", arrow, nullable, select, refusal)
 
@@ -172,7 +172,7 @@ def _column_array(values: Sequence[Any], column: SqlColumn) -> tuple[pa.Array, l
 
 
 def _exact_array(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
-    """Convert stored values without any loss; raises one of `NOT_EXACT` otherwise."""
+    """Convert stored values without any loss; raise one of `NOT_EXACT` if that is impossible."""
     kinds = set(map(type, values)) - {type(None)}
     # Arrow alone would accept bytes as text and text as bytes, and would cut fractions.
     if not kinds <= (_stored_kinds(arrow) or set()):
@@ -205,7 +205,7 @@ def _as_floats(values: Sequence[Any]) -> list[float | None]:
 
 
 def _reversibly(numbers: pa.Array, arrow: pa.DataType) -> pa.Array:
-    """Cast numbers to booleans or narrower floats; raises ValueError if a value changes."""
+    """Cast numbers to booleans or narrower floats; raise ValueError if a value changes."""
     cast = numbers.cast(arrow)
     if not cast.cast(numbers.type).equals(numbers):
         raise ValueError
@@ -230,8 +230,8 @@ def _misfit(row: int, column: SqlColumn, value: Any) -> Misfit:
 def library() -> Any:
     """Return the loaded SQLite library, or None if the kernel cannot be used.
 
-    TensorFlow contains another copy of SQLite, whose symbols are visible to all. Once it is
-    loaded, the library's calls of its own functions may reach that copy, which has other state.
+    TensorFlow contains another copy of SQLite, whose symbols the whole process sees. Once it is
+    loaded, calls within the library may reach functions of that copy, which has other state.
     """
     found = _library_of_python()
     if found is None:
@@ -271,11 +271,11 @@ def can_read(columns: Sequence[SqlColumn]) -> bool:
 
 
 class KernelConnection:
-    """A connection whose rows the native kernel reads; errors are those of Python's `sqlite3`.
+    """A connection whose rows the native kernel reads; it raises the errors of `sqlite3`.
 
     Args:
-        uri: The file, as SQLite's URI.
-        busy_s: How long to wait for a writer, in seconds.
+        uri: The file, as a URI of SQLite.
+        busy_s: Seconds to wait for a writer.
     """
 
     def __init__(self, uri: str, *, busy_s: float) -> None:
@@ -342,7 +342,7 @@ class KernelConnection:
 
 
 def _kernel_kind(arrow: pa.DataType | None) -> int | None:
-    """Return how the native kernel reads a column, or None if it cannot read that type."""
+    """Return the native kernel's number for a type, or None if it cannot read that type."""
     from beam_tfrecord.native import _sqlite
 
     if arrow is None:
@@ -362,7 +362,7 @@ def _kernel_rows(
     odd: Sequence[tuple[int, int, Any]],
     columns: Sequence[SqlColumn],
 ) -> SqlRows:
-    """Convert what the native kernel returns to a batch.
+    """Convert the output of the native kernel to a batch.
 
     Args:
         count: Number of rows.

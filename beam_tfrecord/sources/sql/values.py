@@ -1,7 +1,8 @@
-"""Converts values of drivers to the columns' types, exactly or as misfits.
+"""Converts the values that drivers return to the types of their columns.
 
-A date or time outside every calendar, such as ``infinity`` or ``24:00``, arrives as a reserved
-number. Read as a date it would be silently wrong.
+A value that its type cannot hold exactly becomes null and is returned as a misfit. A value of a
+date or time column that is no date or time, such as ``infinity`` or ``24:00``, arrives as a
+reserved number. Read as a date or time, that number would be silently wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from beam_tfrecord.features.arrow_arrays import from_text
 from beam_tfrecord.sources.parquet.types import cast_exactly
 from beam_tfrecord.sources.sql.database import Misfit, SqlColumn, SqlRows
 
-# What a conversion raises for values that it cannot convert exactly.
+# Exceptions that conversions raise for values that they cannot convert exactly.
 NOT_EXACT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError)
 
 _DAY_US = 86_400_000_000
@@ -28,11 +29,11 @@ _NO_ROWS = np.zeros(0, np.int64)
 
 @dataclasses.dataclass(frozen=True)
 class Infinities:
-    """The numbers by which a database represents ``infinity`` and ``-infinity``, in this order.
+    """The numbers by which a driver represents ``infinity`` and ``-infinity``, in this order.
 
     Attributes:
-        days: As dates.
-        ticks: As timestamps, of any unit.
+        days: Numbers in date columns.
+        ticks: Numbers in timestamp columns, of any unit.
     """
 
     days: tuple[int, int]
@@ -72,7 +73,7 @@ def _storage(values: pa.Array) -> pa.Array:
 
 
 def _rows_without_moment(values: pa.Array, infinities: Infinities) -> np.ndarray:
-    """Return the rows that contain, at any depth, a number that is no date or time."""
+    """Return the rows that contain, at any depth, a reserved number instead of a date or time."""
     of = values.type
     if not _has_moments(of):
         return _NO_ROWS
@@ -138,7 +139,8 @@ def convert_each(
         convert: Converts a sequence; raises one of `NOT_EXACT` if a value does not fit.
 
     Returns:
-        The converted values, null if a value does not fit, and the row numbers of those nulls.
+        The converted values, with null for each value that does not fit, and the numbers of the
+        rows of such values.
     """
     misfits = []
     try:
@@ -158,7 +160,7 @@ def convert_each(
 def cast_column(
     values: pa.Array, name: str, to: pa.DataType, cure: str = ""
 ) -> tuple[pa.Array, list[Misfit]]:
-    """Cast the values of a column; those that do not fit exactly are null, and misfits.
+    """Cast the values of a column; a value that does not fit exactly becomes null and a misfit.
 
     Args:
         values: The values.
@@ -177,7 +179,7 @@ def _misfits(
 
 
 def text_of(value: pa.Scalar) -> str:
-    """Return a value as text, also a date before year 1 or after 9999, which Python cannot hold."""
+    """Return a value as text, even a date before year 1 or after 9999, which Python cannot hold."""
     try:
         return str(value.as_py())
     except (OverflowError, ValueError):
