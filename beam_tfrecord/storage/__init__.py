@@ -1,9 +1,9 @@
-"""Files on local paths, ``gs://``, ``s3://`` and ``az://``, and input from any URL that Beam reads.
+"""Reads and writes files by path, ``gs://``, ``s3://`` or ``az://`` URL; reads Beam's other URLs.
 
-All file access of the package goes through the functions here, by path or URL. A file of the output
-is there complete or not at all: an error while writing leaves nothing, and on an object store an
-interrupted upload never becomes an object. Temporary failures of a network are tried again for a
-bounded time; lasting ones are a `StorageError` that names the URL.
+All file access of the package goes through the functions here, by path or URL. An output file is
+there completely or not at all: an error while writing leaves nothing, and on an object store an
+interrupted upload never becomes an object. After a temporary failure of the network, requests are
+repeated for a bounded time. Lasting failures raise a `StorageError` that names the URL.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ __all__ = [
     "sync_directory",
 ]
 
-# Large enough that the kernel, not the number of calls, sets the pace.
+# Large enough that the number of calls costs no time.
 WRITE_BYTES = 8 * 2**20
 
 # A manifest of a million shards or input files is smaller.
@@ -97,14 +97,15 @@ def _writable(path: str) -> LocalFilesystem | ObjectStore:
 
 
 class WholeFile:
-    """A file that appears under its name only after `close` without an error.
+    """A file being written, which appears under its name only when `close` succeeds.
 
-    As a context manager it closes at the end, or removes the file if an error left the block.
+    As a context manager it is closed at the end of the block, or removed if the block ends with an
+    error.
 
     Args:
         path: Final path.
-        temporary: Where to write before that on a filesystem that can rename; by default beside
-            the final path.
+        temporary: Path to write to until `close`, on a filesystem that can rename; by default
+            beside the final path.
         outlasts: False for a file that is read again soon and then removed: it need not survive a
             crash of the machine, and may be visible while it is written.
     """
@@ -123,7 +124,7 @@ class WholeFile:
         self._writer.write(memoryview(data).cast("B"))
 
     def close(self) -> None:
-        """Give the file its name once all of it is stored; if that fails, remove it."""
+        """Give the file its name once all data is stored; if that fails, remove the file."""
         try:
             self._writer.finish()
         except BaseException:
@@ -131,7 +132,7 @@ class WholeFile:
             raise
 
     def abort(self) -> None:
-        """Remove what was written."""
+        """Discard all data that was written."""
         self._writer.abort()
 
     def __enter__(self) -> WholeFile:
@@ -150,17 +151,17 @@ class Lease:
 
     Attributes:
         path: File of the lease.
-        token: What this job wrote into it.
+        token: Random text in that file, which identifies this job.
     """
 
     path: str
     token: str
 
     def check(self) -> None:
-        """Make sure that the lease is still this job's; called before each final write.
+        """Check that this job still holds the lease; called before each final write.
 
         Raises:
-            LeaseLost: Another job has replaced the lease, or it has ended.
+            LeaseLost: Another job has replaced the lease, or the lease has ended.
         """
         try:
             holder = read_bytes(self.path)
@@ -175,13 +176,13 @@ class Lease:
 
 @contextlib.contextmanager
 def lease(directory: str) -> Iterator[Lease]:
-    """Hold an output directory for one job.
+    """Hold the lease of an output directory for the time of a block, so that no other job writes.
 
-    Locally this is a lock of the operating system, which ends with the process. On an object store
-    it is an object that is created only if there is none, and renewed while the job lives.
+    Locally the lease is a lock of the operating system, which ends with the process. On an object
+    store it is an object that is created only if there is none, and renewed while the job lives.
 
     Raises:
-        TargetExists: Another job holds it.
+        TargetExists: Another job holds the lease.
     """
     filesystem = _writable(directory)
     path = os.path.join(directory, ".lock")
@@ -195,7 +196,7 @@ def lease(directory: str) -> Iterator[Lease]:
 
 
 def put(path: str, data: bytes) -> None:
-    """Write a file at once."""
+    """Write a file that consists of `data`."""
     with WholeFile(path) as file:
         file.write(data)
 
@@ -223,12 +224,12 @@ def file_size(path: str) -> int:
 
 
 def is_directory(path: str) -> bool:
-    """Return whether there is a directory; on an object store, anything below that name."""
+    """Return whether there is such a directory; on an object store, an object below that name."""
     return _filesystem(path).is_directory(path)
 
 
 def list_names(directory: str) -> list[str]:
-    """Return the sorted names of files and directories in a directory; none if it is missing."""
+    """Return the sorted names of files and directories in a directory; empty if it is missing."""
     return _filesystem(directory).names(directory)
 
 
@@ -238,23 +239,24 @@ def list_files(directory: str) -> Iterator[Entry]:
 
 
 def open_read(path: str, *, buffer_bytes: int | None = None, version: str = "") -> BinaryIO:
-    """Open a file for reading; the file object can seek.
+    """Open a file for reading, as a file object that can seek.
 
     Args:
         path: The file.
-        buffer_bytes: Size of the buffer, so of a request to an object store; 0: no buffer. By
-            default a local file has none, and any other has one for reading from end to end.
-        version: On an object store, refuse any other version of the file.
+        buffer_bytes: Size of the buffer, which is also the size of a request to an object store; 0
+            means no buffer. By default an object has a buffer that suits reading from end to end.
+            Local files have none, and other files have Beam's own.
+        version: Version that an object has to have; empty for any. Other files are not checked.
 
     Raises:
         FileNotFoundError: There is no such file.
-        InputChanged: The file has another version.
+        InputChanged: The object has another version.
     """
     return _filesystem(path).open(path, buffer_bytes, version)
 
 
 def open_once(path: str) -> BinaryIO:
-    """Open a file that is read once, from end to end: a local one past the page cache.
+    """Open a file for one read from end to end, which keeps a local file out of the page cache.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -276,10 +278,10 @@ def read_bytes(path: str) -> bytes:
 
 
 def read_small(path: str) -> bytes:
-    """Return all bytes of a file of a small kind, such as a manifest.
+    """Return all bytes of a file that is small unless it is damaged, such as a manifest.
 
     Raises:
-        DataError: The file is so large that it is of another kind, and would fill the memory.
+        DataError: The file is so large that it cannot be sound, and might fill the memory.
         FileNotFoundError: There is no such file.
     """
     entry = status(path)
@@ -292,13 +294,13 @@ def read_small(path: str) -> bytes:
 
 
 def read_into(path: str, start: int, out: memoryview, *, version: str = "") -> None:
-    """Fill `out` with exactly the bytes of a file from `start`.
+    """Fill `out` completely with the bytes of a file from `start`.
 
     Args:
         path: The file.
         start: Position of the first byte.
         out: The buffer to fill.
-        version: On an object store, refuse any other version of the file.
+        version: Version that an object has to have; empty for any. Other files are not checked.
 
     Raises:
         EOFError: The file ends earlier.
@@ -310,14 +312,14 @@ def read_into(path: str, start: int, out: memoryview, *, version: str = "") -> N
 def publish_files(
     pairs: Iterable[tuple[str, str]], *, check: Callable[[], None] | None = None
 ) -> None:
-    """Give finished files of one filesystem their final names, over older files.
+    """Give finished files of one filesystem their final names, replacing older files.
 
-    Local files are renamed. An object store copies them by itself, without their bytes passing
-    through this machine; the temporary ones stay until their directory is removed.
+    Local files are renamed. Objects are copied by their store, so their bytes do not pass through
+    this machine; the temporary objects stay until their directory is removed.
 
     Args:
-        pairs: Temporary and final path of each.
-        check: Called before each of them, such as `Lease.check`; an error of it ends the call.
+        pairs: Temporary and final path of each file.
+        check: Function to call before each file, such as `Lease.check`; its error ends the call.
     """
     pairs = list(pairs)
     if pairs:
@@ -334,7 +336,7 @@ def remove(path: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a directory of ours and all in it, if it exists."""
+    """Remove a directory that this package made, with all in it, if it exists."""
     _writable(path).remove_tree(path)
 
 

@@ -1,9 +1,9 @@
-"""Azure Blob Storage through azure-storage-blob.
+"""Reads and writes Azure Blob Storage (``az://``) through azure-storage-blob.
 
 A bucket is a container of one storage account. The account and its credentials come from the
 variables of Azure's own command line: ``AZURE_STORAGE_CONNECTION_STRING``, or
-``AZURE_STORAGE_ACCOUNT`` with ``AZURE_STORAGE_KEY``, ``AZURE_STORAGE_SAS_TOKEN`` or whatever
-azure-identity finds (a login, a managed identity). A version is the etag of a blob.
+``AZURE_STORAGE_ACCOUNT`` with ``AZURE_STORAGE_KEY``, ``AZURE_STORAGE_SAS_TOKEN``, or a login or
+managed identity that azure-identity finds. The version of a file is the etag of its blob.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _COPY_POLL_SECONDS = 0.5
 
 
 class AzureStorage(ObjectStore):
-    """The store of ``az://container/name`` URLs."""
+    """The object store behind ``az://container/name`` URLs."""
 
     def client_errors(self) -> tuple[type[Exception], ...]:
-        """Return the exceptions of the client."""
+        """Return the exceptions of the client library."""
         require("azure", "az://")
         from azure.core.exceptions import AzureError
 
@@ -43,7 +43,7 @@ class AzureStorage(ObjectStore):
         return int(getattr(error, "status_code", None) or 0)
 
     def meaning(self, error: Exception, path: str, only_bucket: bool, version: str) -> Exception:
-        """Return our exception for one of the client."""
+        """Return the exception of this package for one of the client."""
         from azure.core.exceptions import ClientAuthenticationError
 
         if isinstance(error, ClientAuthenticationError) and not self.status_code(error):
@@ -55,12 +55,12 @@ class AzureStorage(ObjectStore):
         return super().meaning(error, path, only_bucket or no_bucket, version)
 
     def head(self, path: str) -> Entry | None:
-        """Return a blob; None if it stands for a directory."""
+        """Return size and version of a blob; None if the blob stands for a directory."""
         found = _blob(path).get_blob_properties()
         return None if _is_folder(found) else _entry(path, found)
 
     def listed(self, path: str, *, is_deep: bool) -> Iterator[Entry]:
-        """Yield the blobs below `path`; not deep: names only, of directories too, with size 0."""
+        """Yield the blobs below `path`; if not `is_deep`, directories too, and all with size 0."""
         bucket, prefix = split_url(path)
         container = client().get_container_client(bucket)
         if not is_deep:
@@ -74,17 +74,17 @@ class AzureStorage(ObjectStore):
     def download(
         self, path: str, sink: BufferSink | io.BytesIO, span: tuple[int, int] | None, version: str
     ) -> None:
-        """Write a blob, or some of its bytes, to `sink`."""
+        """Write a blob, or the bytes of `span`, to `sink`."""
         start, size = (None, None) if span is None else (span[0], span[1] - span[0])
         for piece in _blob(path).download_blob(start, size, **_condition(version)).chunks():
             sink.write(piece)
 
     def broke_off(self, error: Exception) -> bool:
-        """Return whether an answer ended early; the client itself gives up after seconds."""
+        """Return whether an answer ended early, which the client retries only for seconds."""
         return isinstance(error, self.client_errors()) and not self.status_code(error)
 
     def put(self, path: str, data: bytes, version: str | None) -> str:
-        """Write a blob at once."""
+        """Write a blob in one request, and return its etag."""
         condition = _condition(version or "")
         written = _blob(path).upload_blob(
             data, overwrite=version != "", validate_content=True, **condition
@@ -92,7 +92,7 @@ class AzureStorage(ObjectStore):
         return str(written["etag"]).strip('"')
 
     def begin_upload(self, path: str) -> str:
-        """Return a name for the blocks of an upload."""
+        """Return a random text with which the names of an upload's blocks begin."""
         return uuid.uuid4().hex
 
     def send_part(self, path: str, upload: str, number: int, part: bytes) -> str:
@@ -108,14 +108,14 @@ class AzureStorage(ObjectStore):
         _blob(path).commit_block_list([BlobBlock(block) for block in parts])
 
     def cancel_upload(self, path: str, upload: str) -> None:
-        """Leave the blocks: the store drops what nobody commits within a week."""
+        """Do nothing: the store drops blocks that nobody commits within a week."""
 
     def delete(self, path: str, version: str) -> None:
-        """Remove a blob; with an etag, only if the blob has it."""
+        """Remove a blob; unless `version` is empty, only if it is the etag of the blob."""
         _blob(path).delete_blob(**_condition(version))
 
     def copy(self, source: str, target: str) -> None:
-        """Copy a blob within the account, and wait until all of it is there."""
+        """Copy a blob within the account, and wait until the copy is complete."""
         blob = _blob(target)
         status = blob.start_copy_from_url(_blob(source).url)["copy_status"]
         while status == "pending":
@@ -126,7 +126,7 @@ class AzureStorage(ObjectStore):
 
 
 def client() -> Any:
-    """Return the client of this process; a forked process must not share connections."""
+    """Return the client of this process; a forked process gets its own connections."""
     variables = tuple(os.environ.get(f"AZURE_STORAGE_{name}", "") for name in _VARIABLES)
     return _client_of(variables, os.getpid())
 

@@ -1,7 +1,7 @@
-"""Input from any other filesystem that Beam can read, such as ``hdfs://`` and ``azfs://``.
+"""Reads input from any other filesystem of Beam, such as ``hdfs://`` and ``azfs://``.
 
-Nothing is written there: Beam's filesystems neither promise that a file is visible only when it is
-complete, nor do they write on a condition.
+Nothing is written there, because Beam's filesystems have no conditional writes, and do not promise
+that a file is visible only when it is complete.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _EXTRAS = {"azfs": "azure", "hdfs": "hadoop"}
 
 
 class BeamFilesystem:
-    """Whatever Beam's `FileSystems` opens, for reading alone."""
+    """A read-only filesystem for all URLs that Beam's `FileSystems` can open."""
 
     def status(self, path: str) -> Entry | None:
-        """Return a file, or None if there is no such file."""
-        # Beam matches patterns: what it finds must have this very name.
+        """Return size and version of a file, or None if there is no such file."""
+        # Beam matches patterns, so it may find other names.
         return next((entry for entry in _matching(path) if entry.path == path), None)
 
     def is_directory(self, path: str) -> bool:
@@ -55,7 +55,7 @@ class BeamFilesystem:
         """Open a file for reading, with Beam's own buffer."""
         beam = _beam(path)
         with _request(path):
-            # Its bytes as they are: the caller knows how they are compressed.
+            # Beam must not decompress the file: the caller does.
             plain = beam.filesystem.CompressionTypes.UNCOMPRESSED
             return cast(BinaryIO, beam.filesystems.FileSystems.open(path, compression_type=plain))
 
@@ -96,7 +96,7 @@ def _beam(path: str) -> Any:
 
 @contextlib.contextmanager
 def _request(path: str) -> Iterator[None]:
-    """Raise Beam's errors as ours, in one line with the URL."""
+    """Raise Beam's errors as errors of this package, in one line with the URL."""
     try:
         yield
     except FileNotFoundError:

@@ -1,10 +1,11 @@
-"""Direct reads and writes of local files, past the page cache.
+"""Reads and writes local files directly, past the page cache.
 
 A dataset is larger than what a machine wants to hold in memory, and its shards are synced before
-they are published. A copy in the page cache costs memory, and time if fresh memory is slow.
-Instead, a thread writes complete blocks to the disk directly (``O_DIRECT``, see open(2)) while the
-next block fills. Files smaller than one block, and filesystems without direct access, are read and
-written as usual. Only regular files are opened: anything else may block for ever, or have no end.
+they are published. So a copy in the page cache costs memory, and time if fresh memory is slow.
+Instead, a thread writes complete blocks of 4 MiB to the disk directly (``O_DIRECT``, see open(2))
+while the next block fills. The page cache is used for files smaller than a block when written, for
+reads smaller than a sector of 4 KiB, and on filesystems without direct access. Only regular files
+are opened: anything else may block for ever, or have no end.
 """
 
 from __future__ import annotations
@@ -23,26 +24,27 @@ import numpy as np
 from beam_tfrecord.errors import DataError
 
 BLOCK_BYTES = 4 * 2**20
-# The largest sector that disks have in practice; direct access wants sizes and offsets in sectors.
+# The largest sector that disks have in practice; direct access needs multiples of it as sizes and
+# offsets.
 SECTOR_BYTES = 4096
-# A disk slower than this, for one thread, is better used through the page cache.
+# A disk that writes slower than this, for one thread, is better used through the page cache.
 FAST_BYTES_PER_SECOND = 400 * 10**6
 
 _DIRECT = getattr(os, "O_DIRECT", 0)
-# Blocks are page-aligned, as direct access needs them, and go from one file to the next.
+# Blocks are page-aligned, as direct access needs them, and are reused by later files.
 _FREE_BLOCKS: collections.deque[mmap.mmap] = collections.deque(maxlen=8)
 
 
 class BlockFile:
-    """A new file, written from its start to its end.
+    """A new file, written from its start to its end, in blocks past the page cache if possible.
 
     Args:
         path: The file; an older one is emptied.
-        will_sync: The file must be on the disk when it is finished. If False, it goes past the page
-            cache only if the disk has turned out to be fast.
+        will_sync: True if the file must be on the disk when it is finished. If False, it goes past
+            the page cache only if the disk has turned out to be fast.
 
     Raises:
-        OSError: The file cannot be created or, from any method, not be written.
+        OSError: The file cannot be created or, from any method, cannot be written.
     """
 
     def __init__(self, path: str, *, will_sync: bool = True) -> None:
@@ -58,7 +60,7 @@ class BlockFile:
         self._pending: concurrent.futures.Future[None] | None = None
 
     def write(self, data: memoryview) -> None:
-        """Append all bytes of a buffer, which the caller may use again at once."""
+        """Append all bytes of a buffer, which the caller may change afterwards."""
         at = 0
         while at < len(data):
             count = min(BLOCK_BYTES - self._filled, len(data) - at)
@@ -69,7 +71,7 @@ class BlockFile:
                 self._hand_over(BLOCK_BYTES)
 
     def finish(self) -> None:
-        """Write the rest, and wait for it; if `will_sync`, until all of it is on the disk."""
+        """Write the rest of the data, and wait; if `will_sync`, until all data is on the disk."""
         size = self._written + self._filled
         if self._is_direct and self._filled:
             # Only complete sectors can be written: the excess is cut off below.
@@ -83,11 +85,11 @@ class BlockFile:
             os.fsync(self._open())
 
     def close(self) -> None:
-        """Close the file, however much of it is written; a second call does nothing."""
+        """Close the file, even if it is not finished; a second call does nothing."""
         if self._descriptor is None:
             return
         if self._writer is not None:
-            # Its block and descriptor are in use until it ends, well or not.
+            # The thread uses its block and the descriptor until it ends, with or without an error.
             self._writer.shutdown()
         descriptor, self._descriptor = self._descriptor, None
         _FREE_BLOCKS.append(self._block)
@@ -99,7 +101,7 @@ class BlockFile:
         return self._descriptor
 
     def _hand_over(self, nbytes: int) -> None:
-        """Write the first bytes of the block in the background, and go on with an empty one."""
+        """Write the first bytes of the block in the background, and begin another block."""
         self._wait()
         if self._writer is None:
             self._writer = concurrent.futures.ThreadPoolExecutor(1, "write-blocks")
@@ -117,7 +119,7 @@ class BlockFile:
             self._pending.result()
 
     def _go_direct(self) -> bool:
-        """Open the file anew for direct writing; return False if that is not possible."""
+        """Open the file again for direct writing; return False if that is not possible."""
         try:
             descriptor = os.open(self._path, os.O_WRONLY | _DIRECT)
         except OSError:
@@ -128,9 +130,9 @@ class BlockFile:
 
 
 def read_into(path: str, start: int, out: memoryview) -> None:
-    """Fill `out` with the bytes of a file from `start`.
+    """Fill `out` completely with the bytes of a file from `start`.
 
-    What is in the page cache comes from there; the rest is read past it.
+    If the first byte is in the page cache, all bytes are read through the page cache, else past it.
 
     Raises:
         EOFError: The file ends earlier.
@@ -156,13 +158,13 @@ def is_cached(descriptor: int, start: int) -> bool:
     except BlockingIOError:
         return False
     except (OSError, AttributeError):
-        # The filesystem or this build of Python does not say: read as any other program does.
+        # The filesystem or this build of Python cannot tell: True makes callers read as usual.
         return True
     return True
 
 
 def _read_directly(path: str, start: int, out: memoryview) -> int:
-    """Read past the page cache; return how many bytes of `out` that filled."""
+    """Read past the page cache; return the number of bytes that were filled, maybe too few."""
     try:
         descriptor = os.open(path, os.O_RDONLY | _DIRECT)
     except OSError:
@@ -184,9 +186,9 @@ def _read_directly(path: str, start: int, out: memoryview) -> int:
                 done += useful
                 at += got
                 if got % SECTOR_BYTES:
-                    break  # The end of the file: nothing lies behind it.
+                    break  # The end of the file.
     except OSError:
-        # Whatever it was, the usual way either can read it or says what is wrong.
+        # The caller reads the rest as usual, which works or raises an error that tells the cause.
         pass
     finally:
         os.close(descriptor)
@@ -209,7 +211,7 @@ class _Rate:
             self._seconds += seconds
 
     def is_fast(self) -> bool:
-        """Return whether the disk is fast, as far as is known."""
+        """Return whether the writes so far were fast; True if there were none."""
         with self._lock:
             return self._bytes >= FAST_BYTES_PER_SECOND * self._seconds
 
@@ -227,7 +229,7 @@ def _take_block() -> mmap.mmap:
 def _write_block(
     descriptor: int, block: mmap.mmap, nbytes: int, offset: int, *, is_direct: bool
 ) -> None:
-    """Write the first bytes of a block, and set the block free; measure a direct write."""
+    """Write the first bytes of a block, and release the block; measure a direct write."""
     started = time.perf_counter()
     try:
         with memoryview(block) as view:
@@ -245,7 +247,7 @@ def _write_at(descriptor: int, data: memoryview, offset: int) -> None:
 
 
 def _copy(source: memoryview, target: memoryview) -> None:
-    """Copy all of `source` to the start of `target`; other threads run meanwhile."""
+    """Copy all of `source` to the start of `target`, without Python's lock."""
     np.copyto(
         np.frombuffer(target, np.uint8, len(source)), np.frombuffer(source, np.uint8, len(source))
     )
@@ -276,7 +278,7 @@ def checked_status(path: str) -> os.stat_result:
     """Return the status of a file or directory without opening it; links are followed.
 
     Raises:
-        DataError: It is a special file, or a link that leads to itself.
+        DataError: The path is a special file, or a link that leads to itself.
         OSError: There is no such path, or its status cannot be read.
     """
     try:

@@ -1,8 +1,8 @@
-"""Google Cloud Storage through google-cloud-storage.
+"""Reads and writes Google Cloud Storage (``gs://``) through google-cloud-storage.
 
-The client tries temporary failures again, resumes uploads and downloads after a break, and checks
-uploads by CRC-32C. ``STORAGE_EMULATOR_HOST`` points it to another server. A version is the
-generation of an object.
+The client library repeats requests after temporary failures, resumes broken uploads and downloads,
+and checks uploads by CRC-32C. ``STORAGE_EMULATOR_HOST`` points it to another server. The version of
+a file is the generation of its object.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FIELDS = "items(name,size,generation),prefixes,nextPageToken"
 
 
 class GoogleStorage(ObjectStore):
-    """The store of ``gs://`` URLs."""
+    """The object store behind ``gs://bucket/name`` URLs."""
 
     def client_errors(self) -> tuple[type[Exception], ...]:
         """Return the exceptions of the client and of the libraries below it."""
@@ -44,13 +44,13 @@ class GoogleStorage(ObjectStore):
         return int(getattr(error, "code", None) or getattr(response, "status_code", None) or 0)
 
     def head(self, path: str) -> Entry:
-        """Return an object."""
+        """Return size and version of an object."""
         blob = _blob(path)
         blob.reload(retry=_retry())
         return _entry(path, blob)
 
     def listed(self, path: str, *, is_deep: bool) -> Iterator[Entry]:
-        """Yield the objects below `path`; not deep: also names of directories, with size 0."""
+        """Yield the objects below `path`; if not `is_deep`, directories too, with size 0."""
         bucket, prefix = split_url(path)
         delimiter = None if is_deep else "/"
         found = client().list_blobs(
@@ -69,11 +69,11 @@ class GoogleStorage(ObjectStore):
         options: dict[str, Any] = {"checksum": "crc32c"}
         if span is not None:
             options = {"start": span[0], "end": span[1] - 1, "checksum": None}
-        # As it is stored: a gzip file must not be decompressed on the way.
+        # Raw, since the client would decompress an object with Content-Encoding gzip.
         _blob(path, version).download_to_file(sink, raw_download=True, retry=_retry(), **options)
 
     def put(self, path: str, data: bytes, version: str | None) -> str:
-        """Write an object at once."""
+        """Write an object in one request, and return its generation."""
         blob = _blob(path)
         condition = None if version is None else int(version or 0)
         blob.upload_from_string(
@@ -102,16 +102,16 @@ class GoogleStorage(ObjectStore):
         try:
             upload.close()
         except DataCorruption:
-            # The client sees it only once the object exists, with other bytes than ours.
+            # The client finds the damage only when the object exists, with wrong bytes.
             self.delete(path, "")
             raise
 
     def cancel_upload(self, path: str, upload: Any) -> None:
-        """Discard the parts."""
+        """Discard the parts of an upload."""
         upload.terminate()
 
     def delete(self, path: str, version: str) -> None:
-        """Remove an object; with a generation, only if the object has it."""
+        """Remove an object; unless `version` is empty, only if it is the object's generation."""
         condition = {"if_generation_match": int(version)} if version else {}
         _blob(path).delete(**condition, retry=_retry())
 
@@ -124,7 +124,7 @@ class GoogleStorage(ObjectStore):
 
 
 def client() -> Any:
-    """Return the client of this process; a forked process must not share connections."""
+    """Return the client of this process; a forked process gets its own connections."""
     return _client_of(os.environ.get(_ENDPOINT, ""), os.getpid())
 
 

@@ -1,4 +1,8 @@
-"""Local files: written beside their final path, synced and renamed; read past the page cache."""
+"""Reads, writes, lists, renames and locks local files.
+
+A file is written beside its final path, synced and renamed. Large files are read and written past
+the page cache (see `direct_io`).
+"""
 
 from __future__ import annotations
 
@@ -27,8 +31,9 @@ class LocalFile:
 
     Args:
         path: Final path.
-        temporary: Where to write before that; by default beside the final path.
-        outlasts: The file is synced and then renamed; else it is written under its final path.
+        temporary: Path to write to until `finish`; by default beside the final path.
+        outlasts: True if the file is synced and then renamed; False if it is written under its
+            final path.
     """
 
     def __init__(self, path: str, temporary: str | None = None, *, outlasts: bool = True) -> None:
@@ -39,61 +44,61 @@ class LocalFile:
         self._file = BlockFile(self._written, will_sync=outlasts)
 
     def write(self, data: memoryview) -> None:
-        """Append all bytes of a buffer, which the caller may use again at once."""
+        """Append all bytes of a buffer, which the caller may change afterwards."""
         self._file.write(data)
 
     def finish(self) -> None:
-        """Give the file its final path once all of it is stored."""
+        """Give the file its final path once all data is stored."""
         self._file.finish()
         self._file.close()
         if self._written != self._path:
             os.replace(self._written, self._path)
 
     def abort(self) -> None:
-        """Remove what was written."""
+        """Remove the unfinished file."""
         self._file.close()
         with contextlib.suppress(FileNotFoundError):
             os.remove(self._written)
 
 
 class OnceFile(io.FileIO):
-    """A local file for one read from end to end that leaves the page cache as it found it.
+    """A local file for one read from end to end that leaves the page cache as it was.
 
     The kernel reads ahead, as for any file, and drops each page once it is read. So other files
     stay in the page cache, and the kernel fills the same few pages again and again, which is more
-    than twice as fast as fresh pages for all of the file.
+    than twice as fast as fresh pages for the whole file.
 
     Args:
         path: The file.
 
     Raises:
         DataError: The path is no regular file.
-        OSError: The file cannot be opened or, from `readinto`, not be read.
+        OSError: The file cannot be opened or, from `readinto`, cannot be read.
     """
 
-    # These read by `readinto`, unlike those of `FileIO`; nobody passes None.
+    # These call `readinto`, unlike the methods of `FileIO`; nobody passes None as the size.
     read = io.RawIOBase.read  # type: ignore[assignment]
     readall = io.RawIOBase.readall
 
     def __init__(self, path: str) -> None:
         super().__init__(open_file(path))
-        # Later bytes are no sign: the kernel may just have read them ahead. Even the first can
-        # mislead: the question may make the kernel read it before it answers. Such a file then
-        # stays in the cache.
+        # Only the first byte shows whether the file was cached before: the kernel may just have
+        # read later ones ahead. Even the first can mislead, since asking may make the kernel read
+        # it; such a file then stays in the cache.
         self._forgets = hasattr(os, "posix_fadvise") and not is_cached(self.fileno(), 0)
 
     def readinto(self, out: Any) -> int:
-        """Fill a buffer as far as the file goes."""
+        """Fill a buffer up to the end of the file, and return the number of bytes."""
         count = super().readinto(out)
         if self._forgets:
-            # From the very start: the kernel holds pages in folios of up to megabytes, and does not
-            # drop a folio that only reaches into a range.
+            # The range begins at 0, since the kernel holds pages in folios of up to megabytes and
+            # does not drop a folio that lies only partly in the range.
             os.posix_fadvise(self.fileno(), 0, self.tell(), os.POSIX_FADV_DONTNEED)
         return count
 
 
 class LocalFilesystem:
-    """Directories of this machine, and those mounted on it."""
+    """The filesystem of this machine, with all that is mounted on it."""
 
     def status(self, path: str) -> Entry | None:
         """Return size and version of a file, or None if there is no such file."""
@@ -108,7 +113,7 @@ class LocalFilesystem:
         return os.path.isdir(path)
 
     def names(self, directory: str) -> list[str]:
-        """Return the sorted names in a directory; none if it is missing."""
+        """Return the sorted names in a directory; empty if it is missing."""
         try:
             return sorted(os.listdir(directory))
         except (FileNotFoundError, NotADirectoryError):
@@ -120,7 +125,7 @@ class LocalFilesystem:
             children.sort()
             for name in sorted(names):
                 path = os.path.join(parent, name)
-                # Temporary files of others come and go meanwhile.
+                # Temporary files of other programs may vanish during the walk.
                 if os.path.isfile(path) and (entry := self.status(path)):
                     yield entry
 
@@ -133,7 +138,7 @@ class LocalFilesystem:
         return cast(BinaryIO, open(open_file(path), "rb", buffering=0))
 
     def publish(self, pairs: Iterable[tuple[str, str]], check: Callable[[], None]) -> None:
-        """Rename files."""
+        """Rename files, and call `check` before each."""
         for temporary, path in pairs:
             check()
             os.replace(temporary, path)
@@ -143,15 +148,17 @@ class LocalFilesystem:
         os.remove(path)
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory of ours and all in it, if it exists."""
+        """Remove a directory that this package made, with all in it, if it exists."""
         shutil.rmtree(path, ignore_errors=True)
 
     @contextlib.contextmanager
     def lease(self, path: str) -> Iterator[str]:
-        """Hold a lock file of the operating system, which ends with the process in any case.
+        """Lock a file for the time of a block, and yield the random token written into it.
+
+        The operating system ends the lock with the process in any case.
 
         Raises:
-            TargetExists: Another job holds it.
+            TargetExists: Another job holds the lock.
         """
         while (descriptor := _locked(path)) is None:
             pass
@@ -167,11 +174,11 @@ class LocalFilesystem:
 
 
 def _locked(path: str) -> int | None:
-    """Lock a file; return its descriptor, or None if the file was removed meanwhile."""
+    """Lock a file; return its descriptor, or None if the file was removed in the meantime."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The previous job removes its file: a lock on that one would not stop the next job.
+        # The previous job removes its file: a lock on a removed file would not stop another job.
         if os.path.samestat(os.fstat(descriptor), os.stat(path)):
             return descriptor
     except FileNotFoundError:

@@ -1,10 +1,11 @@
-"""The lease of an output directory on an object store.
+"""Holds the lease of an output directory on an object store: the right of one job to write there.
 
-The lease is an object that a job creates only if there is none, and renews while it lives. It holds
-JSON: the holder, and a counter of renewals. A job that finds the lease of another machine watches
-the counter instead of comparing clocks. If the counter moves, the other job lives. If it stands
-still for `EXPIRY_SECONDS`, the job replaces the lease, unless the object changes first. A holder on
-this machine is looked up by its process number, so a killed job can be resumed at once.
+The lease is an object that a job creates only if there is none, and renews while the job lives. The
+object holds JSON: the holder, and a counter of renewals. A job that finds the lease of another
+machine watches the counter instead of comparing clocks. If the counter moves, the other job lives.
+If the counter stands still for `EXPIRY_SECONDS`, the job replaces the lease, unless the object
+changes first. A holder on this machine is looked up by its process number, so a killed job can be
+resumed at once.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ class Holder:
 
     Attributes:
         token: A random name of the job.
-        machine: The machine, or the container, whose process numbers count.
+        machine: The machine, or the container, in which the process number is valid.
         process: The process number of the job.
-        started: When that process began, in the machine's ticks: numbers are used again.
-        renewals: How often the lease was renewed.
+        started: Start of that process in the machine's ticks, since process numbers are reused.
+        renewals: Number of renewals of the lease.
     """
 
     token: str
@@ -50,7 +51,7 @@ class Holder:
     renewals: int = 0
 
     def dumps(self) -> bytes:
-        """Return the content of the object."""
+        """Return the content of the lease object."""
         return json.dumps(dataclasses.asdict(self)).encode()
 
     @classmethod
@@ -67,13 +68,13 @@ class Holder:
 
 
 def this_process() -> Holder:
-    """Return a new lease of this process."""
+    """Return a new holder: this process."""
     pid = os.getpid()
     return Holder(uuid.uuid4().hex, _machine(), pid, _start_of(pid))
 
 
 def _machine() -> str:
-    """Return a name of this boot of this machine, or of this container on it."""
+    """Return a name that is unique to this boot of this machine, and to this container on it."""
     parts = [socket.gethostname()]
     with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
         parts.append(file.read().strip())
@@ -83,7 +84,7 @@ def _machine() -> str:
 
 
 def _start_of(process: int) -> str:
-    """Return when a process began; empty if it does not run, ``running`` if that is all we know."""
+    """Return the start of a process, ``running`` if it is unknown, or "" if none runs."""
     try:
         with open(f"/proc/{process}/stat") as file:
             # The name in parentheses may hold anything; field 22 counts from before it.
@@ -101,10 +102,10 @@ def _start_of(process: int) -> str:
 
 @contextlib.contextmanager
 def held(store: ObjectStore, path: str) -> Iterator[str]:
-    """Hold the lease at a URL until the block ends; return the token that it holds.
+    """Hold the lease at a URL until the block ends; yield its token.
 
     Raises:
-        TargetExists: Another job holds it.
+        TargetExists: Another job holds the lease.
     """
     holder = this_process()
     version = _acquire(store, path, holder)
@@ -126,7 +127,7 @@ def held(store: ObjectStore, path: str) -> Iterator[str]:
 
 
 def _acquire(store: ObjectStore, path: str, mine: Holder) -> str:
-    """Create the object, or replace one that nobody renews; return its version."""
+    """Create the lease object, or replace one that nobody renews; return its version."""
     replaced = watched = ""
     since = 0.0
     while True:
@@ -159,7 +160,7 @@ def _acquire(store: ObjectStore, path: str, mine: Holder) -> str:
 
 
 def _look(store: ObjectStore, path: str) -> tuple[str, Holder | None]:
-    """Return version and holder of a lease; no version if it is gone or has just changed."""
+    """Return version and holder of a lease; version "" if it is gone or has just changed."""
     entry = store.status(path)
     if entry is None:
         return "", None
@@ -174,13 +175,13 @@ def _look(store: ObjectStore, path: str) -> tuple[str, Holder | None]:
 def _renew(
     store: ObjectStore, path: str, holder: Holder, version: str, ended: threading.Event
 ) -> None:
-    """Renew a lease from time to time, until it ends or is lost."""
+    """Renew a lease every `RENEWAL_SECONDS`, until `ended` is set or the lease is lost."""
     while not ended.wait(RENEWAL_SECONDS):
         renewed = dataclasses.replace(holder, renewals=holder.renewals + 1)
         try:
             new_version = store.put_matching(path, renewed.dumps(), version)
         except StorageError as error:
-            # The check before each final write sees whether the lease outlived this.
+            # `Lease.check`, before each final write, finds out whether the lease was lost.
             _LOGGER.warning("cannot renew the lease: %s", error)
             continue
         if new_version is None:

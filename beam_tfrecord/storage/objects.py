@@ -1,8 +1,8 @@
-"""Object stores by URL: what Google Cloud Storage, Amazon S3 and Azure Blob Storage share.
+"""The base class of object stores (Google Cloud Storage, Amazon S3, Azure Blob Storage).
 
-Each store supplies single requests through the client library of its vendor. All else follows from
-them here: names without directories, reads by range, uploads in parts, retries, conditional writes,
-and one translation of errors.
+Subclasses supply single requests through the client library of a vendor, the *client*. On these the
+base class builds all else: directories, reads by range, uploads in parts, retries, conditional
+writes, and the translation of the client's errors to errors of this package.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from typing import Any, BinaryIO, TypeVar, cast
 from beam_tfrecord.errors import BeamTFRecordError, InputChanged, StorageError, UsageError
 from beam_tfrecord.storage.paths import Entry
 
-# A request takes some 50 ms before its first byte comes: fewer and larger ones hide that.
+# A request takes some 50 ms before its first byte comes, which matters less in large requests.
 READ_BYTES = 8 * 2**20
 PART_BYTES = 16 * 2**20
-# S3 allows 10,000 parts: later ones are larger, so that 880 GB go into one object.
+# S3 allows 10,000 parts. After each so many, the size of a part grows, so that 880,000 MiB fit into
+# an object.
 _PARTS_OF_A_SIZE = 1000
 # How long temporary failures are tried again before an error is raised.
 RETRY_SECONDS = 120.0
@@ -42,7 +43,7 @@ class ConditionFailed(StorageError):
 
 
 class BufferSink:
-    """A file object that fills a buffer, and drops what is too much."""
+    """A file object that fills a buffer, and drops bytes that do not fit."""
 
     def __init__(self, out: memoryview) -> None:
         self._out = out
@@ -59,7 +60,8 @@ class BufferSink:
 class ObjectStore(abc.ABC):
     """A store of objects by URL, over the client library of its vendor.
 
-    Abstract methods are single requests, which raise the client's errors; all others raise ours.
+    Abstract methods are single requests, which raise the client's errors. All other methods raise
+    errors of this package.
     """
 
     @abc.abstractmethod
@@ -72,64 +74,69 @@ class ObjectStore(abc.ABC):
 
     @abc.abstractmethod
     def head(self, path: str) -> Entry | None:
-        """Return an object; None if it only stands for a directory."""
+        """Return size and version of an object; None if the object stands for a directory."""
 
     @abc.abstractmethod
     def listed(self, path: str, *, is_deep: bool) -> Iterator[Entry]:
         """Yield all objects whose URL begins with `path`, in order.
 
-        If not `is_deep`, objects with a further slash count as one entry that ends there.
+        If not `is_deep`, objects that have the same name up to a further slash count as one entry,
+        whose path ends with that slash.
         """
 
     @abc.abstractmethod
     def download(
         self, path: str, sink: BufferSink | io.BytesIO, span: tuple[int, int] | None, version: str
     ) -> None:
-        """Write an object, or the bytes from start to stop, to `sink`; empty version: any."""
+        """Write an object to `sink`, or of `span` the bytes from start to before stop.
+
+        Unless `version` is empty, the object must have this version.
+        """
 
     @abc.abstractmethod
     def put(self, path: str, data: bytes, version: str | None) -> str:
-        """Write an object at once, and return its new version.
+        """Write an object in one request, and return its new version.
 
-        It must have a version before; empty: there must be no such object; None: any or none.
+        The object must have `version` before. If `version` is empty, there must be no such object.
+        If it is None, there is no condition.
         """
 
     @abc.abstractmethod
     def begin_upload(self, path: str) -> Any:
-        """Begin an upload in parts, and return what identifies it."""
+        """Begin an upload in parts, and return its identifier."""
 
     @abc.abstractmethod
     def send_part(self, path: str, upload: Any, number: int, part: bytes) -> Any:
-        """Upload a part, numbered from 0, and return what `finish_upload` needs of it."""
+        """Upload a part, numbered from 0, and return its entry in `parts` of `finish_upload`."""
 
     @abc.abstractmethod
     def finish_upload(self, path: str, upload: Any, parts: Sequence[Any], nbytes: int) -> None:
-        """Make an object of the parts; it has `nbytes` bytes."""
+        """Complete an upload: join its parts to an object of `nbytes` bytes."""
 
     @abc.abstractmethod
     def cancel_upload(self, path: str, upload: Any) -> None:
-        """Discard the parts."""
+        """Discard the parts of an upload."""
 
     @abc.abstractmethod
     def delete(self, path: str, version: str) -> None:
-        """Remove an object; with a version, only if the object has it."""
+        """Remove an object; unless `version` is empty, only if the object has this version."""
 
     @abc.abstractmethod
     def copy(self, source: str, target: str) -> None:
         """Copy an object within the store."""
 
     def broke_off(self, error: Exception) -> bool:
-        """Return whether a download ended early in a way that the client does not try again."""
+        """Return whether a download ended early, and the client does not repeat it by itself."""
         return False
 
     @contextlib.contextmanager
     def request(self, path: str, *, only_bucket: bool = False, version: str = "") -> Iterator[None]:
-        """Raise the client's errors as ours, in one line with the URL.
+        """Raise the client's errors as errors of this package, in one line with the URL.
 
         Args:
-            path: What the request is about.
-            only_bucket: If something is missing, it is the bucket.
-            version: The version that the request asks for; empty: any.
+            path: URL of the object or directory of the request.
+            only_bucket: True if only the bucket can be what an answer 404 calls missing.
+            version: The version that the request asks for; empty for any.
         """
         errors = self.client_errors()
         try:
@@ -140,7 +147,7 @@ class ObjectStore(abc.ABC):
             raise self.meaning(error, path, only_bucket, version) from error
 
     def meaning(self, error: Exception, path: str, only_bucket: bool, version: str) -> Exception:
-        """Return the exception that stands for a client's."""
+        """Return the exception of this package for one of the client."""
         status = self.status_code(error)
         if status == 404 and only_bucket:
             return _no_bucket(path)
@@ -171,7 +178,7 @@ class ObjectStore(abc.ABC):
             return None
 
     def entries(self, path: str, *, is_deep: bool = True) -> Iterator[Entry]:
-        """Yield what `listed` does."""
+        """Yield the entries of `listed`, with errors of this package."""
         with self.request(path, only_bucket=True):
             yield from self.listed(path, is_deep=is_deep)
 
@@ -180,10 +187,10 @@ class ObjectStore(abc.ABC):
         return not split_url(path)[1] or next(self.entries(f"{path}/"), None) is not None
 
     def names(self, directory: str) -> list[str]:
-        """Return the sorted names in a directory."""
+        """Return the sorted names of objects and directories in a directory."""
         found = self.entries(f"{directory}/", is_deep=False)
         names = {entry.path[len(directory) + 1 :].rstrip("/") for entry in found}
-        # Consoles make an empty object with the directory's own name.
+        # Web consoles make an empty object with the directory's own name.
         return sorted(names - {""})
 
     def files(self, directory: str) -> Iterator[Entry]:
@@ -191,7 +198,12 @@ class ObjectStore(abc.ABC):
         return (entry for entry in self.entries(f"{directory}/") if not entry.path.endswith("/"))
 
     def open(self, path: str, buffer_bytes: int | None = None, version: str = "") -> BinaryIO:
-        """Open one version of an object, also if it is replaced meanwhile."""
+        """Open one version of an object; reads never return bytes of another version.
+
+        Raises:
+            FileNotFoundError: There is no such object.
+            InputChanged: The object does not have `version`.
+        """
         entry = self.status(path)
         if entry is None:
             raise FileNotFoundError(f"no such object: {path!r}")
@@ -213,7 +225,7 @@ class ObjectStore(abc.ABC):
             return retried(fetch, self.broke_off)
 
     def read_into(self, path: str, start: int, out: memoryview, version: str) -> None:
-        """Fill `out` with the bytes of an object from `start`."""
+        """Fill `out` completely with the bytes of an object from `start`."""
         sink = BufferSink(out)
 
         def fetch() -> None:
@@ -226,7 +238,7 @@ class ObjectStore(abc.ABC):
             raise EOFError(f"{path!r} ends {len(out) - sink.filled} bytes early")
 
     def put_matching(self, path: str, data: bytes, version: str) -> str | None:
-        """Write an object if it has this version; empty: if there is no such object.
+        """Write an object if it has `version`; if `version` is empty, if there is no such object.
 
         Returns:
             The new version, or None if the condition did not hold.
@@ -236,7 +248,7 @@ class ObjectStore(abc.ABC):
                 return self.put(path, data, version)
         except (ConditionFailed, FileNotFoundError):
             pass
-        # The condition fails also if an earlier try got through though its answer was lost.
+        # The condition also fails if an earlier try succeeded but its answer was lost.
         entry = self.status(path)
         if entry is None or entry.bytes != len(data):
             return None
@@ -262,7 +274,7 @@ class ObjectStore(abc.ABC):
         self.remove_many([path])
 
     def remove_one(self, path: str, version: str = "") -> None:
-        """Remove an object; with a version, only if the object has it.
+        """Remove an object; unless `version` is empty, only if the object has this version.
 
         Raises:
             FileNotFoundError: There is no such object.
@@ -281,7 +293,7 @@ class ObjectStore(abc.ABC):
         all_of(remove, paths)
 
     def remove_tree(self, path: str) -> None:
-        """Remove all objects below a name; log those that cannot be removed."""
+        """Remove all objects below a name; log a warning if that fails."""
         try:
             self.remove_many([entry.path for entry in self.entries(f"{path}/")])
         except BeamTFRecordError as error:
@@ -289,7 +301,7 @@ class ObjectStore(abc.ABC):
 
 
 class ObjectReader(io.RawIOBase):
-    """One version of an object as a file that can seek."""
+    """A file object that reads one version of an object, and can seek."""
 
     def __init__(self, store: ObjectStore, entry: Entry) -> None:
         super().__init__()
@@ -313,14 +325,14 @@ class ObjectReader(io.RawIOBase):
 
     def readall(self) -> bytes:
         """Return the rest of the object."""
-        # Inherited, this would ask for a few kilobytes at a time.
+        # The inherited method would request a few kilobytes at a time.
         out = bytearray(max(0, self._entry.bytes - self._at))
         for low in range(0, len(out), READ_BYTES):
             self.readinto(memoryview(out)[low : low + READ_BYTES])
         return bytes(out)
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill a buffer as far as the object goes."""
+        """Fill a buffer up to the end of the object, and return the number of bytes."""
         out = memoryview(buffer).cast("B")[: max(0, self._entry.bytes - self._at)]
         if len(out):
             self._store.read_into(self._entry.path, self._at, out, self._entry.version)
@@ -329,7 +341,7 @@ class ObjectReader(io.RawIOBase):
 
 
 class ObjectWriter:
-    """An object being written: in one request if it is small, else in parts in the background.
+    """Writes an object: in one request if it is small, else in parts in the background.
 
     Args:
         store: The store.
@@ -342,7 +354,7 @@ class ObjectWriter:
         self._part = bytearray()
         self._bytes = 0
         self._upload: Any = None
-        # At most one part is under way, so parts are in order and memory is two of them.
+        # At most one part is under way, so parts stay in order and two of them are in memory.
         self._sender = ThreadPoolExecutor(1, "upload-parts")
         self._sent: list[Future[Any]] = []
         self._is_closed = False
@@ -353,7 +365,7 @@ class ObjectWriter:
             raise ValueError(f"write to closed object {self._path!r}")
         while len(data):
             size = PART_BYTES * (1 + len(self._sent) // _PARTS_OF_A_SIZE)
-            # A full part waits for more: the last one must not be empty.
+            # A full part is sent only if more data follows, since the last one must not be empty.
             if len(self._part) == size:
                 self._hand_over()
             fitting = data[: size - len(self._part)]
@@ -374,10 +386,10 @@ class ObjectWriter:
         self._end()
 
     def abort(self) -> None:
-        """Discard what was uploaded; nothing of it was ever visible."""
+        """Discard all data that was uploaded, none of which was ever visible."""
         if self._is_closed:
             return
-        # An error here must not replace the error that led here.
+        # An error here must not hide the error after which the caller aborts.
         with contextlib.suppress(Exception):
             self._wait()
         if self._upload is not None:
@@ -430,7 +442,10 @@ def all_of(function: Callable[[Any], Any], items: Sequence[Any]) -> None:
 
 
 def retried(function: Callable[[], _Value], is_temporary: Callable[[Exception], bool]) -> _Value:
-    """Call a function again after temporary failures, at growing intervals, for a bounded time."""
+    """Call a function until it succeeds, at growing intervals, for `RETRY_SECONDS`.
+
+    Only temporary errors lead to another call. Other errors, and the last one, are raised.
+    """
     end = time.monotonic() + RETRY_SECONDS
     delay = FIRST_DELAY_SECONDS
     while True:

@@ -1,4 +1,4 @@
-"""Paths and URLs of files: their spelling, and which of them can be written to."""
+"""Checks and normalizes paths and URLs of files, and refuses outputs that cannot be written to."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SYSTEM_NAMES = frozenset(("thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx"
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A file in a listing.
+    """A file, as a listing shows it.
 
     Attributes:
         path: Path or URL.
         bytes: Size.
-        version: Changes whenever the content does: modification time in ns, generation or etag.
+        version: Text that changes with the content: modification time in ns, generation or etag.
     """
 
     path: str
@@ -30,12 +30,12 @@ class Entry:
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether people do not see a file, or did not put it there."""
+    """Return whether a name is that of a hidden file, or of one that an operating system makes."""
     return name.startswith(".") or name.lower() in _SYSTEM_NAMES
 
 
 def is_plain_name(name: object) -> bool:
-    """Return whether a name from a file is that of a file in, or below, the same directory."""
+    """Return whether a name that was read from a file leads nowhere outside of its directory."""
     if not isinstance(name, str) or any(ord(letter) < _FIRST_PRINTED for letter in name):
         return False
     parts = name.split("/")
@@ -55,7 +55,7 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
 
 
 def absolute_path(path: str | os.PathLike[str]) -> str:
-    """Return a local path as an absolute one, and a URL without slashes at its end."""
+    """Return the absolute form of a local path, or a URL without slashes at its end."""
     text = os.fspath(path)
     if is_remote(text):
         scheme, _, rest = text.partition("://")
@@ -67,8 +67,8 @@ def output_path(path: str | os.PathLike[str]) -> str:
     """Return the absolute path of an output.
 
     Raises:
-        UsageError: Its filesystem is for reading alone, it names no bucket, or it is not UTF-8,
-            which Beam needs to pass it on.
+        UsageError: The filesystem is for reading only, the URL names no bucket, or the path is not
+            UTF-8, as Beam requires.
     """
     text = absolute_path(path)
     try:

@@ -1,8 +1,8 @@
-"""Amazon S3, and stores with the same protocol, through boto3.
+"""Reads and writes Amazon S3 (``s3://``), and stores with the same protocol, through boto3.
 
-The client tries temporary failures again; ``AWS_ENDPOINT_URL`` points it to another server. A
-version is the etag of an object. Conditions on writes are S3's own (``If-None-Match``,
-``If-Match``).
+The client library repeats requests after temporary failures; ``AWS_ENDPOINT_URL`` points it to
+another server. The version of a file is the etag of its object. Conditional writes use S3's headers
+``If-None-Match`` and ``If-Match``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _PIECE_BYTES = 2**20
 
 
 class AmazonStorage(ObjectStore):
-    """The store of ``s3://`` URLs."""
+    """The object store behind ``s3://bucket/name`` URLs."""
 
     def client_errors(self) -> tuple[type[Exception], ...]:
-        """Return the exceptions of the client and of the library below it."""
+        """Return the exceptions of the client library and of the library below it."""
         client()
         from botocore.exceptions import BotoCoreError, ClientError
         from urllib3.exceptions import HTTPError
@@ -42,7 +42,7 @@ class AmazonStorage(ObjectStore):
         return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
     def meaning(self, error: Exception, path: str, only_bucket: bool, version: str) -> Exception:
-        """Return the exception that stands for a client's."""
+        """Return the exception of this package for one of the client."""
         from botocore.exceptions import NoCredentialsError
 
         if isinstance(error, NoCredentialsError):
@@ -55,12 +55,12 @@ class AmazonStorage(ObjectStore):
         return super().meaning(error, path, only_bucket or no_bucket, version)
 
     def head(self, path: str) -> Entry:
-        """Return an object."""
+        """Return size and version of an object."""
         head = client().head_object(**_named(path))
         return Entry(path, head["ContentLength"], head["ETag"])
 
     def listed(self, path: str, *, is_deep: bool) -> Iterator[Entry]:
-        """Yield all objects whose URL begins with `path`."""
+        """Yield the objects below `path`; if not `is_deep`, directories too, with size 0."""
         bucket = split_url(path)[0]
         for page in _pages(path, "list_objects_v2", **({} if is_deep else {"Delimiter": "/"})):
             for found in page.get("Contents", ()):
@@ -71,7 +71,7 @@ class AmazonStorage(ObjectStore):
     def download(
         self, path: str, sink: BufferSink | io.BytesIO, span: tuple[int, int] | None, version: str
     ) -> None:
-        """Write an object, or some of its bytes, to `sink`."""
+        """Write an object, or the bytes of `span`, to `sink`."""
         asked = _named(path)
         if span is not None:
             asked["Range"] = f"bytes={span[0]}-{span[1] - 1}"
@@ -82,7 +82,7 @@ class AmazonStorage(ObjectStore):
                 sink.write(piece)
 
     def broke_off(self, error: Exception) -> bool:
-        """Return whether an answer ended early, which the client does not look at."""
+        """Return whether an answer ended early, after which the client does not try again."""
         from botocore.exceptions import HTTPClientError, IncompleteReadError, ResponseStreamingError
         from urllib3.exceptions import HTTPError
 
@@ -90,7 +90,7 @@ class AmazonStorage(ObjectStore):
         return isinstance(error, broken)
 
     def put(self, path: str, data: bytes, version: str | None) -> str:
-        """Write an object at once."""
+        """Write an object in one request, and return its etag."""
         condition = {"IfMatch": version} if version else {"IfNoneMatch": "*"}
         condition = {} if version is None else condition
         return str(client().put_object(**_named(path), Body=data, **condition)["ETag"])
@@ -115,17 +115,17 @@ class AmazonStorage(ObjectStore):
                     **_named(path), UploadId=upload, MultipartUpload={"Parts": parts}
                 )
         except FileNotFoundError:
-            # An earlier try got through though its answer was lost: then the upload is gone.
+            # If an earlier try succeeded but its answer was lost, the upload is gone.
             found = self.status(path)
             if found is None or found.bytes != nbytes:
                 raise StorageError(f"cannot complete {path!r}: try again") from None
 
     def cancel_upload(self, path: str, upload: str) -> None:
-        """Discard the parts."""
+        """Discard the parts of an upload."""
         client().abort_multipart_upload(**_named(path), UploadId=upload)
 
     def delete(self, path: str, version: str) -> None:
-        """Remove an object; with an etag, only if the object has it."""
+        """Remove an object; unless `version` is empty, only if it is the etag of the object."""
         client().delete_object(**_named(path), **({"IfMatch": version} if version else {}))
 
     def copy(self, source: str, target: str) -> None:
@@ -148,7 +148,7 @@ class AmazonStorage(ObjectStore):
     def remove_tree(self, path: str) -> None:
         """Remove all objects below a name, and the parts of unfinished uploads there."""
         bucket = split_url(path)[0]
-        # Who may write here may not be allowed to list uploads; the store bills them, no more.
+        # The user may be allowed to write but not to list uploads. What stays only costs storage.
         with contextlib.suppress(BeamTFRecordError), self.request(path):
             for page in _pages(f"{path}/", "list_multipart_uploads"):
                 for begun in page.get("Uploads", ()):
@@ -159,7 +159,7 @@ class AmazonStorage(ObjectStore):
 
 
 def client() -> Any:
-    """Return the client of this process; a forked process must not share connections."""
+    """Return the client of this process; a forked process gets its own connections."""
     return _client_of(tuple(os.environ.get(name) for name in _ENDPOINTS), os.getpid())
 
 
