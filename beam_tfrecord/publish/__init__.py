@@ -1,1 +1,1 @@
-"""Publishing: finished files become a dataset or a stage, at once and once."""
+"""Publishes finished files as a dataset or a stage: all at the same moment, and exactly once."""

@@ -1,6 +1,7 @@
-"""Publication of files: the states of a target, and the only steps between them.
+"""Publishes the finished files of a job at its target, in steps that can be repeated or undone.
 
-::
+A target is the directory or file prefix of a dataset or stage. Its manifest names the shards and
+the side files (schema, labels, …). A target has these states, and changes only by these steps::
 
     the old dataset, or none
       │ save a note in the temporary directory: names to appear, names to remove at the end
@@ -14,10 +15,11 @@
       │ remove what was replaced, then the temporary directory
     the new dataset
 
-So at every moment a manifest names only files that are there. If a job is killed before
-*published*, the next one gives shards their temporary names back and removes side files
-(`clear_leftovers`); if after, the next job or try removes what was replaced. The note says which
-files are the package's own.
+So at every moment a manifest names only files that are there. If a job is killed before the state
+*published*, the next job gives shards their temporary names back and removes side files
+(`clear_leftovers`). If a job is killed later, the next job or try removes what was replaced. A try
+is one of several executions of the last step of the same job. The note lists the files of the job,
+so no other files are removed.
 """
 
 from __future__ import annotations
@@ -68,16 +70,16 @@ from beam_tfrecord.workdir.target import Target
 
 @dataclasses.dataclass(frozen=True)
 class Publication:
-    """What a job publishes.
+    """All files that a job publishes.
 
     Attributes:
         job: The job.
-        named: The final name of each file, and the file under its temporary name.
+        named: The final name of each shard, and the shard under its temporary name.
         manifest_text: Text of the manifest.
-        sidecars: Further files by name, which the manifest names with the target's prefix.
+        sidecars: Content of each side file by its name, without the target's prefix.
         rejects: The rejects, which are saved in the temporary directory.
-        info: Entries of ``job.json``; its `PUBLICATION` identifies this publication, however often
-            it is tried.
+        info: Entries of ``job.json``; the entry `PUBLICATION` identifies this publication, and is
+            the same in every try.
     """
 
     job: Job
@@ -94,7 +96,7 @@ class Publication:
         return {*(name for name, _ in self.named), *sidecars}
 
     def note(self) -> Note:
-        """Return the note to save before any name appears."""
+        """Return the note to save before any file gets its final name."""
         target = self.job.target
         return Note(
             tuple((os.path.basename(p.path), name, p.stored_bytes) for name, p in self.named),
@@ -104,17 +106,17 @@ class Publication:
 
 
 def put_in_place(publication: Publication, lease: Lease) -> None:
-    """Replace the old dataset of a target, if it has one, by the new one.
+    """Publish the files of a job at its target, in place of the old dataset if there is one.
 
-    A try that finds the note of an earlier one goes on from there. It never takes a step back:
-    the worker of the earlier try may only be thought dead.
+    A try that finds the note of an earlier try continues from there. It never undoes a step, since
+    the worker of the earlier try may still be running.
 
     Args:
-        publication: What to publish.
+        publication: The files to publish.
         lease: Lease of the target; it is checked before every step.
 
     Raises:
-        LeaseLost: The target is another job's by now; nothing of that job was touched.
+        LeaseLost: Another job holds the target by now; none of its files was touched.
         StorageError: Files of the job are gone; nothing was touched.
     """
     job, info = publication.job, publication.info
@@ -137,12 +139,12 @@ def put_in_place(publication: Publication, lease: Lease) -> None:
         check()
         _put(target.manifest, publication.manifest_text.encode(), directory)
         sync_directory(target.directory)
-    # Else a worker that was thought dead has published meanwhile.
+    # Else the worker of another try, which was thought dead, has published in the meantime.
     remove_replaced(target, note, publication.names, check)
 
 
 def _write_beside(publication: Publication) -> None:
-    """Write side files, rejects and ``job.json``, which come before the manifest."""
+    """Write side files, rejects and ``job.json``, which have to be there before the manifest."""
     target, directory = publication.job.target, publication.job.directory
     for name, data in publication.sidecars.items():
         make_directory(os.path.dirname(target.path(name)))
@@ -156,9 +158,10 @@ def _write_beside(publication: Publication) -> None:
 
 
 def published_names(target: Target, publication: str | None) -> list[str] | None:
-    """Return the names of a publication's files if it is at a target and complete, else None.
+    """Return the names of a publication's shards if it is complete at a target, else None.
 
-    Its ``job.json`` is written before its manifest, and never beside the manifest of another one.
+    The ``job.json`` of a publication is written before its manifest, and never beside the manifest
+    of another publication.
     """
     if publication is None or not exists(target.manifest):
         return None
@@ -174,12 +177,12 @@ def published_names(target: Target, publication: str | None) -> list[str] | None
 
 
 def finish_publishing(target: Target, directory: str, check: Callable[[], None]) -> None:
-    """Remove what was replaced, for a worker that published and died before it came to that.
+    """Remove the files that a publication replaced, if its worker died before doing so.
 
     Args:
-        target: What was published.
+        target: Target of the publication.
         directory: The job's temporary directory; it may be gone.
-        check: Called before anything is changed, such as `Lease.check`.
+        check: Function to call before anything is changed, such as `Lease.check`.
     """
     note, named = Note.load(directory), names_at(target.manifest)
     if note is not None and named is not None:
@@ -189,10 +192,11 @@ def finish_publishing(target: Target, directory: str, check: Callable[[], None])
 def _unnamed(
     target: Target, pieces: Sequence[tuple[str, Piece]], directory: str, *, is_first: bool
 ) -> list[tuple[str, Piece]]:
-    """Return the pieces that do not have their final names yet.
+    """Return the pieces (finished files) that do not have their final names yet.
 
     Raises:
-        StorageError: A piece has neither of its names, or has its final name at the first try.
+        StorageError: A piece is missing under both of its names or, at the first try, under its
+            temporary name.
     """
     there = {os.path.basename(entry.path): entry.bytes for entry in list_files(directory)}
     unnamed = []
@@ -214,14 +218,17 @@ def _unnamed(
 
 def _put(path: str, data: bytes, directory: str) -> None:
     # If the job is killed now, the next job removes the half-written file with the directory. Each
-    # try writes its own: a file that has its final name must not change any more.
+    # try has its own half-written file: a file with its final name must not change any more.
     half = os.path.join(directory, f"half-{uuid.uuid4().hex}")
     with WholeFile(path, temporary=half) as file:
         file.write(data)
 
 
 def _publish_rejects(target: Target, rejects: SavedRejects, saved: str) -> dict[str, str]:
-    """Give the file of rejects its name, or remove an old one; return its hash by its name."""
+    """Give the file of rejects its name, or remove an old one; return its hash by its name.
+
+    The result is empty if there are no rejects.
+    """
     path = target.path(REJECTS_FILE)
     if rejects.rows:
         make_directory(os.path.dirname(path))
@@ -229,7 +236,7 @@ def _publish_rejects(target: Target, rejects: SavedRejects, saved: str) -> dict[
         return {target.name(REJECTS_FILE): rejects.stored_xxh64}
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         remove(path)
-    # Files that are not ours keep the directory.
+    # The directory stays if it holds files of the user.
     remove_directory(os.path.dirname(path))
     return {}
 
@@ -245,13 +252,13 @@ _NOTE_NAME = "publishing"
 
 @dataclasses.dataclass(frozen=True)
 class Note:
-    """What a job is about to publish.
+    """The record of a publication that is about to begin, saved in the temporary directory.
 
     Attributes:
-        shards: The name of each shard in the temporary directory, its final one, and its bytes.
-            Where the last step was tried again, those of the tries before follow the latest.
-        sidecars: Name and XXH64, 16 hex digits, of each further file, of all tries likewise.
-        old: Names of the files that are to go once the new ones are there.
+        shards: Temporary name, final name and size of each shard. After a retry of the last step,
+            the shards of earlier tries follow those of the latest.
+        sidecars: Name and XXH64, 16 hex digits, of each side file; tries are in the same order.
+        old: Names of the files to remove once the new ones are there.
     """
 
     shards: tuple[tuple[str, str, int], ...]
@@ -262,7 +269,8 @@ class Note:
     def load(cls, directory: str) -> Note | None:
         """Read the note in a temporary directory; None if there is none, or a damaged one.
 
-        Files are moved by what it says: it may only name some at the target and in the directory.
+        A note makes the package move and remove files. So a note is refused if a name in it leads
+        out of the target or of the temporary directory.
         """
         try:
             noted = json.loads(read_small(os.path.join(directory, _NOTE_NAME)))
@@ -286,7 +294,7 @@ class Note:
         put(os.path.join(directory, _NOTE_NAME), json.dumps(noted).encode())
 
     def after(self, before: Note | None) -> Note:
-        """Return this note with what a try before has noted."""
+        """Return this note with the entries of an earlier try after its own."""
         if before is None:
             return self
         shards = dict.fromkeys((*self.shards, *before.shards))
@@ -295,18 +303,18 @@ class Note:
 
 
 def remove_leftovers(target: Target) -> None:
-    """Remove the temporary directories at a target whose last job has published."""
+    """Remove the temporary directories at a target, after its last job has published."""
     for directory in target.leftovers():
         remove_tree(directory)
 
 
 def clear_leftovers(target: Target, *, keep: str | None = None) -> None:
-    """Remove what jobs that ended early have left at a target; the caller holds its lease.
+    """Remove the files that jobs which ended early left at a target; the caller holds its lease.
 
     Args:
         target: The target.
-        keep: Temporary directory of the job that continues: shards that it had begun to publish go
-            back there.
+        keep: Temporary directory of a job that now continues; shards that this job had begun to
+            publish go back there.
     """
     leftovers = target.leftovers()
     named = names_at(target.manifest) if leftovers else set()
@@ -317,14 +325,15 @@ def clear_leftovers(target: Target, *, keep: str | None = None) -> None:
 
 
 def clear_published(target: Target, spare: str, check: Callable[[], None]) -> None:
-    """Remove what jobs have left that ended while they published; the caller holds the lease.
+    """Remove the files of jobs that ended while they published; the caller holds the lease.
 
-    A directory without a note may be that of a sink under way, which takes the lease at its end.
+    A directory without a note stays: a pipeline that still runs, and takes the lease only at its
+    end, may use it.
 
     Args:
         target: The target.
-        spare: Temporary directory of a job that is publishing: all of that stays as it is.
-        check: Called before anything is changed, such as `Lease.check`.
+        spare: Temporary directory of the job that is publishing, whose files stay as they are.
+        check: Function to call before anything is changed, such as `Lease.check`.
     """
     for directory in target.leftovers():
         if directory != spare and Note.load(directory) is not None:
@@ -339,13 +348,14 @@ def give_up(target: Target, directory: str) -> None:
 
 
 def names_at(manifest_file: str) -> set[str] | None:
-    """Return the names of the files of a manifest; none if there is no manifest.
+    """Return the names of the files of a manifest.
 
     Returns:
-        None if the manifest is damaged: any file may be one that it named.
+        The names, empty if there is no manifest; None if the manifest is damaged, so that any file
+        may be one of its files.
 
     Raises:
-        StorageError: It cannot be read now.
+        StorageError: The manifest cannot be read now.
     """
     if not exists(manifest_file):
         return set()
@@ -357,13 +367,13 @@ def names_at(manifest_file: str) -> set[str] | None:
 
 
 def remove_replaced(target: Target, note: Note, named: set[str], check: Callable[[], None]) -> None:
-    """Remove what a new dataset has replaced, and what tries before have named otherwise.
+    """Remove the files that a new dataset replaced, and files of earlier tries with other names.
 
     Args:
-        target: Where it is.
-        note: What its job has noted.
-        named: Names of its files.
-        check: Called before anything is removed, such as `Lease.check`.
+        target: Target of the dataset.
+        note: Note of the job that published the dataset.
+        named: Names of the files of the dataset.
+        check: Function to call before each removal, such as `Lease.check`.
     """
     others = [shard for shard in note.shards if shard[1] not in named]
     ours = {name for _, name, nbytes in others if _has_size(target, name, nbytes)}
@@ -378,7 +388,7 @@ def _remove_unnamed(
     *,
     shards: Iterable[str] = (),
 ) -> None:
-    """Remove what a note says is to go, its sidecars and `shards`, unless the dataset names it."""
+    """Remove old files and side files of a note, and `shards`, except files in `named`."""
     sidecars = {
         name
         for name, digest in note.sidecars
@@ -401,7 +411,7 @@ def _has_size(target: Target, name: str, nbytes: int) -> bool:
 
 
 def _is_ours(name: str) -> bool:
-    """Return whether this package may have named a file so: only fitted functions have parts."""
+    """Return whether this package makes such names; only fitted functions are in directories."""
     first, slash, _ = name.partition("/")
     return is_plain_name(name) and (not slash or first.endswith(FITTED))
 
@@ -410,12 +420,12 @@ def _undo_publishing(target: Target, directory: str, named: set[str] | None) -> 
     note = Note.load(directory)
     if note is None or named is None:
         return
-    # The latest try comes first: what it has named is no longer that of the one before.
+    # The latest try comes first: a file that it has named is no longer the shard of an earlier try.
     for temporary, name, nbytes in note.shards:
         final = os.path.join(target.directory, name)
         back = os.path.join(directory, temporary)
-        # A rename that was not reached yet has left the temporary file: what is there under the
-        # final name is not that shard then. An object store copies, and keeps both.
+        # If a shard still has its temporary name, it was not renamed, so the file with its final
+        # name is another one. An object store copies instead, and keeps both.
         was_reached = is_remote(directory) or not exists(back)
         if name in named or not was_reached or not _has_size(target, name, nbytes):
             continue

@@ -1,8 +1,9 @@
-"""The last step of a pipeline: check what was written, and publish it once.
+"""The last step of a pipeline, which checks the written files and publishes them exactly once.
 
-A runner may retry this step, run it on two workers, or lose a worker in its middle. Each try makes
-the same *publication id* from the job and its files. If a try finds that id at the target, it only
-completes the cleanup of the try before; otherwise it publishes (see `publish.files`).
+A runner may retry this step, run it on two workers, or lose a worker in the middle. Each of these
+tries computes the same *publication id* from the job and its files. If a try finds that id at the
+target, it only completes the cleanup of the earlier try. Otherwise it publishes (see
+`publish.files`).
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ from beam_tfrecord.workdir.job import Job
 from beam_tfrecord.workdir.job_file import INPUT_XXH64, PUBLICATION
 from beam_tfrecord.workdir.target import Target, check_free
 
-# To publish takes seconds; whoever holds the output for longer is no other last step.
+# Publishing takes seconds: a job that holds the output for longer is not in its last step.
 LEASE_WAIT_S = 60.0
 _LOOK_EVERY_S = 0.2
 
 
 def publish_once(root: beam.Pipeline, job: Job, written: Written) -> beam.PCollection[str]:
-    """Publish what a pipeline has written.
+    """Add the last step to a pipeline: publish all files that the pipeline has written.
 
     Args:
         root: The pipeline.
         job: The job.
-        written: Its unpublished files and the one summary.
+        written: The unpublished files, and one summary of all of them.
 
     Returns:
         PCollection of the paths of the files.
@@ -60,7 +61,7 @@ def publish_once(root: beam.Pipeline, job: Job, written: Written) -> beam.PColle
 
 def _publish(_: bytes, job: Job, summary: Tally, pieces: Sequence[Piece]) -> Iterator[str]:
     yield from Guarded(_published, job.directory)((job, summary, pieces))
-    # A launcher that waits looks for the fault itself.
+    # A launcher that waits for the job looks for the fault itself.
     if job.lease is None and (fault := recorded_fault(job.directory)) is not None:
         raise fault
 
@@ -68,14 +69,14 @@ def _publish(_: bytes, job: Job, summary: Tally, pieces: Sequence[Piece]) -> Ite
 def _published(task: tuple[Job, Tally, Sequence[Piece]]) -> Iterator[str]:
     job, summary, pieces = task
     if recorded_fault(job.directory) is not None:
-        # Steps look for faults about once a second, so one here may have gone on after a fault
-        # elsewhere. Whatever comes before this step has recorded its faults by now.
+        # Steps look for faults about once a second, so this one may have gone on after a fault
+        # elsewhere. All earlier steps have recorded their faults by now.
         return
     _check_counts(job, summary, pieces)
     make_directory(job.target.directory)
     if job.lease is not None:
-        # The launcher removes the temporary directory once the job is over: until then a runner
-        # may begin it again, if it has lost what came before this step.
+        # The temporary directory stays until the launcher removes it at the end of the job: before
+        # that, a runner that lost the results of earlier steps may repeat them.
         names = _publish_or_finish(job, summary, pieces, job.lease)
     else:
         with contextlib.ExitStack() as stack:
@@ -117,10 +118,11 @@ def _publish_or_finish(
 
 
 def _hold(target: Target, stack: contextlib.ExitStack) -> Lease:
-    """Take the lease of a target for a stack, once others that publish in its directory are done.
+    """Take the lease of a target until `stack` closes; first wait for jobs that publish there.
 
     Raises:
-        StorageError: They are not done soon; a later try may find it free.
+        StorageError: Another job still holds the lease after `LEASE_WAIT_S`. A later try of this
+            step may succeed.
     """
     until_s = time.monotonic() + LEASE_WAIT_S
     while True:
@@ -133,18 +135,19 @@ def _hold(target: Target, stack: contextlib.ExitStack) -> Lease:
 
 
 def _is_another_run(job: Job, pieces: Sequence[Piece]) -> bool:
-    """Return whether the files at the target are of an earlier run of the same template.
+    """Return whether the files at the target are from an earlier run of the same template.
 
-    Then they are to be overwritten: files that this run has published are no longer here.
+    If so, they are overwritten. The sign is that all files of this run still have their temporary
+    names.
     """
     may_be = job.lease is None and job.overwrite and bool(pieces)
     return may_be and all(exists(piece.path) for piece in pieces)
 
 
 def _publication_id(job: Job, summary: Tally, pieces: Sequence[Piece]) -> str:
-    """Return an id of these files of this run of a job, the same however often it is tried.
+    """Return an id of the publication of these files, which is the same in every try.
 
-    The files count, too: all runs of a template have the same job.
+    The id depends on the files too, because all runs of a template have the same job.
     """
     files = sorted((piece.split, piece.order, piece.bytes, piece.xxh64) for piece in pieces)
     run = [job.directory, dict(job.info), summary.rows, summary.rejects, files]

@@ -1,4 +1,4 @@
-"""What is published: the manifest and side files of a dataset or a stage."""
+"""Makes the manifest and side files of a dataset or a stage, and publishes all of its files."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from beam_tfrecord.workdir.stored_plan import load_remarks
 def publish_dataset(
     job: Job, summary: Tally, pieces: Sequence[Piece], *, lease: Lease, info: Mapping[str, Any]
 ) -> list[str]:
-    """Turn finished shards into a dataset.
+    """Publish finished shards as a dataset.
 
     Args:
         job: The job.
-        summary: Sums over all rows.
+        summary: Counts and statistics of all rows.
         pieces: The shards under their temporary names.
         lease: Lease of the target; it is checked before every step.
         info: Entries of ``job.json``, which vary from run to run.
@@ -54,7 +54,7 @@ def publish_dataset(
         Names of the shards.
 
     Raises:
-        LeaseLost: The target is another job's by now; nothing of that job was touched.
+        LeaseLost: Another job holds the target by now; none of its files was touched.
     """
     layout, target = job.layout, job.target
     splits = named_shards(pieces, layout)
@@ -93,7 +93,7 @@ def publish_dataset(
 
 
 def _sidecars(schema: Schema, fitted: str | None) -> dict[str, bytes]:
-    """Return the files beside shards and manifest, by name."""
+    """Return the content of the side files (schema, labels, fitted function) by name."""
     sidecars = {
         "schema.json": schema.dumps().encode(),
         "schema.pbtxt": schema_pbtxt(schema).encode(),
@@ -161,7 +161,7 @@ def _split_by(layout: Layout, summary: Tally) -> str | None:
 def publish_stage(
     job: Job, summary: Tally, pieces: Sequence[Piece], *, lease: Lease, info: Mapping[str, Any]
 ) -> list[str]:
-    """Turn finished Parquet files into a stage, in the order of the source.
+    """Publish finished Parquet files as a stage, in the order of the source.
 
     Arguments, result and errors are those of `publish_dataset`.
     """
@@ -169,7 +169,7 @@ def publish_stage(
     # Rows that came through other Beam code may have no groups to be ordered by.
     ordered = sorted(pieces, key=lambda piece: (piece.order, piece.xxh64))
     named = [(f"part-{number:05d}.parquet", piece) for number, piece in enumerate(ordered)]
-    # Without columns if no batch came at all.
+    # If there was no batch at all, the stage has no columns.
     staged = pa.py_buffer(summary.staged)
     schema = pa.ipc.read_schema(staged) if summary.staged else pa.schema([])
     manifest = StageManifest(

@@ -1,1 +1,1 @@
-"""The temporary directory of a job: its target, checkpoints, faults and job.json."""
+"""Describes a job and its output, and stores its plan, faults and job.json between its steps."""

@@ -1,10 +1,10 @@
-"""Faults of a job: how an error on a worker reaches whoever started the job.
+"""Carries errors on workers, the *faults* of a job, to the process that started the job.
 
-A fault of the data comes again however often a runner retries. The step that meets one writes it to
-the job's temporary directory and ends without an error; all other steps look for such a file and
-end early; the job fails once, at its end. A fault of the machine (a full disk, no memory, a lost
-connection) is raised as an error of one line, so that the runner retries, and so that the launcher
-finds that line in the traces that the runner makes of it.
+A fault of the data, such as an unreadable file, occurs again however often a runner retries. The
+step that meets such a fault writes it to the job's temporary directory and ends without an error.
+All other steps look for such a file and end early, and the job fails once, at its end. A fault of
+the machine (a full disk, no memory, a lost connection) is raised as an error of one line. So the
+runner retries, and the launcher finds that line in the runner's traces.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from beam_tfrecord.storage import (
     remove,
 )
 
-# Written after the first fault: one name to look for, while there may be many files.
+# A file beside the faults: steps look for this one name instead of listing the directory.
 _STOPPED = "stopped"
 _LOOK_EVERY_S = 1.0
-# Looking at an object store is a request, which costs money.
+# On an object store, each look is a request, which costs money.
 _LOOK_REMOTE_EVERY_S = 10.0
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _RAISED = re.compile(
@@ -43,12 +43,12 @@ _RAISED = re.compile(
 
 
 class Guarded:
-    """A generator function whose faults of the data end the job, not the worker.
+    """A wrapper of a generator function that records faults of the data instead of raising them.
 
     Args:
-        function: From one element to any number of outputs.
+        function: Generator function of one element.
         directory: Temporary directory of the job; None means that errors are raised as they are.
-        instead: What to yield if there is a fault, for a step that waits for one value.
+        instead: Outputs to yield if there is a fault, since a later step may wait for one value.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Guarded:
         self._looked_s = -float("inf")
 
     def __call__(self, element: Any) -> Iterator[Any]:
-        """Yield what the function makes of an element; nothing once the job has a fault."""
+        """Yield the outputs of the function; once the job has a fault, yield `instead`."""
         if self._directory is None:
             yield from self._function(element)
             return
@@ -82,7 +82,7 @@ class Guarded:
         yield from self._instead
 
     def is_stopped(self) -> bool:
-        """Return whether a fault was recorded here or, some seconds ago, anywhere else."""
+        """Return whether a fault was recorded here or, as of the last look, anywhere else."""
         if self._directory is None or self._is_stopped:
             return self._is_stopped
         now_s = time.monotonic()
@@ -102,7 +102,7 @@ def record_fault(directory: str, error: BeamTFRecordError) -> None:
 
 
 def recorded_fault(directory: str) -> BeamTFRecordError | None:
-    """Return the error in a directory, or None; of several the first by its text."""
+    """Return the recorded error, or None; if there are several, the first by its text."""
     found = [_loaded_fault(os.path.join(directory, name)) for name in _fault_names(directory)]
     return min(found, key=lambda fault: (fault.message, type(fault).__name__), default=None)
 
@@ -124,10 +124,10 @@ def forget_faults(directory: str) -> None:
 
 @contextlib.contextmanager
 def machine_faults(directory: str) -> Iterator[None]:
-    """Raise a fault of the machine that leaves the block as an error of one line.
+    """Turn a fault of the machine that leaves the block into an error of one line.
 
     Args:
-        directory: The job's temporary directory, which lies in its output.
+        directory: The job's temporary directory, whose parent is the directory of the output.
     """
     try:
         yield
@@ -139,21 +139,21 @@ def machine_faults(directory: str) -> Iterator[None]:
 
 
 def machine_error(error: BaseException, output: str) -> BeamTFRecordError | None:
-    """Return an error of the machine, or of this package, as one line; None if it is neither.
+    """Return an error of the machine, or of this package, as one line; None for other errors.
 
     Args:
-        error: What was raised, here or on a worker, whose traces may be its text.
+        error: The error raised here, or one whose text holds the traces of a worker.
         output: Directory of the output, for the message.
     """
     if getattr(error, "_tagged_with_step", False) and error.__context__ is not None:
-        # Beam makes another exception of the same, with the name of its step in the message.
+        # Beam raises a copy of the exception, with the name of its step in the message.
         error = error.__context__
     if isinstance(error, BeamTFRecordError):
         return error
     if raised := _RAISED.findall(str(error)):
         return _error(*raised[-1])
     is_refused = isinstance(error, OSError) and error.errno == errno.ENOMEM
-    # Python raises no class of its own if the system refuses a thread.
+    # Python has no special class for the error that the system refuses a thread.
     is_threadless = isinstance(error, RuntimeError) and "can't start new thread" in str(error)
     if isinstance(error, MemoryError) or is_refused or is_threadless:
         return StorageError(

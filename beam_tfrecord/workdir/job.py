@@ -1,4 +1,4 @@
-"""`Job`: one value that describes a job, from its first step to its publication."""
+"""`Job`: the description of a job, which every step gets, from the first to the publication."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from beam_tfrecord.workdir.target import Target
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """What a dataset or a stage is made from.
+    """The origin of a dataset or a stage: its input, settings and writing rules.
 
     Attributes:
         fingerprint: Hash of input, settings and writing rules, 32 hex digits; empty if unknown.
-        older: The fingerprint under each older number of writing rules, from 0.
+        older: The fingerprints under all older numbers of writing rules, from 0.
         source: Description of the input for the manifest; None if rows come through Beam code.
     """
 
@@ -31,29 +31,30 @@ class Identity:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A job that writes a dataset or a stage.
+    """A job that writes a dataset, or a stage (a directory of Parquet files with the rows).
 
-    `WriteToTFRecord`, `ExtractToParquet`, `write` and `extract` all make one, and every step of
-    the pipeline gets it.
+    `WriteToTFRecord`, `ExtractToParquet`, `write` and `extract` each make a `Job`, and every step
+    of the pipeline gets it.
 
     Attributes:
-        target: Where the output goes.
-        directory: Temporary directory; the first step makes it.
+        target: Location of the output.
+        directory: Temporary directory, which the first step makes.
         output: ``dataset`` of TFRecord shards, or ``stage`` of Parquet files.
         layout: How records are split, ordered and divided into shards.
-        schema: Schema to enforce; None means that of the data.
+        schema: Schema to enforce; None means the schema of the data.
         budget: Number of rows that may be rejected.
-        identity: What the output is made from.
-        overwrite: Replace what is at the target.
-        exchange: How records travel: ``files`` (spill files) or ``runner`` (GroupByKey).
-        is_one_pass: Write each group of units straight to shards, in source order.
+        identity: Origin of the output.
+        overwrite: Replace a dataset or stage at the target.
+        exchange: Means by which records reach their shards: ``files`` (spill files) or ``runner``
+            (GroupByKey).
+        is_one_pass: Write each group of units of the input straight to shards, in source order.
         info: Further entries of ``job.json``.
-        lease: Lease of the target if the launcher holds it and waits for the job; None if the last
-            step of the pipeline takes its own.
+        lease: Lease of the target, held by a launcher that waits for the job; None if the last step
+            of the pipeline takes the lease itself.
         is_resumable: Write checkpoints for another attempt at the same job.
         total_bytes: Estimated size of all records; None if unknown.
-        fitted: Directory of the fitted preprocessing function to publish along; None if rows were
-            not preprocessed.
+        fitted: Directory of the fitted preprocessing function, to publish with the dataset; None if
+            rows were not preprocessed.
         inputs: The inputs that rows come from.
     """
 

@@ -1,7 +1,8 @@
-"""``job.json``: what varies from run to run, sealed with the hash of its own text.
+"""Reads and writes ``job.json``, which holds facts about a job that vary from run to run.
 
-It also holds the hashes of the files whose bytes may differ between versions of a codec though
-they say the same: compressed shards, and the rejects. So every byte of a dataset is under a hash.
+The file ends with the hash of its own text. It also holds the hashes of compressed shards and of
+the rejects, whose bytes may differ between versions of a codec although the content is the same. So
+a hash covers every byte of a dataset.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ JOB_NAME = "job.json"
 STORED_HASHES = "stored_xxh64"
 STORED_BYTES = "stored_bytes"
 PUBLICATION = "publication"
-# Hashes of what the files of the input were: names, sizes and times; change times and inodes; and
-# the bytes that were read of them.
+# Names of hashes of the input files: of their names, sizes and times; of their change times and
+# inodes; and of the bytes that were read.
 INPUT, INPUT_STATE, INPUT_XXH64 = "input", "input_state", "input_xxh64"
 _SEAL = "xxh64"
 
 
 def dump_job(job: Mapping[str, Any]) -> str:
-    """Return the text of ``job.json``."""
+    """Return the text of ``job.json``, with its hash."""
     unsealed = {key: value for key, value in job.items() if key != _SEAL}
     blank = json.dumps({**unsealed, _SEAL: ""}, indent=1)
     return json.dumps({**unsealed, _SEAL: data_hash(blank.encode())}, indent=1)
 
 
 def add_to_job(path: str, more: Mapping[str, Any]) -> None:
-    """Add to a ``job.json`` what only whoever waited for the job knows."""
+    """Add entries to a ``job.json``, which only the launcher knows after it waited for the job."""
     put(path, dump_job({**load_job(read_small(path).decode()), **more}).encode())
 
 
@@ -41,12 +42,12 @@ def load_job(text: str) -> dict[str, Any]:
     """Parse the text of ``job.json``.
 
     Raises:
-        DataError: It is no such text, or was changed after it was written.
+        DataError: The text is not that of a ``job.json``, or was changed after it was written.
     """
     try:
         job = dict(json.loads(text))
         del job[_SEAL]
-        # The files that these name are opened: no name may lead elsewhere.
+        # Files of these names are opened: no name may lead out of the directory.
         hashes = job.get(STORED_HASHES, {})
         is_sound = has_type(hashes, dict[str, str]) and all(map(is_plain_name, hashes))
         if is_sound and dump_job(job) == text:

@@ -1,18 +1,26 @@
-"""Values that a job stores for its next attempt: JSON and raw bytes, sealed with a hash.
+"""Saves Python values in a file for the next attempt of a job, and loads them, as JSON and bytes.
 
-A file of them may lie in a directory that others write to as well, so nothing in it names code::
+Others may write to the directory of such a file, so its content cannot name code to run (as a
+pickle could)::
 
     head   magic, le64 XXH64 of all that follows, le64 bytes of the JSON
     JSON   one column of one value
-    bytes  what the JSON refers to by position and lengths
+    bytes  the bytes to which the JSON refers by position and lengths
 
-A *column* stands for some values. It is a list of numbers, texts and nulls, or an object of one
-item, by the kind of all values: ``(`` tuples, ``[`` lists, ``<`` sets and ``{`` dicts have their
-lengths and a column of all that they hold; ``b`` bytes; ``n`` arrays, ``d`` dtypes, ``s`` Arrow
-schemas and ``t`` Arrow types as columns of what they are made of; ``|`` values of several kinds.
-The name of a class has the position of each value among the distinct objects, and a column for
-each field of them: so a million units cost little more than a few long lists. Only classes that
-jobs really store can be there, and every field must have its type.
+A *column* is the JSON form of several values. If all are numbers, texts and nulls, it is a list of
+them. Otherwise it is an object with one item, whose name says the kind of all values::
+
+    ( [ <    tuples, lists, sets: their lengths, and a column of all that they hold
+    {        dicts: their lengths, a column of all keys, and a column of all items
+    b        bytes: the position of the first among the bytes of the file, and their lengths
+    n        arrays: their dtypes, and a column of their bytes
+    d s t    dtypes, Arrow schemas, Arrow types: a column of their descriptions
+    |        several kinds: the number of the kind of each value, and a column for each kind
+    a class  objects: the position of each value among the distinct objects, and for each field a
+             column with its values in the distinct objects
+
+So a million units of the input cost little more than a few long lists. Only the classes of
+`_MODULES` can be in a file, and every field must have its type.
 """
 
 from __future__ import annotations
@@ -39,12 +47,12 @@ from beam_tfrecord.storage import WholeFile, read_bytes
 from beam_tfrecord.type_checks import has_type
 
 _HEAD = struct.Struct("<8sQQ")
-# Files of another format are not read: a job's attempt begins anew if it finds them.
+# Files of another format are not read: an attempt that finds one begins from the start.
 FORMAT = 2
 _MAGIC = b"BTFKEPT" + bytes([FORMAT])
 _SEALED_FROM = 16
 
-# By module, so that none is imported before it is needed.
+# The classes that jobs store, by module, so that no module is imported before it is needed.
 _MODULES = {
     "batch": ("Reject",),
     "features.feature": ("ColumnStats", "Feature"),
@@ -77,7 +85,7 @@ def save(path: str, value: Any) -> None:
     """Store a value in a file, which need not outlast a crash of the machine.
 
     Raises:
-        TypeError: There is no form for a value in it.
+        TypeError: The value contains one of a type that cannot be stored.
     """
     writer = _Writer()
     text = json.dumps(writer.column([value]), separators=(",", ":")).encode()
@@ -88,8 +96,8 @@ def save(path: str, value: Any) -> None:
 
 
 def load(path: str) -> Any:
-    """Return what `save` stored; None if there is no file, or a damaged one."""
-    # Whatever goes wrong, the work is done again: the file only saves time.
+    """Return the value that `save` stored; None if there is no file, or a damaged one."""
+    # No error matters: without the file, the job only does some work again.
     with contextlib.suppress(Exception):
         data = memoryview(read_bytes(path))
         magic, seal, text_bytes = _HEAD.unpack_from(data)
@@ -114,14 +122,14 @@ def _class_of(name: str) -> tuple[type, dict[str, Any]]:
 
 
 class _Writer:
-    """Turns values into what JSON can hold, and bytes that stand beside it."""
+    """Turns values into a column for the JSON, and collects the bytes beside it in `parts`."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
         self._at = 0
 
     def column(self, values: Sequence[Any]) -> Any:
-        """Return what stands for values."""
+        """Return the column of some values."""
         types = set(map(type, values))
         if types <= _SCALARS:
             return list(values)
@@ -165,7 +173,7 @@ class _Writer:
         raise TypeError(f"a {kind.__qualname__} cannot be stored for a job's next attempt")
 
     def _objects(self, kind: type, values: Sequence[Any]) -> list[Any]:
-        # Units share their file, and all of one file what its scan has found.
+        # Units of one file share objects: the file itself, and the result of its scan.
         distinct = {id(value): value for value in values}
         places = {number: place for place, number in enumerate(distinct)}
         of_fields = (
@@ -183,13 +191,13 @@ class _Writer:
 
 
 class _Reader:
-    """Turns back what a `_Writer` made; anything else is an error, of whatever class."""
+    """Turns columns of a `_Writer` back into values; raises an error of any class for others."""
 
     def __init__(self, parts: memoryview) -> None:
         self._parts = parts
 
     def values(self, column: Any) -> list[Any]:
-        """Return the values that a column stands for."""
+        """Return the values of a column."""
         if type(column) is list:
             if not _SCALARS.issuperset(map(type, column)):
                 raise ValueError("a list that is no column")
@@ -233,7 +241,8 @@ def _objects(name: str, columns: list[list[Any]]) -> list[Any]:
     """
     kind, hints = _class_of(name)
     for (field, hint), values in zip(hints.items(), columns, strict=True):
-        # Of objects, and of all that holds nothing, it is enough to know the class.
+        # One value of each class is enough unless there are containers: the fields of an object
+        # were checked when the object was made.
         of_type = {type(value): value for value in values}
         looked_at = of_type.values() if _HOLDERS.isdisjoint(of_type) else values
         if not all(has_type(value, hint) for value in looked_at):
@@ -250,7 +259,7 @@ def _objects(name: str, columns: list[list[Any]]) -> list[Any]:
 
 
 def _cut(values: Iterable[Any], lengths: list[int]) -> Iterator[Iterator[Any]]:
-    """Yield so many values at a time; all of them, in the end."""
+    """Yield the values in pieces of these lengths; raise ValueError if values are left over."""
     rest = iter(values)
     for length in lengths:
         yield itertools.islice(rest, length)
@@ -271,7 +280,7 @@ def _schema_form(schema: pa.Schema) -> bytes:
 
 
 def _dtype_form(dtype: np.dtype[Any]) -> Any:
-    """Return what `_dtype_of` makes a dtype of: that of a file's header, or a name of ml_dtypes."""
+    """Return the JSON form of a dtype: as in a header of ``.npy``, or its name in ml_dtypes."""
     if is_foreign(dtype):
         return dtype.name
     return np.lib.format.dtype_to_descr(dtype)

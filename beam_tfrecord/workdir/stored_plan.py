@@ -1,10 +1,11 @@
-"""What a job stores of its plan for the next attempt: groups, schemas, remarks.
+"""Stores the plan of a job for its next attempt: groups of units, schemas and remarks.
 
+A unit is the smallest piece of the input that one worker reads; a group, a task of several units.
 The files lie in the job's temporary directory::
 
     kept-groups    the groups of units
     kept-schema    the schema of the rows
-    kept-types     the schema of mapped rows, if a pass of its own found it
+    kept-types     the schema of mapped rows, if a separate pass over the rows found it
     remarks.json   lines for the user about the types of the rows
     group-<key>    results of a group of units (see `exchange.checkpoints`)
 """
@@ -31,22 +32,22 @@ GROUP_PREFIX = "group-"
 
 
 def count_groups(directory: str) -> int | None:
-    """Return the number of groups in the plan; None if it is not known yet."""
+    """Return the number of groups in the plan; None if there is no plan yet."""
     groups = load_stored(directory, GROUPS)
     return None if groups is None else len(groups)
 
 
 def count_done(directory: str) -> int:
-    """Return how many groups have a checkpoint."""
+    """Return the number of groups that have a checkpoint."""
     return sum(name.startswith(GROUP_PREFIX) for name in list_names(directory))
 
 
 def group_key(group: Group, schema: pa.Schema) -> str:
-    """Return a key that covers all that decides the result of a group within its job.
+    """Return a hash of everything that decides the result of a group within its job.
 
     Args:
-        group: What is read.
-        schema: Types of its rows.
+        group: The group of units.
+        schema: Types of the rows.
     """
     units = [
         (unit.name, unit.file.name, unit.file.bytes, unit.file.version, unit.start, unit.stop)
@@ -60,10 +61,10 @@ def group_key(group: Group, schema: pa.Schema) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """A generator function that is called once, and whose outputs are stored.
+    """A wrapper of a generator function, for one element, that stores all outputs in a file.
 
     Attributes:
-        function: From one element to any number of outputs.
+        function: Generator function of one element.
         directory: The job's temporary directory; None means that nothing is stored.
         name: Name of the file, for `load_stored`.
     """
@@ -73,7 +74,7 @@ class Stored:
     name: str
 
     def __call__(self, element: Any) -> Iterator[Any]:
-        """Yield what the function yields."""
+        """Yield the outputs of the function, after all of them are stored."""
         if self.directory is None:
             yield from self.function(element)
             return
@@ -83,7 +84,7 @@ class Stored:
 
 
 def load_stored(directory: str | None, name: str) -> list[Any] | None:
-    """Return what `Stored` stored; None if there is nothing."""
+    """Return the outputs that `Stored` has stored; None if there is no such file."""
     if directory is None:
         return None
     found = object_file.load(os.path.join(directory, name))
@@ -96,7 +97,7 @@ def save_remarks(directory: str, remarks: Sequence[str]) -> None:
 
 
 def load_remarks(directory: str) -> list[str]:
-    """Return the stored lines for the user; none if there are none."""
+    """Return the stored lines for the user; empty if none are stored."""
     try:
         return [str(line) for line in json.loads(read_bytes(os.path.join(directory, REMARKS)))]
     except FileNotFoundError:
@@ -107,7 +108,7 @@ def load_groups(directory: str) -> list[Group]:
     """Return the stored groups.
 
     Raises:
-        DataError: They are gone.
+        DataError: The file of groups is gone.
     """
     groups = load_stored(directory, GROUPS)
     if groups is None:
@@ -116,6 +117,6 @@ def load_groups(directory: str) -> list[Group]:
 
 
 def load_schema(directory: str | None, name: str) -> pa.Schema | None:
-    """Return the one schema that is stored under a name; None if there is none."""
+    """Return the schema that is stored under a name; None if there is none."""
     found = load_stored(directory, name)
     return found[0] if found and isinstance(found[0], pa.Schema) else None

@@ -1,4 +1,4 @@
-"""Where a dataset goes: the names of its files, and its temporary directory."""
+"""`Target`: the directory or file prefix of a dataset, with the paths of its files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ TEMPORARY_PREFIX = ".tmp-"
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """The place of a dataset.
+    """The location of a dataset: a directory, or a file prefix in a directory.
 
     Attributes:
         directory: Absolute path or URL.
-        prefix: Start of every file name if the dataset has a file prefix as in Beam; else None.
+        prefix: Beginning of every file name, as in Beam; None if the dataset has its own directory.
     """
 
     directory: str
@@ -29,12 +29,12 @@ class Target:
         return os.path.join(self.directory, self.name(name))
 
     def name(self, name: str) -> str:
-        """Return a file's name relative to the directory."""
+        """Return the name of a file in the directory: with the prefix if there is one."""
         return name if self.prefix is None else f"{self.prefix}-{name}"
 
     @property
     def output(self) -> str:
-        """The directory, or the path that all files begin with."""
+        """The directory, or the path with which the paths of all files begin."""
         return self.directory if self.prefix is None else os.path.join(self.directory, self.prefix)
 
     @property
@@ -43,7 +43,7 @@ class Target:
         return self.path(MANIFEST_NAME)
 
     def temporary(self, token: str) -> str:
-        """Return the temporary directory of a job: sorted runs, checkpoints, unpublished shards.
+        """Return the temporary directory of a job, for its plan, checkpoints and unpublished files.
 
         Args:
             token: Name of the job, hexadecimal digits.
@@ -52,12 +52,12 @@ class Target:
         return os.path.join(self.directory, f"{TEMPORARY_PREFIX}{prefix}{token}")
 
     def leftovers(self) -> list[str]:
-        """Return the temporary directories of jobs that did not end."""
+        """Return the temporary directories of jobs that still run or did not clean up."""
         beginning = os.path.basename(self.temporary(""))
         paths = [
             os.path.join(self.directory, name)
             for name in list_names(self.directory)
-            # Tokens have no dash: other names are those of a longer prefix.
+            # Tokens have no dash: names with a dash belong to a longer prefix.
             if name.startswith(beginning) and "-" not in name[len(beginning) :]
         ]
         return [path for path in paths if is_directory(path)]
@@ -67,7 +67,7 @@ def directory_target(output: str | os.PathLike[str]) -> Target:
     """Return the target of an output that is a directory.
 
     Raises:
-        UsageError: It is a file, or on a filesystem that cannot be written to.
+        UsageError: The output is a file, or is on a filesystem that cannot be written to.
     """
     directory = output_path(output)
     if exists(directory) and not is_directory(directory):
@@ -76,7 +76,10 @@ def directory_target(output: str | os.PathLike[str]) -> Target:
 
 
 def sink_target(output: str | os.PathLike[str]) -> Target:
-    """Return the target of a sink: a directory if it ends in ``/`` or is one, else a prefix."""
+    """Return the target of a Beam sink: a directory if `output` is one or ends in ``/``.
+
+    Any other output is a file prefix.
+    """
     text = os.fspath(output)
     path = output_path(text)
     if text.endswith("/") or is_directory(path):
@@ -89,7 +92,7 @@ def check_free(target: Target, *, overwrite: bool) -> None:
     """Refuse a target that holds a dataset.
 
     Raises:
-        TargetExists: A dataset is there, and it is not to be overwritten.
+        TargetExists: The target holds a dataset, and `overwrite` is False.
     """
     if exists(target.manifest) and not overwrite:
         raise TargetExists(
