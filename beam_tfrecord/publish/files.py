@@ -18,8 +18,8 @@ the side files (schema, labels, …). A target has these states, and changes onl
 So at every moment a manifest names only files that are there. If a job is killed before the state
 *published*, the next job gives shards their temporary names back and removes side files
 (`clear_leftovers`). If a job is killed later, the next job or try removes what was replaced. A try
-is one of several executions of the last step of the same job. The note lists the files of the job,
-so no other files are removed.
+is one of several executions of the last step of the same job. The note lists the files of the old
+and the new dataset, and no other files are removed.
 """
 
 from __future__ import annotations

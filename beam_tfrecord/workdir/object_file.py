@@ -1,7 +1,7 @@
 """Saves Python values in a file for the next attempt of a job, and loads them, as JSON and bytes.
 
-Others may write to the directory of such a file, so its content cannot name code to run (as a
-pickle could)::
+Others may write to the directory of such a file, so its content cannot name code to run, as a
+pickle could. The file has three parts::
 
     head   magic, le64 XXH64 of all that follows, le64 bytes of the JSON
     JSON   one column of one value
@@ -10,7 +10,7 @@ pickle could)::
 A *column* is the JSON form of several values. If all are numbers, texts and nulls, it is a list of
 them. Otherwise it is an object with one item, whose name says the kind of all values::
 
-    ( [ <    tuples, lists, sets: their lengths, and a column of all that they hold
+    ( [ <    tuples, lists, frozen sets: their lengths, and a column of all that they hold
     {        dicts: their lengths, a column of all keys, and a column of all items
     b        bytes: the position of the first among the bytes of the file, and their lengths
     n        arrays: their dtypes, and a column of their bytes

@@ -36,7 +36,7 @@ _CHOICES = {"-Xmx": "-Xmx512m", "-XX:TieredStopAtLevel=": "-XX:TieredStopAtLevel
 # The driver of MariaDB would also write errors to stderr.
 _SETTINGS = ("-Djava.awt.headless=true", "-Dmariadb.logging.disable=true")
 
-# Options of the user in this standard variable override ours.
+# The standard variable for options of the user, which override the options here.
 _USER_OPTIONS = "JAVA_TOOL_OPTIONS"
 
 _POLL_MS = 100

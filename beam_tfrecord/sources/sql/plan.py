@@ -71,7 +71,7 @@ class SqlPlan:
         order_by: Expressions that sort the rows of a partition; empty for any order.
         partitions: The partitions.
         row_bytes: Estimated size of a row.
-        is_ordered: True if rows are numbered in the order in which they are read.
+        is_ordered: True if rows are numbered in the order in which they are read, not by `number`.
         key: Names of the columns of the primary key.
         locator: Column that identifies rows in messages if there is no key; None if not needed or
             not available.

@@ -1,4 +1,4 @@
-"""Reads PostgreSQL through ADBC: results stream in binary form, straight into Arrow.
+"""Reads PostgreSQL through its ADBC driver: results stream in binary form, straight into Arrow.
 
 All partitions of a job join one exported snapshot, which lives as long as the connection that
 planned the job. Types and modifiers come from the driver's description of a result. A type that

@@ -1,4 +1,4 @@
-"""Reads a partition in the snapshot of its plan, and converts its rows to batches.
+"""Reads one partition of a table or query in the snapshot of its plan, as batches of rows.
 
 After a dropped connection the same statement runs again in the same snapshot. Batches that were
 already returned are compared by hash with the new ones and skipped, so rows are never duplicated

@@ -1,4 +1,4 @@
-"""Keeps passwords out of everything that is written, sent or shown, driver messages included.
+"""Keeps passwords of databases out of everything written, sent or shown, such as messages.
 
 A password in a URL or an argument is removed at once and stored in this process only, under the
 URL without the password. Runners inside this process find it there. Workers elsewhere need an
