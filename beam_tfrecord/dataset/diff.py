@@ -76,7 +76,7 @@ class Difference:
         return not self.schema and all(split.same for split in self.splits)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return the differences as a JSON object."""
         return dataclasses.asdict(self) | {"same_data": self.same_data}
 
     def lines(self) -> list[str]:
@@ -97,7 +97,8 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Difference:
     """Compare two datasets: schema, splits, and rows by their content.
 
     Datasets that differ only in the order of their rows or in their shards have the same data. Rows
-    are compared by a 64-bit hash of their example in canonical form.
+    are compared by a 64-bit hash of their example in canonical form, the one serialization that all
+    equal examples share.
 
     A split is read only if the hashes of its shards differ, and then needs 8 bytes of memory per
     row. The only split of two datasets is not read either if the manifests have the same hash and

@@ -48,7 +48,7 @@ class Dataset(Rows):
 
         Raises:
             UsageError: Numbers or booleans are missing and have no default. NumPy has no value for
-                a missing number, and NaN could not be told from a NaN in the data.
+                a missing number, and NaN could not be distinguished from a NaN in the data.
             DataError: A shard is damaged, or the dataset was replaced.
         """
         return arrays_of(self.arrow(), self.schema, defaults or {})

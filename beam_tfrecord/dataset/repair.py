@@ -77,7 +77,7 @@ class Repair:
         return not self.lost
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return the losses and the number of examples as a JSON object."""
         return {
             "examples": self.manifest.examples,
             "lost": [dataclasses.asdict(one) for one in self.lost],

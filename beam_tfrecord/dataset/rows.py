@@ -303,6 +303,8 @@ class Rows:
     def blocks(self) -> Iterator[tuple[Shard, RecordBlock]]:
         """Yield each shard with blocks of its framed records; check every CRC, count and size.
 
+        A framed record is an example with its length and checksums, as in a TFRecord file.
+
         Raises:
             DataError: A shard is missing, is damaged or does not fit the manifest, or the dataset
                 was replaced.
@@ -384,7 +386,7 @@ class Rows:
 
 
 def mixed_rows(rows: Rows, shuffle: bool | int) -> int:
-    """Return the number of rows in a shuffle buffer: `shuffle`, or if True those of about 64 MB."""
+    """Return the size of a shuffle buffer in rows: `shuffle`, or if True the rows of 64 MB."""
     if shuffle is not True:
         return max(1, int(shuffle))
     nbytes = sum(shard.bytes for shard in rows.shards)

@@ -129,7 +129,8 @@ def _of_dtype(column: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         return _objects(column)
     if dtype.kind in "SU":
         values = column.to_pylist()
-        # A user's function may have returned longer text, or trailing zeros, which NumPy drops.
+        # A user's function may have returned text that is too long or ends with zero characters.
+        # NumPy would cut it.
         width = max(map(len, values), default=0) * np.dtype(f"{dtype.kind}1").itemsize
         is_cut = width > dtype.itemsize or any(value[-1:] in (b"\0", "\0") for value in values)
         return _objects(column) if is_cut else np.array(values, dtype)

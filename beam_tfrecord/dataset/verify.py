@@ -105,7 +105,7 @@ class Verification:
         return not self.faults
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return the result as a JSON object."""
         return dataclasses.asdict(self) | {"ok": self.ok}
 
 
@@ -237,7 +237,7 @@ class _ShardChecker:
         return native.hash_records(block.data, block.starts, self._seed)
 
     def _check(self, shard: Shard) -> _CheckedShard:
-        """Read a shard and compare it with the manifest."""
+        """Read a shard and compare its records and totals with the manifest."""
         faults: list[Fault] = []
         stream_hash = native.XXH64(0)
         examples = nbytes = content = 0

@@ -61,7 +61,7 @@ class Moments(NamedTuple):
 
 
 def moments_of(values: npt.NDArray[np.float64], rows: int) -> Moments:
-    """Return the sums over the finite values of `rows` rows; `values` has shape `[n]`."""
+    """Return the sums over the finite values among `values`, shape `[n]`, of `rows` rows."""
     finite = values[np.isfinite(values)]
     parts, exponents = np.frexp(finite)
     mantissas = np.ldexp(parts, _MANTISSA_BITS).astype(np.int64)
@@ -96,15 +96,15 @@ class CombineMoments(beam.CombineFn):
         return Moments()
 
     def add_input(self, accumulator: Moments, element: tuple[Any, ...]) -> Moments:
-        """Add the values of one batch."""
+        """Return the sums with the values of one more batch."""
         values, rows = element
         return accumulator.merge(moments_of(np.asarray(values, np.float64), int(rows)))
 
     def merge_accumulators(self, accumulators: Iterable[Moments]) -> Moments:
-        """Return the sums over all parts."""
+        """Return the sums over the data of all accumulators."""
         return functools.reduce(Moments.merge, accumulators, Moments())
 
     def extract_output(self, accumulator: Moments) -> npt.NDArray[np.float64]:
-        """Return rows, finite values, mean and variance."""
+        """Return number of rows, number of finite values, mean and variance, shape `[4]`."""
         rows, finite, *_ = accumulator
         return np.array([rows, finite, accumulator.mean, accumulator.variance], np.float64)

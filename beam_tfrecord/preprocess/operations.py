@@ -1,4 +1,4 @@
-r"""Preprocessing steps (`zscore`, `vocabulary`, …) as functions that call tensorflow-transform.
+r"""Implements the preprocessing steps (`zscore`, `vocabulary`, …) with tensorflow-transform (TFT).
 
 Importing this module imports TensorFlow. What the steps do with missing and unusual values (the
 tests check every line):
@@ -227,7 +227,7 @@ def bucketize(column: Column, options: Options, file: str) -> Column:
 
 
 def impute(column: Column, options: Options, file: str) -> Column:
-    """Fill missing values and NaN."""
+    """Fill missing values and NaN with a constant or a statistic of the column."""
     if column.tensor.dtype == tf.string:
         return _impute_text(column, options, file)
     numbers = column.as_float

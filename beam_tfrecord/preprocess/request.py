@@ -279,8 +279,9 @@ def _returned(function: MapFunction, inputs: Mapping[str, Any]) -> Mapping[str, 
 def _traced(function: MapFunction, inputs: tuple[TensorColumn, ...]) -> Description:
     """Return the description of a user's function, which is found by tracing it.
 
-    Most functions take floats as float64, which loses no digits. Some combine inputs with float32
-    tensors of their own, which TensorFlow does not mix with float64. These functions get float32.
+    Most functions accept floats as float64, which has enough digits for times and amounts. Some
+    combine inputs with float32 tensors of their own, which TensorFlow does not mix with float64.
+    These functions get float32.
 
     Raises:
         UsageError: The function raises with both types, or no column is of a type for TensorFlow.

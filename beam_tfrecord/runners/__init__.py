@@ -1,4 +1,4 @@
-"""Makes Beam pipelines for a runner, with default options that suit it and with its way to start.
+"""Makes Beam pipelines that suit a runner: with default options, and a function that starts jobs.
 
 Importing this package does not import Beam, because the program that starts workers (`boot`) is a
 module of this package, and has to stay small and quick.

@@ -51,7 +51,7 @@ _DEFAULT_GRACE_S = 5.0
 # A pipe that is ready for writing accepts this many bytes without blocking (PIPE_BUF).
 _CHUNK_BYTES = 4096
 _PREFIX = "beam-tfrecord-worker-"
-# A worker is ended if its job has been over for so long, and how often the job is looked for.
+# Seconds after the end of a job until its worker is ended, and seconds between two checks.
 _FORGOTTEN_S, _LOOK_FOR_JOB_S = 15.0, 3.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -323,7 +323,7 @@ def _log_path(worker_id: str) -> str | None:
 
 
 def main() -> NoReturn:
-    """Run the program."""
+    """Check this machine, then run a worker until it ends; with ``--check``, only check."""
     if sys.argv[1:] == ["--check"]:
         print(json.dumps(found()))  # noqa: T201 - what the option is for
         raise SystemExit(check_here())

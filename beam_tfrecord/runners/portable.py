@@ -58,7 +58,7 @@ def prism_presets(options: Sequence[str]) -> list[str]:
             f"(go install {PRISM_PACKAGE}@v{beam_version}), or name it "
             "(-- --prism_location=PATH)"
         )
-    # At lower levels Prism logs its start and its end.
+    # At other levels Prism logs its start and its end.
     return [f"--prism_location={program}", "--prism_log_level=error"]
 
 
