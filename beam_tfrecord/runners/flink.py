@@ -129,8 +129,8 @@ def check(options: Sequence[str], leftovers: Sequence[str]) -> None:
         leftovers: Temporary directories of earlier attempts.
 
     Raises:
-        UsageError: The cluster, the job server or the program that starts workers is missing, or
-            has another version.
+        UsageError: The cluster, the job server or the program that starts workers is missing or has
+            another version, or the cluster has no free slot.
     """
     parsed = PipelineOptions(list(options))
     flink, portable = parsed.view_as(FlinkRunnerOptions), parsed.view_as(PortableOptions)

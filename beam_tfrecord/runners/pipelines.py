@@ -84,7 +84,7 @@ class LocalJobRunner(PortableRunner):
     is_lossless = True
 
     def create_job_service(self, options: PipelineOptions) -> Any:
-        """Return a handle of the job service, which is started if it is the embedded one."""
+        """Start the embedded job service, or start or find another one; return its handle."""
         if options.view_as(PortableOptions).job_endpoint != EMBEDDED_JOB_SERVICE:
             return super().create_job_service(options)
         return self.create_job_service_handle(LocalJobServicer(beam_job_type=_LocalJob), options)
