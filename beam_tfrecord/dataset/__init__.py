@@ -1,1 +1,1 @@
-"""Written datasets: `load`, `show`, `verify`, `diff` and `repair`. Nothing here imports Beam."""
+"""Reads, checks, compares and repairs written datasets; nothing here imports Beam."""

@@ -1,4 +1,4 @@
-"""`reading_code`: generates programs that read a dataset without this package."""
+"""Generates Python programs that read a dataset without this package."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ for batch in read($split).take(1):
 '''
 )
 
-# The further part of the program above if tensors are stored as bytes.
+# The part `$parsing` of the program above if tensors are stored as bytes.
 PARSE = Template(
     '''\
 def parse(batch):
@@ -269,17 +269,18 @@ _MAX_CLASSES = 1000
 def reading_code(
     manifest: Manifest, kind: str, path: str | os.PathLike[str], *, label: str | None = None
 ) -> str:
-    """Return a Python program that reads a dataset.
+    """Return the text of a Python program that reads a dataset.
 
     Args:
         manifest: The manifest of the dataset.
-        kind: ``tf`` reads parsed batches; ``keras`` trains a small model on the numeric columns;
-            ``torch`` makes a ``DataLoader``, with a parser of Examples in plain Python.
-        path: The path of the dataset in the program.
-        label: Column that the Keras model learns; None for the last numeric one.
+        kind: Kind of program. ``tf`` reads parsed batches; ``keras`` trains a small model on the
+            numeric columns; ``torch`` makes a ``DataLoader``, with a parser of Examples in Python.
+        path: Path of the dataset that the program reads.
+        label: Column that the Keras model learns; None means the last numeric column.
 
     Raises:
-        UsageError: There is no such kind, or nothing to train on.
+        UsageError: There is no such kind, the path is remote, the dataset is empty, or it has too
+            few numeric columns or no such label to train on.
     """
     makers = {"tf": _tf_code, "keras": _keras_code, "torch": _torch_code}
     if kind not in makers:
@@ -303,7 +304,7 @@ def reading_code(
 
 
 def _quoted(text: str | bytes) -> str:
-    """Return a literal, in double quotes unless the text contains some."""
+    """Return a Python literal, in double quotes unless the text has quotes or backslashes."""
     literal = repr(text)
     plain = '"' not in literal and "\\" not in literal
     return literal.replace("'", '"') if plain and literal.count("'") == 2 else literal
@@ -322,7 +323,7 @@ def _tf_code(
 
 
 def _decoding_lines(schema: Schema) -> list[str]:
-    """Return the lines that decode tensors from bytes, for columns of a single shape."""
+    """Return the lines that decode tensors from bytes, for columns with one shape for all rows."""
     lines = []
     for decoding in tensor_decodings(schema):
         if decoding.is_simple:
@@ -333,7 +334,7 @@ def _decoding_lines(schema: Schema) -> list[str]:
 
 
 def feature_lines(schema: Schema) -> str:
-    """Return the items of the feature spec of `schema`, one feature per line."""
+    """Return the entries of the feature spec of `schema` as code, one feature per line."""
     return "\n".join(
         f"    {_quoted(reading.name)}: {_reading_text(reading)}," for reading in readings(schema)
     )
@@ -354,7 +355,7 @@ def _reading_text(reading: Reading) -> str:
 
 
 def _default_text(reading: Reading) -> str:
-    """Return the literal of a default as it would be stored."""
+    """Return the Python literal of a default, in the form in which an Example stores it."""
     values = [_value_text(value) for value in reading.default or ()]
     return values[0] if len(values) == 1 else f"[{', '.join(values)}]"
 
@@ -405,7 +406,7 @@ def _keras_code(
 
 
 def _dense_line(leaf: TFColumn, reading: Reading) -> str:
-    """Return the line of a scalar feature: models need a number in every example."""
+    """Return the feature spec line of a scalar, with 0 for missing values if it has no default."""
     note = ""
     if reading.how == VARYING:
         zero = 0.0 if leaf.kind == FLOAT else 0
@@ -415,7 +416,7 @@ def _dense_line(leaf: TFColumn, reading: Reading) -> str:
 
 
 def _head(label: Feature) -> tuple[str, str, str]:
-    """Return code of the last layer, the loss and the metric that suit a label."""
+    """Return the code of the last layer, of the loss and of the metric that suit a label."""
     seen = label.observed
     is_integer = pa.types.is_boolean(label.type) or pa.types.is_integer(label.type)
     low, high = (0, 1) if pa.types.is_boolean(label.type) else (None, None)

@@ -1,4 +1,7 @@
-"""`diff`: compares two datasets by their rows, whatever the order and files of these."""
+"""Compares two datasets: `diff` finds differences of rows, splits, schemas and settings.
+
+The order of the rows, and their distribution over files, makes no difference to the data.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from beam_tfrecord.manifest import Manifest, Split
 from beam_tfrecord.places import purpose_seed
 
 UInt64Array = npt.NDArray[np.uint64]
-# A split in the first dataset and in the second.
+# The split of one name in the first dataset and in the second.
 SplitPair = tuple[Split, Split]
 
 _SETTINGS = ("order", "seed", "compression", "key", "group", "place", "split_by", "fingerprint")
@@ -26,14 +29,16 @@ _NO_SPLIT = Split(())
 
 @dataclasses.dataclass(frozen=True)
 class SplitDifference:
-    """The difference of a split's rows as multisets: equal rows count as often as they occur.
+    """The difference between the rows of one split in two datasets.
+
+    Equal rows count as often as they occur.
 
     Attributes:
         name: Name of the split.
-        rows_a: Rows in the first dataset.
-        rows_b: Rows in the second.
-        removed: Rows of the first that are missing in the second.
-        added: Rows of the second that are missing in the first.
+        rows_a: Number of rows in the first dataset.
+        rows_b: Number of rows in the second dataset.
+        removed: Number of rows of the first dataset that are missing in the second.
+        added: Number of rows of the second dataset that are missing in the first.
     """
 
     name: str
@@ -53,10 +58,11 @@ class Difference:
     """The difference between two datasets.
 
     Attributes:
-        schema: Differences in names and types of columns and how they are stored, a line each.
-        splits: Every split of either dataset, in order.
-        moved: Rows that are in both datasets, but in another split.
-        notes: Differences beside the data: settings, order, shards.
+        schema: One line for each difference in the names, types and storage of columns.
+        splits: All splits of both datasets that have rows, in the order of the manifests.
+        moved: Number of rows that are in both datasets, but in different splits.
+        notes: One line for each other difference: settings, order of columns, defaults, numbers of
+            shards and of rejected rows.
     """
 
     schema: tuple[str, ...]
@@ -66,15 +72,15 @@ class Difference:
 
     @property
     def same_data(self) -> bool:
-        """True if schema and rows of every split are the same."""
+        """True if the schemas, and the rows of every split, are the same."""
         return not self.schema and all(split.same for split in self.splits)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return the differences as a JSON object."""
         return dataclasses.asdict(self) | {"same_data": self.same_data}
 
     def lines(self) -> list[str]:
-        """Return lines of text for users; none if nothing differs."""
+        """Return the differences as lines of text for users; empty if nothing differs."""
         out = [f"schema: {line}" for line in self.schema]
         out += [
             f"split {split.name}: {split.rows_a:,} rows and {split.rows_b:,} rows: "
@@ -90,14 +96,24 @@ class Difference:
 def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Difference:
     """Compare two datasets: schema, splits, and rows by their content.
 
-    Datasets that differ in the order of their rows or in their shards have the same data. If the
-    shards are the same byte for byte, or all rows of a single split have the same hash, only the
-    manifests are read; otherwise every row of the splits that differ, with 8 bytes of memory per
-    row. Rows are compared by a 64-bit hash of their example in canonical form.
+    Datasets that differ only in the order of their rows or in their shards have the same data. Rows
+    are compared by a 64-bit hash of their example in canonical form, the one serialization that all
+    equal examples share.
+
+    A split is read only if the hashes of its shards differ, and then needs 8 bytes of memory per
+    row. The only split of two datasets is not read either if the manifests have the same hash and
+    number of all rows.
+
+    Args:
+        a: Path of the first dataset: its directory, manifest, or file prefix.
+        b: Path of the second dataset.
+
+    Returns:
+        All differences.
 
     Raises:
         UsageError: There is no dataset at `a` or `b`.
-        DataError: One of them is damaged.
+        DataError: A dataset is damaged.
     """
     first, second = Manifest.load(a), Manifest.load(b)
     names = dict.fromkeys((*first.splits, *second.splits))
@@ -105,7 +121,7 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Difference:
         name: (first.splits.get(name, _NO_SPLIT), second.splits.get(name, _NO_SPLIT))
         for name in names
     }
-    # A split without rows is no difference: one manifest may name it, another not.
+    # Only one of two manifests may name a split without rows, which makes no difference.
     pairs = {name: pair for name, pair in pairs.items() if pair[0].examples or pair[1].examples}
     same = (first.content, first.examples) == (second.content, second.examples)
     splits, moved = _compare_rows(a, b, {} if same and len(pairs) == 1 else pairs)
@@ -154,7 +170,10 @@ def _row_hashes(path: str | os.PathLike[str], name: str, split: Split) -> UInt64
 
 
 def multiset_difference(a: UInt64Array, b: UInt64Array) -> tuple[UInt64Array, UInt64Array]:
-    """Return the values that `a` has more often than `b`, and those that `b` has more often."""
+    """Return the values that are surplus in `a`, and those that are surplus in `b`.
+
+    A value that occurs n times more in one array than in the other is returned n times.
+    """
     values, indices = np.unique(np.concatenate([a, b]), return_inverse=True)
     surplus = np.bincount(indices[: len(a)], minlength=len(values))
     surplus -= np.bincount(indices[len(a) :], minlength=len(values))

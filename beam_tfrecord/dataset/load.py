@@ -1,7 +1,7 @@
-"""`load`: opens a written dataset, or Parquet files, and converts their rows.
+"""Opens a dataset or Parquet files with `load`, and converts the rows for ML frameworks.
 
-Readers follow the manifest, never the names of files. Importing this module loads neither Beam nor
-TensorFlow nor PyTorch: what needs them is imported on use.
+The manifest decides which files are read, never their names. Importing this module imports neither
+Beam nor TensorFlow nor PyTorch: the methods that need TensorFlow or PyTorch import them.
 """
 
 from __future__ import annotations
@@ -26,28 +26,30 @@ if TYPE_CHECKING:
 
     from beam_tfrecord.dataset.torch import TorchDataset
 
-# Rows that are decoded at a time while columns are written to memory-mapped files.
+# Number of rows to decode at a time when writing columns to memory-mapped files.
 _MEMMAP_BATCH_ROWS = 65_536
 
 
 class Dataset(Rows):
-    """Rows of a dataset, converted to NumPy, TensorFlow or PyTorch."""
+    """The rows of a dataset, with conversions to NumPy, TensorFlow and PyTorch; made by `load`."""
 
     def numpy(self, *, defaults: Mapping[str, Any] | None = None) -> dict[str, npt.NDArray[Any]]:
         """Return all rows as one array per column, shape `[rows, …]`.
 
-        Numbers and booleans keep their type; times become datetime64 or timedelta64, missing ones
-        NaT; fixed-size lists and tensors of numbers get their shape; everything else (text,
-        bytes, decimals, lists of varying length, nested values) is an object array, with None
-        for a missing value.
+        Numbers and booleans keep their type. Times become datetime64 or timedelta64, and missing
+        times NaT. Fixed-size lists and tensors of numbers become arrays of their shape. All other
+        values (text, bytes, decimals, lists of varying length, nested values) become object arrays,
+        with None for a missing value. If the schema has a NumPy dtype for a column, the array has
+        this dtype, provided that it can hold all values.
 
         Args:
-            defaults: Replacements of missing values, by column; columns that are not in it use
-                their schema's default.
+            defaults: Replacements of missing values, by column. Other columns use the default in
+                the schema.
 
         Raises:
-            UsageError: Numbers or booleans are missing and have no default: NumPy has no value for
-                a missing one, and NaN would also stand for a NaN in the data.
+            UsageError: Numbers or booleans are missing and have no default. NumPy has no value for
+                a missing number, and NaN could not be distinguished from a NaN in the data.
+            DataError: A shard is damaged, or the dataset was replaced.
         """
         return arrays_of(self.arrow(), self.schema, defaults or {})
 
@@ -56,10 +58,15 @@ class Dataset(Rows):
     ) -> dict[str, npt.NDArray[Any]]:
         """Return all rows as read-only memory-mapped arrays, with the types of `numpy`.
 
-        The first call writes their files to `directory`. A later call writes them again if the
-        dataset, the columns or the defaults differ, or a file has another size or time. The
-        values are not hashed again: damage below the file system is not seen here. Remove the
-        directory to have it written again.
+        The first call writes the files of the arrays to `directory`. A later call writes them again
+        if the dataset, the columns or the defaults differ, or if a file has another size or time.
+        The values in the files are not checked, so damage of the storage device is not found.
+        Remove the directory to have the files written again.
+
+        Args:
+            directory: Directory for the files, for this dataset alone.
+            defaults: Replacements of missing values, by column. Other columns use the default in
+                the schema.
 
         Raises:
             UsageError: Values of a column have no fixed width, or are missing without a default.
@@ -84,7 +91,9 @@ class Dataset(Rows):
     def tf(self, batch_size: int | None = None, **options: Any) -> tf.data.Dataset:
         """Return a ``tf.data.Dataset`` of parsed examples.
 
-        See `beam_tfrecord.dataset.tf.tf_dataset` for the options.
+        Args:
+            batch_size: Number of examples per batch; None means single examples.
+            **options: Further options; see `beam_tfrecord.dataset.tf.tf_dataset`.
         """
         from beam_tfrecord.dataset.tf import tf_dataset
 
@@ -97,23 +106,23 @@ class Dataset(Rows):
         defaults: Mapping[str, Any] | None = None,
         shuffle: bool | int = False,
     ) -> TorchDataset:
-        """Return a PyTorch ``IterableDataset``.
+        """Return a PyTorch ``IterableDataset`` of dicts by column.
 
-        Every shard is read by one worker of the ``DataLoader``, so use at most as many workers
-        as there are shards. Numbers are tensors that may be written to; text, lists of varying
-        length and columns without a tensor for a missing value are Python lists in every batch.
+        One worker of the ``DataLoader`` reads a shard, so use at most as many workers as there are
+        shards. Numbers are writable tensors. Text, lists of varying length, and columns for whose
+        missing values there is no tensor are Python lists in every batch.
 
         Args:
-            batch_size: Rows per batch (``batch_size=None`` for the ``DataLoader``); None for
-                single rows.
+            batch_size: Number of rows per batch, in which case the ``DataLoader`` needs
+                ``batch_size=None``; None means single rows.
             defaults: Replacements of missing values, by column.
-            shuffle: True mixes the shards, and the rows within about 64 MB; a number mixes the
-                rows within that many. Every epoch has another order, by PyTorch's generator, so
-                ``torch.manual_seed`` repeats it. False: every epoch has the order of the dataset.
+            shuffle: True shuffles the order of shards, and rows in a buffer of about 64 MB. A
+                number is the size of the buffer in rows. Every epoch has another order, which
+                ``torch.manual_seed`` repeats. False keeps the order of the dataset.
 
         Raises:
-            UsageError: A column without a default may lack numbers by its schema, even if no batch
-                does. Or PyTorch is not installed.
+            UsageError: A column of numbers may have missing values by its schema and has no
+                default, or PyTorch is not installed.
         """
         require("torch", "load(...).torch()")
         from beam_tfrecord.dataset.torch import TorchDataset
@@ -127,19 +136,22 @@ def load(
     split: str | None = None,
     columns: Iterable[str] | None = None,
 ) -> Dataset:
-    """Open a dataset; only its manifest is read, or the footers of staged Parquet files.
+    """Open a dataset; only its manifest is read, or the footers of Parquet files.
 
     Sizes and times of local shards are recorded, so that a change while they are read is detected.
 
     Args:
-        path: Its directory, its file prefix, or its manifest; or Parquet files, which have the one
-            split ``data``.
-        split: The split to read; None for all of them, in the manifest's order.
-        columns: The columns to read, in this order; None for all.
+        path: Path of the dataset's directory, its manifest, or its file prefix; or of Parquet
+            files, which have a single split named ``data``.
+        split: Name of the split to read; None means all splits, in the order of the manifest.
+        columns: Names of the columns to read, in this order; None means all columns.
+
+    Returns:
+        The dataset, whose methods read and convert its rows.
 
     Raises:
         UsageError: There is no dataset, or no such split or column.
-        DataError: The manifest is damaged.
+        DataError: The manifest or a Parquet file is damaged.
     """
     opened = _open(path)
     splits = opened.manifest.splits
@@ -156,11 +168,11 @@ def load(
 def _open(path: str | os.PathLike[str]) -> Dataset:
     """Return all splits and columns of a dataset, or of Parquet files."""
     file = absolute_path(manifest_path(path))
-    # Recorded first, so that a manifest that is replaced meanwhile is noticed.
+    # Recorded before the manifest is read, to detect that it is replaced meanwhile.
     opened = OpenedManifest.of(file)
     staged = is_stage(path)
     if staged or not exists(file):
-        # Loading the modules that read Parquet takes a tenth of the start-up of records.
+        # Imported here, since it would add a tenth to the time of opening TFRecord datasets.
         from beam_tfrecord.dataset.parquet import is_parquet, open_parquet
 
         if staged or is_parquet(path):

@@ -1,4 +1,4 @@
-"""Parquet files in the role of a written dataset: row groups are its shards."""
+"""Reads Parquet files as if they were a written dataset, with runs of row groups as its shards."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from beam_tfrecord.workdir.target import Target
 
 
 def is_parquet(path: str | os.PathLike[str]) -> bool:
-    """Return True if a path names Parquet files: one, a pattern, or a directory with some."""
+    """Return True if a path is a Parquet file, a glob of them, or a directory that has some."""
     text = os.fspath(path)
     if os.path.isdir(text):
         found = glob.iglob(os.path.join(glob.escape(text), "**", "*"), recursive=True)
@@ -37,18 +37,24 @@ def is_parquet(path: str | os.PathLike[str]) -> bool:
 def open_parquet(
     path: str | os.PathLike[str], opened: OpenedManifest
 ) -> tuple[Manifest, ParquetFiles]:
-    """Return a manifest that describes Parquet files as one split; only footers are read.
+    """Return a manifest that describes Parquet files as one split, and a reader of its shards.
+
+    Only the footers of the files are read.
+
+    Args:
+        path: A file, directory or glob; or a stage, the directory of files that `extract` wrote.
+        opened: The manifest file of the stage, or a record that there is none.
 
     Raises:
         UsageError: There are no files.
-        DataError: One is damaged, or two disagree, or a stage was replaced meanwhile.
+        DataError: A file is damaged, two files disagree, or the stage was replaced meanwhile.
     """
     source = Parquet(path)
     with explained_by(opened.check):
         scans = source.all_scans()
     opened.check()
     if opened.entry is None and (jobs := Target(absolute_path(path)).leftovers()):
-        # The files of an unfinished stage look like any others.
+        # The files of an unfinished stage look like complete ones.
         raise UsageError(
             f"no dataset at {os.fspath(path)!r}: a job is writing there, or was stopped: wait for "
             f"it, run it again, or remove {jobs[0]!r}"
@@ -78,14 +84,16 @@ def open_parquet(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ParquetFiles:
-    """Row groups of Parquet files as shards; records are encoded as `write` encodes them.
+    """A reader of Parquet files in which runs of row groups are the shards.
+
+    Records are encoded in the same way as by `write`.
 
     Attributes:
-        source: Reads the files.
+        source: Reader of the files.
         types: Types of all columns.
-        units: Runs of row groups, by the name of the shard that each represents.
-        schema: The features that records are encoded by.
-        opened: The manifest of a stage.
+        units: The run of row groups of each shard, by the name of the shard.
+        schema: The schema by which rows are encoded as records.
+        opened: The manifest file of the stage, or a record that there is none.
     """
 
     source: Parquet
@@ -95,12 +103,12 @@ class ParquetFiles:
     opened: OpenedManifest
 
     def check(self, shards: Sequence[Shard]) -> None:
-        """Check nothing: opening the files has read their footers."""
+        """Check nothing, since opening the files has read their footers."""
 
     def blocks(
         self, shards: Sequence[Shard], block_bytes: int = BLOCK_BYTES
     ) -> Iterator[tuple[Shard, RecordBlock]]:
-        """Yield the rows of shards as encoded records, a block per batch of the source."""
+        """Yield the rows of shards as encoded records, one block for each batch of the source."""
         with explained_by(self.opened.check):
             for shard in shards:
                 encoder, first = Encoder(self.schema), 0
@@ -110,18 +118,22 @@ class ParquetFiles:
                     if encoded.rejects:
                         row, _, _, message, _ = encoded.rejects[0]
                         raise DataError(f"row {first + row} of {shard.path}: {message}")
-                    # Copied, since a block owns its memory.
+                    # Copied, since a block must own its memory.
                     used = arena.used_data().copy(), arena.used_starts().copy()
                     yield shard, RecordBlock(*used, 0, first)
                     first += data.num_rows
 
     def batches(self, shards: Sequence[Shard], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of the rows of shards."""
+        """Yield the rows of shards as batches of some columns.
+
+        Raises:
+            DataError: A file is damaged, or was changed after it was opened.
+        """
         schema = self.arrow_schema(names)
         for unit in (self.units[shard.path] for shard in shards):
             try:
                 for number, batch in enumerate(self.source.read(unit, schema)):
-                    # A look at a local file costs nothing, at a remote one a request.
+                    # For a remote file each check costs a request, so only the first batch has one.
                     if not number or not is_remote(unit.file.path):
                         _check_unchanged(unit.file)
                     if batch.rejects:
@@ -131,7 +143,7 @@ class ParquetFiles:
             except (DataError, OSError):
                 _check_unchanged(unit.file)
                 raise
-            # Unlike this package, other writers of Parquet overwrite a file in place.
+            # Other programs than this package may overwrite a Parquet file in place.
             _check_unchanged(unit.file)
 
     def arrow_schema(self, names: Sequence[str]) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""`repair`: writes the intact records of a damaged dataset as a new one and lists its losses."""
+"""Repairs a damaged dataset: writes its intact records as a new dataset, and lists the losses."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ class Lost:
     """A loss in one file of the damaged dataset.
 
     Attributes:
-        path: The file.
-        start: First lost byte of its record stream; 0 if the complete file is lost.
-        stop: Position behind the last lost byte; 0 if the place is unknown.
-        most_records: Number of records that were lost there, at most.
+        path: Path of the file.
+        start: Position of the first lost byte in the record stream; 0 if `stop` is 0.
+        stop: Position after the last lost byte; 0 if the position is unknown or the complete file
+            is lost.
+        most_records: The most records that can have been lost there.
         message: The reason, in a few words.
     """
 
@@ -58,9 +59,10 @@ class Repair:
 
     Attributes:
         manifest: The manifest of the new dataset.
-        lost: All losses, in the order of the old manifest.
-        lost_examples: By shard, the number of lost examples at least. More cannot be said: a block
-            that was written to a wrong place puts intact records in the place of others.
+        lost: All losses of shards, in the order of the old manifest, then those of other files.
+        lost_examples: The least number of lost examples, by path of the shard. The exact number is
+            unknown, since a block that was written to a wrong position replaces other records by
+            intact ones.
         has_all_examples: True if the new dataset has exactly the old examples, by their hash.
     """
 
@@ -71,11 +73,11 @@ class Repair:
 
     @property
     def is_whole(self) -> bool:
-        """True if nothing is missing and everything is in its place."""
+        """True if nothing is missing and all records are in their old positions."""
         return not self.lost
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return the losses and the number of examples as a JSON object."""
         return {
             "examples": self.manifest.examples,
             "lost": [dataclasses.asdict(one) for one in self.lost],
@@ -86,14 +88,14 @@ class Repair:
 
 @dataclasses.dataclass(frozen=True)
 class _SalvagedShard:
-    """A shard whose records are not those that were written.
+    """A damaged shard: its intact records are not exactly the records that were written.
 
     Attributes:
-        shard: The manifest's description of it.
-        problem: Why the file cannot be opened; empty if it can.
+        shard: The manifest's description of the shard.
+        problem: Why the file cannot be opened; empty if it can be opened.
         found: Number of intact records.
-        duplicates: Number of these that equal an earlier one.
-        damage: The bytes without an intact record.
+        duplicates: Number of intact records that equal an earlier one.
+        damage: The stretches of bytes without an intact record.
     """
 
     shard: Shard
@@ -103,14 +105,14 @@ class _SalvagedShard:
     damage: Sequence[LostBytes]
 
     def losses(self) -> list[Lost]:
-        """Return all that may be lost."""
+        """Return all losses that are certain or possible."""
         path, examples = self.shard.path, self.shard.examples
         if self.problem:
             return [Lost(path, 0, 0, examples, self.problem)]
         missing = examples - self.found
-        # The number of intact records gives the number of missing ones only if the intact ones are
-        # among those that were written. Between several places of damage they may not be, unless
-        # the frames of the damaged records lead from each to the next.
+        # The number of missing records is certain only if all intact records are among those that
+        # were written. Between several damaged stretches they may be parts of values, unless the
+        # frames of the damaged records lead from one stretch to the next.
         is_followed = len(self.damage) <= 1 or all(part.is_framed for part in self.damage)
         is_sure = not any(part.unsure for part in self.damage)
         is_counted = missing > 0 and not self.duplicates and is_followed and is_sure
@@ -133,29 +135,38 @@ class _SalvagedShard:
 
     @property
     def least_lost(self) -> int:
-        """Number of lost records at least; if as many as written were found, one is another."""
+        """The least number of lost records: at least 1, as the shard's hash is wrong.
+
+        It is negative if more records were found than were written.
+        """
         return (self.shard.examples - self.found) or 1
 
 
 def repair(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> Repair:
     """Write the intact records of a dataset as a new one, split by split in the same order.
 
-    A record with correct checksums is intact, unless it lies inside of a damaged one, whose
-    values may hold framed records too; records for which this cannot be decided are left out, and
-    listed. Nothing behind the damage of a gzip stream can be read. Records of blocks that were
-    written twice or to a wrong place are intact, too: if the hashes in the manifest show that the
-    records are not those that were written, the result says so. The new dataset has the old one's
-    schema and settings; if it differs it has no fingerprint, so that `write` never mistakes it for
-    its own output. ``job.json`` lists what was lost.
+    A record with correct checksums is intact, unless it lies inside the value of a damaged record:
+    values may hold framed records, too. If this cannot be decided, the record is left out, and
+    listed. Nothing after the damage of a gzip stream can be read.
+
+    Records of blocks that were written twice or to a wrong position are intact, too. The result
+    says so if the hashes in the manifest show that they are not the records that were written.
+
+    The new dataset has the schema and settings of the old one. If it differs from the old one, it
+    has no fingerprint, so that `write` never mistakes it for its own output. ``job.json`` lists the
+    losses.
 
     Args:
-        path: The dataset's directory, file prefix, or manifest.
-        output: A directory that does not exist or is empty.
+        path: Path of the dataset's directory, its manifest, or its file prefix.
+        output: Path of a directory that does not exist or is empty.
+
+    Returns:
+        The new manifest and the losses.
 
     Raises:
-        UsageError: There is no dataset, the output is inside of it, or either is remote.
-        TargetExists: The output holds something.
-        DataError: The manifest is damaged, so that nothing says what the dataset was.
+        UsageError: There is no dataset, the output is inside the dataset, or either is remote.
+        TargetExists: The output is not empty.
+        DataError: The manifest is damaged, so that the contents of the dataset are unknown.
     """
     for place in (path, output):
         if is_remote(place):
@@ -190,15 +201,15 @@ def _check_output(source: str, target: str) -> None:
 
 @dataclasses.dataclass
 class _Repairer:
-    """Writes all files of a repaired dataset but its manifest, and collects the losses.
+    """Writes all files of a repaired dataset except its manifest, and collects the losses.
 
     Attributes:
         old: The manifest of the damaged dataset.
-        source: Its directory.
-        target: The directory of the new dataset.
-        prefix: The file prefix of the old dataset and its dash, or nothing.
-        lost: Losses outside of the shards, then all.
-        salvaged: The damaged shards.
+        source: Directory of the damaged dataset.
+        target: Directory of the new dataset.
+        prefix: The file prefix of the old dataset and its dash; empty without a prefix.
+        lost: All losses found so far.
+        salvaged: The damaged shards found so far.
     """
 
     old: Manifest
@@ -209,7 +220,7 @@ class _Repairer:
     salvaged: list[_SalvagedShard] = dataclasses.field(default_factory=list)
 
     def run(self) -> Repair:
-        """Write the files."""
+        """Write the files, and return the result with the new manifest."""
         pieces: dict[str, Piece] = {}
         splits = {}
         for name, split in self.old.splits.items():
@@ -250,7 +261,7 @@ class _Repairer:
         return repaired
 
     def _pieces(self, split: str, shards: Sequence[Shard]) -> Iterator[Piece]:
-        """Write the intact records of each shard; yield the shards that are not empty."""
+        """Write the intact records of each shard to a new file; yield those that are not empty."""
         for number, shard in enumerate(shards):
             path = os.path.join(self.source, shard.path)
             problem = "" if os.path.isfile(path) else "the file is missing"
@@ -279,7 +290,7 @@ class _Repairer:
                 os.remove(piece.path)
 
     def _named(self, pieces: Sequence[Piece]) -> dict[str, Piece]:
-        """Give the shards of a split their names, without gaps."""
+        """Rename the new shards of a split to their final names, numbered without gaps."""
         names = ShardNames(shard_suffix(self.old.compression))
         named = {names(p.split, i, len(pieces)): p for i, p in enumerate(pieces)}
         for name, piece in named.items():
@@ -287,7 +298,11 @@ class _Repairer:
         return named
 
     def _rejects(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """Copy the rejects if they are intact; return their entries in manifest and job.json."""
+        """Copy the file of rejected rows if it is intact, or add a loss.
+
+        Returns:
+            The entries of rejected rows for the manifest and for ``job.json``.
+        """
         known = self.old.rejects
         if known.get("rows"):
             name = self.prefix + REJECTS_FILE
@@ -303,14 +318,14 @@ class _Repairer:
         return {"rows": 0, "xxh64": rejects_hash(REJECTS_SCHEMA.empty_table())}, {}
 
     def _sidecars(self) -> dict[str, str]:
-        """Copy intact sidecars, except those of the schema, and return their hashes."""
+        """Copy intact sidecars except the schema, add damaged ones to `lost`, and return hashes."""
         copied = {}
         for old_name, digest in self.old.sidecars.items():
             name = old_name.removeprefix(self.prefix)
             if name in _SCHEMA_FILES:
                 continue
             path = os.path.join(self.source, old_name)
-            # A name that was read from a file must not decide the directory that is written to.
+            # A name from a damaged manifest must not lead out of the new directory.
             if is_plain_name(name) and os.path.isfile(path) and file_hash(path) == digest:
                 with open(path, "rb") as file:
                     copied[name] = self._put(name, file.read())
@@ -326,7 +341,7 @@ class _Repairer:
 
 
 def _reason(unsure: int) -> str:
-    """Return the reason of a loss, which names the records that were left out to be safe."""
+    """Return the reason of a loss, with the number of records left out because they are unsure."""
     if not unsure:
         return _DAMAGED
     are, they = ("is", "it") if unsure == 1 else ("are", "they")

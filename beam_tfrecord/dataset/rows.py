@@ -1,10 +1,10 @@
-"""The rows of a dataset, read from its shards; a replacement of its files ends the reading.
+"""Reads the rows of a dataset from its shards, and stops if the files are replaced meanwhile.
 
-A writer of this package removes the old manifest before it replaces the first shard, and writes the
-new one after the last. So a shard that is opened while the manifest is still the loaded one belongs
-to it. Programs that copy files know no such order: therefore the state of each local shard is
-recorded when the dataset is opened, and compared after every block. Of an object in a store, one
-version is read.
+This package removes the old manifest before it replaces the first shard, and writes the new
+manifest after the last shard. So a shard belongs to the loaded manifest if that manifest is still
+there when the shard is open. Other programs copy files in any order. Therefore the size and times
+of each local shard are recorded when the dataset is opened, and compared after every block. Of each
+object in an object store, a single version is read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from beam_tfrecord.storage import Entry, file_size, is_remote, read_small, statu
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Rows become Python objects in pieces, so that a block's worth of them never exists at once.
+# Rows are converted to Python objects in small slices: those of a full block need much memory.
 _ROWS_AT_ONCE = 1024
 _MIXED_BYTES = 64 * 10**6
 
@@ -42,9 +42,9 @@ class OpenedManifest:
     """The manifest file of a dataset, as it was when the dataset was opened.
 
     Attributes:
-        path: Absolute path or URL.
+        path: Absolute path or URL of the file.
         entry: The file's entry in its directory; None if the dataset has no manifest.
-        xxh64: Hash of its bytes, 16 hex digits.
+        xxh64: Hash of the bytes of the file, 16 hex digits; empty without a file.
     """
 
     path: str
@@ -58,7 +58,7 @@ class OpenedManifest:
 
     def check(self) -> None:
         """Raise `DataError` if the manifest is no longer the one that was opened."""
-        # A touched or copied manifest has another time and the same text.
+        # A manifest that was touched or copied has another time, but the same text.
         if status(self.path) != self.entry and _manifest_hash(self.path) != self.xxh64:
             raise DataError(
                 f"the dataset in {os.path.dirname(self.path)!r} was replaced or removed after it "
@@ -75,7 +75,7 @@ def _manifest_hash(path: str) -> str:
 
 @contextlib.contextmanager
 def explained_by(*checks: Callable[[], None]) -> Iterator[None]:
-    """Run `checks` if reading fails, because a replaced file explains the error better."""
+    """Run `checks` if the block raises: a replaced file explains an error of reading better."""
     try:
         yield
     except (BeamTFRecordError, OSError):
@@ -85,10 +85,10 @@ def explained_by(*checks: Callable[[], None]) -> Iterator[None]:
 
 
 class ShardFiles(Protocol):
-    """Reads the shards of a dataset: TFRecord files, or row groups of Parquet files."""
+    """A reader of the shards of a dataset: TFRecord files, or row groups of Parquet files."""
 
     def check(self, shards: Sequence[Shard]) -> None:
-        """Check that the files of shards exist with their sizes."""
+        """Check that the files of shards exist and have the right sizes."""
 
     def blocks(
         self, shards: Sequence[Shard], block_bytes: int = BLOCK_BYTES
@@ -96,26 +96,27 @@ class ShardFiles(Protocol):
         """Yield the records of shards as framed bytes, in blocks of about `block_bytes`."""
 
     def batches(self, shards: Sequence[Shard], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of the rows of shards."""
+        """Yield the rows of shards as batches of the columns `names`."""
 
     def arrow_schema(self, names: Sequence[str]) -> pa.Schema:
-        """Return the types of some columns in `batches`."""
+        """Return the types that the columns `names` have in `batches`."""
 
 
 class RecordFiles:
-    """The TFRecord shards of a written dataset.
+    """A reader of the TFRecord shards of a written dataset.
 
     Args:
         directory: Absolute path or URL that the paths of the shards are relative to.
-        manifest: The description of the shards.
-        opened: The file of the manifest.
+        manifest: The manifest, which describes the shards.
+        opened: The manifest's file as it was when the dataset was opened.
     """
 
     def __init__(self, directory: str, manifest: Manifest, opened: OpenedManifest) -> None:
         self.opened = opened
         self._directory = directory
         self._manifest = manifest
-        # Remote shards are not compared: one version is read of each, and a look costs a request.
+        # Remote shards are not compared: a single version of each is read, and each comparison
+        # would cost a request.
         local = () if is_remote(directory) else manifest.shards
         self._hashes = {self.path(shard): shard.xxh64 for shard in local}
         self._states = {path: _file_state(path) for path in self._hashes}
@@ -125,7 +126,11 @@ class RecordFiles:
         return os.path.join(self._directory, shard.path)
 
     def check(self, shards: Sequence[Shard]) -> None:
-        """Check that every shard exists and, uncompressed, has its size."""
+        """Check that every shard exists and, if it is not compressed, has the right size.
+
+        Raises:
+            DataError: A shard is missing or has another size, or the dataset was replaced.
+        """
         for shard in shards:
             path = self.path(shard)
             with self._explained(path):
@@ -144,12 +149,13 @@ class RecordFiles:
     def check_unchanged(self, path: str) -> None:
         """Raise `DataError` if a local shard is no longer the file that was opened.
 
-        Call this after each read. A missing shard passes: reading it raises an error that names it.
+        Call this after each read. It ignores a missing shard, since reading that one raises an
+        error.
         """
         state = _file_state(path)
         if state is None or state == self._states.get(path, state):
             return
-        # A touched, linked or moved shard has other times and the same records.
+        # A shard that was touched, linked or moved has other times, but the same records.
         if self._stream_hash(path) != self._hashes[path] or _file_state(path) != state:
             raise DataError(
                 f"{path!r} was changed or replaced after it was opened: check the dataset with "
@@ -169,7 +175,7 @@ class RecordFiles:
     def blocks(
         self, shards: Sequence[Shard], block_bytes: int = BLOCK_BYTES
     ) -> Iterator[tuple[Shard, RecordBlock]]:
-        """Yield the records of shards as framed bytes; every CRC, count and size is checked."""
+        """Yield the records of shards as framed bytes; check every CRC, count and size."""
         for shard in shards:
             path = self.path(shard)
             examples = nbytes = 0
@@ -178,9 +184,10 @@ class RecordFiles:
                     path, compression=self._manifest.compression, block_bytes=block_bytes
                 ):
                     if not nbytes:
-                        # From here on the file is open: another file under its name is not read.
+                        # Checked only now that the file is open: a file that replaces it later is
+                        # not read.
                         self.opened.check()
-                    # And what is written into it from here on is not in this block.
+                    # Checked after the block was read, so that the check covers its bytes.
                     self.check_unchanged(path)
                     examples += len(block.starts)
                     nbytes += len(block.data)
@@ -189,7 +196,11 @@ class RecordFiles:
                 _check_count(path, "bytes", nbytes, shard.bytes)
 
     def batches(self, shards: Sequence[Shard], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of the rows of shards."""
+        """Yield the rows of shards as batches of the columns `names`.
+
+        Raises:
+            DataError: A shard is damaged, or its examples do not fit the schema.
+        """
         decoder = Decoder(self._manifest.schema, columns=names)
         for shard, block in self.blocks(shards):
             try:
@@ -203,12 +214,16 @@ class RecordFiles:
             yield batch
 
     def arrow_schema(self, names: Sequence[str]) -> pa.Schema:
-        """Return the types of some columns in `batches`."""
+        """Return the types that the columns `names` have in `batches`."""
         return Decoder(self._manifest.schema, columns=names).arrow_schema
 
 
 def _file_state(path: str) -> tuple[int, int, int] | None:
-    """Return size, modification time and change time: no other file has these three."""
+    """Return size, modification time and change time (in ns), which identify a file's content.
+
+    Returns:
+        None if the file cannot be found.
+    """
     try:
         seen = os.stat(path)
     except OSError:
@@ -232,14 +247,14 @@ def _check_present(batch: pa.RecordBatch, schema: pa.Schema) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Rows:
-    """Rows of a dataset: one split or all, some columns or all.
+    """The rows of one split or of all splits of a dataset, with all or some of its columns.
 
     Attributes:
-        directory: Absolute path or URL that the manifest's paths are relative to.
-        manifest: The description of the dataset.
-        split_names: The splits that are read.
-        schema: The columns that are read.
-        files: Reads the shards.
+        directory: Absolute path or URL that the paths in the manifest are relative to.
+        manifest: The manifest of the dataset.
+        split_names: Names of the splits to read.
+        schema: Schema of the columns to read.
+        files: Reader of the shards.
     """
 
     directory: str
@@ -269,7 +284,7 @@ class Rows:
 
     @property
     def content(self) -> str:
-        """Hash of what is read, 64 hex digits; it differs if any row or shard differs."""
+        """Hash that differs if any row or shard that is read differs; 64 hex digits."""
         shards = [(shard.path, shard.examples, shard.bytes, shard.xxh64) for shard in self.shards]
         return hashlib.sha256(repr((self.manifest.content, shards)).encode()).hexdigest()
 
@@ -278,33 +293,40 @@ class Rows:
         return os.path.join(self.directory, shard.path)
 
     def check_files(self) -> None:
-        """Check that every shard exists and, uncompressed, has its size.
+        """Check that every shard exists and, if it is not compressed, has the right size.
 
         Raises:
-            DataError: One is missing or has another size, or the dataset was replaced.
+            DataError: A shard is missing or has another size, or the dataset was replaced.
         """
         self.files.check(self.shards)
 
     def blocks(self) -> Iterator[tuple[Shard, RecordBlock]]:
-        """Yield the records as framed bytes; every CRC, count and size is checked.
+        """Yield each shard with blocks of its framed records; check every CRC, count and size.
+
+        A framed record is an example with its length and checksums, as in a TFRecord file.
 
         Raises:
-            DataError: A shard is missing, damaged or not the one that the manifest describes, or
-                the dataset was replaced.
+            DataError: A shard is missing, is damaged or does not fit the manifest, or the dataset
+                was replaced.
         """
         self.check_files()
         yield from self.files.blocks(self.shards)
 
     def examples(self) -> Iterator[bytes]:
-        """Yield every serialized example with all of its features: `columns` has no effect."""
+        """Yield every serialized example, always with all of its features.
+
+        Raises:
+            DataError: A shard is damaged, or the dataset was replaced.
+        """
         for _, block in self.blocks():
             yield from block.payloads()
 
     def batches(self, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in columns; memory does not grow with the size of the dataset.
+        """Yield the rows as Arrow batches; memory does not grow with the size of the dataset.
 
         Args:
-            batch_rows: Rows of every batch but the last; None for the rows of about 8 MB.
+            batch_rows: Number of rows of every batch except the last; None means the rows of about
+                8 MB.
 
         Raises:
             UsageError: `batch_rows` is less than 1.
@@ -332,9 +354,13 @@ class Rows:
         return pa.Table.from_batches(list(self._batches()), schema=schema)
 
     def of_shards(self, index: int, count: int) -> Self:
-        """Return the part `index` of `count`: every `count`-th shard.
+        """Return the rows for one of `count` readers: every `count`-th shard from `index` on.
 
         Parts have about the same number of rows only if `count` divides the number of shards.
+
+        Args:
+            index: Number of the part, from 0.
+            count: Number of parts.
 
         Raises:
             UsageError: `index` is not below `count`, or there are fewer shards than `count`, so
@@ -350,7 +376,7 @@ class Rows:
         return self.part(index, count)
 
     def part(self, index: int, count: int) -> Self:
-        """Return every `count`-th shard from `index` on, possibly none."""
+        """Return the rows of every `count`-th shard from number `index` on, possibly of none."""
         part = frozenset(self.shards[index::count])
         splits = {
             name: Split(tuple(shard for shard in split.shards if shard in part))
@@ -360,7 +386,7 @@ class Rows:
 
 
 def mixed_rows(rows: Rows, shuffle: bool | int) -> int:
-    """Return how many rows to mix with each other: True is those of about 64 MB of records."""
+    """Return the size of a shuffle buffer in rows: `shuffle`, or if True the rows of 64 MB."""
     if shuffle is not True:
         return max(1, int(shuffle))
     nbytes = sum(shard.bytes for shard in rows.shards)

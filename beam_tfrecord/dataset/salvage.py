@@ -1,8 +1,9 @@
 """Finds the intact records of a damaged shard, and the bytes that were lost between them.
 
-Behind damage, framed records are found again by their checksums. Neighbouring ones are a *chain*.
-Records that the damage left intact are chains, and so are framed records inside the value of a
-damaged record. Three kinds of evidence distinguish them:
+A shard is a stream of records. The *frame* of a record is its length before it and the checksums of
+both. After damage, the checksums show where framed records begin again. A *chain* is a run of
+neighbouring framed records. There are two kinds of chains: records that the damage left intact, and
+framed records inside the value of a damaged record. Three kinds of evidence distinguish them:
 
 * Counts. The manifest says how many records and bytes there were. Every stretch of bytes between
   two chains of records has cost at least one record, unless bytes were added.
@@ -13,8 +14,8 @@ damaged record. Three kinds of evidence distinguish them:
   follows at least the checksum of its own record. Only a stream that was cut off inside of a value
   may end with a chain of the other kind.
 
-Chains without evidence count as records if no value of the stream holds framed records; otherwise
-they are left out, and counted.
+Chains without evidence count as records if no value of an intact record holds framed records.
+Otherwise they are left out, and counted.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from beam_tfrecord.records.tfrecord import FRAME_BYTES, is_header
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
 
-# Bytes that the codec decompressed before it found damage are lost with the call, so calls are
-# small.
+# If a call of the codec finds damage, the bytes that it decompressed before are lost. Small calls
+# lose few bytes.
 _PIECE_BYTES = 512
 _MOST_MORE_BYTES = 2**24
 _GZIP_CONTAINER = 31
@@ -48,9 +49,10 @@ _GZIP_CONTAINER = 31
 _CODEC_ERROR = cast(type[Exception], isal_zlib.IsalError)
 
 _LENGTH_BYTES, _HEADER_BYTES, _CRC_BYTES = 8, 12, 4
-# Flipped bits in a header, and in its length alone. Other lengths differ by far more.
+# The most bits that may have flipped in a header, and in its length alone. The right length differs
+# from a wrong one by far more.
 _FLIPPED_BITS, _FLIPPED_LENGTH_BITS = 3, 2
-# A limit for checks that only speed up or sharpen a decision, on a stream of any size.
+# Some checks only improve a decision. In total they read at most this many bytes of a stream.
 _MOST_LOOKED_AT_BYTES = 2**28
 # The tag of protobuf field 1 with a length, which precedes all bytes of an Example.
 _BYTES_TAG = 0x0A
@@ -62,11 +64,12 @@ class LostBytes:
     """Bytes of a record stream that hold no intact record.
 
     Attributes:
-        start: Position of the first byte, after decompression.
-        stop: Position behind the last.
-        most_records: Number of records that they can hold at most.
-        unsure: Number of framed records in them that may be records, or parts of a damaged one.
-        is_framed: True if lengths or checksums show that they are complete damaged records.
+        start: Position of the first byte in the decompressed stream.
+        stop: Position after the last byte.
+        most_records: The most records that these bytes can have held.
+        unsure: Number of framed records among these bytes that are either records of the stream or
+            parts of a damaged record.
+        is_framed: True if lengths or checksums show that the bytes are complete damaged records.
     """
 
     start: int
@@ -82,7 +85,7 @@ class Chain:
 
     Attributes:
         start: Position of the first byte in the stream.
-        stop: Position behind the last.
+        stop: Position after the last byte.
         starts: Position of each record in the stream, shape `[records]`.
     """
 
@@ -97,15 +100,15 @@ class Chain:
 
     @property
     def ends(self) -> Int64Array:
-        """Position behind each record, shape `[records]`."""
+        """Position after each record, shape `[records]`."""
         return np.append(self.starts, self.stop)[1:]
 
     def records_in(self, data: UInt8Array) -> tuple[UInt8Array, Int64Array]:
-        """Return the framed records as a view of the stream, and their positions in the view."""
+        """Return the chain's bytes as a view of `data`, and the records' positions in the view."""
         return data[self.start : self.stop], self.starts - self.start
 
     def without(self, first: int, count: int) -> list[Chain]:
-        """Return what remains without some records."""
+        """Return the chains that remain without `count` records from number `first` on."""
         head, tail = self.starts[:first], self.starts[first + count :]
         parts = []
         if len(head):
@@ -116,7 +119,12 @@ class Chain:
 
 
 def salvage(data: UInt8Array, shard: Shard) -> tuple[list[Chain], list[LostBytes]]:
-    """Return the intact records of a damaged stream, and what was lost between them, in order."""
+    """Return the intact records of a damaged stream and the lost bytes between them, in order.
+
+    Args:
+        data: The record stream, decompressed.
+        shard: The manifest's description of the shard.
+    """
     return _Salvage(data, shard.examples, shard.bytes).parts()
 
 
@@ -125,8 +133,8 @@ def record_stream(path: str, shard: Shard, compression: str, scratch: str) -> It
     """Map the record stream of a shard into memory, as far as it can be decompressed.
 
     Args:
-        path: The shard's file.
-        shard: The manifest's description of it.
+        path: Path of the shard's file.
+        shard: The manifest's description of the shard.
         compression: ``""`` or ``GZIP``.
         scratch: Directory for the decompressed stream.
     """
@@ -136,7 +144,7 @@ def record_stream(path: str, shard: Shard, compression: str, scratch: str) -> It
     with tempfile.NamedTemporaryFile(dir=scratch) as plain:
         for piece in _decompressed(path):
             plain.write(piece)
-            # A few bytes of a forged file can decompress to any number.
+            # A small forged file can decompress to any number of bytes.
             if plain.tell() > 2 * shard.bytes + _MOST_MORE_BYTES:
                 break
         plain.flush()
@@ -144,7 +152,7 @@ def record_stream(path: str, shard: Shard, compression: str, scratch: str) -> It
 
 
 def _decompressed(path: str) -> Iterator[bytes]:
-    """Yield a gzip file's stream, members joined, up to its end or its first damage."""
+    """Yield the decompressed members of a gzip file, up to its end or its first damage."""
     codec = isal_zlib.decompressobj(wbits=_GZIP_CONTAINER)
     with open(path, "rb") as file:
         while piece := file.read(_PIECE_BYTES):
@@ -166,7 +174,7 @@ def _mapped(path: str) -> UInt8Array:
 
 
 def _chains(data: UInt8Array) -> Iterator[Chain]:
-    """Yield all chains of a stream; the first one begins with the stream, and may be empty."""
+    """Yield all chains of a stream; the first one starts at byte 0, and may be empty."""
     at = 0
     while True:
         frames = native.scan_frames(data[at:], True)
@@ -177,25 +185,31 @@ def _chains(data: UInt8Array) -> Iterator[Chain]:
 
 
 class _Salvage:
-    """Decides which chains of a stream, which had `records` and `nbytes`, are its records."""
+    """Decides which chains of a damaged stream are its records.
+
+    Args:
+        data: The stream.
+        records: Number of records before the damage.
+        nbytes: Size of the stream in bytes before the damage.
+    """
 
     def __init__(self, data: UInt8Array, records: int, nbytes: int) -> None:
         self._data = data
         self._records = records
         self._bytes = nbytes
-        # The bytes that all damage together has added.
+        # Number of bytes that all damage together added; negative if it removed bytes.
         self._grown = len(data) - nbytes
         self._left_bytes = _MOST_LOOKED_AT_BYTES
         self._lengths: dict[int, int | None] = {}
 
     def parts(self) -> tuple[list[Chain], list[LostBytes]]:
-        """Return the intact records, and the bytes between them."""
+        """Return the chains of intact records, and the lost bytes between them."""
         chains, unsure = self._decide()
         lost = [self._lost(start, stop, unsure) for start, stop in self._gaps(chains)]
         return [chain for chain in chains if chain.records], lost
 
     def _gaps(self, chains: Sequence[Chain]) -> list[tuple[int, int]]:
-        """Return start and end of the stretches between chains that are in order."""
+        """Return start and end of each stretch of bytes outside of chains, which are in order."""
         starts = [0, *(chain.stop for chain in chains)]
         stops = [*(chain.start for chain in chains), len(self._data)]
         return [(start, stop) for start, stop in zip(starts, stops, strict=True) if start < stop]
@@ -210,7 +224,7 @@ class _Salvage:
         return LostBytes(start, stop, most, inside, self._is_framed(start, stop))
 
     def _decide(self) -> tuple[list[Chain], list[Chain]]:
-        """Return the chains of records, and those that may be records or parts of one."""
+        """Return the chains of records, and the chains that may be records or parts of one."""
         first, *others = _chains(self._data)
         accepted, at = self._follow(first, others)
         last = others[-1] if others else first
@@ -228,11 +242,15 @@ class _Salvage:
         return self._without_copies(accepted), unsure
 
     def _follow(self, first: Chain, others: Sequence[Chain]) -> tuple[list[Chain], int]:
-        """Return the chains, and the position, that the frames of damaged records lead to."""
+        """Return the chains that follow from the frames of damaged records, and the last position.
+
+        The search starts after the first chain. Each damaged record leads to the chain that begins
+        at its end, or to another damaged record.
+        """
         accepted, at, left = [first], first.stop, self._records - first.records
         passed = 0
         while passed < len(others):
-            # The damaged record is one of those that are left, unless bytes were only added.
+            # The damage has cost one of the records that are left, unless it only added bytes.
             left -= self._grown <= 0
             rest = itertools.islice(others, passed, None)
             if (reached := self._next(at, rest, left)) is not None:
@@ -247,17 +265,25 @@ class _Salvage:
         return accepted, at
 
     def _next(self, at: int, others: Iterable[Chain], left: int) -> Chain | None:
-        """Return the chain that begins where the damaged record at a byte ends."""
+        """Return the chain that begins where the damaged record at position `at` ends.
+
+        Returns:
+            None if there is no such chain with at most `left` records.
+        """
         others = list(others) if self._grown else others
         for grown in dict.fromkeys((self._grown, 0)):
             for chain in others:
                 if chain.records <= left and self._is_record(at, chain.start, grown):
-                    # If bytes are gone, the stream may also be cut off inside of a value.
+                    # The chain may lie inside the value of a record that is cut off at its end.
                     return None if grown < 0 and self._is_value(chain) else chain
         return None
 
     def _end_of(self, at: int) -> int | None:
-        """Return the end of a damaged record whose successor is damaged, too."""
+        """Return the end of the damaged record at position `at` if another one follows it.
+
+        Returns:
+            None if the end is not certain, or is the end of the stream.
+        """
         length = self._length(at)
         if length is None:
             return None
@@ -266,16 +292,20 @@ class _Salvage:
         return end if end < len(self._data) and is_sure else None
 
     def _length(self, at: int) -> int | None:
-        """Return the length of the record at a byte, a few flipped bits corrected; else None."""
+        """Return the length of the record at a position, with a few flipped bits corrected.
+
+        Returns:
+            None if the header is too damaged.
+        """
         if at not in self._lengths:
             head = self._data[at : at + _HEADER_BYTES].tobytes()
             self._lengths[at] = _nearest_length(head, max(self._bytes, len(self._data)))
         return self._lengths[at]
 
     def _is_record(self, start: int, stop: int, grown: int) -> bool:
-        """Return True if the bytes between two positions are one record by its frame.
+        """Return True if the frame shows that the bytes from `start` to `stop` are one record.
 
-        The damage has added `grown` bytes to the record.
+        The damage may have added `grown` bytes to the record.
         """
         length = stop - start - FRAME_BYTES
         if self._length(start) == length - grown:
@@ -288,9 +318,9 @@ class _Salvage:
         return bool(native.masked_crc32c(payload) == crc)
 
     def _has_room(self, chains: Sequence[Chain]) -> bool:
-        """Return True if the chains, and a record for each gap, are not more than `records`."""
+        """Return True if the chains, and a record for each gap, fit the number of records."""
         gaps = len(self._gaps(chains))
-        # Added bytes need not have cost a record.
+        # If bytes were added, one gap may have cost no record.
         cost = max(0, gaps - 1) if self._grown > 0 else gaps
         return sum(chain.records for chain in chains) + cost <= self._records
 
@@ -306,9 +336,12 @@ class _Salvage:
         return False
 
     def _is_end(self, accepted: Sequence[Chain], at: int, last: Chain) -> bool:
-        """Return True if `last`, the chain that ends with the stream, holds records.
+        """Return True if the last chain of the stream holds records.
 
-        `accepted` are the chains before it, and `at` is the start of the damaged record between.
+        Args:
+            accepted: The chains of records before it.
+            at: Position of the damaged record between them and the last chain.
+            last: The last chain, which ends with the stream.
         """
         length = self._length(at)
         if self._grown >= 0 or length is None:
@@ -316,14 +349,14 @@ class _Salvage:
         size = FRAME_BYTES + length
         if at + size <= len(self._data):
             return True
-        # The record lacks bytes: some from its middle, or all behind the end of the stream.
+        # The damaged record lacks bytes: some in its middle, or all after the end of the stream.
         lost = self._records - sum(chain.records for chain in accepted) - last.records
         lost_bytes = self._bytes - at - (last.stop - last.start)
         is_possible = lost > 1 and lost_bytes >= size + (lost - 1) * FRAME_BYTES
         return is_possible and not self._is_value(last)
 
     def _is_value(self, chain: Chain) -> bool:
-        """Return True if the bytes before a chain begin a value of its size or more."""
+        """Return True if the bytes before a chain are the tag and length of a value around it."""
         before = self._data[max(0, chain.start - _VARINT_BYTES - 1) : chain.start].tolist()
         for size in range(1, len(before)):
             varint = before[-size:]
@@ -335,7 +368,10 @@ class _Salvage:
         return False
 
     def _lead_to(self, accepted: list[Chain], others: Sequence[Chain]) -> list[Chain]:
-        """Return `accepted` and all chains that one damaged record connects to a later chain."""
+        """Return `accepted` and each chain that a single damaged record connects to the next one.
+
+        The end of the stream counts as the next chain of the last one.
+        """
         stop = len(self._data)
         for chain in reversed(_in_order({*accepted, *others})):
             if chain not in accepted:
@@ -349,13 +385,16 @@ class _Salvage:
         return accepted
 
     def _is_claimed(self, accepted: Sequence[Chain], chain: Chain) -> bool:
-        """Return True if the damaged record before a chain says that it ends behind the chain."""
+        """Return True if a chain lies inside the damaged record before it, by that one's length."""
         start = max(one.stop for one in accepted if one.stop <= chain.start)
         length = self._length(start)
         return length is not None and start + FRAME_BYTES + length >= chain.stop
 
     def _values_hold_frames(self, accepted: Sequence[Chain]) -> bool:
-        """Return True if intact records have framed records in their payloads."""
+        """Return True if an intact record has framed records in its payload.
+
+        After a limited number of bytes the search ends, and the answer is False.
+        """
         for chain in accepted:
             for start, end in zip(chain.starts.tolist(), chain.ends.tolist(), strict=True):
                 payload = self._data[start + _HEADER_BYTES : end - _CRC_BYTES]
@@ -367,9 +406,9 @@ class _Salvage:
         return False
 
     def _without_copies(self, accepted: list[Chain]) -> list[Chain]:
-        """Return the chains without surplus records that repeat those just before them.
+        """Return the chains without a surplus block of records that repeats the one before it.
 
-        A block of complete records that was written twice has only correct checksums; only the
+        If a block of complete records was written twice, all checksums are correct, and only the
         number of records is wrong.
         """
         excess = sum(chain.records for chain in accepted) - self._records
@@ -377,7 +416,7 @@ class _Salvage:
             if 0 < excess <= chain.records // 2:
                 data = self._data[chain.start : chain.stop]
                 hashes = native.hash_records(data, chain.starts - chain.start, 0)
-                # How many records in a row equal those `excess` further on.
+                # Running count of the records that equal the one `excess` records later.
                 alike = np.cumsum(np.append(0, hashes[:-excess] == hashes[excess:]))
                 copies = np.flatnonzero(alike[excess:] - alike[:-excess] == excess)
                 if len(copies):
@@ -387,7 +426,15 @@ class _Salvage:
 
 
 def _nearest_length(head: bytes, most: int) -> int | None:
-    """Return the length, at most `most`, that a header had before a few bits flipped; else None."""
+    """Return the length in a header before a few of its bits flipped.
+
+    Args:
+        head: The 12 bytes of the header: length and checksum.
+        most: The greatest length that is possible.
+
+    Returns:
+        None if no length of at most `most` is near enough.
+    """
     if len(head) < _HEADER_BYTES:
         return None
     length, crc = (int(number) for number in struct.unpack("<QI", head))

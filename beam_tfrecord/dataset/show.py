@@ -1,4 +1,4 @@
-"""`show` and `head`: the contents of a dataset as Python values, as JSON, and as text."""
+"""Shows a dataset: a summary, its first rows and counts of values, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ _EMPTY = {None: "(missing)", "": "(empty)"}
 
 
 def show(path: str | os.PathLike[str], *, counts: str | None = None) -> dict[str, Any]:
-    """Return a summary of a dataset as a JSON object; only the manifest is read.
+    """Return a summary of a dataset as a JSON object; without `counts` only the manifest is read.
 
     Args:
-        path: The dataset's directory, file prefix, or manifest.
-        counts: A column whose values are counted in every split; this reads the data.
+        path: Path of the dataset's directory, its manifest, or its file prefix.
+        counts: Column whose values to count in every split, which reads the data; None counts
+            nothing.
 
     Raises:
-        UsageError: There is no dataset or no such column, or it has more than 1,000 values.
+        UsageError: There is no dataset or no such column, or the column has more than 1,000
+            different values in a split, or values that cannot be counted.
     """
     manifest = Manifest.load(path)
     out: dict[str, Any] = {
@@ -72,7 +74,7 @@ def _feature(feature: Feature, examples: int) -> dict[str, Any]:
         out["null_share"] = missing / examples if examples else 0.0
     for bound in ("min", "max"):
         if bound in out and pa.types.is_temporal(feature.type):
-            # The statistics hold times as integers in the unit of their type.
+            # The schema's statistics have times as integers in the unit of their type.
             storage = pa.int32() if feature.type.bit_width == 32 else pa.int64()
             time = pa.array([int(out[bound])], storage).view(feature.type)
             out[bound] = json_value(python_values(time)[0])
@@ -80,13 +82,14 @@ def _feature(feature: Feature, examples: int) -> dict[str, Any]:
 
 
 def count_values(path: str | os.PathLike[str], column: str) -> dict[str, list[dict[str, Any]]]:
-    """Count the values of a column in every split, most frequent first.
+    """Count the different values of a column in every split, the most frequent value first.
 
     Returns:
-        For every split, objects with ``value`` (None if it is missing) and ``count``.
+        For every split, objects with ``value`` (None for missing values) and ``count``.
 
     Raises:
-        UsageError: The column does not exist, or has more than `MAX_COUNTED_VALUES` values.
+        UsageError: The column does not exist, is a list, struct, map or tensor, or has more than
+            `MAX_COUNTED_VALUES` different values in a split.
     """
     out = {}
     for split in Manifest.load(path).splits:
@@ -119,7 +122,7 @@ def _counted(array: pa.Array) -> Iterator[tuple[Any, int]]:
 def head(
     path: str | os.PathLike[str], n: int = 10, *, split: str | None = None
 ) -> list[dict[str, Any]]:
-    """Return the first `n` rows of a dataset, or of one split, as Python values."""
+    """Return the first `n` rows of a dataset, or of one split, as dicts of Python values."""
     return list(itertools.islice(load(path, split=split).rows(), n))
 
 
@@ -203,7 +206,7 @@ def _cell(value: Any) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[int]) -> str:
-    """Return rows of cells in aligned columns; those with an index in `right` flush right."""
+    """Return rows of cells as aligned columns; columns with an index in `right` are flush right."""
     lines = [header, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(
@@ -233,22 +236,26 @@ _MICROSECONDS = 1_000_000
 
 
 def json_text(value: Any) -> str:
-    """Return one line of valid JSON."""
+    """Return a value of a row as one line of valid JSON; see `json_value`."""
     return json.dumps(json_value(value), ensure_ascii=False, allow_nan=False)
 
 
 def json_value(value: Any) -> Any:
-    """Return the JSON form of a value of a row.
+    """Return a value of a row as a JSON value.
 
-    Bytes that are UTF-8 become text, others ``{"b64": …}``; dates and times ISO 8601, durations
-    too (``PT1.5S``); decimals, UUIDs and complex numbers text. NaN and the infinities, which JSON
-    does not have, become the texts ``NaN``, ``Infinity`` and ``-Infinity`` as in protobuf's JSON,
-    because null means a missing value.
+    * Bytes become text if they are UTF-8, else ``{"b64": …}`` in base64.
+    * Dates, times and durations (``PT1.5S``) become text in ISO 8601.
+    * Decimals, UUIDs and complex numbers become text.
+    * NaN and the infinities, which JSON does not have, become the texts ``NaN``, ``Infinity`` and
+      ``-Infinity`` as in protobuf's JSON. Null always means a missing value.
+
+    Raises:
+        TypeError: The value is of another type.
     """
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        # JSON's encoder has these three names, too, but as literals that are not valid JSON.
+        # json.dumps returns these three names, which as bare literals are not valid JSON.
         return value if math.isfinite(value) else json.dumps(float(value))
     if isinstance(value, bytes):
         try:
@@ -279,14 +286,14 @@ def _scalar(value: Any) -> Any:
     if isinstance(value, np.datetime64 | decimal.Decimal | uuid.UUID | complex):
         return str(value)
     if isinstance(value, np.generic):
-        # The numbers of ml_dtypes have no counterpart in Python but a float.
+        # Numbers of ml_dtypes, such as bfloat16, have no Python type of their own.
         item = value.item()
         return json_value(float(item) if isinstance(item, np.generic) else item)
     raise TypeError(f"a value of type {type(value).__name__} has no form in JSON")
 
 
 def _duration(count: int, per_second: int) -> str:
-    """Return `count` parts of a second in ISO 8601, exactly."""
+    """Return the exact ISO 8601 text of a duration of `count` / `per_second` seconds."""
     sign = "-" if count < 0 else ""
     seconds, part = divmod(abs(count), per_second)
     digits = f"{part:0{len(str(per_second)) - 1}d}".rstrip("0") if part else ""

@@ -1,4 +1,4 @@
-"""A dataset as a ``tf.data.Dataset``; TensorFlow is imported in the functions that use it."""
+"""Converts a dataset to a ``tf.data.Dataset``; its functions import TensorFlow when called."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _MIX_SHARDS = 16
 _READ_BYTES = 2**20
-# TensorFlow copies what comes out of Python: in small pieces that stays within a cache.
+# TensorFlow copies the records that Python yields: small blocks stay within a processor's cache.
 _BLOCK_BYTES = 2**20
 
 
@@ -55,47 +55,48 @@ def tf_dataset(
     image_size: tuple[int, int] | None = None,
     decode: bool = True,
 ) -> tf.data.Dataset:
-    """Return the examples, parsed by the feature spec of the schema; the cardinality is exact.
+    """Return a ``tf.data.Dataset`` of the examples, parsed by the feature spec of the schema.
 
-    A list comes as a ragged tensor and a value that may be missing, without a default, as a
-    sparse one; booleans and times are int64. A tensor or a float64 that is stored as bytes is
-    decoded; tensors whose first axes differ make a ragged batch. Keras's ``fit`` refuses text
-    among the features: choose `columns` without it, or encode it in the model.
+    Its cardinality is exact. A list is a ragged tensor. A value that may be missing is a sparse
+    tensor, unless its column has a default. Booleans and times are int64. A tensor or a float64
+    that is stored as bytes is decoded; tensors whose first axes differ make a ragged batch. Keras's
+    ``fit`` refuses text among the features: choose `columns` without text, or encode it in the
+    model.
 
     Pictures (the column ``image`` of `ReadFromImages`) are decoded to RGB, float32 from 0 to 255,
-    shape `[height, width, 3]`. Without `columns` the result has only them, with the label as int32,
-    like ``keras.utils.image_dataset_from_directory``.
+    shape `[height, width, 3]`. If `columns` is None the result has only the pictures, and the label
+    as int32, like ``keras.utils.image_dataset_from_directory``.
 
     Args:
         dataset: A dataset from `load`.
-        batch_size: Examples per batch; None for single examples.
+        batch_size: Number of examples per batch; None means single examples.
         label: Column, or columns, to return as the second part of ``(features, label)``.
-        columns: Columns to parse besides the label; None for all of the dataset's.
+        columns: Columns to parse besides the label; None means all columns of the dataset.
         defaults: Replacements of missing values, by column; each makes its column dense.
-        shuffle: True mixes shards and a buffer of about 64 MB, a number a buffer of that many
-            examples, in another order every epoch. False keeps the order of the dataset.
-        seed: Seed of the shuffling; None for another order in every run.
-        repeat: Number of epochs; None for no end.
-        cache: True keeps the serialized examples in memory, a path in files whose names begin with
-            it. These files serve only the same rows in the same order: another dataset, split or
-            part gets files of its own. Remove files that you no longer need.
+        shuffle: True shuffles the order of shards, and examples in a buffer of about 64 MB. A
+            number is the size of the buffer in examples. Every epoch has another order. False keeps
+            the order of the dataset.
+        seed: Seed of the shuffling; None means another order in every program run.
+        repeat: Number of epochs; None repeats without end.
+        cache: True caches the serialized examples in memory; a path caches them in files whose
+            names begin with the path. Another dataset, split, part or order of reading gets files
+            of its own. Remove files that you no longer need.
         prefetch: Prepare batches while the model is busy.
         deterministic: False lets shards and batches overtake each other, for speed.
-        interleave: Read that many shards side by side, an example of each in turn; None reads one
-            after the other in the order of the dataset, and 16 at once if that order is not
-            required, but row groups of Parquet files always one after the other.
-        rename: New names of columns in the result, by name.
-        shard: ``(index, count)``: read every count-th file only, for one worker of several; see
+        interleave: Number of shards to read side by side, one example of each in turn. None reads
+            one shard after the other if the order of the dataset is required, else 16 shards side
+            by side. Row groups of Parquet files are read side by side only if a number is passed.
+        rename: New names of columns in the result, by old name.
+        shard: ``(index, count)``: read only every count-th file, for one of several workers; see
             `Dataset.of_shards`.
         drop_remainder: Leave out a last batch that is not full.
-        image_size: Height and width in pixels that pictures are resized to; None if all pictures
-            have one size.
-        decode: False returns pictures as the bytes they are stored as.
+        image_size: Height and width in pixels to resize pictures to; None if all pictures have the
+            same size.
+        decode: False returns pictures as the bytes of their files.
 
     Raises:
         UsageError: An option names no column, a label may be missing and has no default, pictures
-            have several sizes, or there are fewer shards than workers; or TensorFlow is not
-            installed.
+            have several sizes, there are fewer shards than workers, or TensorFlow is not installed.
         DataError: A shard is missing or has the wrong size.
     """
     require("tensorflow", "load(...).tf()")
@@ -117,7 +118,7 @@ def tf_dataset(
     if shuffle:
         records = records.shuffle(mixed_rows(dataset, shuffle), seed=seed)
     decodings = tensor_decodings(schema)
-    # Pictures are decoded one by one, and become a batch when they have one size.
+    # Pictures are decoded one by one: they make a batch only after they have the same size.
     is_batched_first = batch_size is not None and pictures is None
     if batch_size is not None:
         for decoding in decodings:
@@ -127,7 +128,7 @@ def tf_dataset(
     parse = _parser(schema, decodings, pictures, label, rename or {}, is_batch=is_batched_first)
     examples = records.map(parse, tf.data.AUTOTUNE, deterministic=deterministic)
     if batch_size is not None and not is_batched_first:
-        # Lists and tensors of several sizes become ragged tensors, as in a batch that is parsed.
+        # Makes ragged tensors of lists and of tensors of several sizes, as parsing a batch does.
         examples = examples.ragged_batch(batch_size, drop_remainder=drop_remainder)
     if repeat != 1:
         examples = examples.repeat(-1 if repeat is None else repeat)
@@ -137,7 +138,7 @@ def tf_dataset(
 def _records(
     dataset: Rows, mixed: bool, seed: int | None, deterministic: bool, interleave: int | None
 ) -> tf.data.Dataset:
-    """Return the serialized examples: in order, or of several shards in turn."""
+    """Return the serialized examples, in the order of the dataset or of several shards in turn."""
     import tensorflow as tf
 
     if interleave is not None and interleave < 1:
@@ -156,7 +157,7 @@ def _records(
         turns = turns.shuffle(max(1, len(dataset.shards)), seed=seed)
     return turns.interleave(
         examples,
-        # A row group in memory is much larger than the buffer of a record file.
+        # Row groups one at a time: each is much larger in memory than the buffer of a record file.
         cycle_length=interleave or (_MIX_SHARDS if are_records else 1),
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=deterministic,
@@ -174,8 +175,8 @@ def _read_by_tensorflow(dataset: Rows, paths: tf.Tensor) -> tf.data.Dataset:
 def _read_by_python(dataset: Rows, indices: tf.Tensor) -> tf.data.Dataset:
     """Return the serialized examples of remote shards or Parquet files, read by this package.
 
-    TensorFlow's own readers know no ``s3://``, and look for credentials and endpoints of ``gs://``
-    elsewhere than the rest of the package does.
+    TensorFlow's own readers cannot read ``s3://``, and look for credentials and endpoints of
+    ``gs://`` in other settings than this package.
     """
     import tensorflow as tf
 
@@ -184,7 +185,7 @@ def _read_by_python(dataset: Rows, indices: tf.Tensor) -> tf.data.Dataset:
         for _, block in dataset.files.blocks(shards, _BLOCK_BYTES):
             yield np.array(list(block.payloads()), dtype=object)
 
-    # A block is an element, because each element costs a call into Python.
+    # The generator yields blocks, not examples, because each element costs a call into Python.
     return (
         tf.data.Dataset.from_generator(
             blocks, args=(indices,), output_signature=tf.TensorSpec([None], tf.string)
@@ -195,9 +196,10 @@ def _read_by_python(dataset: Rows, indices: tf.Tensor) -> tf.data.Dataset:
 
 
 def _cache_file(dataset: Rows, cache: bool | str, order: object) -> str:
-    """Return the name of the file that caches the examples; empty to cache in memory.
+    """Return the name of the file that caches the examples; empty if memory caches them.
 
-    TensorFlow uses any file of that name as it is, so the name identifies the content.
+    TensorFlow does not check the content of an existing cache file. Therefore the name has a hash
+    of the examples and their order.
     """
     if not isinstance(cache, str):
         return ""
@@ -205,10 +207,14 @@ def _cache_file(dataset: Rows, cache: bool | str, order: object) -> str:
 
 
 def _checked_names(paths: tf.Tensor, files: Any) -> tf.data.Dataset:
-    """Return names of `RecordFiles` one by one, checked when their turns come and when read.
+    """Return the paths of shards one by one, and check each file before and after it is read.
 
-    TensorFlow opens a file between two checks, so it is one of the dataset that was opened, and
-    reads it to its end between them, so it was not changed meanwhile.
+    TensorFlow opens and reads a file between the two checks. So the file belongs to the dataset
+    that was opened, and was not changed meanwhile.
+
+    Args:
+        paths: Paths of the shards.
+        files: The `RecordFiles` of the dataset.
     """
     import tensorflow as tf
 
@@ -229,7 +235,11 @@ def _checked_names(paths: tf.Tensor, files: Any) -> tf.data.Dataset:
 def _parsed_schema(
     dataset: Rows, labels: list[str], columns: Sequence[str] | None, defaults: Mapping[str, Any]
 ) -> Schema:
-    """Return the schema of the columns that are parsed, with the defaults in it."""
+    """Return the schema of the columns to parse, labels included, with the user's defaults.
+
+    Raises:
+        UsageError: There is no column, no column of a name, or a label may be missing.
+    """
     if isinstance(columns, str):
         raise UsageError(f"columns is the text {columns!r}: give a list of names")
     names = dataset.schema.names if columns is None else tuple(columns)
@@ -258,7 +268,7 @@ def _parser(
     *,
     is_batch: bool,
 ) -> Callable[[tf.Tensor], Any]:
-    """Return the function that makes features and labels of an example, or of a batch of them."""
+    """Return a function that parses an example, or a batch of examples, to features and labels."""
     import tensorflow as tf
 
     spec = schema.feature_spec()
@@ -288,7 +298,7 @@ def _parser(
 
 
 def _new_names(spec: Sequence[str], rename: Mapping[str, str]) -> dict[str, str]:
-    """Return the name in the result of every parsed feature."""
+    """Return the name in the result of each parsed feature, by the feature's name."""
     if unknown := [name for name in rename if name not in spec]:
         raise UsageError(
             f"there is no feature {unknown[0]!r} to rename: the features are {', '.join(spec)}"

@@ -1,4 +1,4 @@
-"""The decoding of parsed columns by TensorFlow: tensors that are stored as bytes, and pictures.
+"""Decodes columns with TensorFlow after parsing: tensors that are stored as bytes, and pictures.
 
 TensorFlow is imported in the functions that use it, so `tensor_decodings` works without it.
 """
@@ -25,7 +25,7 @@ from beam_tfrecord.features.type_contract import VALUES, tf_columns
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# The dtypes that `tf.io.decode_raw` decodes; `tf.bitcast` adds two more.
+# Dtypes that `tf.io.decode_raw` decodes, and dtypes that `tf.bitcast` converts its bytes to.
 _RAW = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16"),
     *("float16", "float32", "float64", "complex64", "complex128", "bfloat16"),
@@ -40,14 +40,16 @@ _CHANNELS = 3
 
 @dataclasses.dataclass(frozen=True)
 class Decoding:
-    """The decoding of one column of tensors that are stored as bytes.
+    """A description of how to decode one column of tensors that are stored as bytes.
 
     Attributes:
         column: Name of the column, and of the feature with the bytes.
         dtype: TensorFlow's name of the type of the values.
-        shape: Shape of the tensor of one example; None for sizes that differ.
-        shape_key: Feature with the shape of each example; None if all examples have one shape.
-        unread: Features that need not be parsed.
+        shape: Shape of the tensor of one example. A size is None if it differs between examples;
+            the shape is None if the rank differs.
+        shape_key: Name of the feature with the shape of each example; None if all examples have
+            one shape.
+        unread: Names of features of the column that need not be parsed.
     """
 
     column: str
@@ -70,9 +72,9 @@ class Decoding:
             )
 
     def decode(self, parsed: dict[str, Any], *, is_batch: bool) -> Any:
-        """Return the tensor, and remove its features from `parsed`.
+        """Return the tensor of an example or a batch, and remove its features from `parsed`.
 
-        The tensors of a batch form a ragged tensor if their first axes differ.
+        If the first axes of the tensors may differ, a batch is a ragged tensor.
         """
         import tensorflow as tf
 
@@ -103,9 +105,9 @@ class Decoding:
 
 
 def tensor_decodings(schema: Schema) -> list[Decoding]:
-    """Return how columns of tensors in bytes, and float64 in bytes, are decoded.
+    """Return the decodings of all columns of tensors and of float64 that are stored as bytes.
 
-    Columns that may be missing, and those of text, have no decoding: they stay as they are parsed.
+    Columns that may be missing, and tensors of text, have no decoding and stay as parsed.
     """
     fixed = {reading.name for reading in readings(schema) if reading.how == FIXED}
     out = []
@@ -123,7 +125,7 @@ def tensor_decodings(schema: Schema) -> list[Decoding]:
 
 
 def _described(feature: Feature) -> tuple[str, OpenShape] | None:
-    """Return TensorFlow's dtype and the shape of a column in bytes; None for any other."""
+    """Return TensorFlow's dtype and the shape of a column in bytes; None for other columns."""
     arrow = feature.type
     if pa.types.is_float64(arrow) and feature.store == "bytes":
         return "float64", ()
@@ -137,13 +139,13 @@ def _described(feature: Feature) -> tuple[str, OpenShape] | None:
         return "int64", arrow.shape
     name = arrow.dtype.name
     if name not in (*_RAW, *_CAST) and is_foreign(arrow.dtype):
-        # TensorFlow has these numbers but decodes none: they come as their bytes.
+        # TensorFlow has these types of numbers but cannot decode them.
         name = "uint8"
     return name, arrow.shape
 
 
 def _numbers_in(data: tf.Tensor, dtype: str) -> tf.Tensor:
-    """Return the numbers that are stored in bytes: one more axis than `data` has."""
+    """Return the numbers stored in the bytes of `data`, in one more axis."""
     import tensorflow as tf
 
     if dtype not in _CAST:
@@ -155,12 +157,12 @@ def _numbers_in(data: tf.Tensor, dtype: str) -> tf.Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Pictures:
-    """How pictures become tensors.
+    """A description of how to decode pictures to tensors.
 
     Attributes:
-        size: Height and width in pixels.
-        resize: False if all pictures have that size already.
-        are_alone: The result has only the pictures, not the other columns.
+        size: Height and width of the tensors in pixels.
+        resize: True if pictures are resized; False if all have this size already.
+        are_alone: True if the result has only pictures and labels, no other columns.
     """
 
     size: tuple[int, int]
@@ -168,10 +170,13 @@ class Pictures:
     are_alone: bool
 
     def decode(self, parsed: dict[str, Any], labels: Sequence[str]) -> None:
-        """Decode the picture of one parsed example in place."""
+        """Replace the bytes of the picture in one parsed example by the decoded tensor.
+
+        If pictures are alone, int64 labels become int32.
+        """
         import tensorflow as tf
 
-        # The first frame of several: an animation cannot be one row of a batch.
+        # Only the first frame of an animation fits the shape of a batch.
         image = tf.io.decode_image(parsed[IMAGE], channels=_CHANNELS, expand_animations=False)
         image.set_shape((None, None, _CHANNELS))
         image = tf.image.resize(image, self.size) if self.resize else tf.cast(image, tf.float32)
@@ -190,7 +195,7 @@ def pictures_of(
     *,
     decode: bool,
 ) -> Pictures | None:
-    """Return how the pictures of a dataset are decoded; None if there are none to decode.
+    """Return the decoding of a dataset's pictures; None if there are no pictures to decode.
 
     See `beam_tfrecord.dataset.tf.tf_dataset` for the options and their errors.
     """

@@ -1,4 +1,4 @@
-"""A dataset as a PyTorch ``IterableDataset``; importing this module imports PyTorch."""
+"""Wraps a dataset as a PyTorch ``IterableDataset``; importing this module imports PyTorch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from beam_tfrecord.dataset.values import dict_batches, list_columns, rebatch
 
 
 class TorchDataset(IterableDataset):
-    """Rows, or batches of them, as dicts of tensors; values that are no numbers stay as they are.
+    """An iterable of rows or batches as dicts by column: numbers are tensors, other values lists.
+
+    In single rows, values that are not numbers stay Python values.
 
     See `beam_tfrecord.dataset.load.Dataset.torch` for the arguments.
     """
@@ -28,7 +30,7 @@ class TorchDataset(IterableDataset):
         shuffle: bool | int,
     ) -> None:
         super().__init__()
-        # A column that cannot be a tensor is refused here, not in the batch that lacks a value.
+        # Raises at once if a column cannot be a tensor, not at the first batch that lacks a value.
         list_columns(dataset.schema, defaults)
         self._dataset = dataset
         self._batch_size = batch_size
@@ -44,8 +46,8 @@ class TorchDataset(IterableDataset):
             yield {name: _tensor(value) for name, value in columns.items()}
 
     def _mixed(self, part: Rows) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of `part` with its shards, and rows near each other, in a new order."""
-        # PyTorch's own generator has another state in every epoch and every worker.
+        """Yield the rows of `part`: its shards in random order, and rows shuffled in a buffer."""
+        # Seeded by PyTorch's generator, whose state differs in every epoch and every worker.
         order = np.random.default_rng(int(torch.randint(2**62, ())))
         count = len(part.shards)
         shards = (part.part(int(index), count) for index in order.permutation(count))

@@ -1,6 +1,6 @@
-"""Columns of Arrow data as Python values and as NumPy arrays.
+"""Converts columns of Arrow data to Python values and to NumPy arrays.
 
-The arrays are in memory, memory-mapped, or come batch by batch.
+The arrays are in memory, in memory-mapped files, or in dicts of batches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import column_arrays, dtype_of
 
-# Arrow makes Python objects of these by itself, several times as fast.
+# Arrow converts these types to arrays of Python objects itself, several times as fast.
 _PLAIN_OBJECTS = (
     *(pa.types.is_string, pa.types.is_large_string),
     *(pa.types.is_binary, pa.types.is_large_binary),
@@ -57,7 +57,13 @@ def python_values(column: pa.Array) -> list[Any]:
 def arrays_of(
     table: pa.Table | pa.RecordBatch, schema: Schema, defaults: Mapping[str, Any]
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return an array for each column; see `Dataset.numpy` for the types and errors."""
+    """Return an array for each column; see `Dataset.numpy` for the types and errors.
+
+    Args:
+        table: The rows.
+        schema: The columns to convert.
+        defaults: Replacements of missing values, by column.
+    """
     check_defaults(schema, defaults)
     return {
         feature.name: _array(table.column(feature.name), feature, defaults)
@@ -76,9 +82,8 @@ def check_defaults(schema: Schema, defaults: Mapping[str, Any]) -> None:
 def _array(
     column: pa.Array | pa.ChunkedArray, feature: Feature, defaults: Mapping[str, Any]
 ) -> npt.NDArray[Any]:
-    """Return the array of a column, by its NumPy dtype if the schema has one."""
+    """Return a column as an array, in the NumPy dtype of the schema if there is one."""
     if isinstance(column, pa.ChunkedArray):
-        # Extension types are combined by their storage, which every version of Arrow can do.
         column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     default = defaults.get(feature.name, feature.default)
     if default is not None and column.null_count:
@@ -91,7 +96,7 @@ def _array(
 
 
 def _of_arrow_type(column: pa.Array, name: str) -> npt.NDArray[Any]:
-    """Return the array that the Arrow type of a column implies."""
+    """Return a column as an array in the dtype that its Arrow type implies."""
     if isinstance(column, pa.FixedShapeTensorArray):
         return _shaped(column.storage, name).reshape(len(column), *column.type.shape)
     if isinstance(column, pa.ExtensionArray):
@@ -110,7 +115,11 @@ def _of_arrow_type(column: pa.Array, name: str) -> npt.NDArray[Any]:
 
 
 def _of_dtype(column: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return values in a dtype that the Arrow type does not imply; missing times are NaT."""
+    """Return a column as an array in a dtype that its Arrow type does not imply.
+
+    Missing times are NaT. The array has Python objects if the dtype cannot hold all values: numbers
+    are missing, text is longer than the dtype, or text ends with a zero character.
+    """
     if dtype.kind in "Mm":
         missing = column.is_null().to_numpy(zero_copy_only=False)
         times: npt.NDArray[Any] = column.fill_null(0).to_numpy().astype(np.int64).view(dtype)
@@ -120,7 +129,8 @@ def _of_dtype(column: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         return _objects(column)
     if dtype.kind in "SU":
         values = column.to_pylist()
-        # A function on the rows may have made text that the dtype would cut.
+        # A user's function may have returned text that is too long or ends with zero characters.
+        # NumPy would cut it.
         width = max(map(len, values), default=0) * np.dtype(f"{dtype.kind}1").itemsize
         is_cut = width > dtype.itemsize or any(value[-1:] in (b"\0", "\0") for value in values)
         return _objects(column) if is_cut else np.array(values, dtype)
@@ -149,9 +159,9 @@ def _shaped(column: pa.FixedSizeListArray, name: str) -> npt.NDArray[Any]:
 
 
 def _times(column: pa.Array) -> npt.NDArray[Any]:
-    """Return times as datetime64 or timedelta64 in the column's own unit, missing ones NaT.
+    """Return times as datetime64 or timedelta64 in the unit of the column.
 
-    A time of day is the time since midnight.
+    Missing times are NaT. A time of day becomes the timedelta64 since midnight.
     """
     arrow = column.type
     days = pa.types.is_date32(arrow)
@@ -178,7 +188,7 @@ def _objects(column: pa.Array) -> npt.NDArray[Any]:
     if any(is_type(column.type) for is_type in _PLAIN_OBJECTS):
         return np.asarray(column.to_numpy(zero_copy_only=False))
     out = np.empty(len(column), dtype=object)
-    # One by one: NumPy would make another dimension of lists of equal length.
+    # Assigned one by one: NumPy would turn lists of equal length into another dimension.
     for row, value in enumerate(python_values(column)):
         out[row] = value
     return out
@@ -205,7 +215,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-# Written last: without it the files are incomplete.
+# This file marks complete arrays: it is written last, and names the data that they hold.
 _MARK = "memmap.json"
 
 
@@ -220,19 +230,25 @@ def memory_mapped(
 ) -> dict[str, npt.NDArray[Any]]:
     """Return every column as a read-only memory-mapped array, shape `[rows, …]`.
 
+    The files are written first, unless the directory already has files of the same identity.
+
     Args:
-        directory: Where the files are, or will be: ``<column number>.npy``.
+        directory: Directory of the files ``<column number>.npy``.
         batches: The rows, which are read only if the files have to be written.
         empty: A batch without rows that has the types of `batches`.
         schema: The columns.
         defaults: Replacements of missing values, by column.
-        identity: ``rows``, ``columns`` and whatever else decides the values, as JSON: files that
-            were written for another identity are written again.
+        identity: JSON values that decide the contents of the files: the number of ``rows``, the
+            names of the ``columns``, and others.
+
+    Raises:
+        UsageError: Values of a column have no fixed width, or are missing without a default.
+        DataError: Another process changed the files meanwhile.
     """
     path = os.fspath(directory)
     if (arrays := _mapped(path, identity)) is None:
         os.makedirs(path, exist_ok=True)
-        # Renamed when complete: others may have the files mapped that these replace.
+        # Complete files replace old ones by renaming: other processes may have mapped these.
         with tempfile.TemporaryDirectory(dir=path, prefix=".part-") as temporary:
             every = iter(batches)
             every = itertools.chain([next(every, empty)], every)
@@ -248,13 +264,13 @@ def memory_mapped(
 
 
 def _mapped(path: str, identity: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]] | None:
-    """Return the columns; None if the files are missing, incomplete, or of another identity."""
+    """Map the columns; return None if files are missing, incomplete, or of another identity."""
     try:
         arrays = {
             name: np.load(_column_file(path, number), mmap_mode="r")
             for number, name in enumerate(identity["columns"])
         }
-        # Read last: what is mapped by now stays as it is, whatever another process writes.
+        # Read after mapping: if another process replaces files now, the mapped ones stay.
         with open(os.path.join(path, _MARK), encoding="utf-8") as file:
             is_same = json.load(file) == {**identity, "files": _file_states(path, len(arrays))}
     except (OSError, ValueError):
@@ -267,7 +283,7 @@ def _column_file(path: str, number: int) -> str:
 
 
 def _file_states(path: str, count: int) -> list[list[int]]:
-    """Return size and modification time in ns of every column's file."""
+    """Return the size and the modification time (in ns) of every column's file."""
     states = (os.stat(_column_file(path, number)) for number in range(count))
     return [[state.st_size, state.st_mtime_ns] for state in states]
 
@@ -295,7 +311,7 @@ def _write_columns(path: str, batches: Iterable[Mapping[str, npt.NDArray[Any]]],
 
 
 def _move_columns(temporary: str, path: str, identity: Mapping[str, Any]) -> None:
-    """Put complete files in place, and the mark that names their identity last."""
+    """Rename complete files from a temporary directory to `path`, and write their identity last."""
     mark, count = os.path.join(path, _MARK), len(identity["columns"])
     with contextlib.suppress(FileNotFoundError):
         os.remove(mark)
@@ -313,15 +329,15 @@ def dict_batches(
     batch_size: int | None,
     defaults: Mapping[str, Any],
 ) -> Iterator[dict[str, Any]]:
-    """Yield batches as dicts of writable arrays and, for objects, lists.
+    """Yield batches as dicts by column: numbers as writable arrays, Python objects as lists.
 
-    Whether a column comes as an array or as a list follows from the schema, never from a batch.
-    Without a `batch_size`, single rows come as dicts. See `list_columns` for errors.
+    The schema alone decides whether a column is an array or a list, so it is the same in all
+    batches. If `batch_size` is None, each dict is a single row. See `list_columns` for errors.
     """
     lists = list_columns(schema, defaults)
     for batch in batches if batch_size is None else rebatch(batches, batch_size):
         columns = {
-            # Arrow's memory is read-only, which tensors over it would not know.
+            # A copy, since Arrow's memory is read-only but a tensor over it would be writable.
             name: _list(values) if name in lists or values.dtype.kind in "OSU" else values.copy()
             for name, values in arrays_of(batch, schema, defaults).items()
         }
@@ -333,7 +349,7 @@ def dict_batches(
 
 
 def list_columns(schema: Schema, defaults: Mapping[str, Any]) -> frozenset[str]:
-    """Return the columns that have no array for a missing value: they are lists in every batch.
+    """Return the columns that are lists in every batch, since no array holds a missing value.
 
     Raises:
         UsageError: A column may lack numbers and has no default, or `defaults` names no column.

@@ -1,4 +1,8 @@
-"""`verify`: checks everything a manifest says about a dataset, or a stage, against its files."""
+"""Checks the files of a dataset, or of a stage, against everything that its manifest says.
+
+A stage is the output of `extract`: a directory of Parquet files. The manifest (``manifest.json``)
+lists the files with their counts, sizes and hashes. Each disagreement is a fault.
+"""
 
 from __future__ import annotations
 
@@ -52,19 +56,19 @@ _FAULTS_A_SHARD = 100
 _BLOCK_BYTES = 2**22
 
 SCHEMA_FILE = "schema.json"
-# Endings of the names of files that are small.
+# Sidecars with these suffixes are small enough to be read at once.
 _TEXTS = (".json", ".pbtxt")
 _SHARD_LIKE = re.compile(r"[^._].*-\d+-of-\d+\.tfrecord(\.gz)?")
 
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """One fault that `verify` found.
+    """One disagreement between a dataset and its manifest.
 
     Attributes:
-        path: File, relative to the manifest.
-        where: Place within it; empty if the complete file is at fault.
-        message: What is wrong.
+        path: Path of the file, relative to the manifest.
+        where: Record, column or other position in the file; empty for the complete file.
+        message: Description of the disagreement.
     """
 
     path: str
@@ -80,11 +84,13 @@ class Verification:
     """The result of `verify`.
 
     Attributes:
-        faults: All faults, in the order of the manifest; empty if there are none.
-        shards: Shards read.
-        examples: Intact examples read.
+        faults: All faults: first those of other files, then those of shards in the order of the
+            manifest, then those of the complete dataset. If a shard has more than 100 faults, one
+            fault with their number stands for the rest.
+        shards: Number of shards read.
+        examples: Number of intact examples read.
         bytes: Size of the record streams read.
-        notes: Observations that are no faults.
+        notes: Observations that are not faults.
     """
 
     faults: tuple[Fault, ...]
@@ -99,27 +105,32 @@ class Verification:
         return not self.faults
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return the result as a JSON object."""
         return dataclasses.asdict(self) | {"ok": self.ok}
 
 
 def verify(path: str | os.PathLike[str], *, threads: int | None = None) -> Verification:
     """Check a dataset, or a stage: every CRC, count, size and hash, the schema, and stray files.
 
-    If the bytes of an example, its group or a column decides its split, that is checked too: for
-    every example in shards of up to 4 MiB, for one in 16 in larger ones.
+    If the bytes of an example, its group columns or a column decide its split, the split is checked
+    too: of every example in shards of up to 4 MiB, of one in 16 in larger shards.
 
-    Every shard is read once, several at a time; memory is a few blocks per thread. Examples that
-    are in more than one split with the same bytes are a fault if the bytes decide the split, and a
-    note otherwise. This check needs 8 bytes for each example outside of the largest split and,
-    above 64 million of them, covers a fixed part only.
+    Every shard is read once; only if splits are wrong are shards read again to locate the examples.
+    Several shards are read at a time, and memory is a few blocks per thread.
+
+    Equal examples in several splits are faults if the bytes decide the split, and a note otherwise.
+    This check needs 8 bytes for each example outside of the largest split. If there are more than
+    64 million such examples, it covers a fixed fraction of them.
 
     Args:
-        path: The dataset's directory, file prefix, or manifest.
-        threads: Number of shards to read at a time; None for the number of cores.
+        path: Path of the dataset's directory, its manifest, or its file prefix.
+        threads: Number of shards to read at a time; None means the number of cores.
+
+    Returns:
+        The faults and the numbers of what was read. A damaged manifest is a fault, too.
 
     Raises:
-        UsageError: There is no dataset.
+        UsageError: There is no dataset at `path`.
     """
     if is_stage(path):
         return _verify_stage(path)
@@ -134,7 +145,7 @@ def verify(path: str | os.PathLike[str], *, threads: int | None = None) -> Verif
     faults = [fault for one in checked for fault in one.faults]
     shared = checker.duplicates.shared()
     if not faults:
-        # The faults of a damaged shard would only be repeated by its effects on the totals.
+        # A damaged shard also changes the totals; reporting these would repeat its faults.
         content = f"{sum(one.content for one in checked) % 2**_CONTENT_BITS:016x}"
         if content != manifest.content:
             message = f"the hash of all examples is {content}, not {manifest.content}"
@@ -160,7 +171,13 @@ def verify(path: str | os.PathLike[str], *, threads: int | None = None) -> Verif
 
 
 def _schema_faults(name: str, manifest: Manifest, unseen: Sequence[str]) -> Iterator[Fault]:
-    """Yield what the schema says of columns that no example has."""
+    """Yield the faults of the schema's statistics.
+
+    Args:
+        name: Name of the manifest's file.
+        manifest: The manifest.
+        unseen: Columns that no example has although the schema says that some do.
+    """
     for column in unseen:
         observed = manifest.schema[column].observed
         if observed is not None and (having := manifest.examples - observed.missing):
@@ -175,7 +192,7 @@ def _schema_faults(name: str, manifest: Manifest, unseen: Sequence[str]) -> Iter
 
 @dataclasses.dataclass(frozen=True)
 class _CheckedShard:
-    """Faults, intact examples and bytes, and the sum of the hashes of the examples of a shard."""
+    """The result for one shard: faults, intact examples, bytes, and the sum of their hashes."""
 
     faults: Sequence[Fault]
     examples: int
@@ -196,7 +213,7 @@ class _ShardChecker:
 
     def check_all(self, threads: int | None) -> list[_CheckedShard]:
         """Return the result for every shard, in the order of the manifest."""
-        # The largest split last: its examples are looked up among those of the others.
+        # `DuplicateFinder` needs the smaller splits first, to look up the largest one in them.
         splits = self._manifest.splits
         order = sorted(splits, key=lambda name: name == self.duplicates.largest)
         shards = [shard for name in order for shard in splits[name].shards]
@@ -220,7 +237,7 @@ class _ShardChecker:
         return native.hash_records(block.data, block.starts, self._seed)
 
     def _check(self, shard: Shard) -> _CheckedShard:
-        """Read a shard and compare it with the manifest."""
+        """Read a shard and compare its records and totals with the manifest."""
         faults: list[Fault] = []
         stream_hash = native.XXH64(0)
         examples = nbytes = content = 0
@@ -250,11 +267,11 @@ class _ShardChecker:
         return _CheckedShard(faults, examples, nbytes, content)
 
     def split_faults(self) -> list[Fault]:
-        """Return the faults of shards whose examples belong to another split."""
+        """Return a fault for each shard with the name or with examples of another split."""
         misnamed = list(self._splits.misnamed())
         misplaced = list(self._splits.misplaced())
         if misplaced and self._manifest.split_by == BY_BYTES:
-            # Examples that came encoded were split by their canonical form.
+            # `write` splits examples that it receives encoded by their canonical form.
             splits = SplitChecker(self._manifest, is_canonical=True)
             for shard in self._manifest.shards:
                 observe_split = splits.observer(shard)
@@ -264,7 +281,11 @@ class _ShardChecker:
         return [Fault(path, "", message) for path, message in misnamed + misplaced]
 
     def duplicate_faults(self, shared: npt.NDArray[np.uint64]) -> Iterator[Fault]:
-        """Yield the places, outside of the largest split, of examples with one of some hashes."""
+        """Yield a fault for each of the first ten examples whose hash is in `shared`.
+
+        Examples of the largest split are left out. If there are more than ten hashes, one more
+        fault has their number.
+        """
         places = (
             (shard.path, block.first_record + record)
             for name, split in self._manifest.splits.items()
@@ -289,28 +310,31 @@ def _total_faults(shard: Shard, examples: int, nbytes: int, digest: str) -> Iter
 
 
 class _OtherFiles:
-    """Checks the files of a dataset beside its shards: sidecars, rejects, ``job.json``, strays.
+    """Checks all files of a dataset except its shards.
+
+    These are sidecars (such as the schema), the file of rejected rows, ``job.json``, and files that
+    are named like shards but are not in the manifest.
 
     Args:
-        manifest_file: Path of the manifest, which the names of the others follow.
+        manifest_file: Path of the manifest. Its file prefix also begins the names of the others.
         manifest: The manifest.
     """
 
     def __init__(self, manifest_file: str, manifest: Manifest) -> None:
         self._directory = directory_of(manifest_file)
-        # For a dataset with a file prefix, that prefix and a dash.
+        # The file prefix and its dash; empty for a dataset without a prefix.
         prefix = os.path.basename(manifest_file).removesuffix(MANIFEST_NAME)
         self._schema, self._job = prefix + SCHEMA_FILE, prefix + JOB_NAME
         self._rejects = prefix + REJECTS_FILE
         self._manifest = manifest
 
     def faults(self) -> Iterator[Fault]:
-        """Yield the faults of all of them."""
+        """Yield the faults of all of these files."""
         for name, digest in self._manifest.sidecars.items():
             yield from _faults_of(name, self._sidecar_faults(name, digest))
         job_faults = list(self._job_faults())
         yield from job_faults
-        # A file that is known to be damaged is not parsed.
+        # A damaged file is not parsed: its wrong hash is already a fault.
         is_damaged = self._rejects in {fault.path for fault in job_faults}
         if self._manifest.rejects.get("rows") and not is_damaged:
             yield from _faults_of(self._rejects, self._rejects_faults())
@@ -318,12 +342,12 @@ class _OtherFiles:
         alike = _shard_names(known)
         message = "named like a shard of this dataset but not in its manifest: remove it"
         for name in list_names(self._directory):
-            # Readers that go by names would read these.
+            # Programs that find shards by their names would read these, too.
             if name not in known and not name.startswith((".", "_")) and alike.fullmatch(name):
                 yield Fault(name, "", message)
 
     def notes(self) -> Iterator[str]:
-        """Yield what could not be checked."""
+        """Yield a note if a missing ``job.json`` leaves something unchecked."""
         covers_more = self._manifest.compression or self._manifest.rejects.get("rows")
         if covers_more and not exists(self._path(self._job)):
             yield (
@@ -344,7 +368,7 @@ class _OtherFiles:
 
     def _job_faults(self) -> Iterator[Fault]:
         try:
-            # What is not UTF-8 has another hash.
+            # Damage that is not UTF-8 then changes the text, and so the hash in it.
             job = load_job(read_small(self._path(self._job)).decode(errors="replace"))
         except FileNotFoundError:
             return
@@ -356,7 +380,7 @@ class _OtherFiles:
             return
         stored: Mapping[str, str] = job.get(STORED_HASHES, {})
         for name, digest in stored.items():
-            # Missing files are reported where they are read.
+            # Other checks report missing files.
             if exists(self._path(name)):
                 yield from _faults_of(name, self._stored_faults(name, digest))
 
@@ -375,7 +399,7 @@ class _OtherFiles:
 
 
 def _faults_of(name: str, messages: Iterator[str]) -> list[Fault]:
-    """Return a fault for each message of a check, or the one that stopped it."""
+    """Return a fault for each message of a check, or one fault if an error stops the check."""
     try:
         return [Fault(name, "", message) for message in messages]
     except (OSError, DataError, UsageError, ValueError) as error:
@@ -394,7 +418,12 @@ def _schema_text(path: str) -> str:
 
 
 def load_rejects(path: str) -> pa.Table:
-    """Read a file of rejects; raise `OSError` or `DataError` if it is none."""
+    """Read a Parquet file of rejected rows.
+
+    Raises:
+        OSError: The file cannot be read.
+        DataError: It is not a file of rejected rows.
+    """
     try:
         table = pq.read_table(pa.BufferReader(read_bytes(path)))
     except (ValueError, pa.ArrowException) as error:
@@ -405,10 +434,11 @@ def load_rejects(path: str) -> pa.Table:
 
 
 def _shard_names(known: set[str]) -> re.Pattern[str]:
-    """Return the pattern of the names of shards: those of the manifest with any numbers.
+    """Return the pattern of names that look like shards of a dataset.
 
-    A dataset without shards, or one of several splits, may have lost a split: therefore every usual
-    name counts, unless the manifest's own names have another form.
+    If all names in the manifest, `known`, have the usual form ``…-00000-of-00001.tfrecord``, it
+    matches every name of this form: a stray shard may be of a split that is not in the manifest.
+    Otherwise it matches the names in the manifest with any numbers.
     """
     if all(_SHARD_LIKE.fullmatch(name) for name in known):
         return _SHARD_LIKE
@@ -417,7 +447,7 @@ def _shard_names(known: set[str]) -> re.Pattern[str]:
 
 
 def _verify_stage(path: str | os.PathLike[str]) -> Verification:
-    """Check size, hash and rows of every file of a stage, and that there is no other file."""
+    """Check size, hash and rows of every file of a stage, and find files not in its manifest."""
     try:
         manifest = StageManifest.load(path)
     except DataError as error:

@@ -1,13 +1,14 @@
-"""The checks of `verify` on examples: the fit of the schema, their splits, and duplicates.
+"""Checks the examples of a dataset for `verify`: schema, splits, and duplicates between splits.
 
-* `SchemaFit`: the kernel accepts nearly all records without decoding them. What it does not accept,
-  and columns whose features have to agree with each other (nested lists, maps), is decoded.
-* `SplitChecker`: the manifest does not have the shares of the splits. But a split is a range of
-  hashes, in the order of the splits: so no example of a split has a greater hash than any of a
-  later one. Nor does the manifest name the column that names the splits; but if that column was
-  written too, it holds nothing but their names.
-* `DuplicateFinder`: only the hashes of the smaller splits stay in memory. Those of the largest one
-  are looked up among them block by block, and only what is found there stays.
+* `SchemaFit` checks that examples fit the schema. The native kernel accepts nearly all records
+  without decoding them. Records that it does not accept are decoded, and so are columns whose
+  features have to agree with each other (nested lists, maps).
+* `SplitChecker` checks that examples are in their split. If a hash decides the split, each split is
+  a range of hashes, and the ranges have the order of the splits: no example has a greater hash than
+  an example of a later split. If a column decides the split, the manifest does not name it. But
+  if the column was written too, all of its values are names of splits.
+* `DuplicateFinder` finds equal examples in several splits. Only the hashes of the smaller splits
+  stay in memory; the hashes of the largest split are looked up among them block by block.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ _BLOCK_RECORD = re.compile(r"^record \d+: ")
 _MOST_VALUES = 2**63 - 1
 _INT64_RANGE = -(2**63), 2**63 - 1
 
-# Of larger shards one example in so many is looked at, which still detects exchanged shards.
+# In shards above this size, `SplitChecker` looks at every 16th example: that is enough to detect
+# shards that were exchanged.
 _WHOLE_BYTES, _STEP = 4 * 2**20, 16
 _NUMBERED = re.compile(r"(.+)-\d+-of-\d+\.tfrecord(\.gz)?")
 
@@ -64,7 +66,7 @@ class SchemaFit:
 
     Args:
         schema: The schema.
-        examples: Number of examples in all files.
+        examples: Number of examples in the dataset.
     """
 
     def __init__(self, schema: Schema, examples: int) -> None:
@@ -75,7 +77,8 @@ class SchemaFit:
         linked = [feature.name for feature, column in columns if not _rules_suffice(column)]
         self._linked = Decoder(schema, linked) if linked else None
         self._columns = {leaf.name: feature.name for feature, column in columns for leaf in column}
-        # A column that is never missing is looked for in every record; one that always is, in none.
+        # Columns that some examples must have by the schema's statistics, and that no record had so
+        # far. Columns that are never missing are checked in every record instead.
         self._unseen = {
             feature.name
             for feature in schema.features
@@ -83,7 +86,11 @@ class SchemaFit:
         }
 
     def first_misfit(self, block: RecordBlock) -> tuple[int, str] | None:
-        """Return the number within the file, and the fault, of a block's first misfit."""
+        """Return the first record of a block that does not fit the schema, and the reason.
+
+        Returns:
+            The number of the record within the file, and a message; None if all records fit.
+        """
         if self._unseen:
             self._note_seen(block)
         sure = native.fitting_records(block.data, block.starts, self._rules)
@@ -95,7 +102,8 @@ class SchemaFit:
         rest = block.slice(sure, len(block.starts))
         if not len(rest.starts) or self._problem(rest) is None:
             return None
-        # The shortest beginning that does not fit ends with the record at fault.
+        # Bisection: the shortest run of leading records that does not fit ends with the first
+        # record that does not fit.
         low, high = 0, len(rest.starts)
         while high - low > 1:
             middle = (low + high) // 2
@@ -107,7 +115,7 @@ class SchemaFit:
         return one.first_record, self._problem(one) or "does not fit the schema"
 
     def unseen(self) -> tuple[str, ...]:
-        """Return the columns that may be missing and were missing in all records so far."""
+        """Return the columns that no record had so far, although the schema says that some do."""
         return tuple(sorted(self._unseen))
 
     def _note_seen(self, block: RecordBlock) -> None:
@@ -117,7 +125,7 @@ class SchemaFit:
                     self._unseen.discard(self._columns.get(name.decode("utf-8", "replace"), ""))
 
     def _problem(self, block: RecordBlock) -> str | None:
-        """Return why the records of a block do not fit; None if all do."""
+        """Return why the records of a block do not fit the schema; None if all fit."""
         try:
             found = native.discover(block.data, block.starts)
             for name, feature in found.items():
@@ -134,13 +142,14 @@ class SchemaFit:
                     return f"feature {leaf.name!r} is missing, the schema says it never is"
             self._decoder.decode(block.data, block.starts)
         except (ValueError, DataError) as error:
-            # The kernel counts records within the block, which no user sees.
+            # The kernel's message names a record by its number in the block, which means nothing
+            # to a user.
             return _BLOCK_RECORD.sub("", str(error))
         return None
 
 
 def _fit_rule(leaf: TFColumn) -> FitRule:
-    """Return the kernel's rule for a feature, which never accepts more than decoding would."""
+    """Return the kernel's rule for a feature; it accepts no value that decoding would refuse."""
     low, high = _integer_range(leaf)
     exact = None if leaf.shape is None else value_count(leaf.shape)
     return FitRule(
@@ -170,7 +179,7 @@ def _integer_range(leaf: TFColumn) -> tuple[int, int]:
 
 
 def _value_bytes(leaf: TFColumn) -> int:
-    """Return the size of every value of a feature in bytes; -1 for any size."""
+    """Return the size of every value of a feature in bytes; -1 if values may have any size."""
     arrow = leaf.type
     if leaf.kind != BYTES:
         return -1
@@ -183,9 +192,12 @@ def _value_bytes(leaf: TFColumn) -> int:
 
 
 def _rules_suffice(column: tuple[TFColumn, ...]) -> bool:
-    """Return True if no feature of a column has to agree with another one, or be parsed."""
+    """Return True if the kernel's rules check a column completely.
+
+    They do not if a feature has to agree with another feature, or if its values have to be parsed.
+    """
     values = [leaf for leaf in column if leaf.role == VALUES]
-    # The shape of a fixed-shape tensor adds nothing; any other has to agree with its values.
+    # Only the shape of a fixed-shape tensor need not agree with the values.
     others = {leaf.role for leaf in column} - {VALUES}
     if others and not (others == {SHAPE} and is_tensor(values[0].type)):
         return False
@@ -205,12 +217,12 @@ def _is_plain(leaf: TFColumn) -> bool:
 
 
 class SplitChecker:
-    """Checks that what decides the split of examples agrees with their shards; thread-safe.
+    """Checks that examples are in shards of their own split; thread-safe.
 
     Args:
         manifest: The manifest of the dataset.
-        is_canonical: Hash the canonical form of examples, as `write` does with those that it
-            received encoded.
+        is_canonical: Hash the canonical form of examples. `write` does this for examples that it
+            receives encoded.
     """
 
     def __init__(self, manifest: Manifest, *, is_canonical: bool = False) -> None:
@@ -222,13 +234,13 @@ class SplitChecker:
         # Lowest and highest hash in each shard.
         self._ranges: dict[str, tuple[int, int]] = {}
         self._seed = purpose_seed(manifest.seed, "split")
-        # By column that may name the splits, the shards whose split it does not name.
+        # For each column that may name the splits, the shards in which it names another split.
         self._naming: dict[str, set[str]] = {}
         if manifest.split_by == BY_COLUMN and len(manifest.splits) > 1:
             self._naming = {f.name: set() for f in manifest.schema.features if _can_name(f.type)}
 
     def observer(self, shard: Shard) -> Callable[[RecordBlock], None]:
-        """Return the function that has to be called with every block of a shard."""
+        """Return a function to call with every block of a shard."""
         hasher = self._hasher()
         if hasher is None and not self._naming:
             return lambda block: None
@@ -256,7 +268,11 @@ class SplitChecker:
                     wrong.add(path)
 
     def _hasher(self) -> Hasher | None:
-        """Return the function that hashes what decides the split; None if no hash decides it."""
+        """Return a function that hashes the bytes or columns of examples that decide the split.
+
+        Returns:
+            None if no hash decides the split, or if only one split has examples.
+        """
         manifest = self._manifest
         if sum(split.examples > 0 for split in manifest.splits.values()) < 2:
             return None
@@ -268,7 +284,7 @@ class SplitChecker:
         return None
 
     def misplaced(self) -> Iterator[tuple[str, str]]:
-        """Yield path and fault of the shards whose examples belong to another split."""
+        """Yield the path of each shard with examples of another split, and a message."""
         wrong = list(self._naming.items())
         if wrong and all(paths for _, paths in wrong):
             column, paths = wrong[0]
@@ -292,7 +308,7 @@ class SplitChecker:
                 )
 
     def misnamed(self) -> Iterator[tuple[str, str]]:
-        """Yield path and fault of the shards that are named like those of another split."""
+        """Yield the path of each shard that has the name of another split, and a message."""
         for path, split in self._split_of.items():
             named = _NUMBERED.fullmatch(path)
             if named and named[1] != split and named[1] in self._manifest.splits:
@@ -309,9 +325,10 @@ def _can_name(arrow: pa.DataType) -> bool:
 
 
 def _group_hasher(manifest: Manifest, columns: tuple[str, ...], seed: int) -> Hasher:
-    """Return the function that hashes the group's columns, as they were before they were stored.
+    """Return a function that hashes the values of the group columns of each example in a block.
 
-    It leaves out rows with zeros or NaNs: older versions distinguished some that are equal.
+    The values are hashed as `write` hashes them, before they are stored. Rows with zeros, NaNs or
+    nested values are left out: older versions gave some equal values different hashes.
     """
     decoder = Decoder(manifest.schema, columns)
     hashes = ColumnHashes(manifest.schema)
@@ -340,11 +357,11 @@ def _is_ambiguous(data: pa.RecordBatch) -> npt.NDArray[np.bool_]:
 
 
 class _HashSet:
-    """A set of hashes in which many others are looked up, most of them not among it.
+    """A set of hashes that is fast at looking up many hashes, most of which are not in it.
 
-    About two in a hundred others pass the sieve that comes first, a Bloom filter with both bits of
-    a hash in one word (Putze, Sanders, Singler: Cache-, Hash- and Space-Efficient Bloom Filters,
-    2007), so that one memory access decides. It needs 2 to 4 bytes per hash.
+    A Bloom filter comes first. It has both bits of a hash in one word, so that one memory access
+    decides (Putze, Sanders, Singler: Cache-, Hash- and Space-Efficient Bloom Filters, 2007). It
+    needs 2 to 4 bytes per hash, and lets pass about 2 % of the hashes that are not in the set.
     """
 
     def __init__(self, hashes: UInt64Array) -> None:
@@ -355,7 +372,7 @@ class _HashSet:
         np.bitwise_or.at(self._sieve, hashes >> self._shift, _two_bits(hashes))
 
     def common(self, hashes: UInt64Array) -> UInt64Array:
-        """Return those of `hashes` that are in the set."""
+        """Return the hashes among `hashes` that are in the set."""
         bits = _two_bits(hashes)
         likely = hashes[self._sieve[hashes >> self._shift] & bits == bits]
         places = np.searchsorted(self.sorted, likely)
@@ -365,8 +382,8 @@ class _HashSet:
 
 
 def _two_bits(hashes: UInt64Array) -> UInt64Array:
-    # Neither from the high bits, which choose the word, nor from the low ones, which choose the
-    # part that is looked at.
+    # From the middle bits of a hash: the high bits choose the word, and the low bits choose the
+    # examples that are looked at (see `DuplicateFinder.parts`).
     one, six_bits = np.uint64(1), np.uint64(63)
     first, second = hashes >> np.uint64(24), hashes >> np.uint64(30)
     bits: UInt64Array = one << (first & six_bits) | one << (second & six_bits)
@@ -374,12 +391,18 @@ def _two_bits(hashes: UInt64Array) -> UInt64Array:
 
 
 class DuplicateFinder:
-    """Finds the examples that are in several splits; thread-safe.
+    """Finds equal examples in several splits; thread-safe.
+
+    It searches nothing if fewer than two splits have examples. Nor does it if columns decide the
+    split or the order: then equal examples may come from rows that differ in columns that were not
+    written.
 
     Args:
-        manifest: The manifest of the dataset. Nothing is searched for if it has fewer than two
-            splits with examples, or if columns decide the split, since then equal examples may
-            differ in columns that were left out.
+        manifest: The manifest of the dataset.
+
+    Attributes:
+        largest: Name of the split with the most examples; empty if nothing is searched.
+        parts: One in so many examples is looked at.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -388,20 +411,19 @@ class DuplicateFinder:
             filled = {}
         self.largest = max(filled, key=lambda name: filled[name].examples, default="")
         smaller = [split for name, split in filled.items() if name != self.largest]
-        # Only one in so many examples is looked at.
         self.parts = 1
         while sum(split.examples for split in smaller) // self.parts > MAX_HASHES:
             self.parts *= 2
         self._split_of = {s.path: name for name, split in filled.items() for s in split.shards}
         self._awaited = sum(len(split.shards) for split in smaller)
         self._lock = threading.Lock()
-        # By split, the hashes that may be in another one.
+        # By split, the hashes that may be in another split, too.
         self._found: dict[str, list[UInt64Array]] = {name: [_NO_HASHES] for name in filled}
         self._of_smaller: _HashSet | None = None
         self._shared_by_smaller = _NO_HASHES
 
     def add(self, path: str, hashes: UInt64Array) -> None:
-        """Add hashes of examples of a shard."""
+        """Add the hashes of a block of examples of a shard."""
         split = self._split_of.get(path)
         if split is None:
             return
@@ -412,7 +434,7 @@ class DuplicateFinder:
         self._found[split].append(hashes)
 
     def end_shard(self, path: str) -> None:
-        """Note that all hashes of a shard were added."""
+        """Record that all hashes of a shard were added."""
         if self._split_of.get(path, self.largest) != self.largest:
             with self._lock:
                 self._awaited -= 1
@@ -423,7 +445,7 @@ class DuplicateFinder:
         """Return the distinct hashes that are in several splits; call this once, at the end."""
         if self._of_smaller is None:
             return _NO_HASHES
-        # Some of these came before the hashes of the smaller splits were complete.
+        # `add` has not looked up the hashes that it got before the smaller splits were complete.
         of_largest = self._of_smaller.common(np.concatenate(self._found[self.largest]))
         return np.unique(np.concatenate([self._shared_by_smaller, of_largest]))
 
@@ -433,7 +455,7 @@ class DuplicateFinder:
         hashes = _HashSet(np.concatenate(parts))
         twice = np.unique(hashes.sorted[1:][hashes.sorted[1:] == hashes.sorted[:-1]])
         if len(twice):
-            # These are twice in one split, or in several splits.
+            # A hash may be twice in one split, or in several splits.
             splits = sum(np.isin(twice, part).astype(int) for part in parts)
             self._shared_by_smaller = twice[splits > 1]
         self._of_smaller = hashes

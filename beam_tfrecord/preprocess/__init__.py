@@ -1,12 +1,15 @@
-"""Preprocessing with tensorflow-transform: statistics of the train split, applied to every row.
+"""Preprocesses rows with tensorflow-transform (TFT), by statistics of the train split.
 
-    steps.py           declarative steps, and their checks before any data is read
-    moments.py         exact mean and variance, in any order
-    operations.py      the steps as TFT operations
-    tensor_columns.py  which columns TensorFlow sees; batches to tensors, tensors to columns
-    fitted.py          the saved function: repeatable, described, loaded, applied
-    request.py         what a user asks for, and the plan for the columns of the input
+TFT computes statistics from the rows of one split. A function with these statistics in it, the
+*fitted* function, then transforms every row.
+
+    steps.py           preprocessing steps, and checks of them before any data is read
+    moments.py         exact mean and variance, the same in any order of the values
+    operations.py      the steps as functions that call TFT
+    tensor_columns.py  conversion of batches to tensors, and of tensors to columns
+    fitted.py          saves, describes, loads and applies the fitted function
+    request.py         the user's request, and the plan for the columns of the input
     transform.py       `Preprocess`, the public transform
 
-TensorFlow loads with `operations` or inside functions, only in jobs that preprocess.
+TensorFlow is imported by `operations` and inside functions, so only in jobs that preprocess.
 """

@@ -1,10 +1,10 @@
-"""The fitted function on disk: its description, repeatable bytes, and applying it to batches.
+"""Saves, describes, loads and applies a fitted function: preprocessing with its statistics.
 
-It is a directory as TFT writes it: ``transform_fn/``, a SavedModel with its vocabularies, and
-``transformed_metadata/`` and ``metadata/``, the types of the outputs and of the inputs.
-`tensorflow_transform.TFTransformOutput` opens it. Facts that TFT's format has no place for, such as
-the columns that pass unchanged, are stored in the SavedModel's ``assets.extra/``, which TensorFlow
-leaves to its users.
+A fitted function is a directory in the format of tensorflow-transform (TFT), which
+`tensorflow_transform.TFTransformOutput` opens: ``transform_fn/`` is a SavedModel with vocabularies,
+``transformed_metadata/`` has the types of the outputs, and ``metadata/`` the types of the inputs.
+TFT's format lacks some facts, such as the columns that pass unchanged. They are stored in the
+SavedModel's ``assets.extra/``, which TensorFlow leaves to its users.
 """
 
 from __future__ import annotations
@@ -39,23 +39,25 @@ _NUMBERED = re.compile(
     r"(__(?:inference|forward|backward)_.*|.*cond_(?:true|false)|.*while_(?:cond|body))_(\d+)"
 )
 _TEMPORARY_PATH = re.compile(rb"b(['\"]).*/([^/]*)\1")
-# For a tensor that a function has captured, its value is a number of the process.
+# The name of a tensor that a function has captured is a number that depends on the process.
 _NAME_ATTRIBUTE = "_user_specified_name"
 
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """The facts about a fitted function that its graph does not show.
+    """A description of a fitted function, with facts that its graph does not show.
 
     Attributes:
-        inputs: The columns that it takes.
-        outputs: The columns that it returns; None for all outputs of the graph.
-        unchanged: Outputs that are the raw columns, which need not go through TensorFlow.
-        scalars: Outputs with at most one value a row.
-        text: Outputs that are UTF-8 text.
-        drop: Columns whose rows without a value are dropped first.
-        keeps_rest: Whether other columns of the rows pass beside it.
-        steps: The steps it was made from, as JSON objects.
+        inputs: The columns that the function takes.
+        outputs: Names of the columns that the function returns; None means all outputs of the
+            graph.
+        unchanged: Names of outputs that equal the raw columns, so they need not pass through
+            TensorFlow.
+        scalars: Names of outputs with at most one value per row.
+        text: Names of outputs that are UTF-8 text.
+        drop: Names of columns; rows without a value in one of them are dropped before.
+        keeps_rest: True if columns that are no inputs stay in the rows unchanged.
+        steps: The preprocessing steps that the function was made from, as JSON objects.
     """
 
     inputs: tuple[TensorColumn, ...]
@@ -68,14 +70,14 @@ class Description:
     steps: tuple[Any, ...] = ()
 
     def dumps(self) -> str:
-        """Return JSON text."""
+        """Return the description as JSON text."""
         value = dataclasses.asdict(self)
         value = {"ports": value.pop("inputs"), **value}
         return json.dumps(value, default=sorted, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
     def loads(cls, text: str) -> Description:
-        """Read what `dumps` wrote."""
+        """Return the description in the JSON text of `dumps`."""
         value = json.loads(text)
         outputs = value["outputs"]
         return cls(
@@ -89,16 +91,17 @@ class Description:
 
     @property
     def used(self) -> frozenset[str]:
-        """Names of the inputs that outputs other than themselves may depend on."""
-        # Only with steps is it known that no computed output depends on an unchanged input.
+        """Names of the inputs that computed outputs may depend on."""
+        # A function made from steps computes nothing from unchanged inputs; a user's own may.
         idle = self.unchanged if self.keeps_rest else frozenset()
         return frozenset(column.name for column in self.inputs) - idle
 
     def bound_to(self, schema: pa.Schema) -> Description:
-        """Return the description for rows of `schema`.
+        """Return the description with its inputs adapted to the columns of a schema.
 
         Raises:
-            UsageError: A column is missing, or of another kind.
+            UsageError: The schema lacks an input, or has text where the function takes numbers, or
+                numbers for text.
         """
         bound = []
         for column in self.inputs:
@@ -118,10 +121,10 @@ class Description:
         return dataclasses.replace(self, inputs=tuple(bound))
 
     def check_unchanged(self, columns: Sequence[str]) -> None:
-        """Check that the columns that decide the order pass the function unchanged.
+        """Check that the function changes none of some columns: those that decide the order.
 
         Raises:
-            UsageError: The function changes one of them.
+            UsageError: The function changes one of the columns.
         """
         inputs = {column.name for column in self.inputs}
         for name in columns:
@@ -135,12 +138,14 @@ class Description:
     def output_columns(
         self, raw: Sequence[str], outputs: Sequence[str], raw_too: bool
     ) -> list[tuple[str, str | None]]:
-        """Return the columns of transformed rows, each with the raw column it equals, if any.
+        """Return the names of the columns of transformed rows, in order.
+
+        Each name comes with that of the raw column that it equals; None if the column is computed.
 
         Args:
             raw: Names of the raw columns.
             outputs: Names of the function's outputs.
-            raw_too: Whether raw values of changed columns are written too.
+            raw_too: True if raw values of changed columns are written, too.
 
         Raises:
             UsageError: Two columns would have the same name.
@@ -167,7 +172,7 @@ def check_fitted(directory: str) -> None:
     """Check that a directory holds a fitted function.
 
     Raises:
-        UsageError: It holds none.
+        UsageError: There is no fitted function.
     """
     if not os.path.isfile(os.path.join(directory, TRANSFORM_FN, "saved_model.pb")):
         raise UsageError(
@@ -177,10 +182,10 @@ def check_fitted(directory: str) -> None:
 
 
 def save_fitted(source: str, directory: str, description: Description) -> None:
-    """Write a fitted function as datasets hold it.
+    """Write a fitted function in the form in which datasets have it: repeatable and described.
 
     Args:
-        source: Directory of what TFT wrote.
+        source: Directory that TFT wrote.
         directory: Directory to write.
         description: Description of the function.
     """
@@ -199,7 +204,7 @@ def _write_text(path: str, text: str) -> None:
 
 
 def load_description(directory: str) -> Description:
-    """Read the description of a fitted function; for those of other programs, from the graph."""
+    """Return the description of a fitted function, derived from the graph if it has no file."""
     try:
         with open(os.path.join(directory, _DESCRIPTION), encoding="utf-8") as file:
             return Description.loads(file.read())
@@ -217,12 +222,12 @@ def load_description(directory: str) -> Description:
 
 
 class Fitted:
-    """A loaded fitted function. Imports TensorFlow.
+    """A fitted function that is loaded to be applied to rows; making one imports TensorFlow.
 
     Args:
         directory: Directory of the fitted function.
-        description: Its description, bound to the schema of the rows.
-        raw_too: Keep the raw values of changed columns, under the name with `RAW_SUFFIX`.
+        description: Description of the function, bound to the schema of the rows.
+        raw_too: Keep the raw values of changed columns, too, with `RAW_SUFFIX` after the name.
     """
 
     def __init__(self, directory: str, description: Description, *, raw_too: bool = False) -> None:
@@ -280,11 +285,10 @@ class Fitted:
 def _copy_repeatable(source: str, destination: str) -> None:
     """Copy the directory of a SavedModel so that equal functions have equal bytes.
 
-    TensorFlow numbers the functions inside by a counter of the process, TFT names tables by the
-    path of a temporary directory, and a fingerprint covers both. The copy numbers functions in the
-    order in which they were made, cuts paths to the name of the file, and leaves out the
-    fingerprint, which no reader needs. TensorFlow's version stays inside, so another version
-    writes other bytes.
+    TensorFlow numbers the functions in the model by a counter of the process, and TFT names tables
+    by the path of a temporary directory. The copy numbers functions in the order in which they were
+    made, and cuts such paths to the name of the file. It has no fingerprint of the bytes, which no
+    reader needs. The model names the version of TensorFlow, so another version writes other bytes.
     """
     from tensorflow.core.protobuf import saved_model_pb2
 
@@ -318,7 +322,7 @@ def _number_functions(graph: Any) -> None:
 
 
 def _new_names(names: Iterable[str]) -> dict[str, str]:
-    """Return the functions' names with new numbers, from 0 for each kind, in the same order."""
+    """Return the new name of each numbered function: from 0 for each kind, in the same order."""
     numbers = defaultdict(list)
     for name in names:
         if match := _NUMBERED.fullmatch(name):
@@ -331,7 +335,7 @@ def _new_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def _rewrite(message: Any, renamed: Callable[[str | bytes], str | bytes]) -> None:
-    """Replace every text in a protobuf message, including nested messages and keys of maps."""
+    """Replace every text in a protobuf message by `renamed` of it, in nested parts and map keys."""
     for field, value in message.ListFields():
         entry = field.message_type
         is_repeated = hasattr(value, "append") or hasattr(value, "add")

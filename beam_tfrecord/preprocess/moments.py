@@ -1,8 +1,8 @@
-"""Exact mean and variance, independent of the order and the batches of the values.
+"""Computes exact mean and variance, independent of the order and the batches of the values.
 
 Floating-point sums depend on the order of their terms, and a runner's workers have no fixed order.
-This module sums the values and their squares as whole numbers, so that merging is exact: a double
-is a mantissa of 53 bits times a power of two (IEEE 754), and mantissas of one power are integers.
+This module sums the values and their squares as integers, so that merging sums is exact. A double
+is an integer mantissa of 53 bits times a power of two (IEEE 754).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import numpy.typing as npt
 _MANTISSA_BITS = 53
 _HALF_BITS = 27
 _HALF = 2**_HALF_BITS - 1
-# The lowest bit of the smallest double is 2^-1074; a normalised mantissa may begin 53 bits lower.
+# The smallest double is 2^-1074; the lowest bit of its normalised mantissa is up to 53 bits lower.
 _LOWEST_EXPONENT = -1074 - _MANTISSA_BITS
 _UNIT = fractions.Fraction(1, 2**-_LOWEST_EXPONENT)
 
 
 class Moments(NamedTuple):
-    """Exact sums over some values.
+    """Exact sums over the values of some rows.
 
     Attributes:
         rows: Number of rows.
-        finite: Number of finite values in them.
-        total: Sum of these values, in units of `2^_LOWEST_EXPONENT`.
-        squares: Sum of their squares, in units of `2^(2 * _LOWEST_EXPONENT)`.
+        finite: Number of finite values in these rows.
+        total: Sum of the finite values, in units of `2^_LOWEST_EXPONENT`.
+        squares: Sum of the squares of the finite values, in units of `2^(2 * _LOWEST_EXPONENT)`.
     """
 
     rows: int = 0
@@ -47,12 +47,12 @@ class Moments(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Mean, rounded once; 0 without any value."""
+        """Mean of the finite values, rounded once; 0 if there are none."""
         return float(_UNIT * fractions.Fraction(self.total, max(1, self.finite)))
 
     @property
     def variance(self) -> float:
-        """Mean of the squared distances from the mean, rounded once; 0 without any value."""
+        """Variance (of the population), rounded once; 0 if there are no finite values."""
         spread = self.squares * self.finite - self.total * self.total
         try:
             return float(_UNIT**2 * fractions.Fraction(spread, max(1, self.finite**2)))
@@ -61,7 +61,7 @@ class Moments(NamedTuple):
 
 
 def moments_of(values: npt.NDArray[np.float64], rows: int) -> Moments:
-    """Return the sums over the finite values of `rows` rows; `values` has shape `[n]`."""
+    """Return the sums over the finite values among `values`, shape `[n]`, of `rows` rows."""
     finite = values[np.isfinite(values)]
     parts, exponents = np.frexp(finite)
     mantissas = np.ldexp(parts, _MANTISSA_BITS).astype(np.int64)
@@ -84,27 +84,27 @@ def moments_of(values: npt.NDArray[np.float64], rows: int) -> Moments:
 
 
 def _sums(which: npt.NDArray[np.intp], values: npt.NDArray[np.int64]) -> list[int]:
-    """Return the exact sum of the values of each group."""
+    """Return the exact sum of the values for each number in `which`."""
     return [int(one) for one in np.bincount(which, values.astype(np.float64))]
 
 
 class CombineMoments(beam.CombineFn):
-    """Combines pairs of values, shape `[n]`, and a number of rows."""
+    """Combines batches, pairs of values (shape `[n]`) and a number of rows, to their moments."""
 
     def create_accumulator(self) -> Moments:
         """Return the sums over no values."""
         return Moments()
 
     def add_input(self, accumulator: Moments, element: tuple[Any, ...]) -> Moments:
-        """Add the values of one batch."""
+        """Return the sums with the values of one more batch."""
         values, rows = element
         return accumulator.merge(moments_of(np.asarray(values, np.float64), int(rows)))
 
     def merge_accumulators(self, accumulators: Iterable[Moments]) -> Moments:
-        """Return the sums over all parts."""
+        """Return the sums over the data of all accumulators."""
         return functools.reduce(Moments.merge, accumulators, Moments())
 
     def extract_output(self, accumulator: Moments) -> npt.NDArray[np.float64]:
-        """Return rows, finite values, mean and variance."""
+        """Return number of rows, number of finite values, mean and variance, shape `[4]`."""
         rows, finite, *_ = accumulator
         return np.array([rows, finite, accumulator.mean, accumulator.variance], np.float64)

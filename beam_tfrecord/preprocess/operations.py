@@ -1,25 +1,26 @@
-r"""Preprocessing steps (`zscore`, `vocabulary`, …) as functions that call tensorflow-transform.
+r"""Implements the preprocessing steps (`zscore`, `vocabulary`, …) with tensorflow-transform (TFT).
 
 Importing this module imports TensorFlow. What the steps do with missing and unusual values (the
 tests check every line):
 
-* A missing value stays missing, except that `impute` fills it, `one_hot` writes zeros for it, and
-  so does `embed`.
+* A missing value stays missing, with three exceptions: `impute` fills it, and `one_hot` and `embed`
+  write zeros for it (`embed` only if it writes vectors).
 * NaN counts as missing for `impute` and `drop_null`, and statistics leave out NaN and infinities.
-  Elsewhere NaN stays NaN; `bucketize` makes it missing.
-* Statistics of a column without any value in the split they are computed from: mean, median and
-  most frequent number are 0, the most frequent text is empty, and the vocabulary is empty.
+  Otherwise NaN stays NaN, except that `bucketize` makes it missing.
+* If the split for statistics has no value of a column, mean, median and most frequent number are 0,
+  the most frequent text is empty, and the vocabulary is empty.
 * `zscore` and `minmax` of a constant column are 0.
 * Calculations convert integers to float64, which rounds those beyond 2^53.
-* A category that is not in the vocabulary (unseen, too rare, the empty text) gets an index above
-  it, by hash if there are several out-of-vocabulary buckets; without any, -1.
-* A vocabulary file has one category a line: a line break is written ``\n``, a carriage return
-  ``\r`` and a backslash as two of them.
-* `impute` of integers returns integers: the mean is rounded if the column is written next, but not
+* A category that is not in the vocabulary (unseen, too rare, the empty text) gets an index after
+  those of the vocabulary: the index of an out-of-vocabulary bucket, which a hash selects if there
+  are several. If there is no such bucket, the index is -1.
+* A vocabulary file has one category per line: a line break is written ``\n``, a carriage return
+  ``\r`` and a backslash as two backslashes.
+* `impute` of integers returns integers. The mean is rounded if the column is written next, but not
   if another step follows.
 
-Medians and the boundaries of `bucketize` with a number of buckets come from quantile sketches,
-whose last digits depend on how the data was divided among workers. Nothing else does.
+Medians, and the boundaries of `bucketize` with a number of buckets, come from quantile sketches.
+Their last digits depend on how the data was divided among workers. No other result does.
 """
 
 from __future__ import annotations
@@ -36,14 +37,15 @@ import tensorflow_transform as tft
 from beam_tfrecord.preprocess.moments import CombineMoments
 from beam_tfrecord.preprocess.steps import open_matrix
 
-# Share of the rows by which the rank of a median or boundary may be off.
+# The greatest error of the rank of a median or boundary, as a share of the rows.
 RANK_ERROR = 1e-4
 
 # TFT writes this into a vocabulary file that would be empty, which TensorFlow cannot read.
 _NO_WORD = "49d0cd50-04bb-48c0-bc6f-5b575dce351a"
 
-# A vocabulary file has one text a line, so TFT leaves out every text with a line break. Patterns
-# and replacements in TensorFlow's syntax; the backslash comes first.
+# TFT leaves out every text with a line break, since a vocabulary file has one text per line, so
+# texts are escaped. Patterns and replacements are in TensorFlow's syntax; the backslash must be
+# replaced first.
 _ESCAPES = ((r"\\", r"\\\\"), ("\n", r"\\n"), ("\r", r"\\r"))
 _PLAIN = r"[^\\\n\r]*"
 
@@ -52,7 +54,7 @@ Options = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Imputed:
-    """A number column before `impute` filled it, and the fill.
+    """A column of numbers before `impute` filled it, and the number that filled it.
 
     Attributes:
         present: Values that are present, shape `[values]`, float64.
@@ -70,9 +72,9 @@ class Column:
     """A column between two of its steps.
 
     Attributes:
-        tensor: Dense, shape `[rows]`, or sparse, `[rows, values]`.
-        number: The same in float64, if that is more exact than `tensor`.
-        imputed: How the last step imputed it, if that was `impute`.
+        tensor: Dense tensor, shape `[rows]`, or sparse tensor, `[rows, values]`.
+        number: The column in float64 if this is more exact than `tensor`, else None.
+        imputed: The values before the last step if that was `impute` of numbers, else None.
     """
 
     tensor: tf.Tensor | tf.SparseTensor
@@ -114,7 +116,7 @@ def _row_count(tensor: Any) -> Any:
 
 
 def _as_sparse(tensor: Any) -> Any:
-    """Return a tensor with at most one value a row as a sparse tensor."""
+    """Return a tensor with at most one value per row as a sparse tensor."""
     if _is_sparse(tensor):
         return tensor
     rows = tf.range(_row_count(tensor))
@@ -123,7 +125,10 @@ def _as_sparse(tensor: Any) -> Any:
 
 
 def _as_dense(tensor: Any, fill: Any) -> Any:
-    """Return a tensor with at most one value a row as shape `[rows]`, missing values filled."""
+    """Return a tensor with at most one value per row as a dense one, missing values filled.
+
+    The result has shape `[rows]`.
+    """
     if not _is_sparse(tensor):
         return tensor
     rows = tensor.indices[:, 0]
@@ -133,7 +138,10 @@ def _as_dense(tensor: Any, fill: Any) -> Any:
 
 
 def _moments(values: Any, rows: Any) -> tuple[Any, Any, Any, Any]:
-    """Return the number of rows and of finite values, their mean and variance, as float64."""
+    """Return the number of rows, and number, mean and variance of finite values, as float64.
+
+    They are statistics of all rows of the split, not of a batch.
+    """
     combine = beam.CombineGlobally(CombineMoments())
     (found,) = tft.experimental.ptransform_analyzer([values, rows], combine, [tf.float64], [[4]])
     return found[0], found[1], found[2], found[3]
@@ -146,8 +154,8 @@ def zscore(column: Column, options: Options, file: str) -> Column:
         values = _present(column.as_float)
         _, _, mean, variance = _moments(values, tf.size(values, tf.int64))
     else:
-        # The moments of the filled column follow from those of the present values and the fill:
-        # another pass over the data would give the same.
+        # The moments of the filled column follow from the moments of the present values and the
+        # fill, which saves another pass over the data.
         rows, count, present_mean, spread = _moments(imputed.present, imputed.rows)
         share, fill = tf.math.divide_no_nan(count, rows), imputed.fill
         mean = share * present_mean + (1 - share) * fill
@@ -195,10 +203,10 @@ def log1p(column: Column, options: Options, file: str) -> Column:
 
 
 def _quantiles(values: Any, buckets: int) -> Any:
-    """Return the boundaries between `buckets` parts of about equal size, float64.
+    """Return the boundaries between `buckets` ranges with about equally many values, float64.
 
-    TFT stores them as float32. Subtracting the smallest value first separates large values that lie
-    close together, such as times.
+    TFT rounds boundaries to float32. To keep large values apart that lie close together, such as
+    times, the smallest value is subtracted before.
     """
     low = tft.min(_finite(values))
     found = tft.quantiles(_finite(values) - low, buckets, RANK_ERROR)
@@ -206,7 +214,7 @@ def _quantiles(values: Any, buckets: int) -> Any:
 
 
 def bucketize(column: Column, options: Options, file: str) -> Column:
-    """Return the number of the range that a value lies in, from 0."""
+    """Replace each value by the number of the range that it lies in, from 0."""
     if "boundaries" in options:
         boundaries = tf.constant(options["boundaries"], tf.float64)
     else:
@@ -219,7 +227,7 @@ def bucketize(column: Column, options: Options, file: str) -> Column:
 
 
 def impute(column: Column, options: Options, file: str) -> Column:
-    """Fill missing values and NaN."""
+    """Fill missing values and NaN with a constant or a statistic of the column."""
     if column.tensor.dtype == tf.string:
         return _impute_text(column, options, file)
     numbers = column.as_float
@@ -231,7 +239,7 @@ def impute(column: Column, options: Options, file: str) -> Column:
     imputed = Imputed(present, rows, fill)
     if not column.tensor.dtype.is_integer:
         return Column(filled, filled, imputed)
-    # Through float64 a large whole number would lose its last digits.
+    # Filled without the detour through float64, in which a large integer loses its last digits.
     whole = _as_dense(column.tensor, tf.cast(tf.round(fill), tf.int64))
     return Column(whole, filled, imputed)
 
@@ -243,14 +251,14 @@ def _number_fill(values: Any, rows: Any, options: Options, file: str) -> Any:
     if how == "mean":
         return _moments(values, rows)[2]
     if how == "median":
-        # Without any value, the smallest is the largest float64.
+        # If there is no value, the minimum is the largest float64.
         low = tft.min(tf.concat([_finite(values), [tf.float64.max]], 0))
         found = _quantiles(values, 2)[0]
         return tf.where(low < tf.float64.max, found, tf.zeros_like(found))
     # Seventeen digits distinguish every double from its neighbours.
     words = tf.strings.as_string(_finite(values), precision=16, scientific=True)
     word = _most_frequent(words, file, "0")
-    # Before statistics exist, TFT runs the function with another text in place of the file.
+    # Before statistics exist, TFT traces the function with a placeholder text for the file.
     is_number = tf.strings.regex_full_match(word, r"[-+.0-9e]+")
     return tf.strings.to_number(tf.where(is_number, word, "0"), tf.float64)
 
@@ -264,14 +272,16 @@ def _impute_text(column: Column, options: Options, file: str) -> Column:
 
 
 def _most_frequent(words: Any, file: str, default: str) -> Any:
-    """Return the most frequent text; of several the last in the order of their escaped bytes."""
+    """Return the most frequent text; if several are, the last in the order of escaped bytes."""
     path = tft.vocabulary(escaped(words), top_k=1, vocab_filename=f"{file}_most_frequent")
     found = tf.strings.split(tf.io.read_file(path), "\n")[0]
     return tf.where(tf.equal(found, _NO_WORD), tf.constant(default), unescaped(found))
 
 
 def escaped(words: Any) -> Any:
-    """Return texts as a vocabulary file holds them: distinct texts without line breaks.
+    """Return texts with line breaks and backslashes escaped, as a vocabulary file has them.
+
+    Distinct texts stay distinct.
 
     Args:
         words: Strings, dense or sparse; numbers stay as they are.
@@ -285,7 +295,7 @@ def escaped(words: Any) -> Any:
         return values
 
     def replaced_if_any(values: Any) -> Any:
-        # One search of all texts together is seven times as fast as three in each.
+        # Searching all texts joined is seven times as fast as three replacements in each text.
         is_plain = tf.strings.regex_full_match(tf.strings.reduce_join(values), _PLAIN)
         return tf.cond(is_plain, lambda: values, lambda: replaced(values))
 
@@ -294,7 +304,8 @@ def escaped(words: Any) -> Any:
 
 def unescaped(word: Any) -> Any:
     """Return the text, a string scalar, that `escaped` turns into `word`."""
-    # Pairs of backslashes stand for one: split there; single ones left begin `\\n` or `\\r`.
+    # A pair of backslashes stands for one backslash. After splitting at pairs, each single
+    # backslash that is left begins `\n` or `\r`.
     parts = tf.strings.split(word, "\\\\")
     for name, character in (("n", "\n"), ("r", "\r")):
         parts = tf.strings.regex_replace(parts, rf"\\{name}", character)
@@ -312,19 +323,19 @@ def _vocabulary_index(column: Column, options: Options, file: str, oov_buckets: 
 
 
 def vocabulary(column: Column, options: Options, file: str) -> Column:
-    """Return the category's index, from 0 for the most frequent."""
+    """Replace each category by its index in the vocabulary, from 0 for the most frequent."""
     return Column(_vocabulary_index(column, options, file, options.get("oov_buckets", 1)))
 
 
 def one_hot(column: Column, options: Options, file: str) -> Column:
-    """Return a list of zeros with a one at the category's index."""
+    """Replace each category by a list of zeros with a one at the category's index."""
     found = _as_dense(_vocabulary_index(column, options, file, 0), -1)
     size = tft.experimental.get_vocabulary_size_by_name(file)
     return Column(tf.one_hot(found, tf.cast(size, tf.int32)))
 
 
 def hash_buckets(column: Column, options: Options, file: str) -> Column:
-    """Return the number of the bucket that a hash of the value selects."""
+    """Replace each value by the number of a bucket, which a hash of the value selects."""
     words = column.tensor
     if words.dtype != tf.string:
         words = _on_values(words, tf.strings.as_string)
@@ -332,7 +343,10 @@ def hash_buckets(column: Column, options: Options, file: str) -> Column:
 
 
 def embed(column: Column, options: Options, file: str) -> Column:
-    """Return the row of a matrix, or its number; zeros, or -1, if the matrix has no such row."""
+    """Replace each row number by that row of a matrix, or check the number (``write=index``).
+
+    If the matrix has no such row, the result is zeros, or -1 for the number.
+    """
     matrix = np.ascontiguousarray(open_matrix(options["matrix"]), np.float32)
     rows = len(matrix)
     if options.get("write", "vectors") == "index":
@@ -342,13 +356,14 @@ def embed(column: Column, options: Options, file: str) -> Column:
             )
         )
     index = _as_dense(column.tensor, -1)
-    # One more row, of zeros, for values that have no row.
+    # An additional row of zeros serves all values without a row.
     table = tf.constant(np.concatenate([matrix, np.zeros_like(matrix[:1])]))
     known = (index >= 0) & (index < rows)
     return Column(tf.gather(table, tf.where(known, index, rows * tf.ones_like(index))))
 
 
-# Each takes a column, the step's options, and a name for the vocabulary file of the step.
+# The function of each operation, called with a column, the step's options, and a name for the
+# vocabulary file of the step.
 OPERATIONS: dict[str, Callable[[Column, Options, str], Column]] = {
     "impute": impute,
     "zscore": zscore,

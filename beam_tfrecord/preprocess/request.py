@@ -1,4 +1,8 @@
-"""What a user asks preprocessing to do, and the plan that fits it to the columns of the input."""
+"""Makes a `Request` of a user's preprocessing arguments, and plans it for the input's columns.
+
+A plan is a `Description` of the preprocessing function, and the function for tensorflow-transform
+(TFT). A *fitted* function is one that has its statistics already.
+"""
 
 from __future__ import annotations
 
@@ -42,21 +46,23 @@ TFTFunction = Callable[[Mapping[str, Any]], dict[str, Any]]
 Transform = str | os.PathLike[str] | Callable[..., Any] | Sequence[Step | Mapping[str, Any]]
 
 TRAIN = "train"
-# Types that a tf.train.Example holds.
+# Types that a tf.train.Example can hold.
 _EXAMPLE_DTYPES = ("float32", "int64", "string")
 _LOGGER = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A preprocessing that a user asks for, by exactly one of the first three attributes.
+    """A user's request to preprocess rows: by steps, a function, or a fitted function.
+
+    Exactly one of the first three attributes is set.
 
     Attributes:
-        steps: Declarative steps.
+        steps: Preprocessing steps.
         function: A preprocessing function for TFT.
         fitted: Directory of a fitted function.
-        fit: Split that statistics are computed from.
-        raw_too: Keep raw values too.
+        fit: Name of the split that statistics are computed from.
+        raw_too: True to keep the raw values of changed columns, too.
     """
 
     steps: tuple[Step, ...] = ()
@@ -66,7 +72,11 @@ class Request:
     raw_too: bool = False
 
     def identity(self) -> dict[str, Any] | None:
-        """Return what decides the output, as JSON values; None if that is not known."""
+        """Return JSON values that decide the output: equal values mean equal preprocessing.
+
+        Returns:
+            None if the code of a function has no hash.
+        """
         common: dict[str, Any] = {"fit": self.fit, "raw_too": self.raw_too}
         if self.fitted is not None:
             return {**common, "fitted": _tree_sha256(self.fitted)}
@@ -89,18 +99,19 @@ def make_request(
     fit: str = TRAIN,
     raw_too: bool = False,
 ) -> Request | None:
-    """Return the request that some arguments of `write` make, or None if they make none.
+    """Return the request in arguments of `write`, or None if they ask for no preprocessing.
 
     Args:
-        transform: Steps, the path of their JSON, a function for TFT, or ``module:function`` or
-            ``file.py:function``.
-        step: Further steps, as on the command line.
+        transform: Steps, the path of a JSON file of steps, a function for TFT, or the name of one
+            as ``module:function`` or ``file.py:function``.
+        step: Further steps, as text of the command line.
         transform_fn: Directory of a fitted function.
-        fit: Split that statistics are computed from.
-        raw_too: Keep raw values too.
+        fit: Name of the split that statistics are computed from.
+        raw_too: Keep the raw values of changed columns, too.
 
     Raises:
-        UsageError: They cannot be read, do not fit together, or TFT is not installed.
+        UsageError: An argument cannot be read, the arguments contradict each other, or TFT is not
+            installed.
     """
     if transform is None and transform_fn is None and not step:
         if raw_too or fit != TRAIN:
@@ -143,14 +154,15 @@ def _tree_sha256(directory: str) -> str:
 
 
 def make_plan(request: Request, schema: pa.Schema) -> tuple[Description, TFTFunction | None]:
-    """Return the function that a request asks for, fitted to the columns of the input.
+    """Return the plan of a request for the columns of the input.
 
     Args:
         request: The request.
         schema: Schema of the rows.
 
     Returns:
-        Description of the function, and the function for TFT; None if it is fitted already.
+        The description of the function, and the function for TFT. The latter is None if the request
+        has a fitted function.
 
     Raises:
         UsageError: The steps, or the function, do not fit the columns.
@@ -184,7 +196,7 @@ def make_plan(request: Request, schema: pa.Schema) -> tuple[Description, TFTFunc
 
 
 def _text_columns(chains: Mapping[str, Sequence[Step]]) -> frozenset[str]:
-    """Return the columns that are text if no row has a value that shows the type."""
+    """Return the columns whose first step makes them text if no row has a value."""
     ops = ("vocabulary", "one_hot", "hash")
     return frozenset(
         name
@@ -196,7 +208,7 @@ def _text_columns(chains: Mapping[str, Sequence[Step]]) -> frozenset[str]:
 def _by_steps(
     chains: Mapping[str, Sequence[Step]], columns: Sequence[str], inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the columns in order, those with steps transformed, in types that an Example holds."""
+    """Return all columns in types that an Example can hold, after the steps of each."""
     outputs = {}
     for i, column in enumerate(columns):
         tensor = inputs[column]
@@ -212,7 +224,7 @@ def _transformed(tensor: Any, name: str, steps: Sequence[Step]) -> Any:
     column = Column(tensor)
     files = 0
     for step in steps:
-        # If two steps of one column make a vocabulary, each needs a file of its own.
+        # Each vocabulary of a column needs a file of its own.
         file = f"{name}_{files + 1}" if files else name
         column = OPERATIONS[step.op](column, step.options, file)
         files += step.op in ("vocabulary", "one_hot")
@@ -220,7 +232,7 @@ def _transformed(tensor: Any, name: str, steps: Sequence[Step]) -> Any:
 
 
 def _file_name(column: str, position: int) -> str:
-    """Return a name for a column's vocabulary that TensorFlow accepts, its own if possible."""
+    """Return a file name for a column's vocabulary: its own name if TensorFlow accepts that."""
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", column):
         return column
     return f"column_{position}_{re.sub(r'[^A-Za-z0-9_.-]', '_', column)}"
@@ -235,13 +247,13 @@ def _as_example_type(tensor: Any) -> Any:
 
 
 def _by_function(function: MapFunction, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the outputs of a user's function, in types that an Example holds."""
+    """Return the outputs of a user's function, in types that an Example can hold."""
     returned = _returned(function, inputs)
     return {name: _as_example_type(value) for name, value in returned.items()}
 
 
 def _returned(function: MapFunction, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a user's function returns.
+    """Call a user's function, and return its outputs by name.
 
     Raises:
         UsageError: The function raises, or returns no dict of tensors.
@@ -250,7 +262,7 @@ def _returned(function: MapFunction, inputs: Mapping[str, Any]) -> Mapping[str, 
         returned = function(dict(inputs))
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        # The line of the user's own code, not of the library that raised.
+        # The last line of the user's own code, not the line of the library that raised.
         own = [frame for frame in frames if "site-packages" not in frame.filename]
         where = (own or frames)[-1]
         raise UsageError(
@@ -265,13 +277,14 @@ def _returned(function: MapFunction, inputs: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _traced(function: MapFunction, inputs: tuple[TensorColumn, ...]) -> Description:
-    """Trace a user's function; describe it, with the type of floats that it takes.
+    """Return the description of a user's function, which is found by tracing it.
 
-    Most functions take float64, which is exact for times and amounts. Some combine inputs with
-    float32 tensors of their own, which TensorFlow does not mix with float64; they get float32.
+    Most functions accept floats as float64, which has enough digits for times and amounts. Some
+    combine inputs with float32 tensors of their own, which TensorFlow does not mix with float64.
+    These functions get float32.
 
     Raises:
-        UsageError: The function raises with both, or there is no column that it could take.
+        UsageError: The function raises with both types, or no column is of a type for TensorFlow.
     """
     if not inputs:
         raise UsageError("no column is of a type that TensorFlow takes: leave out --transform")
@@ -293,7 +306,7 @@ def _traced(function: MapFunction, inputs: tuple[TensorColumn, ...]) -> Descript
 
 
 def _description(function: MapFunction, inputs: tuple[TensorColumn, ...]) -> Description:
-    """Call a user's function as TFT will, on tensors without values, and describe it."""
+    """Trace a user's function as TFT does, on tensors without values; return its description."""
     import tensorflow as tf
     from tensorflow_transform import impl_helper
 
@@ -312,7 +325,7 @@ def _description(function: MapFunction, inputs: tuple[TensorColumn, ...]) -> Des
         else tf.SparseTensorSpec([None, None], column.dtype)
         for column in inputs
     }
-    # Tracing leaves placeholder files of vocabularies behind.
+    # Tracing writes placeholder files of vocabularies, which are removed with the directory.
     with tempfile.TemporaryDirectory(prefix="beam-tfrecord-") as directory:
         impl_helper.trace_preprocessing_function(observed, specs, False, directory)
     return Description(inputs, tuple(sorted(outputs)), frozenset(unchanged))

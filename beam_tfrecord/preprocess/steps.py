@@ -1,8 +1,9 @@
-"""Declarative preprocessing steps, and their checks before any data is read.
+"""Parses preprocessing steps, and checks them against a schema before any data is read.
 
-A step is ``{"op": …, "columns": […], …options}`` in Python and in JSON, and ``op=A,B:option=value``
-on the command line. Steps of one column apply in the order of the list. `operations` documents how
-each one treats missing values, NaN and the like.
+A step applies one operation to some columns, such as ``zscore`` or ``vocabulary``. It is
+``{"op": …, "columns": […], …options}`` in Python and in JSON, and ``op=A,B:option=value`` on the
+command line. Steps of one column apply in the order of the list. The module `operations` documents
+how each operation treats missing values and NaN.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_text
 
-# What a column holds before, between and after its steps.
+# Kinds of columns: what a column holds before, between or after its steps.
 INTEGER, FLOAT, TEXT, INDEX = "integer", "float", "text", "index"
 VECTOR, EMPTY, OTHER = "vector", "empty", "other"
 NUMBERS = (INTEGER, FLOAT, INDEX, EMPTY)
@@ -37,20 +38,20 @@ _KIND_NAMES = {
     OTHER: "of a type without steps",
 }
 _IMPUTE_METHODS = ("mean", "median", "most_frequent", "constant")
-# The matrix becomes a constant of the saved function, whose file cannot exceed 2 GiB.
+# A matrix becomes a constant of the fitted function, whose file cannot exceed 2 GiB.
 _MATRIX_BYTES = 2**30
 
 
 @dataclasses.dataclass(frozen=True)
 class Op:
-    """The options of an operation, and the columns it works on.
+    """The rules of an operation: its options, and the columns that it works on.
 
     Attributes:
-        options: Its options and the Python types of their values.
-        takes: Kinds of column that it works on.
+        options: The Python types of the values of each option, by name.
+        takes: Kinds of columns that the operation works on.
         result: Kind of the column afterwards; None if the kind stays, or depends on the options.
-        required: Options without a default.
-        lists: Whether it works on every value of a list.
+        required: Names of options without a default.
+        lists: True if the operation works on lists, value by value.
     """
 
     options: Mapping[str, tuple[type, ...]]
@@ -90,10 +91,10 @@ class Step:
     Attributes:
         op: Name of the operation.
         columns: Names of the columns; each is processed on its own.
-        options: Options of the operation; those left out have their defaults.
+        options: Options of the operation by name; other options have their defaults.
 
     Raises:
-        UsageError: There is no such operation, no column, or the options do not fit.
+        UsageError: The operation does not exist, there is no column, or an option is wrong.
     """
 
     op: str
@@ -119,7 +120,11 @@ class Step:
 
 
 def steps_from_json(value: Any, *, where: str = "steps") -> tuple[Step, ...]:
-    """Return the steps of a list of JSON objects, or of steps; `where` names the list in errors.
+    """Return the steps in a list of JSON objects or of steps.
+
+    Args:
+        value: The list.
+        where: Name of the list in messages of errors.
 
     Raises:
         UsageError: The value is not a list of steps.
@@ -138,7 +143,7 @@ def _step(value: Any, where: str) -> Step:
 
 
 def load_steps(path: str) -> tuple[Step, ...]:
-    """Read a file of steps.
+    """Read the steps in a JSON file.
 
     Raises:
         UsageError: The file does not exist, is not JSON, or is not a list of steps.
@@ -156,7 +161,7 @@ def parse_step(text: str) -> Step:
     """Parse a step of the command line, such as ``impute=fare,tip:how=median``.
 
     Raises:
-        UsageError: The text has another form.
+        UsageError: The text has another form, or the step is wrong.
     """
     head, *options = text.split(":")
     op, equals, columns = head.partition("=")
@@ -168,7 +173,7 @@ def parse_step(text: str) -> Step:
 
 
 def _parsed(text: str) -> Any:
-    """Return the number or list that the text is in JSON, else the text."""
+    """Return the value of an option: a number or list if the text is one in JSON, else the text."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError:
@@ -238,7 +243,7 @@ _CHECKS = {
 
 
 def by_column(steps: Iterable[Step]) -> dict[str, list[Step]]:
-    """Return the steps of every column, in order, without ``drop_null``, which drops rows."""
+    """Return the steps of each column in order, except ``drop_null``, which drops rows instead."""
     chains: dict[str, list[Step]] = {}
     for step in steps:
         for name in step.columns if step.op != "drop_null" else ():
@@ -247,13 +252,13 @@ def by_column(steps: Iterable[Step]) -> dict[str, list[Step]]:
 
 
 def dropped(steps: Iterable[Step]) -> tuple[str, ...]:
-    """Return the columns whose rows without a value are dropped."""
+    """Return the columns of ``drop_null`` steps: rows without a value in them are dropped."""
     names = (name for step in steps if step.op == "drop_null" for name in step.columns)
     return tuple(dict.fromkeys(names))
 
 
 def kind_of(arrow: pa.DataType) -> tuple[str, bool]:
-    """Return what a column of an Arrow type holds, and whether the column holds lists of it."""
+    """Return the kind of the values of an Arrow type, and True if the type is a list of them."""
     if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
         kind, is_nested = kind_of(arrow.value_type)
         return (OTHER if is_nested else kind), True
@@ -270,13 +275,13 @@ def kind_of(arrow: pa.DataType) -> tuple[str, bool]:
 
 @dataclasses.dataclass(frozen=True)
 class _Column:
-    """State of a column between two of its steps.
+    """The state of a column between two of its steps.
 
     Attributes:
-        kind: What it holds.
-        is_list: Whether it holds lists.
-        index_count: Number of indices that a column of indices can have, if known.
-        is_changed: Whether a step came before.
+        kind: Kind of the values.
+        is_list: True if the column holds lists.
+        index_count: Number of different indices that a column of indices can hold; None if unknown.
+        is_changed: True if a step came before.
     """
 
     kind: str
@@ -286,11 +291,15 @@ class _Column:
 
 
 def check_steps(steps: Sequence[Step], schema: pa.Schema) -> None:
-    """Check that every step works on its columns, in order.
+    """Check that every step works on its columns, as the steps before it leave them.
+
+    Args:
+        steps: The steps, in order.
+        schema: Schema of the rows.
 
     Raises:
-        UsageError: A column does not exist, a step does not work on what it holds, or a matrix
-            does not fit.
+        UsageError: A column does not exist, a step does not work on the kind of a column, or a
+            matrix does not fit.
     """
     columns: dict[str, _Column] = {}
     for step in steps:
@@ -374,11 +383,12 @@ def _check_matrix(options: Mapping[str, Any], column: str, index_count: int | No
 
     Args:
         options: Options of the step.
-        column: Column whose values are row numbers of the matrix.
-        index_count: Number of different values that the column can have, if known.
+        column: Name of the column, whose values are row numbers of the matrix.
+        index_count: Number of different indices that the column can hold; None if unknown.
 
     Raises:
-        UsageError: The file is no matrix of numbers, or the matrix has another size.
+        UsageError: The file is not a matrix of numbers, the matrix has another width or too few
+            rows, or it is too large for the fitted function.
     """
     path, width = options["matrix"], options.get("width")
     matrix = open_matrix(path)

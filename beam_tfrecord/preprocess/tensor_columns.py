@@ -1,8 +1,8 @@
-"""Columns as TensorFlow sees them: from batches to TFT's record batches and tensors, and back.
+"""Converts columns to the inputs of tensorflow-transform (TFT), and its outputs to columns.
 
-TFT takes list columns alone, of int64, floats or bytes, with a missing value as a missing list.
-Floats and decimals go in as float64, which is exact; whole numbers, booleans and times as int64.
-Columns of other types are not part of the function's inputs and pass beside it.
+TFT takes only list columns, of int64, floats or bytes, in which a missing list is a missing value.
+Floats and decimals become float64; integers, booleans and times become int64. Columns of other
+types are no inputs of the preprocessing function.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True)
 class TensorColumn:
-    """One column as an input of the preprocessing function.
+    """A column as an input of the preprocessing function.
 
     Attributes:
         name: Name of the column.
         dtype: ``int64``, ``float64``, ``float32`` or ``string``.
-        is_dense: One value in every row, shape `[rows]`; else a sparse tensor, `[rows, values]`.
-        is_list: The column holds lists.
+        is_dense: True if every row has one value: the tensor is dense, shape `[rows]`. Otherwise it
+            is sparse, `[rows, values]`.
+        is_list: True if the column holds lists.
     """
 
     name: str
@@ -57,11 +58,11 @@ class TensorColumn:
 
     @property
     def arrow(self) -> pa.DataType:
-        """Type of the values in TFT's record batches."""
+        """Arrow type of the values in record batches for TFT."""
         return _ARROW[self.dtype]
 
     def values(self, array: pa.Array) -> pa.Array:
-        """Convert a column, or the values of its lists, to the type `arrow`."""
+        """Return a column, or the values of its lists, converted to the type `arrow`."""
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
         arrow = array.type
@@ -71,16 +72,16 @@ class TensorColumn:
             array = array.view(pa.int64() if arrow.bit_width == 64 else pa.int32())
         elif self.dtype == STRING and is_text(arrow):
             array = pc.cast(array, pa.large_string())
-        # Encoding the raw row has rejected what int64 cannot hold.
+        # The cast is safe: encoding the raw row has rejected values that int64 cannot hold.
         return array if array.type == self.arrow else pc.cast(array, self.arrow, safe=False)
 
 
 def tensor_columns(schema: pa.Schema, *, text: Collection[str] = ()) -> tuple[TensorColumn, ...]:
-    """Return all columns that TensorFlow can see.
+    """Return the columns of a schema that can be inputs of the preprocessing function.
 
     Args:
         schema: Schema of the raw rows.
-        text: Columns that are text if no row has a value that shows the type.
+        text: Names of columns to treat as text if their type is null, since no row has a value.
     """
     columns = []
     for field in schema:
@@ -106,7 +107,7 @@ def adapter_config(columns: Sequence[TensorColumn]) -> TensorAdapterConfig:
 
 
 def raw_schema_pbtxt(columns: Sequence[TensorColumn]) -> str:
-    """Return the inputs as the text of a `tensorflow.metadata.v0.Schema`, as examples hold them."""
+    """Return a `tensorflow.metadata.v0.Schema` of the inputs in examples, as text."""
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 
@@ -121,7 +122,7 @@ def raw_schema_pbtxt(columns: Sequence[TensorColumn]) -> str:
 
 
 def _represent(column: TensorColumn, representation: Any) -> None:
-    """Set how the values of a column become a tensor."""
+    """Fill in a TensorRepresentation: how TFT makes a tensor of a column."""
     if column.is_dense:
         representation.dense_tensor.column_name = column.name
         representation.dense_tensor.shape.SetInParent()
@@ -147,13 +148,13 @@ def without_missing(batch: Batch, columns: Sequence[str]) -> Batch:
 def tft_batch(
     data: pa.RecordBatch, columns: Sequence[TensorColumn], used: Collection[str]
 ) -> pa.RecordBatch:
-    """Return a record batch for TFT, of list columns with a missing list for a missing value.
+    """Return a record batch for TFT: list columns in which a missing list is a missing value.
 
     Args:
         data: Raw rows.
-        columns: Inputs of the function.
-        used: Names of the columns whose values are needed; others are all missing, which costs
-            nothing.
+        columns: Inputs of the preprocessing function.
+        used: Names of the columns whose values are needed. To save time, all values of the other
+            columns are missing, except in dense columns.
     """
     arrays = [
         _as_lists(data.column(column.name), column)
@@ -165,7 +166,10 @@ def tft_batch(
 
 
 def _as_lists(array: pa.Array, column: TensorColumn) -> pa.LargeListArray:
-    """Return each row's values as a list without nulls; a missing row is a missing list."""
+    """Return a list column of the values of each row, without nulls in lists.
+
+    A missing value, or a missing list, becomes a missing list.
+    """
     if column.is_list:
         counts = pc.list_value_length(array).fill_null(0).to_numpy().astype(np.int64)
         values = column.values(array.flatten())
@@ -181,7 +185,7 @@ def _as_lists(array: pa.Array, column: TensorColumn) -> pa.LargeListArray:
 
 
 def _lists(counts: Int64Array, values: pa.Array, missing: pa.BooleanArray) -> pa.LargeListArray:
-    """Return the lists with `counts` values each, of which some are missing."""
+    """Return the lists of values with lengths `counts`; a list is null if `missing` is True."""
     offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
     return pa.LargeListArray.from_arrays(offsets, values, mask=missing)
 
@@ -189,12 +193,12 @@ def _lists(counts: Int64Array, values: pa.Array, missing: pa.BooleanArray) -> pa
 def tensors(
     data: pa.RecordBatch, columns: Sequence[TensorColumn], adapter: TensorAdapter
 ) -> dict[str, tf.Tensor | tf.SparseTensor]:
-    """Return columns of raw rows as the inputs of the saved function.
+    """Return columns of raw rows as tensors by name, the inputs of the fitted function.
 
     Args:
         data: Raw rows.
         columns: The columns to convert.
-        adapter: TFT's converter, made of the `adapter_config` of the columns.
+        adapter: TFT's converter, made from the `adapter_config` of the columns.
     """
     import tensorflow as tf
 
@@ -202,18 +206,18 @@ def tensors(
     found: dict[str, Any] = adapter.ToBatchTensors(batch, produce_eager_tensors=True)
     for column in columns:
         if not column.is_dense and not column.is_list:
-            # The adapter gives a batch without any value no place for one.
+            # The adapter returns shape [rows, 0] for a batch without values.
             sparse, shape = found[column.name], [data.num_rows, 1]
             found[column.name] = tf.SparseTensor(sparse.indices, sparse.values, shape)
     return found
 
 
 def arrow_column(tensor: Any, *, is_scalar: bool) -> pa.Array:
-    """Return an output of the saved function as an Arrow column.
+    """Return an output of the fitted function as an Arrow column.
 
     Args:
-        tensor: Dense, shape `[rows, …]`, sparse, `[rows, values]`, or ragged.
-        is_scalar: Whether a sparse tensor has at most one value a row.
+        tensor: Dense tensor, shape `[rows, …]`; sparse tensor, `[rows, values]`; or ragged tensor.
+        is_scalar: True if a sparse tensor has at most one value per row.
     """
     if hasattr(tensor, "dense_shape"):
         return _sparse_column(tensor, is_scalar)

@@ -1,4 +1,8 @@
-"""`Preprocess`: statistics of the train split by TFT, then all rows through the fitted function."""
+"""Preprocesses batches in a pipeline: `Preprocess` fits a function with TFT, then applies it.
+
+Fitting computes statistics from the rows of one split with tensorflow-transform (TFT). The fitted
+function, which has these statistics in it, then transforms all rows.
+"""
 
 from __future__ import annotations
 
@@ -44,27 +48,32 @@ _COUNTS = "counts"
 
 
 class Preprocess(beam.PTransform):
-    """Transform batches with tensorflow-transform.
+    """Transforms batches with tensorflow-transform (TFT).
 
-    Statistics are computed from the rows of one split, so `AssignSplits` goes before; rows keep
-    their split and their place. `WriteToTFRecord` publishes the fitted function beside the data.
-    The input is read twice if the pipeline can read it again; else the runner stores it meanwhile.
+    Statistics are computed from the rows of one split, so apply `AssignSplits` before. Rows keep
+    their split and their position in the dataset. `WriteToTFRecord` writes the fitted function (the
+    function with its statistics) beside the data. The input is read twice if the pipeline can read
+    it again. Otherwise the runner stores it during the first pass.
 
     Args:
-        transform: A preprocessing function for TFT, from tensors by name to tensors by name, or
-            steps (dicts, or the path of their JSON); see `beam_tfrecord.preprocess.steps`. The
-            function gets floats and decimals as float64, all whole numbers and times as int64, and
-            columns that may be missing as sparse tensors; float64 that it returns is written as
-            float32.
-        fit: The split that statistics are computed from; without splits, all rows are.
-        raw_too: Keep the raw values of changed columns, named ``…_raw``.
-        transform_fn: A dataset, or other output of TFT, whose fitted function to use instead.
+        transform: Steps (dicts, or the path of a JSON file of them; see
+            `beam_tfrecord.preprocess.steps`), or a preprocessing function for TFT, from tensors by
+            name to tensors by name. The function gets floats and decimals as float64, integers,
+            booleans and times as int64, and columns that may be missing as sparse tensors; float64
+            outputs are written as float32.
+        fit: Name of the split that statistics are computed from. If the rows have no splits,
+            statistics are computed from all rows.
+        raw_too: Keep the raw values of changed columns, too, as columns named ``…_raw``.
+        transform_fn: Path of a dataset, or of other output of TFT, whose fitted function to apply
+            in place of `transform`.
         schema: Schema of the rows that come to this step, which TFT needs when the pipeline is
-            built; by default that of the source, which is read for it if its files do not show it.
-            Required behind Beam code of your own, and behind a `MapRows` without types.
-        directory: Directory of this job's files that all workers share; by default a local one,
-            which lasts as long as this process.
-        faults: Directory in which workers record an error of the data for the launcher.
+            built. None means the schema of the source; data is read to find it if the source does
+            not declare it. Required after Beam code of your own, and after a `MapRows` without
+            types.
+        directory: Directory for files of this job that all workers share; None means a local one,
+            which is removed when this process ends.
+        faults: Directory in which workers record an error of the data for the launcher; None raises
+            the error in the worker.
 
     Raises:
         UsageError: A step or function does not fit the columns.
@@ -96,11 +105,11 @@ class Preprocess(beam.PTransform):
         self.needed: tuple[str, ...] = ()
 
     def display_data(self) -> dict[str, Any]:
-        """Return what a runner's page shows."""
+        """Return the request as data that a runner shows on its page."""
         return _request_data(self._request)
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
-        """Build both passes."""
+        """Return the transformed batches; fit a function before if none is fitted already."""
         description, function = make_plan(self._request, self._raw_schema(batches))
         description.check_unchanged(self.needed)
         directory = self._directory or _temporary_directory()
@@ -142,12 +151,12 @@ class Preprocess(beam.PTransform):
         function: TFTFunction,
         directory: str,
     ) -> beam.PCollection[str]:
-        """Return the path of the fitted function, once it is there."""
+        """Return the path of the fitted function, as an element that appears once it is written."""
         import tensorflow_transform.beam as tft_beam
 
         reader = reader_of(batches)
-        # Statistics need all rows before the first one is transformed, so they read the input in a
-        # pass of their own if they can: see `reader_of`.
+        # Statistics need all rows before the first row is transformed, so they get a pass of their
+        # own over the input if it can be read again: see `reader_of`.
         rows = (
             in_one_window(batches) if reader is None else batches.pipeline | "ReadToFit" >> reader
         )
@@ -175,7 +184,7 @@ class Preprocess(beam.PTransform):
 
 
 def _read_schema(reader: beam.PTransform | None) -> pa.Schema | None:
-    """Return the schema of a reader's rows, if it is known before the reader runs."""
+    """Return the schema of a reader's rows; None if it is not known before the reader runs."""
     if isinstance(reader, Together):
         schemas = [_read_schema(one) for one in reader.readers]
         return schemas[0] if all(schema == schemas[0] for schema in schemas) else None
@@ -195,24 +204,27 @@ def _read_schema(reader: beam.PTransform | None) -> pa.Schema | None:
 
 
 def _output(directory: str) -> str:
-    """Return the directory that TFT writes below the directory of a job's files."""
+    """Return the directory of TFT's output, in the directory of a job's files."""
     return os.path.join(directory, "tft", "output")
 
 
 def _finished(directory: str) -> str:
-    """Return the directory of the fitted function below the directory of a job's files."""
+    """Return the directory of the fitted function, in the directory of a job's files."""
     return os.path.join(directory, "fitted")
 
 
 def _temporary_directory() -> str:
-    """Return a new directory that lasts as long as this process."""
+    """Return a new directory that is removed when this process ends."""
     directory = tempfile.mkdtemp(prefix="beam-tfrecord-transform-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return directory
 
 
 def _fit_rows(description: Description, fit: str, batch: Batch) -> Iterator[Any]:
-    """Yield the rows that statistics need as TFT takes them, and the numbers of them and of all."""
+    """Yield the rows of a batch that statistics need, as a record batch for TFT.
+
+    The output `_COUNTS` gets the number of rows of the split `fit`, and the number of all rows.
+    """
     is_fit = batch.split is None or batch.split == fit
     yield beam.pvalue.TaggedOutput(_COUNTS, (batch.num_rows * is_fit, batch.num_rows))
     if is_fit and batch.num_rows:
@@ -223,10 +235,16 @@ def _fit_rows(description: Description, fit: str, batch: Batch) -> Iterator[Any]
 def _finish(
     description: Description, fit: str, directory: str, counts: tuple[int, int]
 ) -> Iterator[str]:
-    """Check the number of rows, and write the fitted function as datasets hold it.
+    """Write the fitted function as `save_fitted` does, and yield its directory.
+
+    Args:
+        description: Description of the function.
+        fit: Name of the split that statistics were computed from.
+        directory: Directory of the job's files.
+        counts: Number of rows of this split, and number of all rows.
 
     Raises:
-        DataError: There are rows, but none to fit on.
+        DataError: There are rows, but none in the split.
     """
     fit_rows, rows = counts
     if rows and not fit_rows:
@@ -249,9 +267,9 @@ def _copy_fitted(source: str, finished: str) -> str:
 
 @contextlib.contextmanager
 def _renamed_to(finished: str) -> Iterator[str]:
-    """Yield the name of a new directory, and rename it at the end.
+    """Yield a temporary path for a directory to make, and rename that to `finished` at the end.
 
-    If another attempt at the same work was first, its directory stays.
+    If another attempt at the same work has renamed its directory before, that one stays.
     """
     temporary = f"{finished}-{uuid.uuid4().hex}"
     yield temporary
@@ -271,7 +289,7 @@ class _Transform(beam.DoFn):
     ) -> None:
         self._description = description
         self._raw_too = raw_too
-        # One loaded function for all threads of a process.
+        # All threads of a process share one loaded function.
         self._shared = shared.Shared()
         self._apply = Guarded(RecordsWay(self._transformed, step), faults)
 
@@ -281,7 +299,7 @@ class _Transform(beam.DoFn):
     def _transformed(self, task: tuple[Batch, str]) -> Iterator[Batch]:
         batch, directory = task
         if not batch.data.num_columns:
-            # Such a batch holds rejects alone.
+            # A batch without columns has only rejected rows.
             yield batch
             return
         fitted = self._shared.acquire(
@@ -293,7 +311,7 @@ class _Transform(beam.DoFn):
 
 
 def _request_data(request: Request) -> dict[str, Any]:
-    """Return what a preprocessing is asked to do."""
+    """Return a request as Beam's display data."""
     return display.shown(
         steps=[step.to_json() for step in request.steps],
         function=request.function and display.function_name(request.function),

@@ -1,7 +1,7 @@
-"""Runners: presets that make pipelines run well on each runner, and how jobs are started there.
+"""Makes Beam pipelines that suit a runner: with default options, and a function that starts jobs.
 
-Importing this package does not import Beam: the program that starts workers (`boot`) is a module
-of it, and has to stay small and quick.
+Importing this package does not import Beam, because the program that starts workers (`boot`) is a
+module of this package, and has to stay small and quick.
 """
 
 from __future__ import annotations
@@ -18,22 +18,25 @@ if TYPE_CHECKING:
 
     from beam_tfrecord.runners.launch import Launch
 
-# A killed worker hangs the mode with processes. The kernel releases the GIL, so threads scale.
+# In Beam's mode with processes, a job hangs if a worker is killed. Threads scale here, since the
+# native kernel releases the GIL.
 _THREADS = "--direct_running_mode=multi_threading"
 
 
 def runner_options(
     runner: str, options: Sequence[str] = (), *, is_small: bool = False
 ) -> list[str]:
-    """Return Beam's options for a runner: our presets, then the user's options, which win.
+    """Return Beam's options for a runner: the defaults of this package, then the user's options.
+
+    The user's options win, since they come last.
 
     Args:
-        runner: Our name of a runner, or Beam's.
+        runner: Name of a runner in this package or in Beam.
         options: The user's options.
         is_small: True if there is too little work for several workers.
 
     Raises:
-        UsageError: The runner is not there, or has no room for a job.
+        UsageError: The runner is not installed or cannot be reached, or has no room for a job.
     """
     name = traits_of(runner).beam_name
     presets: list[str] = []
@@ -62,13 +65,14 @@ def pipeline(
     is_small: bool = False,
     **beam_options: object,
 ) -> beam.Pipeline:
-    """Return a `beam.Pipeline` with presets for a runner.
+    """Return a `beam.Pipeline` with default options that suit a runner.
 
     Args:
         runner: ``direct`` (in this process, on all cores), or the name of any Beam runner.
-        options: Further Beam options, as on a command line; no `PipelineOptions`.
+        options: Further Beam options as words of a command line, not as `PipelineOptions`. They win
+            over the defaults.
         is_small: True if there is too little work for several workers.
-        **beam_options: Beam options by keyword.
+        **beam_options: Further Beam options by keyword.
 
     Raises:
         UsageError: Beam or the runner refuses the options.
@@ -96,12 +100,12 @@ def pipeline(
 
 
 def describe(runner: str, launch: Launch, *, groups: int) -> dict[str, Any]:
-    """Return the steps of a pipeline that was built and not run, and what its runner adds.
+    """Return the steps of a pipeline that was built and not run, and details of its runner.
 
     Args:
         runner: Name of the runner.
         launch: The launch that collected the pipeline.
-        groups: Number of groups of the input, each of which one core reads.
+        groups: Number of groups of the input. A group is the part that one core reads at a time.
 
     Raises:
         UsageError: The runner has no machine that is large enough.

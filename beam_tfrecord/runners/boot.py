@@ -1,20 +1,22 @@
-"""``beam-tfrecord-boot``: starts a Python worker for a runner, without a container.
+"""Starts and supervises a Python worker for a runner: the program ``beam-tfrecord-boot``.
 
-A runner starts this program as it would start the entry point of a container (Beam's container
-contract): by a command of its own (environment PROCESS) or through a pool of workers (EXTERNAL).
-This process stays small and imports nothing heavy. It starts the worker (`boot_worker`) as its
-child, reads all that the worker prints so that no pipe fills up, passes signals on, and ends the
-worker when the runner is gone. The worker must not ask the system for that itself: Linux ties
-such a wish to the *thread* that started it, and runners start workers from threads that end early.
+A runner starts this program in place of the entry point of a container (Beam's container contract),
+as a command (environment PROCESS) or through a pool of workers (EXTERNAL). The program first checks
+whether the machine is as the launcher, the process that started the job, expects. Each kind of
+mismatch has an exit code of its own, since a runner reports no more of a worker that does not
+start.
 
-Before that it checks what a launcher expects of the machine. A runner reports no more than the exit
-code of a worker that does not start, so each fault has a code of its own.
+Then it becomes the *supervisor* of the worker (`boot_worker`), its child process: it reads all
+output of the worker so that no pipe fills up, passes signals on, and ends the worker when the
+runner has ended. A worker that a runner starts directly cannot leave this to Linux, which would end
+it with the *thread* that started it: runners start workers from threads that end early. The
+supervisor imports nothing heavy.
 
 Environment variables:
     BEAM_TFRECORD_BOOT_LOG: File to append the output of workers to; ``{id}`` is the worker's id.
-    BEAM_TFRECORD_BOOT_CACHE: Directory of installed packages; by default below the temporary one.
+    BEAM_TFRECORD_BOOT_CACHE: Directory of installed packages; by default in the temporary one.
     BEAM_TFRECORD_BOOT_GRACE_S: Seconds that a worker has to end before it is killed.
-    BEAM_TFRECORD_BOOT_EXPECT: What the launcher expects of this machine (see `expectation`).
+    BEAM_TFRECORD_BOOT_EXPECT: The launcher's expectations of this machine (see `expectation`).
 """
 
 from __future__ import annotations
@@ -41,19 +43,19 @@ LOG, GRACE_S = "BEAM_TFRECORD_BOOT_LOG", "BEAM_TFRECORD_BOOT_GRACE_S"
 EXPECT = "BEAM_TFRECORD_BOOT_EXPECT"
 # The supervisor passes its task to the worker in this variable.
 TASK = "BEAM_TFRECORD_BOOT_TASK"
-# In the directory of a job: why a worker cannot load the user's code.
+# File in the directory of a job: why a worker cannot load the user's code.
 UNLOADABLE = "unloadable"
 
 _LOOK_EVERY_S = 0.2
 _DEFAULT_GRACE_S = 5.0
-# A pipe that is ready for writing takes so much at once (PIPE_BUF).
+# A pipe that is ready for writing accepts this many bytes without blocking (PIPE_BUF).
 _CHUNK_BYTES = 4096
 _PREFIX = "beam-tfrecord-worker-"
-# A runner has forgotten a worker whose job has been over for so long.
+# Seconds after the end of a job until its worker is ended, and seconds between two checks.
 _FORGOTTEN_S, _LOOK_FOR_JOB_S = 15.0, 3.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
-# Free of the codes that shells, signals and Python itself use.
+# Exit codes that shells, signals and Python itself do not use.
 PYTHON_DIFFERS, BEAM_DIFFERS, NOT_SHARED, NOT_INSTALLED, PACKAGE_FAILS = 81, 82, 83, 84, 85
 
 FAULTS: Mapping[int, str] = {
@@ -78,11 +80,13 @@ FAULTS: Mapping[int, str] = {
 
 
 def expectation(probe: str | None, directory: str = "") -> dict[str, str]:
-    """Return what a launcher expects of its workers, as the value of `EXPECT`.
+    """Return the launcher's expectations of its workers; in JSON they are the value of `EXPECT`.
+
+    The versions of Python and of Beam are those of this process.
 
     Args:
         probe: Path of a file that workers must see; None if there is none.
-        directory: Temporary directory of the job, where workers report code that they cannot
+        directory: Temporary directory of the job, in which workers report code that they cannot
             load; empty if there is none.
     """
     here = found()
@@ -92,12 +96,12 @@ def expectation(probe: str | None, directory: str = "") -> dict[str, str]:
 
 
 def expected_here() -> dict[str, str]:
-    """Return what the launcher of this worker expects; empty if there is none."""
+    """Return the expectations of this worker's launcher; empty if it has none."""
     return dict(json.loads(os.environ.get(EXPECT) or "{}"))
 
 
 def found() -> dict[str, Any]:
-    """Return the versions on this machine, and its name."""
+    """Return the versions of Python and Beam, the name of this machine, and the path of Python."""
     beam = ""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         beam = importlib.metadata.version("apache-beam")
@@ -110,7 +114,7 @@ def found() -> dict[str, Any]:
 
 
 def fault_of(expected: Mapping[str, str], here: Mapping[str, Any]) -> int:
-    """Return the exit code for what is not as expected; 0 if all is."""
+    """Return the exit code of the first mismatch between expectations and facts; 0 if none."""
     if not here["beam"]:
         return NOT_INSTALLED
     if expected.get("python", here["python"]) != here["python"]:
@@ -121,7 +125,11 @@ def fault_of(expected: Mapping[str, str], here: Mapping[str, Any]) -> int:
 
 
 def check_here() -> int:
-    """Compare this machine with what is expected; return an exit code, 0 if all is well."""
+    """Compare this machine with the launcher's expectations, and print the first mismatch.
+
+    Returns:
+        The exit code of the mismatch; 0 if there is none.
+    """
     expected = expected_here()
     if code := fault_of(expected, found()):
         print(f"boot: {fault_text(code, expected)}", file=sys.stderr, flush=True)  # noqa: T201
@@ -134,7 +142,7 @@ def fault_text(code: int, expected: Mapping[str, str]) -> str:
 
 
 def unloadable_line(error: str) -> str:
-    """Return the message for the user's code that a worker cannot load, given the error there."""
+    """Return the message that a worker cannot load the user's code because of `error`."""
     return (
         f"a worker cannot load your code ({error}): install what is missing where workers run, or "
         "keep it beside the file of your function"
@@ -143,16 +151,16 @@ def unloadable_line(error: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What a runner asks for.
+    """A runner's request for a worker, and the supervisor's additions to it.
 
     Attributes:
-        id: Id of the worker, as the runner gave it but for quotes.
-        provision_endpoint: Service that answers with everything else.
-        logging_endpoint: Address of a service, unless provision names another.
-        artifact_endpoint: Address of a service, unless provision names another.
-        control_endpoint: Address of a service, unless provision names another.
-        directory: Directory of this worker alone; staged files are below it.
-        supervisor: Id of the process that started the worker.
+        id: Id of the worker, without the quotes that some runners add.
+        provision_endpoint: Address of the runner's service for all other facts.
+        logging_endpoint: Address of the logging service, unless the provision service names one.
+        artifact_endpoint: Address of the artifact service, unless the provision service names one.
+        control_endpoint: Address of the control service, unless the provision service names one.
+        directory: Directory for this worker alone, in which staged files are.
+        supervisor: Process id of the supervisor.
     """
 
     id: str
@@ -165,16 +173,17 @@ class Task:
 
 
 def parse_task(words: Sequence[str]) -> tuple[Task, str]:
-    """Return the task in a command line, and the directory that outlives workers (or nothing).
+    """Return the task in a command line, and the directory for the directories of workers.
 
-    Some runners pass quotes along with the values, and refuse an id with quotes.
+    The directory (``--semi_persist_dir``) is empty if the command line names none. Some runners
+    pass values in quotes, but refuse an id with quotes, so quotes are removed.
     """
     parser = argparse.ArgumentParser("beam-tfrecord-boot", allow_abbrev=False)
     for name in ("id", "provision_endpoint"):
         parser.add_argument(f"--{name}", required=True)
     for name in ("logging_endpoint", "artifact_endpoint", "control_endpoint", "semi_persist_dir"):
         parser.add_argument(f"--{name}", default="")
-    # Later versions of runners may pass more than there is today.
+    # Unknown flags are ignored: later versions of runners may pass more.
     given, _ = parser.parse_known_args(words)
     values = {name: value.strip("'\"") for name, value in vars(given).items()}
     directory = values.pop("semi_persist_dir")
@@ -185,10 +194,10 @@ def supervise(task: Task) -> int:
     """Run one worker until it has ended.
 
     Args:
-        task: What the worker is to do.
+        task: The worker's task.
 
     Returns:
-        The worker's exit code; 128 more than the number of the signal that ended it.
+        The worker's exit code; if a signal ended the worker, 128 plus the signal's number.
     """
     runner = os.getppid()
     signals: list[int] = []
@@ -204,10 +213,10 @@ def supervise(task: Task) -> int:
     )
     output = _background(hand_on, worker.stdout, _log_path(task.id))
     if (probe := expected_here().get("probe")) is not None:
-        # A shared directory may not answer; that must hold up nothing else.
+        # In a thread, since a shared directory may not answer for a long time.
         _background(_watch_job, probe, signals)
     _await_end(worker, runner, signals)
-    # Whatever the worker has started itself goes with it.
+    # Also ends processes that the worker has started.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(worker.pid, signal.SIGKILL)
     output.join(timeout=2)
@@ -216,14 +225,23 @@ def supervise(task: Task) -> int:
 
 
 def _await_end(worker: subprocess.Popen[bytes], runner: int, signals: Sequence[int]) -> None:
-    """Wait for a worker; pass on the first signal, and kill it if it or its runner is lost."""
+    """Wait for a worker to end, and end it if necessary.
+
+    The first signal is passed on to the worker. The worker is killed if it does not end in time
+    after that, or if the runner has ended.
+
+    Args:
+        worker: The worker's process.
+        runner: Process id of the runner, the parent of this process.
+        signals: Signals that this process has received so far; other threads add to them.
+    """
     deadline_s: float | None = None
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             worker.wait(_LOOK_EVERY_S)
             return
         if os.getppid() != runner:
-            # Nobody waits for a result any more, and a file that is not complete is ignored.
+            # Killing is safe: nobody waits for a result, and incomplete files are ignored.
             worker.kill()
         elif signals and deadline_s is None:
             worker.send_signal(signals[0])
@@ -233,9 +251,10 @@ def _await_end(worker: subprocess.Popen[bytes], runner: int, signals: Sequence[i
 
 
 def _watch_job(probe: str, signals: list[int]) -> None:
-    """Add a signal after the job of a worker is over: as long as there is a job, its file exists.
+    """Wait until the job of a worker is over, then add SIGTERM to the supervisor's signals.
 
-    Runners may lose a worker that was being started when its step was cancelled.
+    The job is over when its file `probe` has been missing for a while. Runners themselves may
+    forget a worker that was being started when its step was cancelled.
     """
     seen_s = time.monotonic()
     while time.monotonic() - seen_s < _FORGOTTEN_S:
@@ -245,7 +264,7 @@ def _watch_job(probe: str, signals: list[int]) -> None:
         except FileNotFoundError:
             pass
         except OSError:
-            # A file system that fails says nothing about the job.
+            # An error of the file system does not mean that the job is over.
             seen_s = time.monotonic()
         time.sleep(_LOOK_FOR_JOB_S)
     signals.append(signal.SIGTERM)
@@ -258,13 +277,14 @@ def _background(function: Any, *arguments: Any) -> threading.Thread:
 
 
 def hand_on(source: IO[bytes], log: str | None) -> None:
-    """Read all that a worker prints, and write it to stderr as far as somebody reads that.
+    """Copy the output of a worker to stderr, and to a log file.
 
-    Whoever started us may have opened a pipe that nobody reads: what it cannot take is dropped.
+    The runner may have opened a pipe for stderr that it does not read. Output that the pipe does
+    not accept is dropped, so that the worker never waits.
 
     Args:
         source: Output of the worker.
-        log: Path of a file to append the output to as well; None for no file.
+        log: Path of a file to append the output to; None means no file.
     """
     wait_s = 1.0
     with open(log, "ab", buffering=0) if log else contextlib.nullcontext() as file:
@@ -303,7 +323,7 @@ def _log_path(worker_id: str) -> str | None:
 
 
 def main() -> NoReturn:
-    """Run the program."""
+    """Check this machine, then run a worker until it ends; with ``--check``, only check."""
     if sys.argv[1:] == ["--check"]:
         print(json.dumps(found()))  # noqa: T201 - what the option is for
         raise SystemExit(check_here())
@@ -312,7 +332,7 @@ def main() -> NoReturn:
         raise SystemExit(code)
     root = root or tempfile.gettempdir()
     sweep(root)
-    # Its name says which supervisor has to be alive.
+    # The name has the process id of the supervisor, by which `sweep` sees that it has ended.
     with tempfile.TemporaryDirectory(
         prefix=f"{_PREFIX}{os.getpid()}-", dir=root, ignore_cleanup_errors=True
     ) as directory:

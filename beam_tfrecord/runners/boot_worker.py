@@ -1,8 +1,9 @@
-"""The worker that ``beam-tfrecord-boot`` starts: gets its task from the runner and becomes Beam's.
+"""Sets up and runs Beam's Python worker, in the process that ``beam-tfrecord-boot`` starts.
 
-Packages that were sent are installed once per content, however many workers start on a machine.
-Beam is imported in this process, which goes on to do the work, and nowhere else: its import is most
-of what it takes to start a worker.
+The process asks the runner for the worker's settings, copies and installs the packages that were
+sent for the job, then runs Beam's worker. Packages are installed once per content, however many
+workers start on a machine. Only this process imports Beam, which is most of the time to start a
+worker.
 """
 
 from __future__ import annotations
@@ -41,25 +42,25 @@ CACHE = "BEAM_TFRECORD_BOOT_CACHE"
 
 _PROVISION_S = 120
 _ARTIFACT_S = 600
-# One string of an environment may hold 128 KiB on Linux, and children of the worker inherit it.
+# Longer options go to a file: Linux limits a string of the environment to 128 KiB.
 _MOST_OPTION_CHARACTERS = 100_000
 _PR_SET_PDEATHSIG = 1
 
 _WHEEL, _SOURCES = ".whl", (".tar.gz", ".zip")
 _UNUSED_S = 7 * 24 * 3600
-# Beam makes these itself; they are not packages though their names look like it.
+# Staged files that Beam makes itself, and that are not packages.
 _NOT_PACKAGES = ("submission_environment_dependencies.txt", "pickled_main_session")
 
-# Errors of a machine, which may not come again.
+# Errors of a machine: another attempt may succeed.
 _PASSING = (OSError, MemoryError, EOFError)
 
 
 class PackageFault(Exception):
-    """A package cannot be installed; the text says why."""
+    """An error: a package cannot be installed, for the reason in the text."""
 
 
 def main() -> None:
-    """Run the worker of the task in the environment."""
+    """Run a worker for the task in the environment variable `TASK`."""
     task = Task(**json.loads(os.environ.pop(TASK)))
     _end_with(task.supervisor)
     info = _provision(task)
@@ -77,7 +78,10 @@ def main() -> None:
 
 
 def _end_with(supervisor: int) -> None:
-    """Have this process killed when the supervisor, which forks from a single thread, ends."""
+    """Let Linux kill this process when the supervisor ends.
+
+    This is safe because the supervisor starts it from its main thread, which does not end early.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor:
@@ -85,13 +89,13 @@ def _end_with(supervisor: int) -> None:
 
 
 def _prefer(site: str) -> None:
-    """Import modules, also those of this package, from a directory before those of this host."""
+    """Make a directory the first that modules are imported from, also for this package's own."""
     sys.path.insert(0, site)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (site, os.environ.get("PYTHONPATH"))))
     package = __package__.partition(".")[0]
     for name in [n for n in sys.modules if n == package or n.startswith(f"{package}.")]:
         del sys.modules[name]
-    # Python also remembers what it could not find before.
+    # Python also caches that a module was not found before.
     importlib.invalidate_caches()
 
 
@@ -103,7 +107,7 @@ def _channel(url: str) -> Any:
 
 
 def _provision(task: Task) -> Any:
-    """Return the runner's ProvisionInfo (beam_provision_api.proto), endpoints filled in."""
+    """Request the runner's ProvisionInfo (beam_provision_api.proto), and complete its endpoints."""
     from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc
 
     stub = beam_provision_api_pb2_grpc.ProvisionServiceStub(_channel(task.provision_endpoint))
@@ -143,7 +147,7 @@ def _environment(task: Task, info: Any) -> dict[str, str]:
 
 
 def _retrieve(task: Task, info: Any) -> list[str]:
-    """Copy what the runner has staged for this worker; return the paths."""
+    """Copy the files that the runner has staged for this worker, and return their local paths."""
     if not info.dependencies or not info.artifact_endpoint.url:
         return []
     from apache_beam.portability.api import beam_artifact_api_pb2 as api
@@ -185,7 +189,7 @@ def _is_below(name: str) -> bool:
 
 
 def _name_and_hash(artifact: Any) -> tuple[str, str]:
-    """Return the staged name and the SHA-256 of an ArtifactInformation, empty if not given."""
+    """Return the staged name and the SHA-256 of an ArtifactInformation; empty if it has none."""
     from apache_beam.portability import common_urns
     from apache_beam.portability.api import beam_runner_api_pb2 as api
 
@@ -200,7 +204,7 @@ def _name_and_hash(artifact: Any) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def _faults_logged(logging_service: str) -> Iterator[None]:
-    """Log why a worker cannot start on the runner: perhaps nobody sees this process's output."""
+    """Send an error in the block to the runner's log, since users may not see the output here."""
     try:
         yield
     except BaseException as error:
@@ -225,10 +229,10 @@ def _log(logging_service: str, message: str) -> None:
 
 
 def report_unloadable(directory: str) -> None:
-    """From now on, write to a job's directory what Beam cannot load in this process.
+    """Make Beam in this process report code that it cannot load to the directory of the job.
 
-    Otherwise the launcher waits for minutes: the runner tries again as after any fault, and if it
-    was about to send data to that worker, it first waits for it.
+    The launcher reads the report. Otherwise it would wait for minutes: the runner tries the job
+    again as after any error, and may first wait for the worker.
     """
     from apache_beam.internal import pickler
 
@@ -240,7 +244,7 @@ def report_unloadable(directory: str) -> None:
         except _PASSING:
             raise
         except Exception as error:
-            # The runner hears of the error in any case.
+            # A failed report is no problem: the runner gets the error in any case.
             with contextlib.suppress(Exception):
                 _report(directory, error)
             raise
@@ -252,7 +256,7 @@ def _report(directory: str, error: Exception) -> None:
     from beam_tfrecord.errors import BeamTFRecordError
     from beam_tfrecord.storage import is_remote, put
 
-    # The job is over if the directory is gone.
+    # If the directory is missing, the job is over.
     if is_remote(directory) or os.path.isdir(directory):
         text = " ".join(str(error).split())
         if not isinstance(error, BeamTFRecordError):
@@ -261,14 +265,15 @@ def _report(directory: str, error: Exception) -> None:
 
 
 def installed(paths: Sequence[str], cache: str | None = None) -> str | None:
-    """Return the directory that packages are installed in, for `sys.path`.
+    """Install packages unless they are installed, and return their directory for `sys.path`.
 
-    Workers that start at the same time wait for the one that came first. What nobody has used for
-    a week is removed.
+    If several workers start at the same time, one installs and the others wait. Directories that no
+    worker has used for a week are removed.
 
     Args:
-        paths: Staged files; files that are not packages are ignored.
-        cache: Directory of installed packages; None for the directory of this user.
+        paths: Paths of staged files; files that are not packages are ignored.
+        cache: Directory of installed packages; None means ``$BEAM_TFRECORD_BOOT_CACHE``, or a
+            directory of this user.
 
     Returns:
         None if there is no package among the files.
@@ -297,7 +302,7 @@ def installed(paths: Sequence[str], cache: str | None = None) -> str | None:
 
 
 def is_package(path: str) -> bool:
-    """Return whether the name of a staged file is that of a package."""
+    """Return whether a staged file is a package, by its name."""
     name = os.path.basename(path)
     return name.endswith((_WHEEL, *_SOURCES)) and name not in _NOT_PACKAGES
 
@@ -307,7 +312,7 @@ def _install(packages: Sequence[str], site: str, root: str) -> None:
     try:
         for path in packages:
             (_unpack_wheel if path.endswith(_WHEEL) else _build)(path, made)
-        # A worker that dies half way leaves no directory under this name.
+        # Renamed when complete, since this process may be killed meanwhile.
         os.rename(made, site)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
@@ -315,9 +320,9 @@ def _install(packages: Sequence[str], site: str, root: str) -> None:
 
 
 def _unpack_wheel(path: str, into: str) -> None:
-    """Lay out a wheel as an installer would: its files, without scripts and headers.
+    """Extract a wheel as an installer does, but without scripts and headers.
 
-    The layout is that of the binary distribution format of PyPA's specifications.
+    The format is the binary distribution format of PyPA's specifications.
     """
     name = os.path.basename(path)
     _check_tags(name)
@@ -365,7 +370,7 @@ def _build(path: str, into: str) -> None:
 
 
 def _own_directory() -> str:
-    """Return a directory for this user alone: another one must not be able to put code there."""
+    """Return a directory that only this user can write to, since code is imported from it."""
     path = os.path.join(tempfile.gettempdir(), f"beam-tfrecord-packages-{os.getuid()}")
     try:
         return private_directory(path)
@@ -377,7 +382,7 @@ def _own_directory() -> str:
 
 
 def _sweep(root: str) -> None:
-    """Remove what has not been used for long."""
+    """Remove directories of packages that no worker has used for a week."""
     before_s = time.time() - _UNUSED_S
     for entry in os.scandir(root):
         with contextlib.suppress(OSError):

@@ -1,7 +1,8 @@
-"""Dataflow: presets for jobs, handing them to the service, and watching them until their end.
+"""Runs jobs on Google Cloud Dataflow: default options, machines, submission, and waiting.
 
-Beam's own client talks to the service. Ours are the machines and packages that a job needs, its end
-within a second instead of Beam's polls of five, and one line for every failure.
+Beam's own client talks to the service. This module chooses the machines and packages that a job
+needs, asks for the state of a job more often than Beam at first, and explains every failure in
+one line.
 """
 
 from __future__ import annotations
@@ -32,22 +33,23 @@ from beam_tfrecord.runners.pipelines import Finished, RemoteResult, silenced
 from beam_tfrecord.runners.portable import new_job_name
 from beam_tfrecord.runners.wheels import stage_wheels
 
-# The service says why a job failed up to half a minute after it says that it failed.
+# The service reports the reason of a failure up to half a minute after the failure itself.
 REASON_SECONDS = 50.0
 _REASON_POLL_SECONDS = 1.0
 
 _CONSOLE = "https://console.cloud.google.com/dataflow/jobs/{region}/{id}?project={project}"
 _MISSING = "runner dataflow needs pip install 'beam-tfrecord[gcp]'"
 
-# One process a core runs as many bundles at once as it has threads, each with buffers of its own.
-# Two of them read and write while the other computes.
+# Number of bundles that each process works on at once; there is one process per core, and each
+# bundle has its own buffers. With two, one bundle reads and writes while the other computes.
 THREADS = 2
 
-# Memory of a process with Beam and Arrow loaded, and no bundle.
+# Memory of a process that has loaded Beam and Arrow and works on no bundle.
 PROCESS_BYTES = 300 * 10**6
 
-# The most that one bundle of a step holds: a full block or window, its sorted copy, and what is on
-# its way to a file. By the step's name; see the constants in `beam_tfrecord.exchange`.
+# The most memory that one bundle of a step needs, by the name of the step: for a full block or
+# window of records, its sorted copy, and the bytes being written to a file. It follows from the
+# constants in `beam_tfrecord.exchange`.
 STAGE_BYTES: Mapping[str, int] = {
     "CutBlocks": 300 * 10**6,
     "Spill": 300 * 10**6,
@@ -56,12 +58,12 @@ STAGE_BYTES: Mapping[str, int] = {
     "MergeShards": 500 * 10**6,
 }
 
-# Part of a machine's memory that its operating system and the runner's own process leave.
+# The share of a machine's memory that its system and the runner's own process leave free.
 _USABLE = 0.8
 
 
 class Machine(NamedTuple):
-    """A machine type of Google's list.
+    """A machine type of Google Compute Engine.
 
     Attributes:
         name: The service's name of the type.
@@ -75,11 +77,11 @@ class Machine(NamedTuple):
 
     @property
     def process_bytes(self) -> int:
-        """Bytes of memory for each process, of which there is one a core."""
+        """Usable bytes of memory for each process; there is one process per core."""
         return int(self.ram_bytes * _USABLE) // self.cores
 
 
-# From the least memory to the most.
+# Ordered by their memory, the least first.
 MACHINES = (
     Machine("n2-standard-4", 4, 16 * 2**30),
     Machine("n2-highmem-4", 4, 32 * 2**30),
@@ -90,7 +92,7 @@ MACHINES = (
 
 
 def presets(options: Sequence[str]) -> list[str]:
-    """Return Beam's options for a job, but for those that its graph decides.
+    """Return the default options for a job, except those that depend on its steps.
 
     Args:
         options: The user's options.
@@ -98,7 +100,7 @@ def presets(options: Sequence[str]) -> list[str]:
     given = PipelineOptions(list(options)).view_as(GoogleCloudOptions)
     words = [
         "--experiments=use_runner_v2",
-        # A list of all packages here would be staged, with the URLs that some were installed from.
+        # Else Beam would stage a list of all packages here, with the URLs that some came from.
         "--experiments=disable_logging_submission_environment",
         f"--number_of_worker_harness_threads={THREADS}",
         f"--job_name={new_job_name()}",
@@ -109,14 +111,15 @@ def presets(options: Sequence[str]) -> list[str]:
 
 
 def check(options: Sequence[str], *, waits: bool = True) -> None:
-    """Check that a job can be described at all.
+    """Check that Beam's client is installed and that the options of a job are complete.
 
     Args:
         options: The user's options.
         waits: True if this process waits for the end of the job.
 
     Raises:
-        UsageError: The client is not installed, or an option is missing or wrong.
+        UsageError: The client is not installed, an option is missing or wrong, or a template is to
+            be written while this process waits for a job.
     """
     try:
         import apache_beam.runners.dataflow.internal.apiclient  # noqa: F401
@@ -130,10 +133,10 @@ def check(options: Sequence[str], *, waits: bool = True) -> None:
 
 
 def check_options(options: Sequence[str]) -> None:
-    """Check that the options say where a job is to run.
+    """Check that the options name the project, the region and the temporary directory of a job.
 
     Raises:
-        UsageError: An option is missing, or is not a place on Google Cloud Storage.
+        UsageError: An option is missing, or is not a directory on Google Cloud Storage.
     """
     given = PipelineOptions(list(options)).view_as(GoogleCloudOptions)
     needed = ("project", "region", "temp_location")
@@ -154,15 +157,19 @@ def _flag(name: str) -> str:
 
 
 def start(pipeline: beam.Pipeline, run: Callable[[], PipelineResult]) -> PipelineResult:
-    """Hand a pipeline over to the service, or write it as a template.
+    """Submit a pipeline to the service, or write it as a template.
 
     Args:
         pipeline: The pipeline.
-        run: Beam's own way to run it.
+        run: Function by which Beam runs the pipeline.
+
+    Returns:
+        The running job, or a finished result for a template.
 
     Raises:
         UsageError: The service, or Beam, refuses the job.
         JobFailed: The service cannot be reached.
+        StorageError: Files of the job cannot be staged.
     """
     launch, options = current_launch(), pipeline.options
     fit_workers(pipeline, options)
@@ -189,10 +196,10 @@ def start(pipeline: beam.Pipeline, run: Callable[[], PipelineResult]) -> Pipelin
 
 
 class DataflowResult(RemoteResult):
-    """The result of a job of the service."""
+    """The result of a job on Dataflow, which waits for the service's reason if the job fails."""
 
     def _failure(self, state: str) -> BeamTFRecordError:
-        """Return the error for a job; the service may say later than its end why it failed."""
+        """Return the error for a job; wait for the reason, which may come after the job's end."""
         texts: list[str] = []
         end_s = time.monotonic() + (REASON_SECONDS if state == PipelineState.FAILED else 0)
         while time.monotonic() < end_s and not (texts := self._error_messages()):
@@ -216,14 +223,18 @@ class DataflowResult(RemoteResult):
 
 
 def fit_workers(pipeline: beam.Pipeline, options: PipelineOptions) -> None:
-    """Choose machines by what the steps of a pipeline need, unless the user has.
+    """Choose the machine type by the memory that the steps of a pipeline need.
 
-    Dataflow Prime takes the needs step by step, as resource hints (``min_ram``, of a whole worker).
-    Elsewhere Dataflow ignores hints of memory, so that the largest decides the type of all
-    machines.
+    A type that the user has chosen stays. Dataflow Prime chooses machines by the need of each step,
+    which this function writes as resource hints (``min_ram``, of a complete worker). Without Prime,
+    Dataflow ignores hints of memory, so the largest need decides the type of all machines.
+
+    Args:
+        pipeline: The pipeline.
+        options: Options of the pipeline, which are modified.
 
     Raises:
-        UsageError: There is no machine with so much memory.
+        UsageError: There is no machine with enough memory.
     """
     is_prime = "enable_prime" in (
         *(options.view_as(GoogleCloudOptions).dataflow_service_options or ()),
@@ -238,14 +249,14 @@ def fit_workers(pipeline: beam.Pipeline, options: PipelineOptions) -> None:
 
 
 def machine_for(process_bytes: int, worker_bytes: int = 0) -> Machine:
-    """Return the machine with the least memory that is enough.
+    """Return the smallest machine with enough memory.
 
     Args:
         process_bytes: Bytes that each process needs.
-        worker_bytes: Bytes that a whole worker needs.
+        worker_bytes: Bytes that a complete worker, with all of its processes, needs.
 
     Raises:
-        UsageError: There is no such machine.
+        UsageError: There is no machine with enough memory.
     """
     for machine in MACHINES:
         if machine.process_bytes >= process_bytes and machine.ram_bytes >= worker_bytes:
@@ -258,11 +269,15 @@ def machine_for(process_bytes: int, worker_bytes: int = 0) -> Machine:
 
 
 class _Needs(PipelineVisitor):
-    """Finds the most memory that steps need, and may write the needs of our steps as hints.
+    """Finds the most memory that a step of a pipeline needs.
+
+    Args:
+        threads: Number of bundles that a process works on at once.
+        sets_hints: Write the needs of this package's steps as resource hints.
 
     Attributes:
-        process_bytes: The most bytes that one of our steps needs in a process.
-        worker_bytes: The most bytes that a hint of the user asks of a whole worker.
+        process_bytes: The most bytes that a step of this package needs in a process.
+        worker_bytes: The most bytes that a resource hint of the user requests for a worker.
     """
 
     def __init__(self, threads: int, *, sets_hints: bool) -> None:
@@ -285,7 +300,7 @@ class _Needs(PipelineVisitor):
 
 
 def stage_process_bytes(label: str, threads: int) -> int:
-    """Return the bytes that a process needs for a step of ours; 0 for any other step.
+    """Return the bytes that a process needs for a step of this package; 0 for other steps.
 
     Args:
         label: Full name of the step.
@@ -296,12 +311,12 @@ def stage_process_bytes(label: str, threads: int) -> int:
 
 
 def describe(pipeline: beam.Pipeline, modules: Sequence[str], groups: int) -> dict[str, Any]:
-    """Return how a job would be described to the service, without a request.
+    """Return a description of a job as it would be submitted, without a request to the service.
 
     Args:
         pipeline: The pipeline, which was built and not run.
         modules: Names of the modules of the user's functions.
-        groups: Number of groups of the input.
+        groups: Number of groups of the input. A group is the part that one core reads at a time.
 
     Raises:
         UsageError: No machine is large enough.
@@ -313,7 +328,7 @@ def describe(pipeline: beam.Pipeline, modules: Sequence[str], groups: int) -> di
     stage_wheels(options, modules)
     cloud, workers = options.view_as(GoogleCloudOptions), options.view_as(WorkerOptions)
     debug, setup = options.view_as(DebugOptions), options.view_as(SetupOptions)
-    # Types end in their number of cores.
+    # Names of machine types end with the number of cores.
     cores = re.search(r"-(\d+)$", workers.machine_type or "")
     return {
         "job": {
@@ -330,7 +345,7 @@ def describe(pipeline: beam.Pipeline, modules: Sequence[str], groups: int) -> di
             "machine": workers.machine_type or "by the hints of the steps",
             "cores": int(cores[1]) if cores else None,
             "threads": debug.number_of_worker_harness_threads,
-            # One core reads a group: further workers would find nothing to read.
+            # Each core reads a group, so more workers would find nothing to read.
             "most_useful": max(1, math.ceil(groups / int(cores[1]))) if cores else None,
             "most_allowed": workers.max_num_workers,
         },

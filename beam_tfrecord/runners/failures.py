@@ -1,6 +1,6 @@
-"""One line about a failed job, taken from what its runner reports about it.
+"""Extracts a one-line message about a failed job from the traces that its runner reports.
 
-Runners wrap the error of a worker in traces of their own; here the worker's error is found again.
+Runners wrap the error of a worker in stack traces of their own; these functions find it again.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _MOST_CHARACTERS = 400
 _STEP = re.compile(r"\s*\[while running '([^']*)'\]")
 # The last line of a Python traceback: a class with its module, and its message.
 _RAISED = re.compile(r"^(?!java|org\.|io\.)(?:[A-Za-z_]\w*\.)*([A-Z]\w*): (.+)$", re.M)
-# The text of an error of ours needs no class before it.
+# Errors of this package, whose text users understand without the name of the class.
 _OURS = re.compile(r"\bbeam_tfrecord\.errors\.\w+: (.+)")
 _JAVA_CAUSE = re.compile(r"^(?:Caused by: )?(?:[a-z_]\w*\.)+([A-Z][\w$]*)(: .+)?$", re.M)
 _EXIT_CODE = re.compile(r"exit (?:code|value):? (\d+)")
 _NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)".*?error=\d+, (.+?)$', re.MULTILINE)
-# Errors of a machine, which may not come again.
+# Errors of a machine: another attempt may succeed.
 _PASSING = re.compile(
     r"(OS|IO|BlockingIO|FileNotFound|Permission|Timeout|Memory|EOF|Conn\w+)Error\b"
 )
 
-# What Java reports, and what that means for whoever runs a job.
+# Texts in Java's reports, and their meaning for users.
 _KNOWN = (
     (
         "CANCELLED: client cancelled",
@@ -65,7 +65,7 @@ def error_of(text: str) -> str:
     """Return the error of a worker in one line, without traces; empty if the text is empty.
 
     Args:
-        text: What a runner reports, of any length.
+        text: Report of a runner, of any length.
     """
     step = _STEP.search(text)
     plain = _STEP.sub("", text)
@@ -87,11 +87,14 @@ def _cut(text: str) -> str:
 
 
 def start_fault(traces: Sequence[str], expected: Mapping[str, str]) -> str | None:
-    """Return in one line why workers do not start, or cannot load a job's code; None if they do.
+    """Return in one line why workers do not start, or cannot load the code of a job.
 
     Args:
         traces: Stack traces of the failures of a job.
-        expected: What the launcher expects of its workers; see `boot.expectation`.
+        expected: The launcher's expectations of its workers; see `boot.expectation`.
+
+    Returns:
+        None if the traces show neither.
     """
     for trace in traces:
         if found := _NO_PROGRAM.search(trace):
@@ -103,19 +106,19 @@ def start_fault(traces: Sequence[str], expected: Mapping[str, str]) -> str | Non
         for code in map(int, _EXIT_CODE.findall(trace)):
             if code in FAULTS:
                 return fault_text(code, expected)
-        # Beam's workers load their functions there.
+        # Beam's workers load the functions of a job with `pickler.loads`.
         if "pickler.loads(" in trace and not _PASSING.match(error := error_of(trace)):
             return unloadable_line(error)
     return None
 
 
 def failure(job: RemoteJob, state: str, reasons: Sequence[str]) -> JobFailed:
-    """Return the error for a job that did not end well.
+    """Return the error to raise for a job that failed or was cancelled.
 
     Args:
         job: The job.
-        state: Its last state.
-        reasons: Error messages of the service, the oldest first.
+        state: Last state of the job.
+        reasons: Error messages of the runner's service, the oldest first.
     """
     if state == PipelineState.CANCELLED:
         return JobFailed(f"{job} was cancelled: see {job.page}")
@@ -126,10 +129,10 @@ def failure(job: RemoteJob, state: str, reasons: Sequence[str]) -> JobFailed:
 
 
 def best_reason(reasons: Sequence[str]) -> str:
-    """Return the most useful of some messages in one line; empty if there are none.
+    """Return the most useful of some error messages in one line; empty if there are none.
 
-    The newest Python traceback comes before the service's own words. That a work item was tried
-    several times says nothing.
+    Python tracebacks are more useful than other messages, and newer messages than older ones. The
+    message that a work item was attempted several times is the least useful.
     """
 
     def rank(at: int) -> tuple[bool, bool, int]:
@@ -140,8 +143,8 @@ def best_reason(reasons: Sequence[str]) -> str:
 
 
 def refusal(error: BaseException) -> BeamTFRecordError:
-    """Return the error for a job that Dataflow, or Beam's client of it, did not take."""
-    # By name, since Google's packages may not be installed.
+    """Return the error to raise for a job that Dataflow, or Beam's client of it, refused."""
+    # Classes are compared by name, since Google's packages may not be installed.
     kinds = {cls.__name__ for cls in type(error).__mro__}
     text = error_of(str(error)) or type(error).__name__
     code = getattr(error, "code", None)

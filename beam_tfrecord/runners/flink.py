@@ -1,7 +1,9 @@
-"""Flink: presets for jobs, handing them to Beam's job server, and watching them until their end.
+"""Runs jobs on an Apache Flink cluster: default options, submission, waiting, and cancelling.
 
-No container, no checkpoints: workers are processes that `boot` starts, as many as there are slots,
-with this package and the user's modules as wheels. A job is resumed from its own files.
+Jobs are submitted through Beam's job server. A cluster has hosts with TaskManagers, each with slots
+for tasks. Workers are processes, not containers: the program `boot` starts as many as there are
+slots, with this package and the user's modules as wheels. Jobs use no checkpoints of Flink; a job
+is resumed from the files that it has written itself.
 """
 
 from __future__ import annotations
@@ -48,20 +50,20 @@ from beam_tfrecord.runners.portable import new_job_name
 from beam_tfrecord.runners.wheels import stage_wheels
 from beam_tfrecord.storage import exists, is_remote, put, read_bytes, remove
 
-# In the temporary directory of a job: which job of Flink works there.
+# File in the temporary directory of a job: the Flink cluster and the name of the job there.
 _NOTE = "flink-job"
 _LOOK_S = 0.5
 _FAULTS_LOOK_S = 2.0
-# The job server may hand a job to Flink so long after it was asked to.
+# The job server may submit a job to Flink up to this many seconds after it was asked to.
 _MAY_COME_S = 20.0
-# All tasks of a job end within this time after a failure, on all hosts.
+# After a failure, all tasks of a job end within this time on all hosts.
 _CLOSING_MS = 2_000
 _LEAST_CACHE_MS, _USUAL_CACHE_MS, _MOST_CACHE_MS = 3_000, 10_000, 60_000
 _LOGGER = logging.getLogger(__name__)
 
 
 class FlinkOptions(PipelineOptions):
-    """The option of Flink jobs that Beam does not have."""
+    """The pipeline option ``--worker_command`` of Flink jobs, which Beam does not have."""
 
     @classmethod
     def _add_argparse_args(cls, parser: Any) -> None:
@@ -72,38 +74,45 @@ class FlinkOptions(PipelineOptions):
 
 
 def presets(options: Sequence[str], *, is_small: bool) -> list[str]:
-    """Return Beam's options for a job.
+    """Return the default options for a job on the user's cluster.
+
+    If an earlier attempt at the same job still runs, this function ends it first, to free its
+    slots.
 
     Args:
         options: The user's options.
         is_small: True if there is too little work for several workers.
 
     Raises:
-        UsageError: The cluster cannot be asked, or has no room.
+        UsageError: The cluster cannot be reached or has no free slot, or an earlier attempt cannot
+            be ended.
     """
     given = PipelineOptions(list(options)).view_as(FlinkRunnerOptions)
     _end_former(current_launch().directory)
     room = room_of(cluster_of(given.flink_master))
     return [
-        # Beam would ask pip for all that is installed here, to log it.
+        # Else Beam would ask pip for all installed packages, to log them.
         "--experiments=disable_logging_submission_environment",
         f"--environment_cache_millis={cache_ms(room)}",
         f"--sdk_worker_parallelism={1 if is_small else room.slots_each}",
-        # A step that wants more slots than there are waits for ever.
+        # A step that needs more slots than there are would wait for ever.
         f"--parallelism={1 if is_small else room.free_slots}",
         f"--job_name={new_job_name()}",
     ]
 
 
 def cache_ms(room: Room) -> int:
-    """Return for how many milliseconds a worker without work stays.
+    """Return for how many milliseconds a worker without work stays alive.
 
-    If it ends and a later step needs it again, its start takes seconds; hosts that wait for it end
-    their own workers meanwhile, and so on to the end of the job. But if the job is tried again
-    while workers stay, it gets those that have died, and fails once more.
+    A long time saves starts. If a worker ends and a later step needs one again, its start takes
+    seconds. Other hosts wait for it and end their own idle workers meanwhile, and so on to the end
+    of the job.
+
+    A short time makes restarts of the job succeed. If Flink restarts the job while old workers are
+    still kept, the job gets workers that have died, and fails once more.
 
     Args:
-        room: What the cluster says.
+        room: The cluster's slots and restart settings.
     """
     if not room.restarts:
         return _MOST_CACHE_MS
@@ -113,19 +122,20 @@ def cache_ms(room: Room) -> int:
 
 
 def check(options: Sequence[str], leftovers: Sequence[str]) -> None:
-    """Check that a job can be handed over, before anything is read or written.
+    """Check that a job can be submitted, before anything is read or written.
 
     Args:
         options: The user's options.
         leftovers: Temporary directories of earlier attempts.
 
     Raises:
-        UsageError: The job cannot be handed over.
+        UsageError: The cluster, the job server or the program that starts workers is missing or has
+            another version, or the cluster has no free slot.
     """
     parsed = PipelineOptions(list(options))
     flink, portable = parsed.view_as(FlinkRunnerOptions), parsed.view_as(PortableOptions)
     cluster = cluster_of(flink.flink_master)
-    # An earlier attempt that still runs has its slots until this one ends it, under the lease.
+    # An earlier attempt that still runs may have all slots; `presets` ends it later.
     is_running = any(exists(os.path.join(directory, _NOTE)) for directory in leftovers)
     room = room_of(cluster, needs_slot=not is_running)
     warn_of_tries(options, room)
@@ -136,17 +146,17 @@ def check(options: Sequence[str], leftovers: Sequence[str]) -> None:
 
 
 def warn_of_tries(options: Sequence[str], room: Room) -> None:
-    """Warn of a cluster where a worker that is killed ends the job.
+    """Log a warning if the loss of a single worker may end the job on this cluster.
 
-    Only the cluster says whether a job is tried again: Beam's runner heeds its own options for
-    that in streaming jobs alone.
+    Only the cluster's settings decide whether a failed job is tried again. Beam's own options for
+    this have an effect only in streaming jobs.
 
     Args:
         options: The user's options.
-        room: What the cluster says.
+        room: The cluster's slots and restart settings.
 
     Raises:
-        UsageError: The time for which workers stay is not a number.
+        UsageError: The option ``--environment_cache_millis`` is not a number.
     """
     if not room.restarts:
         _LOGGER.warning(
@@ -168,19 +178,19 @@ def warn_of_tries(options: Sequence[str], room: Room) -> None:
 
 
 def _uses_boot(portable: Any) -> bool:
-    """Return whether workers are started by our program, since the user has no other way."""
+    """Return whether the program `boot` starts workers, since the user sets no environment."""
     return portable.environment_type in (None, "PROCESS") and not portable.environment_config
 
 
 def start(pipeline: beam.Pipeline, run: Callable[[], PipelineResult]) -> PipelineResult:
-    """Hand a pipeline over to the job server.
+    """Submit a pipeline to the user's job server, or to a new one.
 
     Args:
         pipeline: The pipeline.
-        run: Beam's own way to run it.
+        run: Function by which Beam runs the pipeline.
 
     Raises:
-        UsageError: The job server does not start, or does not take the job.
+        UsageError: The job server does not start, or does not accept the job.
     """
     launch, options = current_launch(), pipeline.options
     flink, portable = options.view_as(FlinkRunnerOptions), options.view_as(PortableOptions)
@@ -214,9 +224,15 @@ def start(pipeline: beam.Pipeline, run: Callable[[], PipelineResult]) -> Pipelin
 
 
 def _write_probe(directory: str) -> str | None:
-    """Write a file that all workers must see; return its path, or None on an object store.
+    """Write a file that all workers must see, and return its path.
 
-    What workers of an earlier attempt could not load is forgotten.
+    Also remove the report of an earlier attempt about code that workers could not load.
+
+    Args:
+        directory: Temporary directory of the job; empty if there is none.
+
+    Returns:
+        None if there is no directory, or if it is in an object store.
     """
     if not directory:
         return None
@@ -242,7 +258,14 @@ def _submit(run: Callable[[], PipelineResult], name: str) -> PipelineResult:
 
 
 def _end_former(directory: str) -> None:
-    """End the job of a launcher that was killed: it would go on to write the same files."""
+    """End the job of an earlier launcher that was killed, since it would write the same files.
+
+    Args:
+        directory: Temporary directory of the job; empty if there is none.
+
+    Raises:
+        UsageError: The job cannot be ended.
+    """
     path = os.path.join(directory, _NOTE)
     if not directory or not exists(path):
         return
@@ -260,11 +283,16 @@ def _end_former(directory: str) -> None:
 
 
 def cancel(cluster: Cluster, name: str, result: Any) -> None:
-    """End a job, also one that Flink does not know yet, and wait until it has ended.
+    """End a job, even if Flink does not know the job yet, and wait until it has ended.
+
+    Args:
+        cluster: The cluster of the job.
+        name: Name of the job.
+        result: Beam's result of the job.
 
     Raises:
-        NoAnswer: Flink cannot be asked.
-        TimeoutError: The job has not ended.
+        NoAnswer: Flink does not answer.
+        TimeoutError: The job has not ended in time.
     """
     with contextlib.suppress(Exception):
         result.cancel()
@@ -273,7 +301,7 @@ def cancel(cluster: Cluster, name: str, result: Any) -> None:
 
 
 def _end_job(cluster: Cluster, name: str) -> bool:
-    """Cancel a job as soon as Flink knows it; return whether it has ended, or never came."""
+    """Cancel a job as soon as Flink knows it; return True if it has ended or never appeared."""
     until_s = time.monotonic() + _MAY_COME_S
     while time.monotonic() < until_s:
         job = cluster.find_job(name)
@@ -286,15 +314,15 @@ def _end_job(cluster: Cluster, name: str) -> bool:
 
 
 class FlinkResult(RemoteResult):
-    """The result of a job on Flink, which is watched for workers that do not start.
+    """The result of a job on Flink, which ends the job early if its workers cannot start.
 
     Args:
         result: Beam's result.
-        job: How the job is named and cancelled.
-        launch: Whether to wait for the job.
-        resources: Closed when nobody waits any more.
-        cluster: Where it runs.
-        expected: What is expected of its workers.
+        job: The job's names and the function that cancels it.
+        launch: The launch, which decides whether to wait for the job.
+        resources: Context that is closed when the wait for the job ends, such as a job server.
+        cluster: Cluster that runs the job.
+        expected: The launcher's expectations of its workers; see `boot.expectation`.
     """
 
     logger = ""
@@ -315,7 +343,10 @@ class FlinkResult(RemoteResult):
         self._checked_s = time.monotonic()
 
     def _check_workers(self) -> None:
-        """End a job whose workers do not start, or cannot load it: Flink would try for minutes."""
+        """End the job, and raise, if its workers cannot start or cannot load its code.
+
+        Flink would try again for minutes.
+        """
         if time.monotonic() - self._checked_s < _FAULTS_LOOK_S:
             return
         self._checked_s = time.monotonic()
@@ -328,7 +359,7 @@ class FlinkResult(RemoteResult):
             raise UsageError(fault)
 
     def _reported_fault(self) -> str | None:
-        """Return what a worker has written of code that it cannot load; see `boot_worker`."""
+        """Return a worker's report of code that it cannot load (see `boot_worker`), or None."""
         path = os.path.join(self._launch.directory, boot.UNLOADABLE)
         with contextlib.suppress(StorageError):
             if self._launch.directory and exists(path):
@@ -359,20 +390,20 @@ class FlinkResult(RemoteResult):
         return JobFailed(f"{self._remote} failed: {error_of(reason) or 'it does not say why'}")
 
     def _note_facts(self) -> None:
-        """Note for ``job.json`` how the job went."""
+        """Add id, seconds, restarts and counters of the job to `Launch.facts`, for ``job.json``."""
         facts = self._launch.facts.setdefault("flink", {})
         with contextlib.suppress(NoAnswer):
             job = self._cluster.find_job(self._remote.id)
             if job is not None:
-                # It has ended well, so it was restarted after each failure. The metric of that name
-                # is ten seconds late, and is gone with the job.
+                # A job that has succeeded was restarted after each failure. Flink's own metric of
+                # restarts is ten seconds late, and is gone after the job.
                 restarts = len(self._cluster.job_faults(job["jid"]))
                 facts |= {"id": job["jid"], "seconds": job["duration"] / 1000, "restarts": restarts}
         with contextlib.suppress(Exception):
             self._launch.facts["metrics"] = counters(self._result)
 
     def _await_submission(self) -> None:
-        """Wait until Flink has the job: before that, it needs the job server."""
+        """Wait until Flink has the job, which before needs the job server of this process."""
         until_s = time.monotonic() + 3 * _MAY_COME_S
         while time.monotonic() < until_s:
             if PipelineState.is_terminal(self._result.state):
@@ -384,7 +415,7 @@ class FlinkResult(RemoteResult):
 
 
 def counters(result: Any) -> dict[str, int]:
-    """Return our counters of a job by name."""
+    """Return the values of this package's counters in a job, by name."""
     found: collections.Counter[str] = collections.Counter()
     for one in result.metrics().query(MetricsFilter())["counters"]:
         if one.key.metric.namespace.startswith("beam_tfrecord"):

@@ -1,4 +1,4 @@
-"""A Flink cluster as its REST interface shows it, Beam's job server, and checks of both."""
+"""Queries a Flink cluster by its REST interface, starts Beam's job server, and checks both."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ ENDED = ("FINISHED", "FAILED", "CANCELED")
 
 _ANSWER_S = 5.0
 _BOOT_S = 30
-# A job that has just ended gives its slots back within this time.
+# The slots of a job that has just ended are free again within this time.
 _SLOT_S = 5.0
 _SERVER_READY_S, _SERVER_END_S = 60.0, 5.0
-# Flink keeps no more failures of a job (web.exception-history-size).
+# The most failures of a job that Flink stores by default (web.exception-history-size).
 _MOST_FAULTS = 16
 _VERSIONS = ("1.17", "1.18", "1.19", "1.20", "2.0", "2.1", "2.2")
 _DELAYS = {
@@ -53,33 +53,33 @@ _WHAT_TO_FETCH = (
     "pipelines/flink/up starts it), or fetch org.apache.beam:beam-runners-flink-{flink}-job-server:"
     "{beam} from Maven Central and pass --job-server-jar"
 )
-# Packages that Beam's runner opens by reflection, on Java 17 and later.
+# Java packages that Beam's runner accesses by reflection, which Java forbids from version 17 on.
 _OPENS = ("java.lang", "java.nio", "java.util", "sun.nio.ch")
-# A proxy for the internet knows nothing of clusters.
+# Without the user's proxy, which usually cannot reach clusters.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class NoAnswer(Exception):
-    """Flink cannot be asked; the text says why."""
+    """An error: Flink does not answer a request, for the reason in the text."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """A Flink cluster. Each method raises `NoAnswer` if Flink cannot be asked.
+    """A client of a Flink cluster. Each method raises `NoAnswer` if Flink does not answer.
 
     Attributes:
-        address: ``host:port`` of its REST interface.
+        address: ``host:port`` of the cluster's REST interface.
     """
 
     address: str
 
     @property
     def page(self) -> str:
-        """Address of its page for people."""
+        """URL of the cluster's web page."""
         return f"http://{self.address}"
 
     def overview(self) -> Mapping[str, Any]:
-        """Return versions, TaskManagers, slots and numbers of jobs."""
+        """Return Flink's version, and the numbers of TaskManagers, slots and jobs."""
         overview = self._ask("/v1/overview")
         if not isinstance(overview, dict) or "flink-version" not in overview:
             raise NoAnswer("what answers there is not Flink")
@@ -90,11 +90,11 @@ class Cluster:
         return {one["key"]: str(one["value"]) for one in self._ask("/v1/jobmanager/config")}
 
     def task_managers(self) -> list[Mapping[str, Any]]:
-        """Return what Flink knows about each TaskManager."""
+        """Return Flink's description of each TaskManager."""
         return list(self._ask("/v1/taskmanagers")["taskmanagers"])
 
     def find_job(self, name: str) -> Mapping[str, Any] | None:
-        """Return ``jid``, ``state``, ``duration`` (ms) and more of a job; None if it is unknown."""
+        """Return ``jid``, ``state``, ``duration`` (ms) and more of a job; None if not found."""
         jobs = self._ask("/v1/jobs/overview")["jobs"]
         return next((job for job in jobs if job["name"] == name), None)
 
@@ -104,7 +104,7 @@ class Cluster:
         return [str(one["stacktrace"]) for one in answer["exceptionHistory"]["entries"]]
 
     def cancel_job(self, id_: str) -> None:
-        """Ask for the end of a job."""
+        """Ask Flink to cancel a job."""
         self._ask(f"/v1/jobs/{id_}?mode=cancel", method="PATCH")
 
     def _ask(self, path: str, *, method: str = "GET") -> Any:
@@ -121,7 +121,7 @@ class Cluster:
 
 
 def parse_duration_ms(text: str) -> int | None:
-    """Return the milliseconds of a duration of Flink's configuration; None if it is unclear.
+    """Return the milliseconds of a duration in Flink's configuration; None if it is unknown.
 
     Args:
         text: A duration such as ``5 s``, ``1min``, or ``PT5S``.
@@ -149,7 +149,7 @@ def cluster_of(flink_master: str | None) -> Cluster:
     """Return the cluster that the user names.
 
     Raises:
-        UsageError: There is no name, or it is not an address.
+        UsageError: The user names no cluster, or the name is not an address.
     """
     if not flink_master or flink_master.startswith("["):
         raise UsageError(
@@ -161,14 +161,14 @@ def cluster_of(flink_master: str | None) -> Cluster:
 
 @dataclasses.dataclass(frozen=True)
 class Room:
-    """What a cluster has for a job.
+    """The resources and settings of a cluster for a job: slots and restarts.
 
     Attributes:
         version: Version of Flink.
-        free_slots: Number of slots that no job has.
+        free_slots: Number of slots that no job uses.
         slots_each: Number of slots of the smallest TaskManager.
-        restarts: True if the cluster starts failed jobs again by itself.
-        restart_delay_ms: Milliseconds before it does; None if they grow or are unknown.
+        restarts: True if the cluster restarts failed jobs by itself.
+        restart_delay_ms: Milliseconds before a restart; None if the delay grows or is unknown.
     """
 
     version: str
@@ -179,14 +179,15 @@ class Room:
 
 
 def room_of(cluster: Cluster, *, needs_slot: bool = True) -> Room:
-    """Return what a cluster has for a job.
+    """Return the resources and settings of a cluster for a job.
 
     Args:
         cluster: The cluster.
-        needs_slot: Refuse a cluster without a free slot if no slot gets free within a while.
+        needs_slot: Wait a few seconds for a free slot, and raise if there is none.
 
     Raises:
-        UsageError: It cannot be asked, is of an unknown version, or has no free slot.
+        UsageError: The cluster cannot be reached, has an unknown version or no TaskManager, or has
+            no free slot.
     """
     until_s = time.monotonic() + (_SLOT_S if needs_slot else 0)
     while not (room := _room_now(cluster)).free_slots and time.monotonic() < until_s:
@@ -216,7 +217,7 @@ def _room_now(cluster: Cluster) -> Room:
     kind = configured.get("restart-strategy.type", configured.get("restart-strategy", "none"))
     restarts = kind.lower() not in ("none", "off", "disable")
     delay = _DELAYS.get(kind.lower().replace("-", ""))
-    # One second is Flink's own default.
+    # Flink's default is one second.
     delay_ms = None if delay is None else parse_duration_ms(configured.get(delay, "1 s"))
     return Room(version, int(overview["slots-available"]), max(1, each), restarts, delay_ms)
 
@@ -226,7 +227,12 @@ def _minor(version: str) -> str:
 
 
 def check_job_server(endpoint: str | None, jar: str | None, flink_version: str) -> None:
-    """Check that there is a job server, or a jar and a Java to start one.
+    """Check that a job server answers, or that there are a jar and a Java to start one.
+
+    Args:
+        endpoint: Address of a running job server; None if there is none.
+        jar: Path of the job server's jar; None if there is none.
+        flink_version: Version of the cluster.
 
     Raises:
         UsageError: There is neither, or the jar is for another version of Flink.
@@ -279,9 +285,9 @@ def job_server(jar: str, cluster: Cluster, artifacts: str | None) -> Iterator[st
 
     Args:
         jar: Path of the job server's jar.
-        cluster: The cluster.
+        cluster: Cluster that the server submits jobs to.
         artifacts: Directory for staged files, which all workers share and which outlives this
-            process; None for a temporary one.
+            process; None means a temporary one.
 
     Raises:
         UsageError: There is no Java, or the server does not start.
@@ -306,7 +312,7 @@ def job_server(jar: str, cluster: Cluster, artifacts: str | None) -> Iterator[st
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            # Ctrl-C is for us: the server is needed to cancel what it has started.
+            # Ctrl-C must not end the server, which is needed to cancel its jobs.
             start_new_session=True,
         )
         stack.callback(_end, process)
@@ -315,7 +321,7 @@ def job_server(jar: str, cluster: Cluster, artifacts: str | None) -> Iterator[st
 
 
 def free_port() -> int:
-    """Return a port of this machine that nobody listens at."""
+    """Return a free port of this machine."""
     with socket.socket() as one:
         one.bind(("localhost", 0))
         return int(one.getsockname()[1])
@@ -343,13 +349,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def boot_command(own: str | None) -> str:
-    """Return the path of the program that starts workers, on every TaskManager's host.
+    """Return the path of the program that starts workers on the hosts of TaskManagers.
 
     Args:
-        own: The user's path; None for the path that it has here.
+        own: The path that the user names; None means the same path as on this machine.
 
     Raises:
-        UsageError: It is not installed here.
+        UsageError: The program is not installed on this machine.
     """
     if own:
         return own
@@ -362,12 +368,18 @@ def boot_command(own: str | None) -> str:
 
 
 def check_boot(command: str, cluster: Cluster, expected: Mapping[str, str]) -> None:
-    """Start the worker program if a TaskManager is on this machine, where that can be tried.
+    """Try whether the program that starts workers runs, if a TaskManager is on this machine.
 
-    On other machines it checks the same when it is started there, and the job ends with its word.
+    On other machines the program makes the same checks when the job starts it, and its error ends
+    the job.
+
+    Args:
+        command: Path of the program.
+        cluster: The cluster.
+        expected: The launcher's expectations of its workers; see `boot.expectation`.
 
     Raises:
-        UsageError: It does not start, or finds other versions than those of this process.
+        UsageError: The program does not start, or finds other versions than those of this process.
     """
     if not any(_is_here(str(one.get("path", ""))) for one in cluster.task_managers()):
         return
@@ -396,11 +408,14 @@ def check_boot(command: str, cluster: Cluster, expected: Mapping[str, str]) -> N
 
 
 def _is_here(path: str) -> bool:
-    """Return whether a TaskManager is on this machine, given the path of its actor."""
-    # pekko.tcp://flink@host:port/user/rpc/taskmanager_0
+    """Return whether a TaskManager is on this machine.
+
+    Args:
+        path: Path of its actor, such as ``pekko.tcp://flink@host:port/user/rpc/taskmanager_0``.
+    """
     if (found := re.search(r"@([^:/]+)[:/]", path)) is not None:
         with contextlib.suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as one:
-            # Only an address of this machine can be bound to.
+            # A socket can only be bound to an address of this machine.
             one.bind((socket.gethostbyname(found[1]), 0))
             return True
     return False

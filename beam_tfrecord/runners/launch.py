@@ -1,7 +1,7 @@
-"""`Launch`: what happens to the pipelines that run inside it, and cancelling jobs on an interrupt.
+"""Controls how pipelines are launched (`Launch`), and cancels remote jobs on an interrupt.
 
-Without a launch, pipelines are run and waited for. This module does not import Beam, so that jobs
-can be described before Beam is loaded.
+By default, pipelines are run and waited for. A `Launch` around the code that runs them can change
+that. This module does not import Beam, so that jobs can be described before Beam is loaded.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ CANCEL_SECONDS = 30.0
 
 @dataclasses.dataclass(frozen=True)
 class RemoteJob:
-    """A job that goes on when this process ends.
+    """A job on another machine or cluster, which goes on when this process ends.
 
     Attributes:
-        runner: Our name of its runner.
-        id: The runner's name of the job.
-        page: Where to look at the job; empty if there is no such page.
-        cancel: Asks the runner to end the job.
+        runner: Name of the runner in this package, such as ``flink``.
+        id: The runner's id or name of the job.
+        page: URL of a page about the job; empty if there is no such page.
+        cancel: Function that asks the runner to end the job.
     """
 
     runner: str
@@ -38,15 +38,15 @@ class RemoteJob:
 
 @dataclasses.dataclass
 class Launch:
-    """How to launch pipelines, and what is known of the launched ones.
+    """Settings of how to launch pipelines, and facts about the launched ones.
 
     Attributes:
-        waits: Wait for the end of jobs; otherwise they are left to their runner.
-        runs: Run pipelines; otherwise they are only built.
-        modules: Names of the modules of the user's functions, for workers elsewhere.
+        waits: True to wait for the end of jobs; False to leave them to their runner.
+        runs: True to run pipelines; False to only collect them in `built`.
+        modules: Names of the modules of the user's functions, which remote workers need.
         directory: Temporary directory of the job; empty if there is none.
-        job: The last job that was started elsewhere.
-        facts: Facts about the run for ``job.json``.
+        job: The last remote job that was started; None if there is none.
+        facts: Facts about the job for ``job.json``.
         built: The pipelines that were built but not run.
     """
 
@@ -65,7 +65,7 @@ _waited_for: list[RemoteJob] = []
 
 @contextlib.contextmanager
 def launching(launch: Launch) -> Iterator[Launch]:
-    """Launch the pipelines that are run inside the block as `launch` says."""
+    """Apply the settings of `launch` to all pipelines that are run inside the block."""
     token = _launch.set(launch)
     try:
         yield launch
@@ -74,13 +74,13 @@ def launching(launch: Launch) -> Iterator[Launch]:
 
 
 def current_launch() -> Launch:
-    """Return the launch around the caller; outside of any, a new one that runs and waits."""
+    """Return the innermost `launching` around the caller; by default one that runs and waits."""
     return _launch.get() or Launch()
 
 
 @contextlib.contextmanager
 def cancelled_with_us(job: RemoteJob) -> Iterator[None]:
-    """Cancel a job if an interrupt ends the block; `cancel_all` knows of it meanwhile."""
+    """Cancel a job if an interrupt ends the block; register it for `cancel_all` meanwhile."""
     _waited_for.append(job)
     try:
         yield
@@ -95,14 +95,14 @@ def cancelled_with_us(job: RemoteJob) -> Iterator[None]:
 def cancel_all(*, timeout_s: float = CANCEL_SECONDS) -> list[str]:
     """Cancel the jobs that this process waits for.
 
-    Safe in a signal handler: the requests are made in a thread of their own, since the interrupted
-    thread may hold a lock of the client.
+    It is safe in a signal handler: each request is made in a new thread, since the interrupted
+    thread may hold a lock of the runner's client.
 
     Args:
         timeout_s: Seconds to wait for the runner's answer about each job.
 
     Returns:
-        A line about each job.
+        One line of text for users about each job.
     """
     jobs, _waited_for[:] = list(_waited_for), []
     return [_cancel(job, timeout_s) for job in jobs]

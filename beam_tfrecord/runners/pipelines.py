@@ -1,9 +1,10 @@
-"""`LaunchedPipeline`, the pipeline that `beam_tfrecord.pipeline` returns, and its local runners.
+"""Defines the pipeline that `beam_tfrecord.pipeline` returns, and local runners that lose no data.
 
-Beam 2.77 loses elements on local gRPC connections: a stream to or from a worker that is flushed by
-time loses what is written to it during such a flush (docs/upstream.md). Both ends of a connection
-do that after one second: the worker's in the mode ``multi_threading``, the runner's in every mode
-but ``in_memory``. Streams that are flushed by size alone lose nothing, so these runners do that.
+Beam 2.77 loses elements on local gRPC connections (docs/upstream.md). If a stream to or from a
+worker is flushed by time, elements that are written to it during the flush are lost. Both ends of a
+connection flush after one second: the worker's end in the mode ``multi_threading``, the runner's
+end in every mode except ``in_memory``. Streams that are only flushed by size lose nothing, so these
+runners turn flushing by time off.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ Run = Callable[[], PipelineResult]
 
 
 class Options(PipelineOptions):
-    """Pipeline options that parse the command line once for each class of options.
+    """Pipeline options that parse the command line only once for each class of options.
 
-    Beam asks for a view several times a step, and parses all words for each: a quarter of the time
-    that a small pipeline takes to start. All views share their values, so one of each is enough.
+    Beam makes a view of the options as a class several times for each step, and parses the command
+    line each time. This takes a quarter of the time in which a small pipeline starts. All views
+    share their values, so one view for each class is enough.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -47,7 +49,7 @@ class Options(PipelineOptions):
         object.__setattr__(self, "_views", {})
 
     def view_as(self, cls: type[V]) -> V:
-        """Return the view as a class of options, always the same object."""
+        """Return the view of the options as a class, always the same object."""
         views: dict[type[PipelineOptions], Any] = self._views
         if cls not in views:
             views[cls] = super().view_as(cls)
@@ -56,33 +58,33 @@ class Options(PipelineOptions):
 
 
 class LocalRunner(FnApiRunner):
-    """Beam's runner in this process, with streams that are flushed by size alone."""
+    """Beam's runner in this process, with streams that are only flushed by size."""
 
     is_lossless = True
 
     def create_stages(self, pipeline_proto: Any) -> Any:
-        """Return Beam's stages of a pipeline, after the workers' time limit is turned off."""
+        """Turn off the workers' flushing by time, then return Beam's stages of a pipeline."""
         for environment in pipeline_proto.components.environments.values():
             if environment.urn == python_urns.EMBEDDED_PYTHON_GRPC:
-                # Beam takes 0 for its default of one second.
+                # -1 turns it off: Beam replaces 0 by its default of one second.
                 config = {**json.loads(environment.payload or b"{}"), BUFFER_TIME_LIMIT: -1}
                 environment.payload = json.dumps(config).encode()
         return super().create_stages(pipeline_proto)
 
     def _get_bundle_manager(self, bundle_context_manager: Any) -> Any:
         for handler in bundle_context_manager.worker_handlers:
-            # The runner's end of the connection: Beam has no option for it.
+            # Beam has no option for the runner's end of the connection.
             handler.data_conn._data_buffer_time_limit_ms = 0
         return super()._get_bundle_manager(bundle_context_manager)
 
 
 class LocalJobRunner(PortableRunner):
-    """Beam's runner behind a job service; the embedded service runs jobs by a `LocalRunner`."""
+    """Beam's runner for job services; the embedded service runs each job on a `LocalRunner`."""
 
     is_lossless = True
 
     def create_job_service(self, options: PipelineOptions) -> Any:
-        """Start or find the job service, and return a handle of it."""
+        """Start the embedded job service, or start or find another one; return its handle."""
         if options.view_as(PortableOptions).job_endpoint != EMBEDDED_JOB_SERVICE:
             return super().create_job_service(options)
         return self.create_job_service_handle(LocalJobServicer(beam_job_type=_LocalJob), options)
@@ -99,12 +101,12 @@ _LOSSLESS = {FnApiRunner: LocalRunner, PortableRunner: LocalJobRunner}
 
 
 class LaunchedPipeline(beam.Pipeline):
-    """A pipeline that follows the `Launch` around it, and whose local runner loses no elements.
+    """A pipeline that obeys the `Launch` around it, and whose local runner loses no elements.
 
     Args:
         options: Beam's options.
-        start: Starts the pipeline and returns at once, given the pipeline and Beam's own way to
-            run it; None for Beam's own way.
+        start: Function that starts the pipeline and returns at once. Its arguments are the pipeline
+            and the function by which Beam runs it. None means Beam's function.
 
     Raises:
         UsageError: Beam refuses the options.
@@ -124,10 +126,10 @@ class LaunchedPipeline(beam.Pipeline):
         self._start = start
 
     def run(self, *args: Any, **kwargs: Any) -> PipelineResult:
-        """Start the pipeline, or only collect it if the launch says so.
+        """Start the pipeline, or only add it to `Launch.built` if the launch runs no pipelines.
 
         Raises:
-            UsageError: Its options make Beam lose elements.
+            UsageError: The options of the pipeline make Beam lose elements.
         """
         launch = current_launch()
         if not launch.runs:
@@ -142,29 +144,29 @@ class LaunchedPipeline(beam.Pipeline):
 
 
 class Finished(PipelineResult):
-    """The result of a pipeline that nobody has to wait for."""
+    """The result of a pipeline that was not run, or that is only a template: always done."""
 
     def __init__(self) -> None:
         super().__init__(PipelineState.DONE)
 
     def wait_until_finish(self, duration: int | None = None) -> str:
-        """Return at once."""
+        """Return the state DONE at once."""
         return str(PipelineState.DONE)
 
 
 class RemoteResult(PipelineResult):
-    """The result of a remote job: Beam's own, with a wait that ends soon after the job.
+    """The result of a remote job: wraps Beam's result, and asks for the state at growing intervals.
 
     Args:
         result: Beam's result.
-        job: How the job is named and cancelled.
-        launch: Whether to wait for the job.
-        resources: Closed when nobody waits any more.
+        job: The job's names and the function that cancels it.
+        launch: The launch, which decides whether to wait for the job.
+        resources: Context that is closed when the wait for the job ends.
 
     Attributes:
-        first_look_s: Seconds until the state of the job is asked for again; they grow.
-        longest_look_s: The most seconds between two looks.
-        logger: Name of the logger that Beam reports the job by; empty for the root logger.
+        first_look_s: Seconds between the first two requests for the state of the job; they grow.
+        longest_look_s: The most seconds between two requests.
+        logger: Name of the logger of Beam's messages about the job; empty means the root logger.
     """
 
     logger = "apache_beam"
@@ -189,7 +191,7 @@ class RemoteResult(PipelineResult):
 
     @property
     def state(self) -> Any:
-        """State of the job, asked for anew."""
+        """State of the job, which is requested from the runner at each access."""
         return self._result.state
 
     def metrics(self) -> Any:
@@ -207,8 +209,8 @@ class RemoteResult(PipelineResult):
             duration: Milliseconds after which the wait ends, and the job goes on.
 
         Raises:
-            JobFailed: The job failed, was cancelled, or cannot be asked for its state.
-            UsageError: Its workers cannot start.
+            JobFailed: The job failed or was cancelled, or the runner does not answer.
+            UsageError: The workers of the job cannot start.
         """
         with self._resources, silenced(self.logger):
             if not self._launch.waits:
@@ -240,14 +242,14 @@ class RemoteResult(PipelineResult):
         return state
 
     def _failure(self, state: str) -> BeamTFRecordError:
-        """Return the error for a job that ended otherwise than well."""
+        """Return the error to raise for a job that failed or was cancelled."""
         raise NotImplementedError
 
     def _check_workers(self) -> None:
-        """End the job if it cannot go on though its runner tries."""
+        """End the job, and raise, if its workers cannot start although the runner tries again."""
 
     def _note_facts(self) -> None:
-        """Note for ``job.json`` how the job went."""
+        """Add facts about the finished job to `Launch.facts`, for ``job.json``."""
 
     def _await_submission(self) -> None:
         """Wait until the job goes on without this process."""
@@ -255,10 +257,12 @@ class RemoteResult(PipelineResult):
 
 @contextlib.contextmanager
 def silenced(name: str) -> Iterator[None]:
-    """Keep a logger of Beam from logging what reaches the user as an error of one line.
+    """Silence a logger of Beam inside the block, since users get its errors as one line.
+
+    A logger that logs at the level INFO or below is not silenced.
 
     Args:
-        name: Name of the logger; empty for the root logger.
+        name: Name of the logger; empty means the root logger.
     """
     logger = logging.getLogger(name)
     before = logger.level
@@ -271,9 +275,9 @@ def silenced(name: str) -> Iterator[None]:
 
 
 def graph_of(pipeline: beam.Pipeline) -> dict[str, list[str]]:
-    """Return the names of the steps of a pipeline, in order, with those of the steps inside."""
+    """Return the names of a pipeline's outermost steps, in order, each with its inner steps."""
     (root,) = pipeline.transforms_stack
-    # A step without others inside is shown by its kind, such as GroupByKey.
+    # A step without inner steps is shown with its class, such as GroupByKey.
     return {
         outer.full_label: [part.full_label.rpartition("/")[2] for part in outer.parts]
         or [type(outer.transform).__name__]

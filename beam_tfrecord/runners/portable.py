@@ -1,7 +1,7 @@
-"""Default options for Beam's local portable runners: the job service inside Beam, and Prism.
+"""Chooses default options for Beam's local portable runners: its embedded job service, and Prism.
 
-Both run workers as threads of the launcher's own process (Beam's LOOPBACK) by default, so that
-nothing has to be installed, staged or kept running.
+Both run workers as threads of the launching process (Beam's LOOPBACK) by default, so that nothing
+has to be installed for workers, sent to them or kept running.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _PRISM_DIRECTORIES = ("~/go/bin", "~/.apache_beam/cache/prism/bin")
 
 
 def portable_presets(options: Sequence[str]) -> list[str]:
-    """Return Beam's options for any job service: the embedded one if none is named.
+    """Return the default options for Beam's portable runner: its embedded job service.
 
     Args:
-        options: The user's options.
+        options: The user's options. If they name a job service, there are no default options.
     """
     if has_option(options, "--job_endpoint"):
         return []
@@ -36,15 +36,16 @@ def portable_presets(options: Sequence[str]) -> list[str]:
 
 
 def prism_presets(options: Sequence[str]) -> list[str]:
-    """Return Beam's options for Prism, with the path of the program.
+    """Return the default options for Prism, with the path of the program.
 
-    If Prism is missing, Beam would download it, without a timeout: that is refused here.
+    If Prism is missing, Beam would download it without a timeout. This function raises instead.
 
     Args:
-        options: The user's options.
+        options: The user's options. If they name Prism or a job service, there are no default
+            options.
 
     Raises:
-        UsageError: There is no such program here.
+        UsageError: Prism is not on this machine.
     """
     if has_option(options, "--prism_location") or has_option(options, "--job_endpoint"):
         return []
@@ -62,14 +63,14 @@ def prism_presets(options: Sequence[str]) -> list[str]:
 
 
 def find_prism() -> str | None:
-    """Return the path of Prism on this machine; None if it is not there."""
+    """Return the path of Prism on this machine; None if Prism is not found."""
     directories = [os.environ.get("PATH", ""), os.environ.get("GOBIN", "")]
     directories += map(os.path.expanduser, _PRISM_DIRECTORIES)
     return shutil.which("prism", path=os.pathsep.join(filter(None, directories)))
 
 
 def has_option(options: Sequence[str], flag: str) -> bool:
-    """Return whether a flag is among options, as one word with its value or as two."""
+    """Return whether a flag is among options, with its value in the same word or the next."""
     return any(word == flag or word.startswith(f"{flag}=") for word in options)
 
 

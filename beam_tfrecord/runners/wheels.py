@@ -1,8 +1,8 @@
-"""Wheels for remote workers: this package as it is installed here, and the user's own modules.
+"""Builds wheels for remote workers: of this package as installed here, and of the user's modules.
 
-They are made from the installed files, not from sources, so that no worker needs a compiler. The
-same files give the same wheel, byte for byte, in the user's cache under a name that depends on the
-content: a wheel that was staged once need not be staged again.
+Wheels are made from installed files, not from sources, so that no worker needs a compiler. The same
+files always make the same wheel, byte for byte, under the same path in the user's cache. So a wheel
+that was staged once (sent to the workers) need not be staged again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 class WheelOptions(PipelineOptions):
-    """The option that says where the wheel of this package comes from."""
+    """The pipeline option ``--worker_wheel``: where the wheel of this package comes from."""
 
     @classmethod
     def _add_argparse_args(cls, parser: Any) -> None:
@@ -48,10 +48,10 @@ class WheelOptions(PipelineOptions):
 
 
 def stage_wheels(options: PipelineOptions, modules: Iterable[str]) -> None:
-    """Add the wheels that workers need to the packages of a job.
+    """Add the wheels that workers need to the extra packages in the options of a job.
 
     Args:
-        options: Options of the job, which are changed.
+        options: Options of the job, which are modified.
         modules: Names of the modules of the user's functions.
 
     Raises:
@@ -59,7 +59,7 @@ def stage_wheels(options: PipelineOptions, modules: Iterable[str]) -> None:
     """
     setup = options.view_as(SetupOptions)
     wheels = [*(setup.extra_packages or ()), *staged_wheels(options, modules)]
-    # Beam would stage an empty list as one.
+    # With an empty list, Beam would stage a file that lists no packages.
     setup.extra_packages = list(dict.fromkeys(wheels)) or None
 
 
@@ -67,7 +67,7 @@ def staged_wheels(options: PipelineOptions, modules: Iterable[str] = ()) -> list
     """Return the paths of the wheels that workers need.
 
     Args:
-        options: The user's options, `WheelOptions` among them.
+        options: Options of the job, which include `WheelOptions`.
         modules: Names of the modules of the user's functions.
 
     Raises:
@@ -94,7 +94,7 @@ def _check_wheel(path: str) -> None:
 
 
 def package_wheel() -> str:
-    """Return the path of a wheel of this package, as it is installed here."""
+    """Build a wheel of this package as it is installed here, and return its path."""
     files = dict(_contents(_PACKAGE))
     tag = "py3-none-any"
     if any(name.endswith(_extension_suffix()) for name in files):
@@ -106,15 +106,16 @@ def package_wheel() -> str:
         about = installed.read_text("METADATA") or installed.read_text("PKG-INFO") or ""
     except metadata.PackageNotFoundError:
         pass
-    # The description, which follows an empty line, is the README.
+    # Only the headers: the description after the first empty line is the README.
     return _wheel(_DISTRIBUTION, __version__, tag, files, about.partition("\n\n")[0])
 
 
 def module_wheel(name: str) -> str | None:
-    """Return the path of a wheel of a user's own module, or of the package that it is in.
+    """Build a wheel of a user's module, or of the top package that it is in, and return its path.
 
     Returns:
-        None for an installed module: workers have it from whatever installs their packages.
+        None if the module is installed (workers get it with their packages), is not found, is not
+        Python source, or belongs to this package.
     """
     top = name.partition(".")[0]
     spec = util.find_spec(top)
@@ -129,7 +130,7 @@ def module_wheel(name: str) -> str | None:
 
 
 def _contents(package: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield names and bytes of the files of a package that workers can use."""
+    """Yield the name and bytes of each file of a package that workers can use."""
     suffixes = (*_SUFFIXES, _extension_suffix())
     for path in sorted(package.rglob("*")):
         if path.is_file() and path.name.endswith(suffixes):
@@ -155,9 +156,9 @@ def _digest(files: Mapping[str, bytes]) -> str:
 def _wheel(
     distribution: str, version: str, tag: str, files: Mapping[str, bytes], about: str = ""
 ) -> str:
-    """Write a wheel to the cache unless it is there; return its path.
+    """Write a wheel to the cache unless it is there, and return its path.
 
-    The format is that of the binary distribution format of PyPA's specifications.
+    The format is the binary distribution format of PyPA's specifications.
     """
     name = f"{re.sub(r'[-_.]+', '_', distribution)}-{version}"
     info = f"{name}.dist-info"
@@ -174,7 +175,7 @@ def _wheel(
     path = directory / f"{name}-{tag}.whl"
     if not path.exists():
         directory.mkdir(parents=True, exist_ok=True)
-        # Another process may write the same wheel: after a rename the file is complete.
+        # Renamed when complete, since another process may write or read the same wheel.
         temporary = directory / f".{path.name}.{os.getpid()}"
         temporary.write_bytes(_zipped(files, f"{info}/RECORD"))
         temporary.replace(path)
@@ -182,7 +183,7 @@ def _wheel(
 
 
 def _zipped(files: Mapping[str, bytes], record: str) -> bytes:
-    """Return a zip file whose last entry, the record, lists the others with their hashes."""
+    """Return the bytes of a zip file with `files` and, last, a record of their hashes and sizes."""
     ordered = dict(sorted(files.items()))
     lines = []
     for name, data in ordered.items():
@@ -199,7 +200,7 @@ def _zipped(files: Mapping[str, bytes], record: str) -> bytes:
 
 
 def cache_directory() -> Path:
-    """Return the directory for wheels: ``$BEAM_TFRECORD_CACHE``, or one in the user's cache."""
+    """Return the cache directory: ``$BEAM_TFRECORD_CACHE``, or one in the user's cache."""
     if own := os.environ.get(CACHE_VARIABLE):
         return Path(own)
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
