@@ -166,7 +166,8 @@ def transformed(
         rotation of the stored pixels.
 
     Raises:
-        Fault: The picture cannot be decoded, or its pixels do not fit into the new format.
+        Fault: The picture cannot be decoded, its new size exceeds `max_pixels`, or the new format
+            does not support its pixels.
     """
     image = _opened(data, max_pixels)
     # Pillow applies the orientation of a TIFF when it loads the file.

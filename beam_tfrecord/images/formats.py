@@ -143,7 +143,7 @@ def _is_scaled(factors: list[tuple[int, int]]) -> bool:
 
 
 def refusal_of_scans(data: memoryview) -> Refusal | None:
-    """Return why TensorFlow refuses the scans (after the header) of a JPEG; None if it decodes them.
+    """Return why TensorFlow refuses the scans of a JPEG, after its header; None if it does not.
 
     TensorFlow reads to the end mark after the pixels, and fails on an unexpected marker before it.
     """
