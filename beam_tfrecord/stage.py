@@ -94,7 +94,7 @@ def file_schema(staged: pa.Schema) -> pa.Schema:
     """Return the schema of the Parquet files of a stage.
 
     Raises:
-        DataError: Parquet cannot hold a column.
+        DataError: Parquet lacks the type of a column.
     """
     fields = [field.with_type(_parquet_type(field.type)) for field in staged]
     text = json.dumps(schema_to_json(staged), ensure_ascii=False)

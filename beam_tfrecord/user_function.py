@@ -25,7 +25,7 @@ from beam_tfrecord.errors import UsageError
 
 @dataclasses.dataclass(frozen=True)
 class MapFunction:
-    """A callable that wraps the user's function and holds the hash of its source code.
+    """A callable that wraps the user's function, with the hash of its source code.
 
     A function from a file is pickled as the text of the file, so that workers do not need the file.
 

@@ -168,7 +168,7 @@ def launch(words: Sequence[str]) -> None:
     context = write.make_context("write", command_words(parameters))
     flags = dict(context.params)
     inputs, output = split_output(flags.pop("paths"))
-    # The launcher passes the name of Beam's runner; our name of it also sets our presets.
+    # The launcher passes Beam's name of the runner; the name ``dataflow`` also sets our presets.
     others = [word for word in beam_words if not word.startswith("--runner=")]
     arguments = {**job_arguments(flags), "runner": "dataflow"}
     submit(make_settings(inputs, output, pipeline_options=others, **arguments))

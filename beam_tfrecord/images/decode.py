@@ -284,7 +284,7 @@ def _refusal_of_pixels(
 
 
 def _converted(image: Image, format: str, *, of: str) -> Image:
-    """Return the pixels in a mode that resizes smoothly and that `format` can hold.
+    """Return the pixels in a mode that resizes smoothly and that `format` supports.
 
     Raises:
         Fault: There is no such mode.

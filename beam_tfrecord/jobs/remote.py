@@ -138,7 +138,7 @@ def _needed_by(function: MapFunction) -> set[str]:
 
 
 def _directory_of(top: str) -> str:
-    """Return the directory that holds a top-level module; empty if there is none."""
+    """Return the directory that contains a top-level module; empty if the module has no file."""
     path = getattr(sys.modules.get(top), "__file__", None)
     if not isinstance(path, str):
         return ""

@@ -219,7 +219,7 @@ def _names_of_one_file(names: Sequence[str]) -> str:
 
 
 class Source(abc.ABC):
-    """A kind of input with its options; subclasses are frozen dataclasses."""
+    """Base of all sources, which read one kind of input; subclasses are frozen dataclasses."""
 
     kind: ClassVar[str]
     # `ranges` returns the bytes of each unit, so that the content of local files can be hashed.

@@ -238,7 +238,7 @@ class Csv(Source):
 
         Raises:
             SchemaConflict: Files have different columns, or a column has different types in them
-                that only text can hold.
+                whose only common type is text.
             UsageError: `types` or `columns` names a column that does not exist.
         """
         found = infer_schema(

@@ -215,7 +215,7 @@ class CsvInference:
 
 
 def type_of(kinds: Iterable[int]) -> pa.DataType:
-    """Return the type of a column that holds values of these kinds."""
+    """Return the type of a column whose values are of these kinds."""
     joined = functools.reduce(operator.or_, kinds, 0)
     # A quoted empty field is null in a column of any type but text, so it does not decide the type.
     joined = joined if joined == EMPTY else joined & ~EMPTY

@@ -87,7 +87,7 @@ class Images(Source):
         columns: Names of the columns to read, in order; None means all.
         layout: Meaning of the folders. ``class``: the first folder is the class. ``split``: the
             first folder is the split, and the second, if there is one, the class. ``flat``: folders
-            have no meaning. None: the names of the folders decide.
+            have no meaning. None means that the names of the folders decide.
         labels: Names of the classes in order, or a file with one name on each line; None means all
             names that occur, sorted.
         base: Directory that the paths in a table are relative to; None means the directory of the
@@ -99,8 +99,8 @@ class Images(Source):
         check: Check of every picture. ``header``: format, size and end marks. ``decode``: all
             pixels. ``none``: no check.
         resize: New length of the shorter side in pixels, or ``HEIGHTxWIDTH``; None does not resize.
-        format: Format to store: ``jpeg``, ``png`` or ``webp``; None keeps the format of unchanged
-            pictures.
+        format: Format to store: ``jpeg``, ``png`` or ``webp``. None keeps JPEG, and stores other
+            pictures as PNG only if another option changes their pixels.
         quality: Quality of pictures that are re-encoded as JPEG or WebP, from 1 to 100.
         orient: Whether to turn the pixels by the orientation in EXIF.
         max_pixels: Largest width times height that is accepted.

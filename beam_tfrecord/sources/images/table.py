@@ -45,7 +45,7 @@ from beam_tfrecord.sources.parquet import source as parquet
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.storage import is_remote
 
-# A small size, about a thousand paths, because little text names many bytes of pictures.
+# A small size, a few thousand paths, because little text names many bytes of pictures.
 TABLE_CHUNK_BYTES = 2**17
 _SUFFIXES = (*csv.SUFFIXES, *parquet.SUFFIXES)
 _LABEL_COLUMNS = frozenset({"label", "label_name"})
@@ -229,8 +229,8 @@ class Table:
         """Check the options of the columns of paths and classes.
 
         Raises:
-            UsageError: Both options name the same column, or `columns` contains ``label_name`` but
-                the numbers of classes are missing.
+            UsageError: Both options name the same column, or `labels` is set and `columns` contains
+                ``label_name`` without ``label``.
         """
         wanted = self.columns or ("label", "label_name")
         if self.labels is not None and "label_name" in wanted and "label" not in wanted:

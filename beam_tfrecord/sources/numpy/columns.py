@@ -154,7 +154,7 @@ def _flattened(
 
 
 def _check_axes(column: Column, file: InputFile) -> None:
-    """Check that NumPy can hold several rows of a column as one array."""
+    """Check that several rows of a column are possible as one NumPy array."""
     # Within one file, no size is None.
     sizes = [size for size in column.shape or () if size is not None]
     try:

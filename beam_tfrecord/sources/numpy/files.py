@@ -375,7 +375,7 @@ class ArrayReader:
 
 
 def is_in_memory(file: InputFile) -> bool:
-    """Return whether a file holds arrays from memory, written by `memory.spill_arrays`."""
+    """Return whether a file contains arrays from memory, written by `memory.spill_arrays`."""
     directory, name = os.path.split(file.path)
     return name == FILE_NAME and os.path.basename(directory).startswith(DIRECTORY_PREFIX)
 
