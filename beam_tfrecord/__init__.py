@@ -1,6 +1,6 @@
-"""Writes tables as sharded, shuffled, split TFRecord datasets with Apache Beam.
+"""The public API: turns tables, pictures, arrays and databases into TFRecord datasets with Beam.
 
-A public name is imported at its first use, so that importing the package costs next to nothing.
+The first use of a public name imports its module, so importing the package itself is fast.
 """
 
 from __future__ import annotations

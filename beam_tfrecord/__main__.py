@@ -1,4 +1,4 @@
-"""``python -m beam_tfrecord``: the command line."""
+"""Runs the command line for ``python -m beam_tfrecord``."""
 
 from beam_tfrecord.cli.main import main
 

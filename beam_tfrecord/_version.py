@@ -1,3 +1,3 @@
-"""The version of the package, kept here alone; packaging reads it without importing anything."""
+"""The version of the package; packaging parses this file without importing the package."""
 
 __version__ = "0.1.0"

@@ -1,9 +1,9 @@
-"""`Batch`: the element of a pipeline between reading and encoding.
+"""`Batch`, an Arrow record batch with the origin of its rows: what pipelines pass between steps.
 
-A batch is an Arrow record batch with its *origin*: the unit of the source that its rows were read
-from, and their row numbers there. The origin decides the place of a row in the dataset, so every
-stage keeps it aligned with the data. It is not in the Arrow metadata, because a slice would keep
-the metadata of all rows.
+The *origin* is the unit (the part of the input that one worker reads at a time) and the number of
+each row within the unit. The origin decides the position of a row in the dataset, so every step
+keeps it aligned with the rows. It is not in the Arrow metadata, because a slice of a record batch
+would keep the metadata of all rows.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Reject:
     """A row that could not be written, with the reason.
 
     Attributes:
-        unit: Name of the unit the row was read from; empty if rows have no stable origin.
+        unit: Name of the unit that the row was read from; empty if rows have no stable origin.
         row: Row number within the unit, from 0; -1 if unknown.
-        column: The column at fault; empty if all of the row is.
+        column: The column at fault; empty if the fault is not in a single column.
         code: Short stable reason, such as ``bad-value`` or ``too-large``.
         message: One line for a person, with file and line if known.
         value: The value at fault as text, cut to `MAX_VALUE_CHARS`.
@@ -48,15 +48,16 @@ class Reject:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Origin:
-    """Where the rows of a batch came from.
+    """The unit that the rows of a batch were read from, and their numbers within it.
 
     Attributes:
-        unit: Name of the unit, which depends on the input alone.
-        index: Position of the unit in source order over all of the input, from 0.
+        unit: Name of the unit, which depends only on the input.
+        index: Position of the unit among all units of the input in source order, from 0.
         rows: Number of the first row if rows are consecutive, else one int64 number for each row.
-        sub: Number of each row among those that one source row became; None means all 0.
-        is_exact: False if the numbers give only the order of the rows. It is unknown then which
-            rows of the unit these are, so their place follows from their bytes.
+        sub: For a source row that a function turned into several rows, the number of each of them
+            from 0; None means all 0.
+        is_exact: False if the numbers give only the order of the rows, not which rows of the unit
+            they are. Then the bytes of a row decide its position in the dataset.
     """
 
     unit: str
@@ -77,9 +78,14 @@ class Origin:
         return dataclasses.replace(self, rows=self.row_numbers(num_rows)[indices], sub=sub)
 
     def in_order(self, num_rows: int, made: int) -> Origin | None:
-        """Return the origin of `made` rows that a function made of all `num_rows` rows, in order.
+        """Return an inexact origin for the rows that a function made of a batch, in order.
 
-        The new rows share the range of the old row numbers; None if there were no rows.
+        Args:
+            num_rows: Number of rows of the batch.
+            made: Number of new rows, which share the range of the old row numbers.
+
+        Returns:
+            The origin, or None if the batch had no rows.
         """
         if not num_rows:
             return None
@@ -99,14 +105,15 @@ class Batch:
 
     Attributes:
         data: The rows.
-        origin: Where they came from; None if rows have no stable number, so that their place in
-            the dataset follows from their bytes.
+        origin: Unit and row numbers of the rows; None if rows have no stable numbers. Then the
+            bytes of a row decide its position in the dataset.
         split: Name of the split of all rows; None before `AssignSplits`.
-        rejects: Rows that earlier steps rejected, for the report of the sink.
+        rejects: Rows that earlier steps rejected, for the report of the last step.
         encoded: Whether the only column of `data` holds serialized examples.
-        numbers: Float columns of `data` whose numbers were more exact before the conversion to
-            their types: as float64 that rounds to float32 as the numbers do, or as their text.
-        refused: Pictures among the rows that TensorFlow refuses, for the report of the sink.
+        numbers: More exact values of float columns whose types rounded them: either text, or
+            float64 values that round to the same float32 as the original numbers.
+        refused: Pictures among the rows that TensorFlow cannot decode, for the report of the last
+            step.
     """
 
     data: pa.RecordBatch
@@ -133,7 +140,7 @@ class Batch:
 
     @property
     def exact_origin(self) -> Origin | None:
-        """The origin if each row has a number of its own, else None."""
+        """The origin if it identifies each row, else None."""
         return self.origin if self.origin is not None and self.origin.is_exact else None
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -141,13 +148,13 @@ class Batch:
         yield from self.data.to_pylist()
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with `changes`; new data drops the exact numbers of the old data."""
+        """Return a copy with `changes`; a change of `data` also resets `numbers` to None."""
         if "data" in changes:
             changes = {"numbers": None, **changes}
         return dataclasses.replace(self, **changes)
 
     def take(self, indices: Int64Array) -> Self:
-        """Return the rows `indices`, in that order; reports and counts stay with this batch."""
+        """Return the rows `indices`, in that order, without `rejects` and `refused`."""
         picked = pa.array(indices, pa.int64())
         return self.replace(
             data=self.data.take(picked),
@@ -158,7 +165,7 @@ class Batch:
         )
 
     def slice(self, start: int, stop: int) -> Self:
-        """Return the rows `start` to `stop`; reports and counts stay with the first slice."""
+        """Return the rows `start` to `stop`; only a slice from row 0 has `rejects`, `refused`."""
         rows, is_first = stop - start, start == 0
         return self.replace(
             data=self.data.slice(start, rows),
@@ -171,14 +178,15 @@ class Batch:
     def numbers_in(
         self, data: pa.RecordBatch, rows: Int64Array | None = None, *, rows_unknown: bool = False
     ) -> pa.RecordBatch | None:
-        """Return the `numbers` for data that a function made of this batch.
+        """Return the `numbers` for data that a function made of this batch, or None.
 
         Values that the function did not change keep their exact number.
 
         Args:
             data: The result of the function.
             rows: Index in this batch of each row of `data`; None if they are the same rows.
-            rows_unknown: It is unknown which rows they are: only columns of equal values count.
+            rows_unknown: It is unknown which rows of this batch `data` has. Then a column keeps its
+                exact numbers only if all of its values equal those of this batch, row by row.
         """
         if self.numbers is None or (rows_unknown and data.num_rows != self.num_rows):
             return None
@@ -203,7 +211,7 @@ class Batch:
 
 
 def _bits(floats: pa.Array) -> pa.Array:
-    """Return the bits of floats as float64: NaN equals itself, and 0.0 differs from -0.0."""
+    """Return the bits of floats as float64, in which NaN equals itself and 0.0 is not -0.0."""
     return pc.cast(floats, pa.float64()).view(pa.int64())
 
 

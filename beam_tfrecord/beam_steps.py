@@ -1,7 +1,7 @@
 """Small Beam helpers: the global window, counters, and the coder of `Batch`.
 
-Importing this module registers the coder: Beam would pickle batches, and a pickled slice contains
-all rows of its parent. Arrow's IPC format writes the rows of the slice alone.
+Importing this module registers the coder. Without it, Beam would pickle batches, and a pickled
+slice contains all rows of its parent. Arrow's IPC format writes only the rows of the slice.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from beam_tfrecord.job_batch import JobBatch
 
 
 def in_one_window(rows: beam.PCollection) -> beam.PCollection:
-    """Return rows without the windows and triggers that they came in.
+    """Return rows in the global window, without their former windows and triggers.
 
-    An element of several sliding windows is one element in each of them, as to any Beam sink.
+    An element of several sliding windows counts once for each window, as in any Beam sink.
     """
     if rows.windowing.is_default():
         return rows
@@ -32,7 +32,7 @@ def in_one_window(rows: beam.PCollection) -> beam.PCollection:
 
 
 def in_global_window(output: Any) -> Any:
-    """Return an output, tagged or not, as a value of the one window that bounded data has."""
+    """Return an output, tagged or not, as a value in the global window."""
     if isinstance(output, beam.pvalue.TaggedOutput):
         return beam.pvalue.TaggedOutput(output.tag, in_global_window(output.value))
     window = GlobalWindow()
@@ -40,12 +40,15 @@ def in_global_window(output: Any) -> Any:
 
 
 def count(namespace: type, name: str, amount: int) -> None:
-    """Add to a Beam counter in the namespace of a class: for show, as runners count differently."""
+    """Add to a Beam counter in the namespace of a class.
+
+    Counters are only for display, because runners may count repeated work differently.
+    """
     Metrics.counter(namespace, name).inc(amount)
 
 
 class BatchCoder(beam.coders.Coder):
-    """Writes a batch as a pickled head and Arrow IPC streams of the data and of its numbers."""
+    """Encodes a batch as a pickled head, then Arrow IPC streams of `Batch.data` and `numbers`."""
 
     def encode(self, value: Batch) -> bytes:
         """Return the batch as bytes."""
@@ -72,21 +75,21 @@ class BatchCoder(beam.coders.Coder):
         return kind(data, **rest)
 
     def estimate_size(self, value: Batch) -> int:
-        """Return about the length of what `encode` returns; runners ask for it on the way."""
+        """Return an estimate of the encoded size in bytes, which runners use to plan."""
         return int(value.data.nbytes)
 
     def is_deterministic(self) -> bool:
-        """A batch is never a grouping key."""
+        """Return False, because a batch is never a grouping key."""
         return False
 
     def to_type_hint(self) -> type[Batch]:
-        """Return the type this coder is for."""
+        """Return the type that this coder encodes."""
         return Batch
 
 
 def _next_batch(streams: pa.BufferReader) -> pa.RecordBatch:
     with pa.ipc.open_stream(streams) as reader:
-        # This also reads the end mark of the stream: behind it begins the next stream.
+        # Unpacking reads the end mark of the stream too, and the next stream begins after that.
         (batch,) = reader
     return batch
 

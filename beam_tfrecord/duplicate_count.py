@@ -1,11 +1,12 @@
-"""Counts the rows whose content another row has too, by hashes of the content, in bounded memory.
+"""Counts duplicate rows (rows of equal content) in bounded memory, by hashes of their content.
 
-The count is exact for up to `MAX_HASHES` different contents. Beyond that, only hashes below a bound
-are counted, and the bound is halved as often as needed. All duplicates of a content are then in the
-sample, or none of them, so their number in the sample, divided by its share of all hashes, is an
-unbiased estimate.
+The count is exact for up to `MAX_HASHES` different contents. For more, it counts only a sample, the
+hashes below a bound, and halves the bound as often as needed. The sample contains either all
+duplicates of a content or none. So the number of duplicates in the sample, divided by the share of
+the sample in all hashes, is an unbiased estimate.
 
-If rows have a class, the same content with two classes is counted too: one of them is wrong.
+If rows have a class label, it also counts the contents that occur with several labels, because all
+labels but one must be wrong.
 """
 
 from __future__ import annotations
@@ -31,26 +32,26 @@ _NO_LABEL = -(2**63)
 
 
 def mark_content(field: pa.Field, *, label: str = "") -> pa.Field:
-    """Return `field`, a text column, with metadata that makes its duplicates count.
+    """Return `field`, a text column, with metadata that makes `count_duplicates` count its values.
 
     Args:
-        field: The column; equal values mean equal content.
-        label: Name of an integer column that should be equal for equal content; empty if there is
-            no such column.
+        field: The column; rows of equal value have equal content.
+        label: Name of the integer column of class labels, which should be equal for equal content;
+            empty if there is no such column.
     """
     return field.with_metadata({**(field.metadata or {}), CONTENT_KEY: label.encode()})
 
 
 @dataclasses.dataclass(frozen=True)
 class DuplicateCount:
-    """A sample of the contents, with the number of rows of each.
+    """A sample of the hashes of contents, with the number of rows of each hash.
 
     Attributes:
-        bound: Upper bound of the hashes in the sample, of 2^64.
+        bound: Upper bound of the hashes in the sample; 2^64 if it contains all hashes.
         hashes: Different hashes, sorted, as little-endian uint64.
-        counts: Number of rows of each, likewise.
-        least: The smallest label of each, as little-endian int64.
-        most: The largest label of each, likewise; both are 0 if rows have no label.
+        counts: Number of rows for each hash, as little-endian uint64.
+        least: The smallest label for each hash, as little-endian int64; 0 if rows have no labels.
+        most: The largest label for each hash, as little-endian int64; 0 if rows have no labels.
         is_labelled: Whether rows have labels.
     """
 
@@ -63,7 +64,7 @@ class DuplicateCount:
 
     @classmethod
     def of(cls, column: pa.Array, labels: pa.Array | None = None) -> DuplicateCount:
-        """Return the count for a column of texts, and a column of their labels."""
+        """Return the count for a column of texts and, if rows have labels, a column of labels."""
         texts = column.to_pylist()
         present = [index for index, text in enumerate(texts) if text is not None]
         hashes = np.array([native.xxh64(texts[index].encode(), 0) for index in present], "<u8")
@@ -75,7 +76,7 @@ class DuplicateCount:
         return _limited(hashes, ones, numbers, numbers, _RANGE, labels is not None)
 
     def merge(self, other: DuplicateCount) -> DuplicateCount:
-        """Return the count of two parts of the data together."""
+        """Return the joint count of two parts of the data."""
         return _limited(
             np.frombuffer(self.hashes + other.hashes, "<u8"),
             np.frombuffer(self.counts + other.counts, "<u8"),
@@ -92,7 +93,7 @@ class DuplicateCount:
 
     @property
     def number(self) -> int:
-        """Number of rows whose content an earlier row has; an estimate unless `is_exact`."""
+        """Number of rows that repeat the content of another row; an estimate unless `is_exact`."""
         counts = np.frombuffer(self.counts, "<u8")
         return self._scaled(int(counts.sum()) - len(counts))
 
@@ -100,7 +101,7 @@ class DuplicateCount:
     def mixed(self) -> int | None:
         """Number of contents with several labels, an estimate unless `is_exact`.
 
-        None if rows have no labels.
+        It is None if rows have no labels.
         """
         if not self.is_labelled:
             return None
@@ -112,10 +113,7 @@ class DuplicateCount:
 
 
 def count_duplicates(data: pa.RecordBatch) -> DuplicateCount | None:
-    """Return the count for the column of `data` with content, or None if there is no such column.
-
-    `mark_content` says which column that is.
-    """
+    """Return the count for the column that `mark_content` marked, or None if there is none."""
     for field in data.schema:
         label = (field.metadata or {}).get(CONTENT_KEY)
         if label is not None:
@@ -126,7 +124,7 @@ def count_duplicates(data: pa.RecordBatch) -> DuplicateCount | None:
 
 
 def duplicates_to_json(duplicates: DuplicateCount | None) -> dict[str, Any] | None:
-    """Return the count as ``job.json`` holds it, or None if nothing was counted."""
+    """Return the entry of ``job.json`` for a count, or None if nothing was counted."""
     if duplicates is None:
         return None
     return {
@@ -137,7 +135,7 @@ def duplicates_to_json(duplicates: DuplicateCount | None) -> dict[str, Any] | No
 
 
 def duplicate_lines(found: Mapping[str, Any]) -> list[str]:
-    """Return lines for a person about the count in ``job.json``."""
+    """Return warnings about duplicates, given the entry of `duplicates_to_json`."""
     lines = []
     about = "" if found["exact"] else "about "
     if rows := found["rows"]:
@@ -157,7 +155,7 @@ def _limited(
     bound: int,
     is_labelled: bool,
 ) -> DuplicateCount:
-    """Return the count of different hashes, with a bound that leaves at most `MAX_HASHES`."""
+    """Join equal hashes, and halve the bound until at most `MAX_HASHES` hashes remain."""
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] + np.uint64(1)))

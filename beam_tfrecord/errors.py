@@ -1,4 +1,4 @@
-"""The errors of this package, and how their messages name options.
+"""The exceptions of this package; their messages name options by flag or by Python keyword.
 
     BeamTFRecordError          base of every error that this package raises on purpose
     ├── DataError              the data is at fault (exit code 1)
@@ -6,13 +6,13 @@
     │   ├── RejectedRows       more rows were rejected than the budget allows
     │   └── InputChanged       a file of the input changed while it was read
     ├── UsageError             the call or the command is at fault (exit code 2)
-    │   └── TargetExists       a dataset, or something else, is in the way
-    ├── StorageError           a remote filesystem failed for good (exit code 1)
-    │   └── LeaseLost          another job has the output directory now
+    │   └── TargetExists       the output is not empty, or another job writes there
+    ├── StorageError           a remote filesystem failed even after retries (exit code 1)
+    │   └── LeaseLost          another job took over the output directory
     └── JobFailed              the runner ended the job (exit code 1)
 
-Messages are lower case and say what happened, where, and what to do about it. In the code they name
-options by the flags of the command line; Python callers see the keywords instead.
+Messages are lower case and say what happened, where, and what to do about it. The code writes them
+with the flags of the command line. For Python callers, `for_caller` replaces flags by keywords.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OptionName = Literal["flag", "keyword"]
 
 _named_by: OptionName = "keyword"
 
-# One word as shells read it, which may hold brackets and quotes.
+# One shell word; it may contain brackets and quotes.
 _WORD = r"""(?:'[^']*'|"[^"]*"|\([^()]*\)|\[[^][]*\]|[^\s'"()\[\],;])+"""
 _FLAG = (
     rf"(?<![\w'\"-])(?P<flag>--[a-z][a-z-]*)(?![\w=-])"
@@ -40,16 +40,16 @@ _AFTER_DASHES = r"(?<!\S)(\(?)-- (--[a-z][\w-]*=[^\s(),;]+)"
 
 
 class BeamTFRecordError(Exception):
-    """Base of every error this package raises on purpose.
+    """Base of every error that this package raises on purpose.
 
-    `str` returns the message with options named as the caller knows them; see `options_named_by`.
+    `str` returns the message with options named by flag or by keyword; see `options_named_by`.
     """
 
     exit_code = 2
 
     @property
     def message(self) -> str:
-        """The message as the code has it, with flags; store and send this one."""
+        """The message with flags, as the code wrote it; use this form to store or send errors."""
         return super().__str__()
 
     def __str__(self) -> str:
@@ -71,15 +71,15 @@ class RejectedRows(DataError):
 
 
 class InputChanged(DataError):
-    """A file of the input is no longer the one that was listed; nothing was published."""
+    """A file of the input was changed or removed during the job; nothing was published."""
 
 
 class UsageError(BeamTFRecordError):
-    """The call cannot be carried out as it was written."""
+    """The arguments of a call or command are wrong or do not fit together."""
 
 
 class TargetExists(UsageError):
-    """Something is in the way at the output, or another job is at work there."""
+    """The output already contains something else, or another job is writing there."""
 
 
 class StorageError(BeamTFRecordError):
@@ -89,7 +89,7 @@ class StorageError(BeamTFRecordError):
 
 
 class LeaseLost(StorageError):
-    """Another job has the output directory now."""
+    """Another job took over the lock file (the lease) of the output directory."""
 
 
 class JobFailed(BeamTFRecordError):
@@ -100,10 +100,11 @@ class JobFailed(BeamTFRecordError):
 
 @contextlib.contextmanager
 def options_named_by(name: OptionName) -> Iterator[None]:
-    """Let messages name options by flag or by keyword in this process, during the block.
+    """Make messages name options by flag or by keyword, in this process and during the block.
 
     Args:
-        name: ``flag`` for the command line; ``keyword``, the default, for Python callers.
+        name: ``flag`` for the command line, or ``keyword`` for Python callers. Outside of such
+            blocks, messages use keywords.
     """
     global _named_by
     before, _named_by = _named_by, name
@@ -114,16 +115,16 @@ def options_named_by(name: OptionName) -> Iterator[None]:
 
 
 def for_caller(message: str) -> str:
-    """Return a message with options named as the caller knows them: by flag or by keyword."""
+    """Return a message with options named by flag or keyword, as `options_named_by` last set."""
     return message if _named_by == "flag" else with_keywords(message)
 
 
 def with_keywords(message: str) -> str:
-    """Return a message with the keywords of Python functions in place of flags.
+    """Return a message with flags replaced by the keywords of Python functions.
 
     ``--max-rejects`` becomes ``max_rejects=``, ``--union`` becomes ``union=True``, and
-    ``--types a=text`` becomes ``types={'a': 'text'}``. A runner's flag becomes Beam's option, and
-    options after ``--`` an argument ``pipeline_options``.
+    ``--types a=text`` becomes ``types={'a': 'text'}``. The flag of a runner becomes the name of
+    the option in Beam. An option after ``--`` becomes an argument ``pipeline_options``.
     """
     message = re.sub(_AFTER_DASHES, r"\1pipeline_options=['\2']", message)
     return re.sub(_FLAG, _with_keyword, message)
@@ -140,7 +141,7 @@ def _with_keyword(match: re.Match[str]) -> str:
     if value and option.form == "words":
         words = [value, *re.findall(rf" {flag} ({_WORD})", match["more"])]
         return f"{keyword}{[_unquoted(word) for word in words]}"
-    # The end of a sentence is no part of a value.
+    # Punctuation at the end of a sentence is not part of a value.
     word = value.rstrip(".:")
     if constant or (code := _python_value(option, word)) is None:
         return f"{keyword}{constant}{with_keywords(match[0].removeprefix(flag))}"
@@ -148,12 +149,12 @@ def _with_keyword(match: re.Match[str]) -> str:
 
 
 def _python_value(option: Option, word: str) -> str | None:
-    """Return the word after a flag as Python code, or None if it belongs to the sentence."""
+    """Return the word after a flag as Python code, or None if it is prose and not a value."""
     value = _unquoted(word)
     if option.form == "types":
         pairs = [pair.partition("=") for pair in re.split(r",(?=[^,=]+=)", value)]
         return repr({name: kind for name, _, kind in pairs}) if "=" in value else None
-    # A word in quotes, or with a digit or a sign, is a value and no part of the sentence.
+    # Prose has no quotes, digits or signs, so a word with one of them is a value.
     is_value = value in option.choices or value != word or re.search(r"[\d=|./:]", value)
     if not is_value:
         return None

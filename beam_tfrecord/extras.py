@@ -1,4 +1,4 @@
-"""The optional packages that some features need, and the commands that install them."""
+"""Checks that the optional packages of a feature are installed, or names the pip command."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.util
 
 from beam_tfrecord.errors import UsageError
 
-# Modules to look for, the name for messages, and what pip installs.
+# For each extra: modules to look for, the name for messages, and the requirement for pip.
 _EXTRAS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "tensorflow": (("tensorflow",), "TensorFlow", "beam-tfrecord[tensorflow]"),
     "transform": (
@@ -31,14 +31,14 @@ _EXTRAS: dict[str, tuple[tuple[str, ...], str, str]] = {
 
 
 def require(extra: str, feature: str) -> None:
-    """Make sure that the packages of a feature are installed, without importing them.
+    """Check that the packages of a feature are installed, without importing them.
 
     Args:
-        extra: A key of the table above.
-        feature: The feature that needs them, for the message.
+        extra: A key of `_EXTRAS`.
+        feature: Name of the feature, for the message.
 
     Raises:
-        UsageError: One of them is not installed.
+        UsageError: A package is not installed.
     """
     modules, name, package = _EXTRAS[extra]
     if not all(map(_is_installed, modules)):
@@ -49,8 +49,8 @@ def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except ImportError:
-        # A package around the module is missing.
+        # A parent package of the module is missing.
         return False
     except ValueError:
-        # The module is loaded, but without a spec.
+        # The module is loaded, but its spec is None.
         return True

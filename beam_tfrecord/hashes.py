@@ -1,6 +1,6 @@
-"""XXH64 hashes of buffers, files and byte ranges of an input.
+"""Computes the XXH64 hashes of buffers, files, and byte ranges of input files.
 
-Manifests hold a hash as 16 hex digits.
+Manifests contain a hash as 16 hex digits.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ def file_hash(path: str) -> str:
     return f"{digest.intdigest():016x}"
 
 
-# Large enough to hide the calls, and small enough for the cache of one core.
+# Large enough to make the cost of calls negligible, and small enough for the cache of one core.
 STEP_BYTES = 2**18
 
 
 def hash_ranges(path: str, ranges: Iterable[tuple[int, int]], *, name: str) -> int:
-    """Return the hash of byte ranges of a local file: the sum of their hashes.
+    """Return the hash of some byte ranges of a local file, a sum of the hashes of all ranges.
 
     Args:
         path: The file.
         ranges: Start and end of each range.
-        name: Name of the input, which the hash depends on.
+        name: Name of the input, which is hashed with each range.
 
     Raises:
         EOFError: The file ends before a range ends.
@@ -66,20 +66,20 @@ def hash_ranges(path: str, ranges: Iterable[tuple[int, int]], *, name: str) -> i
 
 
 def range_digest(name: str, start: int, stop: int) -> native.XXH64:
-    """Return an XXH64 to be updated with the bytes of one range, in order."""
+    """Return an XXH64 object for one range; the caller updates it with the bytes, in order."""
     return native.XXH64(name_hash(f"{start}-{stop} {name}"))
 
 
 def name_hash(name: str) -> int:
-    """Return the hash of a name; a file name may not be valid UTF-8."""
+    """Return the hash of a name, even of a file name that is not valid UTF-8."""
     return native.xxh64(name.encode("utf-8", "surrogatepass"), 0)
 
 
 def sum_hashes(hashes: Iterable[int]) -> int:
-    """Return the hash of several parts by their hashes, which does not depend on their order."""
+    """Combine the hashes of several parts into one hash that does not depend on their order."""
     return sum(hashes) % 2**64
 
 
 def xxh64_text(value: int) -> str:
-    """Return a hash of 64 bits as 16 hex digits."""
+    """Return a 64-bit hash as 16 hex digits."""
     return f"{value:016x}"

@@ -1,7 +1,7 @@
-"""Selection of the source that reads some inputs, by the kind of their paths.
+"""Chooses the source (CSV, Parquet, SQL, NumPy, images) that can read the inputs of a user.
 
-The kind follows from the name (suffix, scheme of a URL) or from the names of the files in a
-directory; no file is opened to find it.
+The choice depends on the suffix of a path, on the scheme of a URL, or on the names of the files in
+a directory. It opens no data files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 class SourceOptions(TypedDict, total=False):
-    """Options of all kinds of source; the table in `beam_tfrecord.options` explains them."""
+    """The options of all kinds of sources; the table in `beam_tfrecord.options` explains them."""
 
     delimiter: str
     header: bool
@@ -87,7 +87,7 @@ _KINDS_BY_SUFFIX: dict[str, str] = {
 }
 _FILE_SCHEMES = ("file", "gs", "s3", "az", "hdfs", "azfs", "http", "https")
 
-# A directory may hold ten million images: the first files decide its kind.
+# A directory may contain ten million images, so only the first files decide its kind.
 _FILES_LOOKED_AT = 1000
 
 
@@ -96,10 +96,11 @@ def detect_kind(inputs: Inputs, *, from_: str | None = None) -> str:
 
     Args:
         inputs: Paths, globs, directories or URLs.
-        from_: The kind, if the user states it; None to find it from the names.
+        from_: The kind if the user states it; None finds it from the names.
 
     Raises:
-        UsageError: There is no input, it is of no kind or of several, or `from_` is not a kind.
+        UsageError: There is no input, the inputs have no known kind or several kinds, or `from_` is
+            not a kind.
     """
     paths = as_paths(inputs)
     if not paths:
@@ -128,16 +129,17 @@ def make_source(
 
     Args:
         inputs: Paths, globs, directories or URLs.
-        from_: Kind of the source; None to find it from the inputs.
+        from_: Kind of the source; None finds it from the names of the inputs.
         columns: Columns to read; None means all.
-        options: The source's own options, by keyword.
+        options: The options of the source, by keyword.
 
     Raises:
-        UsageError: The kind is not known, or it has no such option.
+        UsageError: The kind is not known, or lacks one of the options.
     """
     paths = as_paths(inputs)
     kind = detect_kind(paths, from_=from_)
-    # Every source is a dataclass whose first field is `paths`; their base class is not.
+    # Any, because the base class lacks the fields: every source is a dataclass that begins with
+    # `paths`.
     source: Any = SOURCES[kind]
     keywords = dict(options or {})
     if kind == "csv" and all(_suffix(path) == ".tsv" for path in paths):
@@ -190,10 +192,10 @@ def _files_at(path: str) -> Iterator[str]:
 
 
 def _kind_of_files(where: str, files: Iterable[str]) -> str:
-    """Return the kind of the first files of a directory or glob; files of no kind do not count.
+    """Return the kind of the first files of a directory or glob, ignoring files of unknown kinds.
 
     Raises:
-        UsageError: There is no file of any kind, or there are several kinds.
+        UsageError: No file has a known kind, or there are files of several kinds.
     """
     looked_at = list(itertools.islice(files, _FILES_LOOKED_AT))
     if not looked_at:

@@ -1,7 +1,8 @@
-"""`JobBatch`: a batch within a job, with the book-keeping that its last step needs.
+"""`JobBatch`: a `Batch` with the counts and identifiers that the last step of a job needs.
 
-Sources and users make plain batches. The step that reads a source adds the book-keeping, and later
-steps copy it with `Batch.replace`. Steps that write accept plain batches too: see `as_job_batch`.
+Sources and users make plain batches. The step that reads a source turns them into job batches, and
+later steps keep the extra fields through `Batch.replace`. Steps that write accept plain batches
+too, through `as_job_batch`.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ Way = tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Which part of its group of units a batch is, in a job that can be resumed.
+    """The position of a batch in its group of units, in a job that can be resumed.
+
+    A group of units is a part of the input that one worker reads in one task.
 
     Attributes:
-        key: Identifies the group and the state of its files.
-        number: Position among the batches of the group, from 0.
+        key: Identifier of the group and of the state of its files.
+        number: Position of the batch among the batches of the group, from 0.
         is_last: Whether this is the last batch of the group.
     """
 
@@ -33,17 +36,16 @@ class Part:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class JobBatch(Batch):
-    """A batch with the book-keeping of the job that reads it.
+    """A batch with the counts and identifiers that the job tracks.
 
     Attributes:
-        group: Number of the planned group of units that the batch was read with; None without a
-            plan.
-        rows_read: Number of source rows that became this batch, including rows dropped since; None
-            if each row is one source row.
-        part: Which part of its group the batch is; None in a job that cannot be resumed.
-        way: The steps of this package that the rows have passed in a pipeline.
-        input_hash: Hash of the bytes that a group of units was read from, in the batch without rows
-            that ends the group; None in other batches.
+        group: Number of the planned group of units that the batch belongs to; None without a plan.
+        rows_read: Number of source rows that became this batch, including rows that later steps
+            dropped; None if each row or reject is one source row.
+        part: Position of the batch in its group; None in a job that cannot be resumed.
+        way: Labels of the steps of this package that the rows have passed in a pipeline.
+        input_hash: Hash of the bytes that a group of units was read from. Only the last batch of a
+            group, which has no rows, contains it; in other batches it is None.
     """
 
     group: int | None = None
@@ -54,15 +56,15 @@ class JobBatch(Batch):
 
     @property
     def rows_counted(self) -> int:
-        """Number of source rows that became this batch, including rejected ones."""
+        """Number of source rows that became this batch, including rejected rows."""
         return self.num_rows + len(self.rejects) if self.rows_read is None else self.rows_read
 
     def take(self, indices: Int64Array) -> Self:
-        """Return the rows `indices`, in that order; reports and counts stay with this batch."""
+        """Return the rows `indices`, in that order, without reports; `rows_read` becomes 0."""
         return super().take(indices)._counted(is_first=False)
 
     def slice(self, start: int, stop: int) -> Self:
-        """Return the rows `start` to `stop`; reports and counts stay with the first slice."""
+        """Return the rows `start` to `stop`; reports and counts go to the slice from row 0."""
         return super().slice(start, stop)._counted(is_first=start == 0)
 
     def _counted(self, *, is_first: bool) -> Self:
@@ -70,7 +72,7 @@ class JobBatch(Batch):
 
 
 def as_job_batch(batch: Batch) -> JobBatch:
-    """Return a batch with its book-keeping; a plain batch gets the defaults."""
+    """Return a batch as a `JobBatch`; a plain batch gets the default values of the fields."""
     if isinstance(batch, JobBatch):
         return batch
     fields = dataclasses.fields(batch)

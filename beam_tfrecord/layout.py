@@ -1,4 +1,8 @@
-"""`Layout`: all settings that decide the bytes of a dataset: splits, shards, order, compression."""
+"""`Layout`: the settings of splits, shards, order and compression of a dataset, and their checks.
+
+This module also parses these settings from user input, chooses the number of shards of each split,
+and divides records among shards.
+"""
 
 from __future__ import annotations
 
@@ -41,18 +45,18 @@ _SPLIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
 
 def is_split_name(name: str) -> bool:
-    """Return whether the file name of a shard can begin with `name`."""
+    """Return whether `name` is valid as the name of a split, with which shard file names begin."""
     return bool(_SPLIT_NAME.fullmatch(name)) and len(name) <= 100
 
 
 @dataclasses.dataclass(frozen=True)
 class Splits:
-    """How rows are divided into splits.
+    """The division of rows into splits.
 
     Attributes:
         fractions: Name and share of each split; shares sum to 1. Empty with `column`.
         column: The column that names the split of each row.
-        group: Columns whose equal values share a split; empty: equal examples share a split.
+        group: Columns whose equal values share a split. If empty, equal examples share a split.
 
     Raises:
         UsageError: A name or a share is not valid, or the shares do not sum to 1.
@@ -77,7 +81,7 @@ class Splits:
 
     @property
     def are_given(self) -> bool:
-        """Whether any setting says which split rows belong to."""
+        """Whether any setting determines the split of a row."""
         return self != Splits()
 
     @property
@@ -96,16 +100,20 @@ class Splits:
         return tuple(name for name, share in self.fractions if share > 0)
 
     def buckets(self) -> UInt64Array:
-        """Return the upper bound of each split but the last, as hashes, shape `[splits - 1]`.
+        """Return the exclusive upper bound of the hashes of each split but the last.
 
-        Bounds depend on the cumulated shares alone, so a row moves only if they change.
+        Bounds depend only on the cumulated shares. So a row changes its split only if a change of
+        shares moves a bound across its hash.
+
+        Returns:
+            Ascending bounds, shape `[splits - 1]`.
         """
         shares = [share for _, share in self.fractions]
         sums = [math.fsum(shares[: i + 1]) for i in range(len(shares) - 1)]
         return np.array([min(int(total * 2**64), 2**64 - 1) for total in sums], dtype=np.uint64)
 
     def assign(self, hashes: UInt64Array) -> npt.NDArray[np.uint16]:
-        """Return the number of the split of each hash, shape `[n]`."""
+        """Return the index in `fractions` of the split of each hash, shape `[n]`."""
         return np.searchsorted(self.buckets(), hashes, side="right").astype(np.uint16)
 
 
@@ -141,7 +149,7 @@ def make_splits(
 
 
 def as_columns(columns: Sequence[str] | str | None) -> tuple[str, ...]:
-    """Return names of columns as a tuple; a single text is one name."""
+    """Return names of columns as a tuple; a string is a single name."""
     return (columns,) if isinstance(columns, str) else tuple(columns or ())
 
 
@@ -158,7 +166,7 @@ def parse_shares(text: str) -> dict[str, float]:
 
 
 def _named_numbers(text: str, number: Callable[[str], Number]) -> dict[str, Number]:
-    """Parse ``name=number,…``; raise ValueError for other text or a name that is repeated."""
+    """Parse ``name=number,…``; raise ValueError for other text or a repeated name."""
     pairs = [part.partition("=") for part in text.split(",")]
     numbers = {name.strip(): number(value) for name, _, value in pairs}
     if len(numbers) < len(pairs):
@@ -168,10 +176,10 @@ def _named_numbers(text: str, number: Callable[[str], Number]) -> dict[str, Numb
 
 @dataclasses.dataclass(frozen=True)
 class ShardSpec:
-    """How many shards to write.
+    """The number of shards to write, or their size.
 
     Attributes:
-        shard_bytes: Target size of a shard, if no number is given.
+        shard_bytes: Target size of a shard if neither `total` nor `per_split` is set.
         total: Number of shards of all splits together.
         per_split: Name of each split and its number of shards.
     """
@@ -181,10 +189,10 @@ class ShardSpec:
     per_split: tuple[tuple[str, int], ...] = ()
 
     def check(self, splits: Iterable[str]) -> None:
-        """Check that each split can have a shard, before the sizes are known.
+        """Check that each split can have a shard, before the sizes of the splits are known.
 
         Raises:
-            UsageError: As `counts`.
+            UsageError: `counts` would raise it for these splits.
         """
         self.counts(dict.fromkeys(splits, 1))
 
@@ -218,7 +226,7 @@ def make_shard_spec(
         shard_size: Bytes, or text such as ``"128MB"``.
 
     Raises:
-        UsageError: Both are given, or one cannot be parsed.
+        UsageError: Both arguments are set, or one cannot be parsed.
     """
     if shards is None:
         return ShardSpec(parse_size(shard_size) if shard_size else DEFAULT_SHARD_BYTES)
@@ -246,9 +254,10 @@ def _positive(count: int) -> int:
 
 
 def apportion(total: int, split_bytes: Mapping[str, int]) -> dict[str, int]:
-    """Divide `total` shards over splits by their bytes: largest remainder, at least one each.
+    """Divide `total` shards among splits by bytes, with the largest remainder method.
 
-    Splits too small for a shard of their own get one first, and the others share the rest.
+    Every split gets at least one shard: splits whose share is less than a shard get theirs first,
+    and the other splits share the rest.
 
     Raises:
         UsageError: There are more splits than shards.
@@ -267,7 +276,7 @@ def apportion(total: int, split_bytes: Mapping[str, int]) -> dict[str, int]:
     counts = {
         name: shards * large[name] // total_bytes if name in large else 1 for name in split_bytes
     }
-    # The sort is stable: of equal remainders, the earlier split comes first.
+    # The sort is stable, so among equal remainders the earlier split comes first.
     by_rest = sorted(large, key=lambda name: -(shards * large[name] % total_bytes))
     for name in by_rest[: total - sum(counts.values())]:
         counts[name] += 1
@@ -276,13 +285,15 @@ def apportion(total: int, split_bytes: Mapping[str, int]) -> dict[str, int]:
 
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """A contiguous range of bins for one shard or merge window.
+    """A contiguous range of bins for one shard, or for one window (step) of a merge.
+
+    A bin is the set of records whose positions in the dataset have the same leading bits.
 
     Attributes:
         first: The first bin.
         last: The last bin, inclusive.
         rows: Number of rows in the bins.
-        bytes: Size of their records.
+        bytes: Size of the records in the bins.
     """
 
     first: int
@@ -294,8 +305,8 @@ class Cut:
 def cut_bins(bins: UInt64Array, rows: Int64Array, nbytes: Int64Array, count: int) -> list[Cut]:
     """Divide bins, in order, into at most `count` contiguous ranges of nearly equal bytes.
 
-    Each range but the last ends with the bin that brings it nearest to its share. Empty ranges are
-    dropped, so few bins give fewer ranges than `count`.
+    Each range but the last ends at the bin boundary nearest to its equal share. Empty ranges are
+    dropped, so few bins result in fewer than `count` ranges.
 
     Args:
         bins: Numbers of the bins that have rows, ascending, shape `[n]`.
@@ -308,7 +319,7 @@ def cut_bins(bins: UInt64Array, rows: Int64Array, nbytes: Int64Array, count: int
     ends = np.cumsum(nbytes)
     targets = np.arange(1, count, dtype=np.float64) * (float(ends[-1]) / count)
     after = np.searchsorted(ends, targets, side="left")
-    # Whichever is nearer to the target: with the bin that crosses it, or without.
+    # The boundary before or after the bin that crosses the target, whichever is nearer.
     before = np.where(after > 0, ends[np.maximum(after - 1, 0)], 0)
     nearer_before = targets - before < ends[after] - targets
     stops = np.unique(np.concatenate([after + 1 - nearer_before, [len(bins)]]))
@@ -327,12 +338,12 @@ def cut_bins(bins: UInt64Array, rows: Int64Array, nbytes: Int64Array, count: int
 
 @dataclasses.dataclass(frozen=True)
 class ShardNames:
-    """The file names of shards.
+    """The pattern of the file names of shards.
 
     Attributes:
-        suffix: Follows the number.
-        prefix: Stands in place of the name of the split, for a file prefix as Beam has it.
-        template: Beam's shard name template; runs of ``S`` and ``N`` stand for number and count.
+        suffix: Text after the number.
+        prefix: Text in place of the name of the split, as with `file_path_prefix` of Beam's sinks.
+        template: Beam's shard name template; repeated ``S`` and ``N`` stand for number and count.
     """
 
     suffix: str = ".tfrecord"
@@ -346,25 +357,26 @@ class ShardNames:
 
 
 def fill_template(template: str, number: int, count: int) -> str:
-    """Replace each run of ``S`` by the number of a shard and of ``N`` by the count, zero-padded."""
+    """Replace repeated ``S`` by the number of a shard and ``N`` by the count, zero-padded."""
     values = {"S": number, "N": count}
     return re.sub("S+|N+", lambda run: f"{values[run[0][0]]:0{len(run[0])}d}", template)
 
 
 def shard_suffix(compression: str) -> str:
-    """Return the suffix of a shard under a compression (``""`` or ``"GZIP"``)."""
+    """Return the file suffix of shards for a compression (``""`` or ``"GZIP"``)."""
     return ".tfrecord.gz" if compression else ".tfrecord"
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How rows are split, ordered, cut into shards and stored.
+    """The settings that decide how rows are split, ordered, divided into shards and compressed.
 
     Attributes:
-        splits: Which split a row belongs to.
-        shards: How many shards a split has.
+        splits: Settings that decide the split of each row.
+        shards: Settings that decide the number of shards of each split.
         shuffle: False keeps the order of the source.
-        key: Columns whose values decide the place of a row; empty: the place where it was read.
+        key: Columns whose values decide the position of a row in the dataset. If empty, the
+            position of the row in the input decides it.
         seed: Seed of all hashes.
         compression: ``""`` or ``GZIP``.
         names: File names of the shards.
@@ -389,21 +401,21 @@ class Layout:
 
     @property
     def group(self) -> tuple[str, ...]:
-        """Columns that decide the split: by default those of the key."""
+        """Columns that decide the split of a row; by default the columns of `key`."""
         return self.splits.group or self.key
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns that a setting names."""
+        """All columns that any of the settings names."""
         named = (self.splits.column,) if self.splits.column else ()
         return tuple(dict.fromkeys((*self.key, *self.splits.group, *named)))
 
 
 def parse_compression(compression: str | None) -> str:
-    """Return the compression that a user named: ``""`` or ``GZIP``.
+    """Return the compression that a user named, as ``""`` or ``GZIP``.
 
     Raises:
-        UsageError: It is neither ``none`` nor ``gzip``.
+        UsageError: The name is neither ``none`` nor ``gzip``.
     """
     try:
         return COMPRESSIONS[(compression or "none").lower()]

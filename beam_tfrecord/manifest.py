@@ -1,8 +1,8 @@
-"""`Manifest`: the description of a dataset, in the file that marks it as complete.
+"""`Manifest`: the content of ``manifest.json``, which describes a dataset and marks it as complete.
 
-``manifest.json`` is written last and atomically; a directory without it holds no dataset. Nothing
-in it differs from run to run or machine to machine, so equal input and settings give equal bytes.
-Its last field is the XXH64 of the text of the file with that field empty.
+The file is written last and atomically; a directory without it contains no dataset. It contains
+nothing that depends on the time or the machine, so equal input and settings give equal bytes. Its
+last field is the XXH64 of the text of the file with that field empty.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 FORMAT = "beam_tfrecord/1"
 MANIFEST_NAME = "manifest.json"
-# Directories of a fitted preprocessing function in a dataset: those of tensorflow-transform.
+# Directories of a fitted preprocessing function in a dataset, named by tensorflow-transform.
 TRANSFORM_FN, TRANSFORMED_METADATA, RAW_METADATA = (
     "transform_fn",
     "transformed_metadata",
@@ -43,8 +43,8 @@ class Shard:
     Attributes:
         path: Path relative to the manifest.
         examples: Number of records.
-        bytes: Size of the record stream, before compression.
-        xxh64: Hash of the record stream, 16 hex digits.
+        bytes: Size of the records before compression.
+        xxh64: Hash of the records before compression, 16 hex digits.
     """
 
     path: str
@@ -66,7 +66,7 @@ class Split:
 
     @property
     def bytes(self) -> int:
-        """Size of the record streams."""
+        """Size of the records of all shards, before compression."""
         return sum(shard.bytes for shard in self.shards)
 
 
@@ -76,19 +76,22 @@ class Manifest:
 
     Attributes:
         fingerprint: Hash of the input and of the settings that shape the output; empty if unknown.
-        content: Hash of all examples in any order, splits and shards, 16 hex digits.
+        content: Hash of all examples that does not depend on their order, splits and shards, 16 hex
+            digits.
         order: ``shuffled`` or ``source``.
         seed: The seed of the user.
         compression: ``""`` or ``GZIP``.
         key: Columns that decide the order; None if the position of a row in the input decides it.
         group: Columns that decide the split; None if the bytes of the example decide it.
-        place: What decides the position of a row in the dataset: ``origin``, ``key`` or ``bytes``.
-        split_by: What decides the split of a row: ``bytes`` of the example, the columns of its
-            ``group``, a ``column`` with its name, or ``assigned`` by an earlier step; None if there
-            is only one split.
+        place: The property of a row that decides its position in the dataset: ``origin`` (position
+            in the input), ``key`` or ``bytes``.
+        split_by: The property of a row that decides its split: ``bytes`` of the example, the
+            columns of its ``group``, a ``column`` with the name of the split, or ``assigned`` by an
+            earlier step; None if there is only one split.
         schema: The features, with their statistics.
         source: Kind and files of the input; None if Beam code made the input.
-        rejects: Rows that could not be written: ``{"rows": …, "xxh64": …}``.
+        rejects: Number and hash of the rows that could not be written:
+            ``{"rows": …, "xxh64": …}``.
         sidecars: Hash of each other file of the dataset, by name.
         splits: The splits by name, in order.
     """
@@ -115,12 +118,12 @@ class Manifest:
 
     @property
     def bytes(self) -> int:
-        """Size of all record streams."""
+        """Size of all records before compression."""
         return sum(split.bytes for split in self.splits.values())
 
     @property
     def shards(self) -> tuple[Shard, ...]:
-        """All shards."""
+        """The shards of all splits, in order."""
         return tuple(shard for split in self.splits.values() for shard in split.shards)
 
     def to_json(self) -> dict[str, Any]:
@@ -197,7 +200,7 @@ def manifest_text(file: str) -> str | None:
 
 
 def manifest_path(path: str | os.PathLike[str]) -> str:
-    """Return the path of a manifest, from that of its directory, its file prefix or itself."""
+    """Return the path of a manifest, given the path of its directory, file prefix or itself."""
     text = os.fspath(path).removeprefix("file://")
     if text.endswith(".json") and not is_directory(text):
         return text
@@ -212,17 +215,17 @@ def directory_of(manifest_file: str) -> str:
 
 
 def sealed(value: Mapping[str, Any]) -> str:
-    """Return JSON text, one top-level key a line, with its own hash as last field."""
+    """Return JSON text with one line for each top-level key, and with its own hash at the end."""
     lines = [f'  "{key}": {_compact(item)}' for key, item in value.items() if key != "splits"]
     lines.append('  "splits": {' + ",".join(_split_lines(value["splits"])) + "\n  }")
     return sealed_lines(lines)
 
 
 def sealed_lines(lines: Sequence[str]) -> str:
-    """Return the text of a JSON object, with its own hash as last field.
+    """Return the text of a JSON object whose last field is the hash of the text.
 
     Args:
-        lines: The text of each other field.
+        lines: The text of each field but the hash.
     """
     body = "{\n" + ",\n".join(lines) + ',\n  "xxh64": "'
     tail = '"\n}\n'
@@ -245,18 +248,18 @@ def parse_sealed(
     file_format: str = FORMAT,
     seal: Callable[[Mapping[str, Any]], str] = sealed,
 ) -> T:
-    """Parse the text of a manifest, after a check of its format and its hash.
+    """Check the format and the hash in the text of a manifest, then parse it.
 
     Args:
         text: The text.
-        parse: Makes the result of the JSON object, without its hash.
+        parse: Function that makes the result from the JSON object without its hash.
         where: Name of the file, for errors.
-        what: What the file should be, for errors.
-        file_format: The value of its key ``format``.
-        seal: Returns the text for the JSON object.
+        what: Noun for the expected content of the file, for errors.
+        file_format: The expected value of the key ``format``.
+        seal: Function that returns the text for the JSON object.
 
     Raises:
-        DataError: The text is something else, or was changed after it was written.
+        DataError: The text is not a manifest, or was changed after it was written.
     """
     try:
         value = json.loads(text)
@@ -282,15 +285,15 @@ def parse_sealed(
 
 
 def check_files(files: Sequence[Any], counts: Sequence[str], others: Iterable[str] = ()) -> None:
-    """Check that the files of a manifest are plain names, all different, with possible counts.
+    """Check that the paths of files are different plain names, and that counts are possible.
 
     Args:
-        files: A dataclass with a `path` for each file.
-        counts: Their fields that are numbers of records or bytes.
-        others: Names of more files.
+        files: A dataclass instance with a `path` for each file.
+        counts: Names of the fields that are numbers of records or bytes.
+        others: Names of further files.
 
     Raises:
-        ValueError: A file, or its name, is not possible.
+        ValueError: A path, or a value of a field, is not possible.
     """
     for file in files:
         check_fields(file)
@@ -307,7 +310,7 @@ def check_files(files: Sequence[Any], counts: Sequence[str], others: Iterable[st
 
 
 def _check(made: Manifest, value: Mapping[str, Any]) -> None:
-    """Check that a manifest is possible for a dataset: anyone may have made its hash."""
+    """Check that the values of a manifest are possible, because its hash proves no authorship."""
     check_fields(made)
     check_files(made.shards, ("examples", "bytes"), made.sidecars)
     for name, allowed in _ALLOWED.items():
@@ -379,7 +382,7 @@ def _from_json(value: dict[str, Any]) -> Manifest:
 
 
 def fitted_files(directory: str) -> Iterator[str]:
-    """Yield the files of a fitted function in order, as posix paths relative to its directory."""
+    """Yield the sorted files of a fitted function, as posix paths relative to `directory`."""
     for top in FITTED:
         for base, directories, files in os.walk(os.path.join(directory, top)):
             directories.sort()

@@ -1,9 +1,9 @@
-"""Computes places: the 64-bit position of each record in the order of a dataset.
+"""Computes the place of each record: a 64-bit number by which a dataset sorts its records.
 
-In shuffled order a place is a hash of what a row *is*: where it was read, its key, or its bytes. It
-does not depend on workers or attempts, so every runner computes the same place. Places, splits and
-content hashes use XXH64 with different seeds. With the same seed, the rows of a split would fill
-only a part of the places.
+In shuffled order, a place is a hash of a stable property of the row: its position in the input, its
+key, or its bytes. So every runner and every attempt computes the same places. Places, splits and
+content hashes use XXH64 with different seeds. With the same seed, the places of the rows of a split
+would cover only a part of the 64-bit range.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from beam_tfrecord.job_batch import Way
 
 UInt64Array = npt.NDArray[np.uint64]
 
-# Hashes are evenly distributed over their 16 leading bits: 2^16 bins.
+# A bin is the set of records whose places have the same leading bits. The leading 16 bits of hashes
+# are evenly distributed, so shuffled records have 2^16 bins.
 SHUFFLED_BIN_SHIFT = 48
 
-# In source order a place is (unit number, row number): 24 and 40 bits. The number of rows of a bin
-# depends on the number of records: a few records can be cut anywhere, many need no long list.
-# If rows come from several inputs, the leading bits of the unit number are the number of the input.
+# In source order, a place consists of the unit number (24 bits) and the row number (40 bits). If
+# rows come from several inputs, the leading bits of the unit number are the number of the input.
+# The more records there are, the more row numbers a bin covers, so that the list of bins stays
+# short. A bin of few records covers one row number, so that shards can begin at any record.
 SOURCE_ROW_BITS = 40
 SOURCE_BINS = 1024
 MAX_SOURCE_BIN_SHIFT = 10
@@ -37,11 +39,11 @@ UNIT_BITS = 64 - SOURCE_ROW_BITS
 def bin_shift(shuffled: bool, records: int) -> int:
     """Return the number of low bits of a place that are not part of the number of its bin.
 
-    It never falls as `records` grows, so the bins of a run are at least as fine as those of all
-    records together.
+    The result never decreases as `records` grows. So the bins of a run (a sorted file of some of
+    the records) are at least as fine as the bins of all records.
 
     Args:
-        shuffled: Places are hashes.
+        shuffled: Whether places are hashes.
         records: Number of records.
     """
     if shuffled:
@@ -50,7 +52,7 @@ def bin_shift(shuffled: bool, records: int) -> int:
 
 
 def purpose_seed(seed: int, purpose: str) -> int:
-    """Return the XXH64 seed for ``place``, ``split`` or ``content``, from the seed of the user."""
+    """Derive the XXH64 seed for a purpose (``place``, ``split`` or ``content``) from the user's."""
     return native.xxh64(purpose.encode(), seed)
 
 
@@ -59,9 +61,9 @@ class Inputs:
     """The inputs that the rows of one dataset come from, in order.
 
     Attributes:
-        ways: The pipeline steps that the rows of each input pass. Rows that passed other steps
-            belong to one more input.
-        have_splits: Each row has a split from an earlier step.
+        ways: For each input, the labels of the pipeline steps that its rows pass. Rows that passed
+            other steps count as one more input.
+        have_splits: Whether an earlier step has assigned a split to each row.
     """
 
     ways: tuple[Way, ...] = ()
@@ -69,16 +71,16 @@ class Inputs:
 
     @property
     def count(self) -> int:
-        """Largest number of inputs."""
+        """Number of inputs, including the one for rows that passed other steps."""
         return len(self.ways) + 1 if len(self.ways) > 1 else 1
 
     @property
     def bits(self) -> int:
-        """Number of bits for the number of an input."""
+        """Number of bits that the number of an input needs."""
         return (self.count - 1).bit_length()
 
     def number(self, way: Way) -> int:
-        """Return the number of the input of rows that passed the steps `way`."""
+        """Return the number of the input whose rows passed the steps `way`."""
         if self.count == 1:
             return 0
         return self.ways.index(way) if way in self.ways else len(self.ways)
@@ -90,7 +92,7 @@ ONE_INPUT = Inputs()
 def places_by_origin(
     origin: Origin, rows: Int64Array, num_rows: int, seed: int, number: int = 0
 ) -> UInt64Array:
-    """Return the places of some rows of a batch, by where they were read.
+    """Return the places of some rows of a batch as hashes of their positions in the input.
 
     Args:
         origin: Origin of the batch.
@@ -106,7 +108,7 @@ def places_by_origin(
 
 
 def places_by_bytes(data: Any, starts: Int64Array, seed: int) -> UInt64Array:
-    """Return the places of framed records by their payloads."""
+    """Return the places of framed TFRecords as hashes of their payloads."""
     return native.hash_records(data, starts, seed)
 
 
@@ -123,7 +125,7 @@ def places_in_source_order(
         input_bits: Number of leading bits of a place that are the number of the input.
 
     Raises:
-        DataError: The input has more units, or a unit has more rows, than a place can hold.
+        DataError: The input has more units, or a unit more rows, than the bits of a place allow.
     """
     numbers = origin.row_numbers(num_rows)[rows]
     if origin.index >> (UNIT_BITS - input_bits) or (
@@ -138,9 +140,9 @@ def places_in_source_order(
 
 
 def places_behind(places: UInt64Array, number: int, input_bits: int) -> UInt64Array:
-    """Return hashed places with the number of the input in their leading bits.
+    """Return hashed places shifted behind the number of the input in their leading bits.
 
-    In source order, rows without row numbers have these places.
+    In source order, rows without row numbers have such places.
     """
     if not input_bits:
         return places

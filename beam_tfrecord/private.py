@@ -1,4 +1,4 @@
-"""Makes directories that only this user can write to, so that nobody else can put code there."""
+"""Makes directories that only the current user can write to, so that no one else can add code."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import stat
 
 
 def private_directory(path: str) -> str:
-    """Make a directory that only this user can write to, or check an existing one.
+    """Make a directory that only the current user can write to, or check an existing directory.
 
-    A symbolic link of the user to such a directory is followed.
+    The path may be a symbolic link of the user to such a directory.
 
     Returns:
         The path.
 
     Raises:
-        OSError: It cannot be made, belongs to another user, or others may write to it.
+        OSError: The directory cannot be made, belongs to another user, or others may write to it.
     """
     os.makedirs(path, mode=0o700, exist_ok=True)
     link, found = os.lstat(path), os.stat(path)

@@ -1,7 +1,7 @@
-"""Progress of a job on stderr: a bar on a terminal, a line every few seconds elsewhere.
+"""Shows the progress of a job on stderr: a bar on a terminal, or a line every few seconds.
 
-The sizes of the files in the job's temporary directory show how far it is, so every runner that
-shares the filesystem of the output shows the same progress.
+It measures progress by the sizes of the files in the job's temporary directory. So it works for
+every runner that writes to a filesystem that this process can list.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ LINE_EVERY_S = 10.0
 
 
 class Progress:
-    """Shows how far a job is; any thread may call it.
+    """Shows the progress of a job on a stream; its methods are thread-safe.
 
     Args:
         enabled: False shows nothing.
-        stream: The stream that gets the output; stderr by default.
-        line_every_s: Seconds between two lines if the stream is no terminal. The first line comes
-            after that time, so that short jobs stay silent.
-        clock: Returns seconds from any fixed point.
+        stream: The stream to print to; stderr by default.
+        line_every_s: Seconds between two lines if the stream is not a terminal. The first line
+            comes after that time, so that short jobs print nothing.
+        clock: Function that returns seconds since any fixed point.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class Progress:
         self._began_bytes = 0
 
     def update(self, phase: str, done_bytes: int, total_bytes: int | None = None) -> None:
-        """Report how far a phase is.
+        """Show the progress of one phase of the job.
 
         Args:
-            phase: What the job does, such as ``reading``; another phase begins a new bar.
-            done_bytes: Bytes done so far in this phase. The bytes of its first report do not count
-                for the rate: an earlier attempt did them.
+            phase: Name of the phase, such as ``reading``; a new name begins a new bar.
+            done_bytes: Bytes done so far in this phase. The rate does not count the bytes of the
+                first report of a phase, because an earlier attempt may have done them.
             total_bytes: Bytes of the phase; None if unknown, and then no remaining time is shown.
         """
         if not self._enabled:
@@ -72,7 +72,7 @@ class Progress:
                 self._last_line_s = now_s
                 seconds = now_s - self._began_s
                 rate = (done_bytes - self._began_bytes) / seconds if seconds > 0 else 0.0
-                # A stream that cannot be written to, as on a full disk, does not end the job.
+                # A stream that fails, for example on a full disk, must not end the job.
                 with contextlib.suppress(OSError):
                     line = progress_line(phase, done_bytes, total_bytes, rate)
                     print(line, file=self._stream, flush=True)
@@ -111,7 +111,7 @@ def progress_line(phase: str, done_bytes: int, total_bytes: int | None, rate: fl
     """Return one line such as ``reading: 1.2 GB of 4.0 GB (30%), 150.0 MB/s, 18.7 s left``.
 
     Args:
-        phase: What the job does.
+        phase: Name of the phase.
         done_bytes: Bytes done so far.
         total_bytes: Bytes of the phase; None if unknown.
         rate: Bytes a second; 0 if unknown.
@@ -142,12 +142,12 @@ REMOTE_INTERVAL_S = 10.0
 
 @contextlib.contextmanager
 def watch(directory: str, input_bytes: int, progress: Progress | None) -> Iterator[None]:
-    """Report how far a job is, until the block ends.
+    """Report the progress of a job from a background thread until the block ends.
 
     Args:
         directory: The job's temporary directory.
         input_bytes: Size of the input.
-        progress: Shows the reports; None to report nothing.
+        progress: Display of the progress; None reports nothing.
     """
     if progress is None:
         yield
@@ -165,7 +165,7 @@ def watch(directory: str, input_bytes: int, progress: Progress | None) -> Iterat
 
 
 def _report(directory: str, input_bytes: int, progress: Progress, done: threading.Event) -> None:
-    # A listing of an object store is a request, and costs money.
+    # Every listing of an object store is a request, which costs money.
     interval_s = REMOTE_INTERVAL_S if is_remote(directory) else INTERVAL_S
     while not done.wait(interval_s):
         spilled, written = _written_bytes(directory)
@@ -178,7 +178,7 @@ def _report(directory: str, input_bytes: int, progress: Progress, done: threadin
 
 
 def _written_bytes(directory: str) -> tuple[int, int]:
-    """Return the bytes of the runs and of the shards in a temporary directory so far."""
+    """Return the present bytes of sorted spill files (runs) and of shards in a directory."""
     spilled = written = 0
     for name, nbytes in _files(directory):
         if name.startswith("run-"):
@@ -189,7 +189,7 @@ def _written_bytes(directory: str) -> tuple[int, int]:
 
 
 def _files(directory: str) -> Iterator[tuple[str, int]]:
-    """Yield name and size of each file; what cannot be listed now is left out."""
+    """Yield the name and size of each file, except files that vanish or cannot be listed."""
     with contextlib.suppress(StorageError, FileNotFoundError):
         if is_remote(directory):
             for file in list_files(directory):

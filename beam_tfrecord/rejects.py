@@ -1,4 +1,4 @@
-"""Stores rejects, the rows that could not be written, and checks them against a budget."""
+"""Stores the list of rejects (rows that could not be written), and checks it against a budget."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.storage import WholeFile, open_read, put
 
 REJECTS_FILE = "rejects/rejects-00000.parquet"
-# In the temporary directory. It may list more rejects than the job allows.
+# The list of a failed job, in its temporary directory: it may exceed the budget.
 SAVED_FILE = "rejects.parquet"
 
-# Rows in memory of each file in a merge, and largest number of open files.
+# A merge has this many rows of each file in memory, and at most this many open files.
 MERGED_ROWS = 256
 MERGED_FILES = 200
 PARQUET_ROWS = 16_384
@@ -43,18 +43,18 @@ REJECTS_SCHEMA = pa.schema(
 
 @dataclasses.dataclass(frozen=True)
 class RejectBudget:
-    """How many rows a job may reject and still publish its dataset.
+    """The number of rows that a job may reject and still publish its output.
 
     Attributes:
-        rows: Largest number of rows; None for any number.
-        percent: Largest share of the rows read, in percent, in place of a number.
+        rows: Largest number of rows; None means any number.
+        percent: Largest share of the rows read, in percent; if it is set, `rows` has no effect.
     """
 
     rows: int | None = 0
     percent: float | None = None
 
     def allows(self, rejects: int, rows: int) -> bool:
-        """Return whether `rejects` of `rows` rows read are within the budget."""
+        """Return whether the budget allows `rejects` of `rows` rows read."""
         if self.percent is not None:
             return rejects * 100 <= self.percent * rows
         return self.rows is None or rejects <= self.rows
@@ -88,18 +88,18 @@ def parse_budget(budget: int | str) -> RejectBudget:
 
 
 def write_rejects(path: str, rejects: Sequence[Reject]) -> None:
-    """Write rejects to a temporary file, in order of origin."""
+    """Write rejects to a temporary file, sorted by all fields (unit, row, column, …)."""
     rows = sorted(rejects, key=dataclasses.astuple)
     _write_temporary(path, (dataclasses.asdict(reject) for reject in rows))
 
 
 def merge_rejects(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the rejects of temporary files in order of origin (unit, row, column), one by one.
+    """Yield the rejects of temporary files in order of unit, row and column, one by one.
 
-    Memory is bounded: it holds a few rows of each file, and if there are more files than may be
-    open at once, some are merged to a temporary file first.
+    Only a few rows of each file are in memory. If there are more files than may be open at a time,
+    some of them are first merged to a temporary file.
     """
-    # Files have random names, but rows sort by all their values: equal rows have no order.
+    # The random names of files do not affect the order, because rows sort by all of their values.
     merged = list(paths)
     made = 0
     while len(merged) > MERGED_FILES:
@@ -137,7 +137,7 @@ def _batches(rows: Iterable[dict[str, Any]], size: int) -> Iterator[pa.RecordBat
 
 
 class HashedSink(io.RawIOBase):
-    """Writes a file for Arrow, and hashes its bytes. It does not close the file."""
+    """Writable stream for Arrow that hashes the bytes it writes to a file; it never closes it."""
 
     def __init__(self, file: WholeFile) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class HashedSink(io.RawIOBase):
         self.hash = native.XXH64(0)
 
     def writable(self) -> bool:
-        """Return True."""
+        """Return True, as Arrow requires of a stream that it writes to."""
         return True
 
     def write(self, data: Any) -> int:
@@ -158,12 +158,12 @@ class HashedSink(io.RawIOBase):
 
 @dataclasses.dataclass(frozen=True)
 class SavedRejects:
-    """The file of the rejects of a dataset.
+    """The number and the hashes of the rejects in the Parquet file that lists them.
 
     Attributes:
         rows: Number of rejects.
-        xxh64: Hash of the rejects, which does not depend on the writer of the file, 16 hex digits.
-        stored_xxh64: Hash of the file, 16 hex digits.
+        xxh64: Hash of the rejects, independent of the Parquet writer, 16 hex digits.
+        stored_xxh64: Hash of the bytes of the file, 16 hex digits; empty if there is no file.
     """
 
     rows: int
@@ -172,11 +172,11 @@ class SavedRejects:
 
 
 def join_rejects(paths: Sequence[str], path: str) -> SavedRejects:
-    """Join temporary files of rejects to one Parquet file, which is written atomically.
+    """Join temporary files of rejects into one Parquet file, which is written atomically.
 
     Args:
-        paths: The temporary files.
-        path: Path of the Parquet file; without temporary files it is not written.
+        paths: The temporary files. If there are none, no Parquet file is written.
+        path: Path of the Parquet file.
     """
     digest = RejectsHash()
     if not paths:
@@ -192,7 +192,7 @@ def join_rejects(paths: Sequence[str], path: str) -> SavedRejects:
 
 
 def save_rejects(table: pa.Table, path: str) -> str:
-    """Write a table of rejects as Parquet, atomically, and return the XXH64 of the file."""
+    """Write a table of rejects to a Parquet file, atomically, and return the XXH64 of the file."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     data = sink.getvalue()
@@ -201,14 +201,14 @@ def save_rejects(table: pa.Table, path: str) -> str:
 
 
 class RejectsHash:
-    """Computes the XXH64 of rejects as JSON, one list of objects."""
+    """Computes the XXH64 of rejects, serialized as one JSON list of objects."""
 
     def __init__(self) -> None:
         self._hash = native.XXH64(0)
         self.rows = 0
 
     def through(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Yield rows, after counting and hashing them."""
+        """Count and hash each row, then yield it."""
         for row in rows:
             text = json.dumps(row, ensure_ascii=False, sort_keys=True)
             self._hash.update(f"{', ' if self.rows else '['}{text}".encode())
@@ -216,13 +216,13 @@ class RejectsHash:
             yield row
 
     def hexdigest(self) -> str:
-        """Return the hash of all rows; call it once, at the end."""
+        """Return the hash of all rows as 16 hex digits; call this once, at the end."""
         self._hash.update(b"]" if self.rows else b"[]")
         return f"{self._hash.intdigest():016x}"
 
 
 def rejects_hash(table: pa.Table) -> str:
-    """Return the XXH64 of rejects, which does not depend on their file, as 16 hex digits."""
+    """Return the XXH64 of a table of rejects, independent of the Parquet writer, as hex digits."""
     digest = RejectsHash()
     for batch in table.to_batches():
         for _ in digest.through(batch.to_pylist()):
@@ -233,14 +233,14 @@ def rejects_hash(table: pa.Table) -> str:
 def rejected(
     budget: RejectBudget, rejects: int, rows: int, sample: Sequence[Reject], listed: str
 ) -> RejectedRows:
-    """Return the error for a job that exceeds its budget.
+    """Return the error for a job that rejected more rows than its budget allows.
 
     Args:
         budget: The budget.
         rejects: Number of rejected rows.
         rows: Number of rows read.
         sample: The first rejects.
-        listed: File that lists all rejects.
+        listed: Path of the file that lists all rejects.
     """
     shown = "; ".join(dict.fromkeys(reject.message for reject in sample[:3]))
     more = f" and {rejects - 3:,} more" if rejects > 3 else ""

@@ -1,14 +1,13 @@
-"""The list of code changes that altered the bytes of datasets.
+"""The history of the changes to this package that altered the bytes of datasets.
 
-The number of entries is part of the fingerprint of a job. So a dataset from before such a change
-is never mistaken for the result of the same job with the present code.
+The number of entries is part of the fingerprint of a job. So a dataset that was written before such
+a change is never mistaken for the result of the same job with the present code.
 """
 
 from __future__ import annotations
 
 RULES: tuple[str, ...] = (
-    # Oldest first, one line each: the affected input, and the bytes that are written for it now.
-    # Append only.
+    # Oldest first: the affected input, and the bytes that are written for it now. Append only.
     "INT96 timestamps of Parquet outside the years 1677 to 2262 are exact, in microseconds",
     "every stream of an .xz file is read, also behind padding, and a damaged one is refused",
     "compressed files of 0 bytes are refused",

@@ -1,7 +1,7 @@
-"""Facts about Beam runners that transforms, jobs and the runners package share.
+"""The properties of each supported Beam runner, and the check for runners that lose elements.
 
-Importing this module does not import Beam: the command line and the program that starts workers
-need it too, and have to start fast.
+Importing this module does not import Beam, because the command line and the program that starts
+workers use it and have to start fast.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ EMBEDDED_JOB_SERVICE = "embed"
 
 
 class RunnerTraits(NamedTuple):
-    """How a runner differs from others.
+    """The properties of one runner.
 
     Attributes:
         beam_name: Beam's name of the runner.
         runs_here: True if its workers are threads of this process.
         is_remote: True if its jobs go on when the process that started them ends.
-        exchange: How records travel to their shards: as ``files``, or through the shuffle of the
-            ``runner``.
+        exchange: How records reach their shards: through ``files`` that this package writes and
+            merges, or through the shuffle (GroupByKey) of the ``runner``.
     """
 
     beam_name: str
@@ -39,7 +39,7 @@ _TRAITS = {
     # Beam's name DirectRunner first tries to download another runner, without a timeout (2.77).
     "direct": RunnerTraits("FnApiRunner", runs_here=True),
     "flink": RunnerTraits("FlinkRunner", is_remote=True),
-    # Its shuffle is a service of its own, made for more data than any file system holds.
+    # The shuffle of Dataflow is a separate service, made for more data than file systems hold.
     "dataflow": RunnerTraits("DataflowRunner", is_remote=True, exchange="runner"),
     "portable": RunnerTraits("PortableRunner"),
     "prism": RunnerTraits("PrismRunner"),
@@ -48,7 +48,7 @@ _BY_BEAM_NAME = {traits.beam_name: traits for traits in _TRAITS.values()}
 
 
 def traits_of(runner: str) -> RunnerTraits:
-    """Return the traits of a runner, given our name of it or Beam's."""
+    """Return the traits of a runner, given the name that this package or Beam has for it."""
     return _TRAITS.get(runner.lower()) or _BY_BEAM_NAME.get(runner) or RunnerTraits(runner)
 
 
@@ -58,7 +58,7 @@ def check_lossless(pipeline: beam.Pipeline) -> None:
     Raises:
         UsageError: The runner, or one of its options, may lose elements.
     """
-    # Only who has a pipeline has loaded Beam.
+    # Lazy: a caller that has a pipeline has already loaded Beam.
     from apache_beam.options.pipeline_options import DebugOptions
 
     experiments = pipeline.options.view_as(DebugOptions).experiments or ()
@@ -80,7 +80,7 @@ def _reason_to_refuse(pipeline: beam.Pipeline) -> str:
     from apache_beam.runners.portability.portable_runner import PortableRunner
     from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
-    # Beam's runner for notebooks wraps another one.
+    # Beam's runner for notebooks wraps the runner that executes the pipeline.
     runner = getattr(pipeline.runner, "_underlying_runner", pipeline.runner)
     if getattr(runner, "is_lossless", False):
         return ""

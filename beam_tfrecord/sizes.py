@@ -16,7 +16,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 
 
 def parse_size(size: str | int) -> int:
-    """Return bytes from ``128MB``, ``1.5GiB`` or a plain number.
+    """Return the number of bytes for ``128MB``, ``1.5GiB`` or a plain number.
 
     Raises:
         UsageError: The size has another form, or is not positive.
@@ -24,7 +24,7 @@ def parse_size(size: str | int) -> int:
     match = _SIZE.fullmatch(str(size).strip())
     if not match or match[2].lower() not in _UNITS:
         raise UsageError(f"cannot read size {size!r}: write 128MB or 64MiB")
-    # A fraction is exact for any number of digits; a float has 53 bits.
+    # A fraction is exact for any number of digits, unlike a float with its 53 bits.
     nbytes = int(fractions.Fraction(match[1]) * _UNITS[match[2].lower()])
     if nbytes <= 0:
         raise UsageError(f"size {size!r} is not positive")

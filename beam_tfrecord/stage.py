@@ -1,10 +1,10 @@
-"""Stages: their manifest, and the Parquet types that hold their Arrow types.
+"""The format of stages, the Parquet copies of a source that `extract` makes: manifest and types.
 
-A stage is a directory of Parquet files that holds the rows of a source. Its ``manifest.json`` is
-written last, is the same in every run, and ends with the hash of its own text. A stage and a
-dataset share that name, so that neither overwrites the other. Readers follow the manifest and
-ignore other files. Parquet has fewer types than Arrow: each file holds the nearest Parquet type,
-and its metadata states the Arrow type.
+A stage is a directory of Parquet files with the rows of a source. Its ``manifest.json`` is written
+last, contains nothing that depends on the time or the machine, and ends with the hash of its own
+text. The manifest of a dataset has the same name, so that neither output overwrites the other.
+Readers read only the files that the manifest lists. Parquet has fewer types than Arrow, so each
+column has the nearest Parquet type, and the metadata of the file states the Arrow type.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ SCHEMA_KEY = b"beam_tfrecord.schema"
 def staged_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema of a stage for rows of `schema`.
 
-    Dictionary and run-end encoding are left out; field metadata stays, as text.
+    Dictionary and run-end encoding are removed. Field metadata remains, as text.
 
     Raises:
-        DataError: A column is of a type that no stage can hold.
+        DataError: A stage cannot contain the type of a column.
     """
     fields: list[pa.Field] = []
     for field in schema:
@@ -52,7 +52,7 @@ def staged_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def not_held(field: pa.Field) -> DataError:
-    """Return the error for a column that Parquet has no type for."""
+    """Return the error for a column whose type Parquet lacks."""
     return DataError(
         f"column {field.name!r} is {field.type}, which Parquet cannot hold: "
         "leave it out with --columns, or convert it before"
@@ -94,7 +94,7 @@ def file_schema(staged: pa.Schema) -> pa.Schema:
     """Return the schema of the Parquet files of a stage.
 
     Raises:
-        DataError: Parquet cannot hold a column.
+        DataError: Parquet lacks the type of a column.
     """
     fields = [field.with_type(_parquet_type(field.type)) for field in staged]
     text = json.dumps(schema_to_json(staged), ensure_ascii=False)
@@ -102,7 +102,14 @@ def file_schema(staged: pa.Schema) -> pa.Schema:
 
 
 def staged_schema_of(inside: pa.Schema) -> pa.Schema | None:
-    """Return the schema of the rows in a file of a stage; None for any other Parquet file."""
+    """Return the schema of the rows of a stage, given the schema inside one of its files.
+
+    Returns:
+        The schema, or None if the file does not belong to a stage.
+
+    Raises:
+        DataError: The metadata of the file is damaged.
+    """
     text = (inside.metadata or {}).get(SCHEMA_KEY)
     if text is None:
         return None
@@ -114,7 +121,7 @@ def staged_schema_of(inside: pa.Schema) -> pa.Schema | None:
 
 
 def to_file(data: pa.RecordBatch, staged: pa.Schema, inside: pa.Schema) -> pa.RecordBatch:
-    """Return rows of a stage with schema `staged` in the schema `inside` of its files."""
+    """Convert rows from the schema `staged` of a stage to the schema `inside` of its files."""
     columns = [
         _cast(column, target.type, field.type)
         for column, target, field in zip(data.columns, staged, inside, strict=True)
@@ -133,9 +140,9 @@ def _cast(column: pa.Array, staged: pa.DataType, inside: pa.DataType) -> pa.Arra
 
 
 def _parquet_type(arrow: pa.DataType) -> pa.DataType:
-    """Return the type that holds a column in Parquet.
+    """Return the type that represents a column in Parquet.
 
-    Fixed-size lists become plain lists: pyarrow cannot read fixed-size ones with a null.
+    Fixed-size lists become plain lists because pyarrow cannot read fixed-size lists with a null.
     """
     if isinstance(arrow, pa.FixedShapeTensorType):
         return _parquet_type(arrow.storage_type)
@@ -186,8 +193,8 @@ class StageManifest:
         fingerprint: Hash of the input and the settings; empty if unknown, as for a database.
         schema: Schema of the rows, with the types of the source.
         source: Kind and files of the input, without secrets; None if Beam code made the input.
-        rejects: Rows that could not be read: ``{"rows": …, "xxh64": …}``.
-        files: The files, in the order of the source.
+        rejects: Number and hash of the rows that could not be read: ``{"rows": …, "xxh64": …}``.
+        files: The Parquet files, in the order of the source.
     """
 
     fingerprint: str
@@ -226,7 +233,7 @@ class StageManifest:
         """Parse the text of a manifest; `where` names it in errors.
 
         Raises:
-            DataError: It is not the manifest of a stage, or was changed after it was written.
+            DataError: The text is not the manifest of a stage, or was changed after it was written.
         """
         return parse_sealed(
             text,
@@ -239,7 +246,7 @@ class StageManifest:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> StageManifest:
-        """Read the manifest of a stage, given its directory or the manifest itself.
+        """Read the manifest of a stage, given the path of the stage or of its manifest.
 
         Raises:
             UsageError: There is no stage.
@@ -259,7 +266,7 @@ def _from_json(value: Mapping[str, Any]) -> StageManifest:
         rejects=value["rejects"],
         files=tuple(StageFile(**file) for file in value["files"]),
     )
-    # Anyone may have made the hash of the file.
+    # The hash proves no authorship: anyone can compute it.
     check_fields(made)
     check_files(made.files, ("rows", "bytes"))
     for file in made.files:
@@ -271,7 +278,7 @@ def _from_json(value: Mapping[str, Any]) -> StageManifest:
 
 
 def is_stage(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is the directory of a stage or its manifest, even a damaged one."""
+    """Return whether a path is a stage or the manifest of a stage, which may be damaged."""
     try:
         text = manifest_text(_manifest_file(path))
         value = None if text is None else json.loads(text)
@@ -285,7 +292,7 @@ def stage_files(path: str | os.PathLike[str]) -> tuple[pa.Schema, tuple[str, ...
 
     Raises:
         UsageError: There is no stage.
-        DataError: Its manifest is damaged.
+        DataError: The manifest is damaged.
     """
     manifest = StageManifest.load(path)
     directory = os.path.dirname(_manifest_file(path))
@@ -293,7 +300,7 @@ def stage_files(path: str | os.PathLike[str]) -> tuple[pa.Schema, tuple[str, ...
 
 
 def stage_names(manifest_file: str) -> set[str]:
-    """Return the names of the files in the manifest of a stage; empty for any other manifest."""
+    """Return the names of the files that the manifest of a stage lists; empty for other files."""
     try:
         return {file.path for file in StageManifest.load(manifest_file).files}
     except BeamTFRecordError:
@@ -306,7 +313,7 @@ def _manifest_file(path: str | os.PathLike[str]) -> str:
 
 
 def _sealed(value: Mapping[str, Any]) -> str:
-    """Return JSON text, one field or file a line, with its own hash as last field."""
+    """Return JSON text with one line for each field or file, and with its own hash at the end."""
     return sealed_lines([f'  "{key}": {_value(item)}' for key, item in value.items()])
 
 

@@ -1,4 +1,4 @@
-"""Checks whether values read from files have the annotated types."""
+"""Checks whether values that were read from files have the types in the annotations."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ def has_type(value: Any, hint: Any) -> bool:
     """Return whether `value` is of the type `hint`. Unlike in Python, a bool is not an int.
 
     Args:
-        value: Any value; values within it are checked too.
-        hint: An annotation of builtins, their generics, unions, arrays of a dtype and classes.
+        value: Any value; the items of containers are checked too.
+        hint: An annotation made of builtins, their generics, unions, NumPy arrays of a dtype, and
+            classes.
     """
     return _check_of(hint)(value)
 
 
 def check_fields(made: Any) -> None:
-    """Check that each field of a dataclass that was read from a file has its type.
+    """Check that each field of a dataclass instance has the type in its annotation.
 
     Raises:
         ValueError: A field has another type.

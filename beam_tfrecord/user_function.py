@@ -1,8 +1,8 @@
-"""`MapFunction`: the user's function for rows, from ``module:function`` or ``file.py:function``.
+"""Loads the user's function for rows from ``module:function`` or ``file.py:function``.
 
-A dataset depends on the source of the function, so the hash of the source is part of the
-fingerprint. A lambda, closure, notebook cell or callable object depends on more than its source:
-it has no hash, and its dataset has no fingerprint.
+The fingerprint of a dataset contains the hash of the source code of this function. A lambda,
+closure, notebook cell or callable object may depend on more than its source code, so it has no
+hash, and its dataset has no fingerprint.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from beam_tfrecord.errors import UsageError
 
 @dataclasses.dataclass(frozen=True)
 class MapFunction:
-    """A user's function with the hash of its source; a call of it calls the function.
+    """A callable that wraps the user's function, with the hash of its source code.
 
     A function from a file is pickled as the text of the file, so that workers do not need the file.
 
     Attributes:
         function: The function.
-        name: The name that the user gave, for messages.
-        sha256: Hash of the source of its module, 64 hex digits; None if unknown.
-        file: Path and text of the file it came from; None for a function of a module.
+        name: The argument by which the user named the function, for messages.
+        sha256: Hash of the source code of the function's module, 64 hex digits; None if unknown.
+        file: Path and text of the file that contains the function; None for a function of a module.
     """
 
     function: Callable[..., Any]
@@ -47,7 +47,7 @@ class MapFunction:
 
     @property
     def takes_batches(self) -> bool:
-        """Whether the first parameter is annotated as `pyarrow.RecordBatch`."""
+        """Whether the annotation of the function's first parameter is `pyarrow.RecordBatch`."""
         try:
             parameters = list(inspect.signature(self.function).parameters.values())
         except (TypeError, ValueError):
@@ -64,10 +64,10 @@ class MapFunction:
 
 
 def load_map(function: str | Callable[..., Any] | MapFunction) -> MapFunction:
-    """Return the user's function, with the hash of its source.
+    """Return the user's function, with the hash of its source code.
 
-    Modules are found as by ``python -m``, in the current directory first. A file may import the
-    modules beside it.
+    Modules are found as by ``python -m``, in the current directory first. A file may import other
+    modules of its directory.
 
     Args:
         function: ``module:function``, ``file.py:function``, or the function itself.
@@ -92,10 +92,10 @@ def load_map(function: str | Callable[..., Any] | MapFunction) -> MapFunction:
 
 
 def source_sha256(function: Callable[..., Any]) -> str | None:
-    """Return the SHA-256 of the source of a function's module, 64 hex digits.
+    """Return the SHA-256 of the source code of a function's module.
 
     Returns:
-        None if what the function does depends on more than that source.
+        64 hex digits; None if the function may depend on more than that source code.
     """
     if not isinstance(function, types.FunctionType) or "<" in function.__qualname__:
         return None
@@ -123,20 +123,20 @@ def _read_source(path: str) -> str:
 
 
 def _from_text(name: str, path: str, text: str) -> MapFunction:
-    """Return the function in the text of a file, here or on a worker."""
+    """Return the function in the text of a file; workers unpickle functions through this."""
     sha256 = hashlib.sha256(text.encode()).hexdigest()
     stem = re.sub(r"\W", "_", os.path.splitext(os.path.basename(path))[0])
-    # The hash in the name tells two files, or two versions of one, apart.
+    # The hash distinguishes files of the same name, and versions of the same file.
     module_name = f"_beam_tfrecord_map_{stem}_{sha256[:16]}"
     module = sys.modules.get(module_name)
     if module is None:
         module = types.ModuleType(module_name)
         module.__file__ = path
         _look_in(os.path.dirname(path))
-        # Dataclasses and type hints look their module up by name while the file runs.
+        # While the file runs, dataclasses and type hints look up their module by name.
         sys.modules[module_name] = module
         try:
-            # The user's file must not inherit this one's `from __future__ import annotations`.
+            # The user's file must not inherit `from __future__ import annotations` from here.
             code = _run(name, lambda: compile(text, path, "exec", dont_inherit=True))
             _run(name, lambda: exec(code, module.__dict__))
         except BaseException:
@@ -151,7 +151,7 @@ def _look_in(directory: str) -> None:
 
 
 def _run(name: str, load: Callable[[], Any]) -> Any:
-    """Run the user's module; an error in it becomes one line with its place in their code."""
+    """Import or run the user's module; its errors become a `UsageError` with file and line."""
     try:
         return load()
     except ModuleNotFoundError as error:

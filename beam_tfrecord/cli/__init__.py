@@ -1,1 +1,1 @@
-"""The command line: `main` starts it, `write` and `read` hold its commands."""
+"""The command line: `main` is the program; `write` and `read` define its commands."""

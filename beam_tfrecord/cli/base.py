@@ -1,6 +1,7 @@
-"""What all commands share: messages and results, flags and their values, and Beam's own options.
+"""Functions that all commands share: they print messages and results, and parse flags.
 
-Messages go to stderr, results to stdout.
+Messages go to stderr and results to stdout. This module also checks the options of Beam that follow
+``--`` on the command line.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ _LOGGER = "beam_tfrecord"
 
 
 class Failure(click.ClickException):
-    """An error that ends the program with one line on stderr and an exit code."""
+    """An exception that ends the program with one line on stderr and an exit code."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code  # type: ignore[misc]
 
     def show(self, file: Any = None) -> None:
-        """Print the line."""
+        """Print the message on stderr."""
         print_message(f"error: {self.message}")
 
 
@@ -56,7 +57,7 @@ def print_result(text: str) -> None:
         click.echo(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes stdout once more when it ends, and would complain then.
+        # Python flushes stdout again when it ends, and would print an error about the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
     except OSError as error:
@@ -64,7 +65,7 @@ def print_result(text: str) -> None:
 
 
 def stdout_failure(error: OSError) -> Failure:
-    """Return the failure for an error of stdout."""
+    """Return the `Failure` for an error of writing to stdout."""
     return Failure(f"cannot write to standard output: {(error.strerror or str(error)).lower()}", 1)
 
 
@@ -82,16 +83,16 @@ class LogWarnings(logging.Handler):
         self._logger = logging.getLogger(_LOGGER)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Collect one message; equal ones are printed once."""
+        """Collect one message, unless an equal message is already collected."""
         self.add([record.getMessage()])
 
     def add(self, lines: Iterable[str]) -> None:
-        """Collect lines that are not there yet."""
+        """Collect the lines that are not collected yet."""
         self.lines = list(dict.fromkeys((*self.lines, *lines)))
 
     def __enter__(self) -> LogWarnings:
         self._logger.addHandler(self)
-        # Under --debug the log shows the warnings too, when they happen.
+        # With --debug, the log also shows each warning at once.
         self._logger.propagate = self._logger.isEnabledFor(logging.INFO)
         return self
 
@@ -104,7 +105,7 @@ class LogWarnings(logging.Handler):
 
 @contextlib.contextmanager
 def _log_levels(debug: bool) -> Iterator[None]:
-    """Show the log, or hide what a user cannot act on: errors reach users as exceptions."""
+    """Set the log levels during the block: INFO with --debug, else only what users can act on."""
     root, ours = logging.getLogger(), logging.getLogger(_LOGGER)
     before = root.level, ours.level, warnings.showwarning
     root.setLevel(logging.INFO if debug else logging.ERROR)
@@ -124,7 +125,8 @@ def _log_levels(debug: bool) -> Iterator[None]:
 
 
 def _print_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    # The package warns with this class. Deprecations inside of libraries do not concern users.
+    # This package uses this class for its warnings. Users cannot act on the deprecation warnings of
+    # libraries, so other classes are hidden.
     if category is RuntimeWarning:
         print_message(f"warning: {message}")
 
@@ -145,7 +147,7 @@ debug_option = click.option(
 
 @contextlib.contextmanager
 def signal_handler(handle: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
-    """Call a function at SIGINT and SIGTERM during the block; only the main thread gets signals."""
+    """Call `handle` on SIGINT and SIGTERM during the block; no effect outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -189,7 +191,7 @@ def parse_types(text: str) -> dict[str, str]:
 
 
 def parse_character(text: str) -> str:
-    r"""Return one character; a backslash and a ``t``, which shells do not convert, are a tab.
+    r"""Return the only character of a text; ``\t`` (two characters, as shells pass it) is a tab.
 
     Raises:
         click.BadParameter: The text has no character or several.
@@ -201,7 +203,7 @@ def parse_character(text: str) -> str:
 
 
 def parse_prices(pairs: Sequence[str]) -> dict[str, float] | None:
-    """Return the values of ``plan --price``, ``name=amount`` each, by name; None without any.
+    """Parse the values ``name=amount`` of ``plan --price`` into a dict; None if there are none.
 
     Raises:
         click.BadParameter: An amount is not a number.
@@ -217,7 +219,7 @@ def parse_prices(pairs: Sequence[str]) -> dict[str, float] | None:
 
 
 def parse_count(text: str | int) -> int | str:
-    """Return an integer, or text for the function to read (``train=64,test=8``, ``1%``)."""
+    """Return an integer, or other text (``train=64,test=8``, ``1%``) for the function to parse."""
     return int(text) if str(text).isdecimal() else str(text)
 
 
@@ -262,11 +264,11 @@ def _click_settings(option: Option) -> dict[str, Any]:
 def job_arguments(
     flags: Mapping[str, Any], options: Iterable[Option] = WRITE_OPTIONS
 ) -> dict[str, Any]:
-    """Return the keyword arguments of `write` and `plan`, or of a function with other options.
+    """Return the keyword arguments for `write`, `plan` or `extract` from the values of flags.
 
     Args:
         flags: Values of all flags by keyword.
-        options: The options of the function; options of sources become `source_options`.
+        options: The options of the function. Options of sources become the `source_options`.
     """
     arguments = {option.keyword: flags[option.keyword] for option in options}
     return arguments | {"source_options": source_options(flags)}
@@ -296,7 +298,7 @@ def split_output(paths: Sequence[str]) -> tuple[list[str], str]:
 
 
 class BeamCommand(click.Command):
-    """A command whose words after ``--`` are Beam's options."""
+    """A command that takes the arguments after ``--`` as options of Beam."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Store Beam's options in the context, and parse the rest as usual."""
@@ -311,18 +313,19 @@ class BeamCommand(click.Command):
             raise click.NoSuchOption(error.option_name, hint, ctx=ctx) from None
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """Show the place of Beam's options in the usage."""
+        """Return the parts of the usage line, with the options of Beam at the end."""
         return [*super().collect_usage_pieces(ctx), "[-- BEAM_OPTION...]"]
 
 
 def check_beam_options(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the words after ``--`` if each is an option of Beam, or the value of one.
+    """Check that the arguments after ``--`` are options of Beam with valid values, and return them.
 
-    Beam itself drops an option it does not know with a warning, so a typing error would cost a
-    run. Imports Beam if there are words.
+    Beam itself only warns about unknown options and ignores them, so a misspelled option would
+    waste a job. This function imports Beam if there are arguments.
 
     Raises:
-        UsageError: An option is not Beam's, is ours, or its value is missing or wrong.
+        UsageError: An option is unknown to Beam or belongs before ``--``, or its value is missing
+            or wrong.
     """
     if not words:
         return ()
@@ -331,13 +334,13 @@ def check_beam_options(words: Sequence[str]) -> tuple[str, ...]:
     import beam_tfrecord.runners.wheels  # noqa: F401 - it registers options of its own
 
     class Parser(_BeamArgumentParser):
-        """Beam's parser, which raises `UsageError` instead of ending the process."""
+        """Parser of Beam's options that raises `UsageError` instead of ending the process."""
 
         def error(self, message: str) -> NoReturn:
             raise UsageError(f"Beam option after '--': {message}")
 
     parser = Parser(allow_abbrev=False, add_help=False)
-    # A module that is imported twice registers its options twice: the last one counts.
+    # A module that is imported twice registers its class of options twice; the dict has the last.
     for options in {str(cls): cls for cls in PipelineOptions.__subclasses__()}.values():
         options._add_argparse_args(parser)
     known = [flag for action in parser._actions for flag in action.option_strings]

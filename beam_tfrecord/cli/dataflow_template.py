@@ -1,8 +1,9 @@
-"""Dataflow Flex Template: `write` as a program whose flags are the parameters of a template.
+"""The program inside a Dataflow Flex Template: it runs `write` with the template's parameters.
 
 The parameters are the flags of the command line, from the same table, with underscores in their
-names. A launcher of Dataflow starts the program with them and with Beam's options. The program
-writes the description of the job to ``--template_location``, and the launcher starts that job.
+names. The launcher of Dataflow starts the program with the parameters and with options of Beam. The
+program writes the description of the job to ``--template_location``, and the launcher starts the
+job.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import click
 from beam_tfrecord.errors import BeamTFRecordError, UsageError, options_named_by
 from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS, Option
 
-# A parameter is one text: this separates the values of a flag that may be repeated.
+# A parameter is a single text, in which this character separates the values of a repeatable flag.
 SEPARATOR = "|"
 
-# Preprocessing needs a local disk, and several pipelines one after the other.
+# Preprocessing needs a local disk and several consecutive pipelines, and the launcher sets the
+# runner.
 _LEFT_OUT = {"runner", "transform", "step", "transform_fn", "fit", "raw_too"}
 
-# Beam has an option of that name.
+# Beam has an option of the same name.
 _RENAMED = {"--labels": "input_labels"}
 
 _PATTERNS = {
@@ -35,7 +37,7 @@ _PATTERNS = {
 
 
 def template_options() -> dict[str, Option]:
-    """Return the options that are parameters of the template, by the names of the parameters."""
+    """Return the options that the template supports, by the names of its parameters."""
     return {
         _RENAMED.get(option.flag, option.flag.removeprefix("--").replace("-", "_")): option
         for option in (*WRITE_OPTIONS, *SOURCE_OPTIONS)
@@ -99,10 +101,10 @@ def _parameter(name: str, option: Option) -> dict[str, Any]:
 
 
 def split_words(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Split the words of a launcher into parameters by name and Beam's options.
+    """Split the arguments from a launcher into parameters (by name) and options of Beam.
 
     Raises:
-        UsageError: Input or output is missing.
+        UsageError: The parameter for the input or the output is missing.
     """
     names = {"input", "output", *template_options()}
     parameters: dict[str, str] = {}
@@ -121,10 +123,10 @@ def split_words(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def command_words(parameters: Mapping[str, str]) -> list[str]:
-    """Return the words of the command line for parameters.
+    """Convert parameters to arguments of the command line.
 
     Raises:
-        UsageError: A switch is neither true nor false.
+        UsageError: The value of a switch is neither true nor false.
     """
     words: list[str] = []
     for name, option in template_options().items():
@@ -143,12 +145,12 @@ def _flag_words(name: str, option: Option, value: str) -> Iterator[str]:
         return
     values = value.split(SEPARATOR) if option.form == "words" else [value]
     for one in values:
-        # One word, so that a value may begin with a dash.
+        # Flag and value are one argument, so that a value may begin with a dash.
         yield f"{option.flag}={one}"
 
 
 def launch(words: Sequence[str]) -> None:
-    """Write the description of the job that a launcher asks for.
+    """Write the description of the job that a launcher requests.
 
     Args:
         words: Parameters and options of Beam, each as ``--name=value``.
@@ -166,14 +168,14 @@ def launch(words: Sequence[str]) -> None:
     context = write.make_context("write", command_words(parameters))
     flags = dict(context.params)
     inputs, output = split_output(flags.pop("paths"))
-    # The launcher names Beam's runner; ours stands for it and its presets.
+    # The launcher passes Beam's name of the runner; the name ``dataflow`` also sets our presets.
     others = [word for word in beam_words if not word.startswith("--runner=")]
     arguments = {**job_arguments(flags), "runner": "dataflow"}
     submit(make_settings(inputs, output, pipeline_options=others, **arguments))
 
 
 def main() -> NoReturn:
-    """Run the program; a failure is one line on stderr and an exit code."""
+    """Run the program; an error prints one line on stderr and sets the exit code."""
     with options_named_by("flag"):
         try:
             launch(sys.argv[1:])

@@ -1,8 +1,8 @@
-"""The program `beam-tfrecord`: one command for each function; errors become one line.
+"""Defines the program `beam-tfrecord`: one command for each function, and one line for each error.
 
 Exit codes: 0 done, 1 the data is at fault, 2 the command is at fault, 130 interrupted,
-143 terminated. Commands import Beam, pyarrow and NumPy when they need them, so that ``--help`` is
-quick.
+143 terminated. Commands import Beam, pyarrow and NumPy only if they need them, so that ``--help``
+is fast.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from beam_tfrecord.errors import BeamTFRecordError, options_named_by
 PROGRAM = "beam-tfrecord"
 _MESSAGE_CHARACTERS = 500
 
-# Imports make hundreds of thousands of objects, none of them garbage: searching them took a
-# seventh of the imports' time.
+# Imports create hundreds of thousands of objects, none of them garbage. The search for garbage took
+# a seventh of the time of the imports.
 _OBJECTS_BEFORE_COLLECTION = 50_000
 
 
@@ -45,7 +45,7 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
-        # Runners may wrap the exception of an interrupt beyond recognition.
+        # Runners may wrap the exception of an interrupt so that it cannot be recognized.
         interrupts: list[int] = []
 
         def interrupt(number: int, frame: FrameType | None) -> None:
@@ -105,7 +105,7 @@ def main() -> NoReturn:
     except SystemExit as error:
         code = error.code
     except OSError as error:
-        # Commands report their own errors; this one comes from printing a help text.
+        # Commands handle their own errors, so this one comes from printing a help text.
         failure = stdout_failure(error)
         failure.show()
         code = failure.exit_code
@@ -115,10 +115,10 @@ def main() -> NoReturn:
 
 
 def _open_closed_streams() -> None:
-    """Open the null device in place of standard streams that were closed, as by ``>&-``.
+    """Open the null device in place of closed standard streams (``>&-`` in a shell).
 
-    A file that is opened next would get the number of a closed stream, and printed text would go
-    there.
+    Otherwise the next file that is opened would get the descriptor of a closed stream, and printed
+    text would go to that file.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -126,14 +126,14 @@ def _open_closed_streams() -> None:
 
 
 def _end(code: int) -> NoReturn:
-    """End the process without unloading all modules, which takes 0.4 s with Beam.
+    """End the process without the cleanup of modules, which takes 0.4 s with Beam.
 
-    Threads of an interrupted pipeline may still wait for work; the process does not wait for them.
+    It also does not wait for threads, because those of an interrupted pipeline may never end.
     """
     if code not in [128 + number for number in SIGNALS]:
         atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        # A reader that has closed the pipe has seen what it wanted.
+        # A program that has closed the pipe does not need the rest of the output.
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""The commands that read datasets, none of which imports Beam: show, head, verify, diff, repair."""
+"""Defines the commands that read datasets: show, head, verify, diff, repair. None imports Beam."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that run or plan jobs: write, plan, schema, extract; and their summaries."""
+"""Defines the commands that run or plan jobs (write, plan, schema, extract), and their output."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ JOB_COMMANDS = (write, plan, schema, extract)
 
 
 def _beam_arguments(ctx: click.Context, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return Beam's options as an argument: those of the runner's flags, then those after ``--``.
+    """Return the argument `pipeline_options`: from flags of the runner, then from after ``--``.
 
     Args:
         ctx: Context of the command.
@@ -167,7 +167,7 @@ def _beam_arguments(ctx: click.Context, flags: Mapping[str, Any]) -> dict[str, A
 
     Raises:
         click.UsageError: A flag belongs to another runner.
-        UsageError: A word is no option of Beam.
+        UsageError: An argument after ``--`` is not an option of Beam.
     """
     if (wrong := misplaced(flags["runner"].lower(), flags)) is not None:
         raise click.UsageError(f"{wrong.flag} is for --runner {' or '.join(wrong.runners)}")
@@ -176,7 +176,7 @@ def _beam_arguments(ctx: click.Context, flags: Mapping[str, Any]) -> dict[str, A
 
 
 def _dry_run(inputs: list[str], output: str, **arguments: Any) -> None:
-    """Print what a job would do and how."""
+    """Print the plan of a job, and how its runner would run it."""
     from beam_tfrecord.jobs.settings import make_settings
     from beam_tfrecord.jobs.submit import describe
 
@@ -185,11 +185,11 @@ def _dry_run(inputs: list[str], output: str, **arguments: Any) -> None:
 
 
 def _start_only(inputs: list[str], output: str, template: str | None, **arguments: Any) -> None:
-    """Start a job, or write its template, and print where to find it.
+    """Start a job without waiting for it, or write its template, and print where to find it.
 
     Args:
-        inputs: The job's inputs.
-        output: The job's output.
+        inputs: The inputs of the job.
+        output: The output of the job.
         template: Path of the template to write; None starts the job.
         **arguments: Further arguments of `write`.
     """
@@ -213,7 +213,7 @@ def _run(
     """Run a job with a progress bar.
 
     Returns:
-        What the function returned, whether the output changed, and the seconds it took.
+        The result of the function, whether the output changed, and the duration in seconds.
     """
     from beam_tfrecord.progress import Progress
 
@@ -226,7 +226,7 @@ def _run(
 
 
 def _manifest_version(output: str) -> str | None:
-    """Return what changes when the manifest of an output is replaced; None if there is none."""
+    """Return a value that changes if the manifest of an output is replaced; None without one."""
     from beam_tfrecord.storage import absolute_path, status
 
     entry = status(os.path.join(absolute_path(output), "manifest.json"))
@@ -235,9 +235,10 @@ def _manifest_version(output: str) -> str | None:
 
 @contextlib.contextmanager
 def _job_ends_at_interrupt() -> Iterator[None]:
-    """End the process at the first interrupt of a running job, and print what the job leaves.
+    """End the process at the first interrupt of a running job, and print which results remain.
 
-    The files of a job can be resumed from at any moment, and its threads may be busy for long.
+    This is safe because a job can resume from its files at any moment. The process does not wait
+    for its threads because they may be busy for a long time.
     """
     from beam_tfrecord.jobs.run import what_is_kept
     from beam_tfrecord.runners.launch import cancel_all
@@ -251,7 +252,7 @@ def _job_ends_at_interrupt() -> Iterator[None]:
         # A second signal ends the process at once.
         signal.signal(number, signal.SIG_DFL)
         cancelled = cancel_all()
-        # Look again: a job elsewhere may have published before the runner cancelled it.
+        # Not the earlier result: a remote job may have published before the runner cancelled it.
         outcome = "; ".join([*cancelled, what_is_kept() or "nothing was published"])
         Failure(f"interrupted: {outcome}", 128 + number).show()
         sys.stderr.flush()
@@ -285,7 +286,7 @@ def _size(manifest: Manifest, output: str) -> str:
 
 
 def warnings_of(manifest: Manifest, output: str) -> list[str]:
-    """Return a line for each property of a new dataset that its maker should know."""
+    """Return the warnings about a new dataset: no rows, lost precision, rejects, order by bytes."""
     lines = []
     if not manifest.examples:
         lines.append("the input holds no rows: the dataset has no shards")
@@ -354,7 +355,7 @@ def _stage_warnings(manifest: StageManifest, output: str) -> list[str]:
 
 
 def render(value: Mapping[str, Any], *, indent: int = 0) -> list[str]:
-    """Return a nested mapping as lines, one for each key."""
+    """Return a nested mapping as lines of text, one for each key."""
     lines = []
     for key, item in value.items():
         label = f"{' ' * indent}{key.replace('_', ' ')}:"

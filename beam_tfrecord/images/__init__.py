@@ -1,7 +1,7 @@
 """Types that describe a picture file: its header, its faults, and why TensorFlow cannot decode it.
 
 `formats.describe` reads headers; `decode` decodes, resizes and re-encodes with Pillow. Nothing in
-this package depends on Beam, Arrow or the units of a source.
+this package depends on Beam, Arrow or the sources of rows.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ UPRIGHT = 1
 
 
 class Refusal(NamedTuple):
-    """Why ``tf.io.decode_image(channels=3)`` fails on a picture or returns wrong pixels.
+    """The reason why ``tf.io.decode_image(channels=3)`` fails or returns wrong pixels.
 
     Attributes:
         reason: A clause that follows the name of the picture in messages.
-        cure: The options that store a picture which TensorFlow decodes.
+        cure: The options that convert the picture to a form that TensorFlow decodes.
     """
 
     reason: str
@@ -30,13 +30,15 @@ class Header(NamedTuple):
 
     Attributes:
         format: ``jpeg``, ``png``, ``gif``, ``webp``, ``bmp`` or ``tiff``.
-        width: Of the stored pixels, before the rotation that `orientation` asks for; for a GIF the
-            width of the widest frame, which is what TensorFlow decodes.
-        height: Likewise.
-        channels: As ``tf.io.decode_image(channels=0)`` returns them, for formats that TensorFlow
-            reads: 3 for a palette (PNG with transparency: 4), 3 for CMYK in a JPEG.
+        width: Width of the stored pixels, before the rotation of `orientation`. For a GIF it is
+            the width of the widest frame, because TensorFlow decodes all frames to that width.
+        height: Height of the stored pixels, likewise.
+        channels: Number of channels. For formats that TensorFlow reads, it is the number that
+            ``tf.io.decode_image(channels=0)`` returns: 3 for a palette (PNG with transparency: 4),
+            3 for CMYK in a JPEG.
         orientation: EXIF tag 274, from 1 (upright) to 8.
-        refusal: None if the structure shows nothing that TensorFlow refuses.
+        refusal: Reason why TensorFlow cannot decode the picture; None if the structure of the file
+            shows no reason.
     """
 
     format: str
@@ -66,23 +68,23 @@ class Fault(Exception):
 
 
 def truncated(where: str) -> Fault:
-    """Return the fault of a file that ends too early."""
+    """Return the `Fault` of a file that ends too early."""
     return Fault("truncated", f"is cut off {where}")
 
 
 def damaged(what: str) -> Fault:
-    """Return the fault of a file with a broken structure."""
+    """Return the `Fault` of a file with a broken structure."""
     return Fault("damaged", f"is damaged: {what}")
 
 
 def too_large_for_tensorflow(width: int, height: int) -> Refusal:
-    """Return the refusal of a picture with more pixels than TensorFlow decodes."""
+    """Return the `Refusal` of a picture that has more pixels than TensorFlow can decode."""
     return Refusal(f"is too large for TensorFlow ({width}x{height})", "a smaller --resize")
 
 
 @dataclasses.dataclass(frozen=True)
 class Refused:
-    """The number of stored pictures that TensorFlow refuses, and the first of them by path.
+    """The number of stored pictures that TensorFlow cannot decode, and the first of them by path.
 
     Attributes:
         rows: Number of pictures.
@@ -98,7 +100,7 @@ class Refused:
 
 
 def refused_in(pictures: Iterable[tuple[str, Header | None]]) -> Refused | None:
-    """Count the refused pictures among pairs of path and header; None if there are none."""
+    """Count the pictures whose header has a refusal, given paths and headers; None if none has."""
     found = None
     for path, header in pictures:
         if header is not None and header.refusal is not None:
@@ -107,7 +109,7 @@ def refused_in(pictures: Iterable[tuple[str, Header | None]]) -> Refused | None:
 
 
 def merge_refused(one: Refused | None, other: Refused | None) -> Refused | None:
-    """Join the counts of two parts of the data."""
+    """Add the counts of two parts of the data, and keep the first picture by path."""
     if one is None or other is None:
         return one or other
     first = min(one, other, key=lambda refused: (refused.path, refused.reason))

@@ -1,7 +1,7 @@
-"""Decoding with Pillow for ``--check decode``, and resizing, turning and re-encoding pictures.
+"""Decodes pictures with Pillow, to check all of their pixels or to resize, turn and re-encode them.
 
-Pillow is imported inside of functions, for storing pictures unchanged does not need it. It decodes
-and resizes without the interpreter's lock, so that threads use all cores.
+Functions import Pillow themselves, because it is not needed to store pictures unchanged. Pillow
+decodes and resizes without the interpreter's lock, so that threads use all cores.
 """
 
 from __future__ import annotations
@@ -25,26 +25,28 @@ FORMATS = ("jpeg", "png", "webp")
 _PILLOW_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF")
 _ORIENTATION_TAG = 274
 _SIZE = re.compile(r"(\d+)(?:x(\d+))?")
-# A JPEG is decoded at the smallest scale that leaves this factor to the last, smooth step.
+# A JPEG is decoded at a reduced scale, but at least this factor larger than the target, so that the
+# last step of resizing is smooth.
 _DRAFT_GAP = 2
-# Requests a JPEG at the smallest scale that its decoder has.
+# A requested size of one pixel makes the decoder of JPEG use its smallest scale.
 _LEAST_SIZE = (1, 1)
 # Channels of Pillow's modes; all others have one.
 _CHANNELS = {"LA": 2, "RGB": 3, "RGBA": 4, "P": 3, "CMYK": 4, "YCbCr": 3, "LAB": 3, "PA": 4}
-# Nothing in a file of these modes says which values are black and white.
+# Files of these modes do not state which values are black and white.
 _WIDE_MODES = {"I": "integers of 32 bits", "F": "floating-point numbers"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
-    """The changes to make to the pixels; without any, the bytes stay untouched.
+    """The changes to make to pictures; a picture without changes keeps its bytes.
 
     Attributes:
-        shorter: New length of the shorter side in pixels; the other side follows.
+        shorter: New length of the shorter side in pixels; the ratio of the sides is kept.
         size: New height and width in pixels, instead of `shorter`.
-        format: Format to store; None: a JPEG stays one, and other changed pictures become PNG.
+        format: Format to store. None means that a changed JPEG remains a JPEG, and that other
+            changed pictures become PNG.
         quality: Quality of JPEG and WebP, from 1 to 100.
-        orient: Turn the pixels as EXIF says.
+        orient: Turn the pixels by the orientation in EXIF.
     """
 
     shorter: int | None = None
@@ -55,12 +57,12 @@ class Transform:
 
     @property
     def is_none(self) -> bool:
-        """True if no picture is ever changed."""
+        """Whether all pictures remain unchanged."""
         return not (self.resizes or self.format or self.orient)
 
     @property
     def resizes(self) -> bool:
-        """True if pictures get another size."""
+        """Whether pictures are resized."""
         return bool(self.shorter or self.size)
 
     def changes(self, header: Header) -> bool:
@@ -69,12 +71,12 @@ class Transform:
             return False
         turns = self.orient and header.orientation != UPRIGHT
         is_resized = self.target(header.width, header.height) != (header.width, header.height)
-        # TensorFlow decodes everything that Pillow encodes in these two formats.
+        # Encoding again helps in these two formats: TensorFlow decodes all that Pillow encodes.
         is_mended = header.refusal is not None and self.format in ("jpeg", "png")
         return turns or is_resized or is_mended or self.format not in (None, header.format)
 
     def target(self, width: int, height: int) -> tuple[int, int]:
-        """Return the new width and height of a picture that stands upright."""
+        """Return the new width and height, given those of the upright picture."""
         if self.size is not None:
             return self.size[1], self.size[0]
         if self.shorter is None:
@@ -92,10 +94,10 @@ def make_transform(
         resize: ``256`` for the shorter side, or ``"240x320"`` for height and width.
         format: One of `FORMATS`.
         quality: From 1 to 100.
-        orient: Turn the pixels as EXIF says.
+        orient: Turn the pixels by the orientation in EXIF.
 
     Raises:
-        UsageError: An option has no valid value.
+        UsageError: The value of an option is not valid.
     """
     if format not in (None, *FORMATS):
         raise UsageError(f"format {format!r} cannot be written: choose one of {', '.join(FORMATS)}")
@@ -115,19 +117,19 @@ def make_transform(
 
 
 def check_decode(data: memoryview, header: Header | Fault, *, max_pixels: int) -> Header:
-    """Decode a picture, or the first frame of several, and describe it.
+    """Check that Pillow can decode a picture, or the first of several frames, and describe it.
 
-    All coded bytes are decoded, and judged as at full size; but a JPEG becomes pixels at an eighth
-    of its size, which takes 0.6 of the time: the rest is arithmetic that cannot fail.
+    All coded bytes of a JPEG are decoded, but its pixels are computed at an eighth of their size.
+    This finds the same faults in 0.6 of the time, because the omitted arithmetic cannot fail.
 
     Args:
         data: The content of the file.
-        header: What `describe` returned or raised.
+        header: The result of `describe`, or the fault that it raised.
         max_pixels: Largest width times height that is accepted.
 
     Returns:
-        `header`, or Pillow's description instead of a fault, with the refusals that only the pixels
-        show.
+        `header`, or Pillow's description if `header` is a fault; with any refusal that only the
+        pixels show.
 
     Raises:
         Fault: Pillow cannot decode the picture.
@@ -139,7 +141,7 @@ def check_decode(data: memoryview, header: Header | Fault, *, max_pixels: int) -
     with _pillow_faults():
         image.load()
     if isinstance(header, Fault):
-        # Pillow accepts more than other decoders do.
+        # Pillow accepts files with faults on which other decoders fail.
         return _header_of(image)._replace(refusal=Refusal(header.reason))
     if header.refusal:
         return header
@@ -149,7 +151,7 @@ def check_decode(data: memoryview, header: Header | Fault, *, max_pixels: int) -
 def _may_reduce(header: Header | Fault) -> bool:
     """Return whether a picture may be decoded at a fraction of its size.
 
-    With a lossless JPEG, Pillow writes behind the end of its memory then.
+    A lossless JPEG may not: Pillow would write beyond the end of its buffer.
     """
     return isinstance(header, Header) and header.refusal is None
 
@@ -157,21 +159,22 @@ def _may_reduce(header: Header | Fault) -> bool:
 def transformed(
     data: memoryview, header: Header, how: Transform, *, max_pixels: int
 ) -> tuple[bytes, Header, tuple[int, int]]:
-    """Decode a picture, or the first frame of several, and encode it as `how` says.
+    """Decode a picture, or the first of several frames, and encode it with the changes `how`.
 
     Returns:
-        The new bytes, the new header, and width and height before resizing, turned as the stored
-        picture is.
+        The new bytes, the new header, and the width and height before resizing but after any
+        rotation of the stored pixels.
 
     Raises:
-        Fault: The picture cannot be decoded, or its pixels do not fit into the new format.
+        Fault: The picture cannot be decoded, its new size exceeds `max_pixels`, or the new format
+            does not support its pixels.
     """
     image = _opened(data, max_pixels)
-    # Pillow turns a TIFF when it loads it.
+    # Pillow applies the orientation of a TIFF when it loads the file.
     turns = how.orient or header.format == "tiff"
-    swaps = turns and header.orientation > 4  # these four exchange width and height
+    swaps = turns and header.orientation > 4  # orientations 5 to 8 exchange width and height
     if header.format == "gif":
-        # Pillow decodes the screen, TensorFlow the largest frame.
+        # Pillow decodes to the size of the screen, TensorFlow to that of the largest frame.
         header = header._replace(width=image.width, height=image.height)
     upright = (header.height, header.width) if swaps else (header.width, header.height)
     size = how.target(*upright)
@@ -232,7 +235,7 @@ def _opened(data: memoryview, max_pixels: int) -> ImageFile:
 
 @contextlib.contextmanager
 def _pillow_faults() -> Iterator[None]:
-    """Raise the errors of Pillow, which are of nearly every kind, as a `Fault`."""
+    """Convert the errors of Pillow, which have many different types, to a `Fault`."""
     from PIL import UnidentifiedImageError
 
     try:
@@ -268,7 +271,7 @@ def _header_of(image: Image) -> Header:
 def _refusal_of_pixels(
     data: memoryview, image: Image, frame: tuple[int, int, int, int] | None
 ) -> Refusal | None:
-    """Return why TensorFlow refuses what Pillow has decoded into `frame` without an error."""
+    """Return why TensorFlow cannot decode a picture that Pillow decoded into `frame`, or None."""
     if image.format in ("JPEG", "MPO"):
         return refusal_of_scans(data)
     if image.format == "PNG" and not has_sound_pixels(data):
@@ -281,7 +284,7 @@ def _refusal_of_pixels(
 
 
 def _converted(image: Image, format: str, *, of: str) -> Image:
-    """Return the pixels in a mode that resizes smoothly and that `format` can hold.
+    """Return the pixels in a mode that resizes smoothly and that `format` supports.
 
     Raises:
         Fault: There is no such mode.

@@ -1,10 +1,11 @@
-"""`describe` reads the header of a picture in any supported format, one parser a format.
+"""Reads the header of a picture (format, size, channels, orientation) in any supported format.
 
-JPEG, PNG and WebP are parsed here, the other formats in `gif_bmp_tiff`. A parser also finds what
-TensorFlow does not decode, and with `check_end` checks that the file is complete. It raises `Fault`
-if the structure is broken, and any error of `OUTSIDE` if the header is truncated. Parsing a JPEG
-takes 6 us here and 36 us with Pillow, which sees neither the end mark nor most of what TensorFlow
-refuses. The native kernel describes plain JPEGs in batches; `jpeg_header` is its reference.
+`describe` chooses the parser: this module parses JPEG, PNG and WebP, and `gif_bmp_tiff` the other
+formats. A parser also finds why TensorFlow would not decode the picture, and with `check_end`
+checks that the file is complete. It raises `Fault` if the structure is broken, and any error of
+`OUTSIDE` if the header is truncated. Parsing a JPEG takes 6 us here and 36 us with Pillow, which
+finds neither a missing end mark nor most reasons why TensorFlow fails. The native kernel describes
+plain JPEGs in batches; `jpeg_header` is its reference.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ _MOST_FACTOR, _MOST_BLOCKS = 4, 10
 
 
 def jpeg_header(data: memoryview, *, check_end: bool) -> Header:
-    """Read the header of a JPEG; `check_end` checks that the end mark is there."""
+    """Read the header of a JPEG; `check_end` also checks that the file has its end mark."""
     header, scan = _segments(data)
     if bytes(data[-2:]) != b"\xff\xd9" and bytes(data[scan:]).rfind(b"\xff\xd9") < 0:
         if check_end:
@@ -82,7 +83,7 @@ def _segments(data: memoryview) -> tuple[Header, int]:
             raise damaged(f"no marker at byte {at}")
         marker = data[at + 1]
         if marker == 0xFF or marker in _BARE:
-            at += 1 if marker == 0xFF else 2  # any number of FF may stand before a marker
+            at += 1 if marker == 0xFF else 2  # any number of fill bytes FF may precede a marker
             continue
         if marker == _END:
             raise damaged("it ends before its first scan")
@@ -142,9 +143,9 @@ def _is_scaled(factors: list[tuple[int, int]]) -> bool:
 
 
 def refusal_of_scans(data: memoryview) -> Refusal | None:
-    """Return why TensorFlow refuses what follows the header of a JPEG; None if it decodes it.
+    """Return why TensorFlow refuses the scans of a JPEG, after its header; None if it does not.
 
-    TensorFlow reads on to the end mark behind the pixels, and fails on an unexpected marker there.
+    TensorFlow reads to the end mark after the pixels, and fails on an unexpected marker before it.
     """
     _, at = _segments(data)
     while found := _MARKER_IN_SCAN.search(data, at):
@@ -160,7 +161,8 @@ def refusal_of_scans(data: memoryview) -> Refusal | None:
     return Refusal("has no end mark")
 
 
-# PNG: RFC 2083 and the third edition of the W3C (eXIf), a chain of chunks up to IEND.
+# PNG: RFC 2083, and the third edition of the W3C specification for eXIf. A file is a chain of
+# chunks up to IEND.
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CHANNELS_BY_COLOR = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
 _DEPTHS_BY_COLOR = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
@@ -178,9 +180,9 @@ _MOST_PALETTE_BYTES = 3 * 256
 
 
 def png_header(data: memoryview, *, check_end: bool) -> Header:
-    """Read the chunks of a PNG; the header of an animated one describes its canvas.
+    """Read the header of a PNG; for an animated PNG it describes the canvas.
 
-    `check_end` checks that the chunks go on to the end mark.
+    `check_end` also checks that the chunks reach the end mark.
     """
     length, kind, width, height, depth, color = struct.unpack_from(">I4sIIBB", data, 8)
     if kind != b"IHDR" or length != 13 or color not in _CHANNELS_BY_COLOR or depth > 16:
@@ -266,7 +268,7 @@ def _is_sound(data: memoryview, at: int) -> bool:
 
 
 def has_sound_pixels(data: memoryview) -> bool:
-    """Return whether the checksums of all chunks of pixels are right, which decoders may skip."""
+    """Return whether the checksums of all chunks of pixels are right; decoders may ignore them."""
     return all(_is_sound(data, at) for kind, at, _ in _png_chunks(data) if kind == b"IDAT")
 
 
@@ -277,9 +279,9 @@ _TRANSPARENT = Refusal("has transparency, which TensorFlow decodes of no WebP")
 
 
 def webp_header(data: memoryview, *, check_end: bool) -> Header:
-    """Read the chunks of a WebP; the header of an animated one describes its canvas.
+    """Read the header of a WebP; for an animated WebP it describes the canvas.
 
-    `check_end` checks that the file is as long as it says.
+    `check_end` also checks that the file has the length that its header states.
     """
     riff_bytes, kind = struct.unpack_from("<I4x4s", data, 4)
     if kind == _WEBP_CANVAS:
@@ -295,7 +297,7 @@ def webp_header(data: memoryview, *, check_end: bool) -> Header:
 
 
 def _of_canvas(data: memoryview) -> Header:
-    """Return the header of a WebP that has its pixels behind a canvas (VP8X)."""
+    """Return the header of an extended WebP, whose first chunk describes the canvas (VP8X)."""
     # Width and height have 24 bits each.
     flags, low, high = struct.unpack_from("<B3xIH", data, 20)
     width, height = (low & 0xFFFFFF) + 1, (low >> 24 | high << 8) + 1
@@ -343,7 +345,7 @@ def _webp_pixels(data: memoryview, at: int) -> tuple[int, int, bool]:
 
 
 def _of_webp(data: memoryview, at: int, header: Header) -> Header:
-    """Return the header of a still picture, with the refusal of its pixels in the chunk at `at`."""
+    """Return `header` with any refusal of the pixels of a still WebP, in the chunk at `at`."""
     (riff_bytes,) = struct.unpack_from("<I", data, 4)
     (length,) = struct.unpack_from("<I", data, at + 4)
     if at + 8 + length > riff_bytes + 8:
@@ -355,7 +357,7 @@ def _webp_orientation(data: memoryview) -> int:
     for kind, at, length in _webp_chunks(data):
         if kind == b"EXIF":
             block = data[at + 8 : at + 8 + length]
-            # Some writers keep the prefix that EXIF has inside a JPEG.
+            # Some programs write the prefix that EXIF has inside of a JPEG.
             return exif_orientation(block[6:] if bytes(block[:6]) == b"Exif\0\0" else block)
     return UPRIGHT
 
@@ -399,7 +401,7 @@ def describe(
 
 
 def check_pixels(width: int, height: int, max_pixels: int) -> None:
-    """Raise a `Fault` for a picture of more than `max_pixels`."""
+    """Raise a `Fault` if a picture has more than `max_pixels` pixels."""
     if width * height > max_pixels:
         raise Fault(
             "too-large",

@@ -1,4 +1,7 @@
-"""Headers of GIF, BMP and TIFF, and the orientation in EXIF, which is a TIFF in other formats."""
+"""Parsers of the headers of GIF, BMP and TIFF, and of the orientation in an EXIF block.
+
+An EXIF block is a TIFF inside of another format.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +39,9 @@ class _Frame(NamedTuple):
 
 
 def gif_header(data: memoryview, *, check_end: bool) -> Header:
-    """Read the frames of a GIF; TensorFlow decodes them to RGB of the size of the largest.
+    """Read the header of a GIF; it has the largest width and height of all frames, as TensorFlow.
 
-    `check_end` checks that its blocks go on to the trailer.
+    `check_end` also checks that the blocks reach the trailer.
     """
     width, height = struct.unpack_from("<HHxxx", data, 6)
     frames: list[_Frame] = []
@@ -54,7 +57,7 @@ def gif_header(data: memoryview, *, check_end: bool) -> Header:
             raise
     if not frames:
         return Header("gif", width, height, _RGB, refusal=Refusal("has no whole frame"))
-    # TensorFlow reads no frame behind an empty one.
+    # TensorFlow ignores all frames after an empty one.
     end = next((i for i, frame in enumerate(frames) if not frame.width * frame.height), len(frames))
     width = max((frame.width for frame in frames[:end]), default=0)
     height = max((frame.height for frame in frames[:end]), default=0)
@@ -67,12 +70,12 @@ def gif_header(data: memoryview, *, check_end: bool) -> Header:
 
 
 def _add_frames(data: memoryview, frames: list[_Frame]) -> None:
-    """Read all blocks up to the trailer, and add every complete frame to `frames`.
+    """Read all blocks of a GIF up to the trailer, and add every complete frame to `frames`.
 
     Raises:
-        Fault: Something other than a block follows a block.
+        Fault: A block is followed by bytes that are not a block.
         IndexError: The file ends before the trailer.
-        struct.error: Likewise.
+        struct.error: The file ends before the trailer.
     """
     at = 13 + _color_table_bytes(data[10])
     while (kind := data[at]) != _GIF_TRAILER:
@@ -96,8 +99,8 @@ def _color_table_bytes(flags: int) -> int:
     return 3 * 2 ** ((flags & 7) + 1) if flags & 0x80 else 0
 
 
-# BMP: Windows DIB, and the headers of OS/2. The compressions BI_RGB, BI_BITFIELDS and
-# BI_ALPHABITFIELDS are none; the last two state the bits of each color.
+# BMP: Windows DIB, and the headers of OS/2. With the methods BI_RGB, BI_BITFIELDS and
+# BI_ALPHABITFIELDS the pixels are not compressed; the last two state the bits of each color.
 _BMP_PLAIN, _BMP_MASKED = (0, 3, 6), (3, 6)
 _BMP_LAST_COMPRESSION = 6
 _BMP_OS2_HEADER, _BMP_WINDOWS_HEADER = 12, 40
@@ -110,7 +113,7 @@ _GREYS = bytes(range(256))
 
 
 def bmp_header(data: memoryview, *, check_end: bool) -> Header:
-    """Read the header of a BMP; `check_end` checks that every row of pixels is there."""
+    """Read the header of a BMP; `check_end` also checks that the file has every row of pixels."""
     start, header_bytes, width, height, _, bits = struct.unpack_from("<IIiiHH", data, 10)
     compression = colors = 0
     if header_bytes == _BMP_OS2_HEADER:
@@ -139,13 +142,13 @@ def bmp_header(data: memoryview, *, check_end: bool) -> Header:
         is_masked = bits == 32 and compression in _BMP_MASKED
         palette = data[14 + header_bytes : start][: 4 * (colors or 256)] if bits == 8 else b""
         refusal = _of_plain_bmp(data, end, bytes(palette), is_masked=is_masked)
-    # TensorFlow counts the bytes of a pixel, and decodes no smaller ones.
+    # TensorFlow decodes each byte of a pixel to a channel, and does not decode other depths.
     channels = bits // 8 if bits in _BMP_DECODED_DEPTHS else _RGB
     return Header("bmp", width, height, channels, refusal=refusal)
 
 
 def _of_plain_bmp(data: memoryview, end: int, palette: bytes, *, is_masked: bool) -> Refusal | None:
-    """Return the refusal of a BMP of whole bytes a pixel; its pixels end at `end`."""
+    """Return the refusal of a BMP with complete bytes for each pixel, whose pixels end at `end`."""
     if end != len(data) or end < _BMP_LEAST_BYTES:
         more = f"{len(data) - end} bytes behind" if end < len(data) else "not all of"
         return Refusal(f"has {more} its pixels")
@@ -166,16 +169,16 @@ _HEADER_TAGS = (_WIDTH, _HEIGHT, _PHOTOMETRIC, _ORIENTATION, _SAMPLES)
 _PIXEL_TAGS = (_STRIP_OFFSETS, _STRIP_SIZES, _TILE_OFFSETS, _TILE_SIZES)
 _PALETTE, _YCBCR = 3, 6
 _BIG_TIFF = 43
-# struct formats of the integer types; 13 and 16 to 18 are the ones of BigTIFF.
+# struct formats of the integer types; 13 is the position of a directory, 16 and 18 are of BigTIFF.
 _INTEGERS = {1: "B", 3: "H", 4: "I", 13: "I", 16: "Q", 18: "Q"}
-# Strips beyond this number are not looked at one by one.
+# Values of a tag beyond this number, such as the positions of further strips, are ignored.
 _MAX_VALUES = 2**20
 
 
 def tiff_header(data: memoryview, *, check_end: bool) -> Header:
     """Read the header of the first page of a TIFF.
 
-    `check_end` checks that every strip or tile lies inside the file.
+    `check_end` also checks that every strip or tile lies inside the file.
     """
     tags = _integer_tags(data, _HEADER_TAGS + (_PIXEL_TAGS if check_end else ()))
     starts, sizes = tags.get(_STRIP_OFFSETS, ()), tags.get(_STRIP_SIZES, ())
@@ -213,7 +216,7 @@ def _first(tags: dict[int, tuple[int, ...]], tag: int, default: int) -> int:
 
 
 def _integer_tags(data: memoryview, wanted: Collection[int]) -> dict[int, tuple[int, ...]]:
-    """Return the values of those wanted tags that the first directory contains.
+    """Return the integer values of the `wanted` tags that the first directory contains.
 
     Raises:
         Fault: A wanted tag has values that are not integers.

@@ -1,1 +1,1 @@
-"""Jobs: from a command to a published dataset, with planning, resuming and publishing."""
+"""Runs jobs: checks the arguments, plans, builds the pipelines, resumes, and returns the result."""

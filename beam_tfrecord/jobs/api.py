@@ -1,4 +1,4 @@
-"""`write`, `extract`, `plan` and `schema`: what the command line does, as functions."""
+"""The Python functions `write`, `extract`, `plan` and `schema`, which run or plan jobs."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def write(
     progress: Progress | None = None,
     source_options: Mapping[str, Any] | None = None,
 ) -> Manifest:
-    """Write input as a dataset.
+    """Write tables, pictures, arrays or a database as a TFRecord dataset.
 
-    If the output already holds this dataset, made from the same input with the same settings,
-    nothing is done. A job that was stopped in any way leaves the old dataset or none; the same
-    call goes on from there.
+    If the output already contains this dataset, made from the same input with the same settings,
+    the call does nothing. A job that was stopped in any way leaves the old dataset or none, and the
+    same call continues the job.
 
     Args:
-        inputs: Files, globs or directories.
+        inputs: Files, globs, directories, or the URL of a database.
         output: Directory of the dataset.
         from_: Kind of the input if its name does not show it: ``csv``, ``parquet``.
         splits: Shares by name, such as ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.
@@ -134,10 +134,12 @@ def plan(
     source_options: Mapping[str, Any] | None = None,
     prices: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """Return what `write` would do with the same arguments, and do nothing.
+    """Return a description of the job that `write` would run with the same arguments.
+
+    All arguments except `prices` are arguments of `write`. Nothing is written.
 
     Args:
-        inputs: This and all further arguments but one are those of `write`.
+        inputs: Files, globs, directories, or the URL of a database.
         output: Directory of the dataset.
         from_: Kind of the input if its name does not show it: ``csv``, ``parquet``.
         splits: Shares by name, such as ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.
@@ -164,13 +166,14 @@ def plan(
         runner: ``direct``, or the name of any Beam runner.
         pipeline_options: Further Beam options, as on a command line.
         source_options: Options of the source, such as ``{"delimiter": ";"}``.
-        prices: Your prices, which add a ``cost``: of a million ``read_requests`` or
-            ``write_requests`` to the store, or of a gigabyte of ``shuffle_bytes``.
+        prices: Prices by name: of a million ``read_requests`` or ``write_requests`` to the store,
+            or of a gigabyte of ``shuffle_bytes``. They add a ``cost`` to the result.
 
     Returns:
-        Files, bytes, rows if they are known without reading all of them, units, groups, passes
-        over the input, runs, requests, expected bytes of the records, of temporary files and of
-        the shuffle, and splits and shards.
+        JSON values: files, bytes and, if known without reading them, rows of the input; units
+        (parts of the input) and groups (tasks of one or more units); passes over the input; runs
+        (sorted temporary files); requests; expected bytes of the records, of temporary files and of
+        the shuffle; splits and shards.
 
     Raises:
         UsageError: The call cannot be carried out.
@@ -185,12 +188,15 @@ def plan(
 def schema(
     inputs: Inputs, *, from_: str | None = None, **source_options: Unpack[SourceOptions]
 ) -> Schema:
-    """Infer the schema of input, over all rows.
+    """Infer the schema of the input from all of its rows.
 
     Args:
-        inputs: Files, globs or directories.
+        inputs: Files, globs, directories, or the URL of a database.
         from_: Kind of the input if its name does not show it.
         **source_options: Options of the source, such as ``delimiter=";"``; see `SourceOptions`.
+
+    Returns:
+        The schema.
 
     Raises:
         UsageError: There is no such input.
@@ -217,12 +223,12 @@ def extract(
     progress: Progress | None = None,
     source_options: Mapping[str, Any] | None = None,
 ) -> StageManifest:
-    """Extract input to a stage: Parquet files with the types of the source, under a manifest.
+    """Copy input to a stage: Parquet files with the types of the source, and a manifest.
 
-    ``write``, ``load`` and `ReadFromParquet` read a stage in place of the input, which they never
-    touch again. If the output already holds this stage, made from the same input with the same
-    settings, nothing is done; a call that was stopped goes on when it is repeated. Databases are
-    read anew each time, because nothing shows whether they have changed.
+    `write`, `load` and `ReadFromParquet` can then read the stage, without access to the input. If
+    the output already contains this stage, made from the same input with the same settings, the
+    call does nothing. A call that was stopped can be repeated and continues. Databases are read
+    again by every call, because their changes cannot be detected.
 
     Args:
         inputs: Files, globs, directories, or the URL of a database.

@@ -1,4 +1,4 @@
-"""The pipelines of `write` and `extract`, built from the transforms that users chain by hand."""
+"""Builds and runs the Beam pipelines of `write` and `extract` from the public transforms."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from beam_tfrecord.transforms.reading import ReadBatches, done_of, schema_of
 from beam_tfrecord.transforms.write import write_batches
 from beam_tfrecord.workdir.job import Identity, Job
 
-# A guess before anything is read, for sizes that need not be exact: a compressed table grows, text
-# shrinks.
+# A rough estimate for use before anything is read: records are larger than compressed tables, and
+# smaller than text.
 RECORD_BYTES_FOR_INPUT = 2
-# About one group of units: a second worker would have nothing to do.
+# So little input makes one group of units (a task of reading), and a second worker would be idle.
 SMALL_BYTES = 16 * 2**20
 _RAW_SCHEMA = "raw-schema"
 
@@ -48,15 +48,15 @@ def run_pipelines(
     info: Mapping[str, Any],
     lease: Lease | None,
 ) -> None:
-    """Run the pipelines of a job, and wait for their end unless the launcher leaves the job.
+    """Run the pipelines of a job, and wait for their end unless the launcher does not wait.
 
     Args:
-        settings: Arguments of the job.
-        identity: What its output is made from.
-        directory: The job's temporary directory; faults of the data are recorded there.
+        settings: Settings of the job.
+        identity: Fingerprint of the output and description of the input.
+        directory: The job's temporary directory, in which workers also record errors of the data.
         listing: The files of the input.
-        info: Entries of ``job.json`` that are known now.
-        lease: Lease of the target; None if nobody waits for the end of the job.
+        info: Entries of ``job.json`` that are known before the job runs.
+        lease: Lease of the target; None if this process does not wait for the end of the job.
     """
     shared: dict[str, Any] = {
         "budget": settings.budget,
@@ -85,7 +85,7 @@ def run_pipelines(
         **shared,
     )
     if traits_of(settings.runner).runs_here:
-        # In parallel with the start of Beam.
+        # Loading goes on in the background while Beam starts.
         source.prepare()
     if settings.transform is None:
         _write(settings, job, listing)
@@ -94,8 +94,8 @@ def run_pipelines(
 
 
 def is_small(source: Source, input_bytes: int) -> bool:
-    """Return whether the input is known to be too little for several workers."""
-    # The size of a database on a server is not known.
+    """Return whether the input is known to be too small for several workers."""
+    # The size of a database on a server is unknown, and counts as 0 bytes.
     has_size = source.is_stable or input_bytes > 0
     return has_size and input_bytes < SMALL_BYTES
 
@@ -135,10 +135,10 @@ def _reader(settings: Settings, job: Job, resume: str | None, listing: Listing) 
     unmapped = None if settings.map else schema
     return ReadBatches(
         settled_by(settings.source, unmapped),
-        # Text has no types of its own: with a schema there is nothing to infer.
+        # CSV has no types of its own, so with a schema there is nothing to infer.
         schema=unmapped if isinstance(settings.source, Csv) else None,
         files=listing.sent,
-        # In one pass every group becomes shards of its own, so it has to hold enough for one.
+        # In one pass every group is written to its own shards, so it has to fill at least one.
         group_bytes=GROUP_BYTES if job.is_one_pass else settings.source.group_bytes,
         most_group_bytes=None if job.is_one_pass else run_bytes_of(job),
         limit=settings.limit,
@@ -151,8 +151,8 @@ def _reader(settings: Settings, job: Job, resume: str | None, listing: Listing) 
 
 
 def hashes_input(source: Source, listing: Listing, limit: int | None) -> bool:
-    """Return whether a job reads all of some local files, whose bytes it can hash."""
-    # A template lists its input when it runs.
+    """Return whether a job can hash its input, because it reads all bytes of local files."""
+    # The listing of a template is empty, because the template lists its input when it runs.
     are_local = bool(listing.outlines) and all(file.state for file in listing.outlines)
     return source.has_ranges and are_local and limit is None
 
@@ -175,14 +175,15 @@ def _mapping(
 
 
 def _write_preprocessed(settings: Settings, job: Job, listing: Listing) -> None:
-    """Find the types, then fit on the statistics of one split, then write the rows.
+    """Infer the types, fit the preprocessing on one split, then transform and write the rows.
 
-    tensorflow-transform has to know the columns when the pipeline is built, so if types follow
-    only from rows, a pipeline of its own infers them first. Another attempt at the job starts from
-    the beginning: results of an earlier one may come from another fitted function.
+    tensorflow-transform has to know the columns when the pipeline is built. So if types can only be
+    inferred from rows, a separate pipeline infers them first. Another attempt at the job starts
+    from the beginning, because the results of an earlier attempt may come from a function with
+    other statistics.
 
     Raises:
-        UsageError: A step does not fit the columns, or the output is not on a disk.
+        UsageError: A step does not fit the columns, or the output is on a remote filesystem.
     """
     request = settings.transform
     assert request is not None
@@ -203,7 +204,7 @@ def _write_preprocessed(settings: Settings, job: Job, listing: Listing) -> None:
             rows = rows | "Map" >> _mapping(settings, job.directory, raw)
         inputs = job.inputs
         if not settings.layout.splits.is_single:
-            # By the raw row: a row is in the same split with and without preprocessing.
+            # Before preprocessing, so that a row is in the same split with and without it.
             assign = AssignSplits.of_layout(
                 settings.layout, schema=settings.schema, faults=job.directory
             )
@@ -220,10 +221,10 @@ def _write_preprocessed(settings: Settings, job: Job, listing: Listing) -> None:
 
 
 def _check_fit(settings: Settings) -> None:
-    """Check that the split to fit on can be there.
+    """Check that the splits include the one to fit on, if their names are known.
 
     Raises:
-        UsageError: There are splits, but not that one.
+        UsageError: The splits do not include it.
     """
     splits, request = settings.layout.splits, settings.transform
     if request is None or request.fitted is not None or splits.is_single:
@@ -244,7 +245,7 @@ def _plain_reader(
 
 
 def _raw_schema(settings: Settings, directory: str, listing: Listing) -> pa.Schema | None:
-    """Return the schema of the rows before preprocessing; None if a fault was recorded."""
+    """Return the schema of the rows before preprocessing; None if a worker recorded an error."""
     function = settings.map
     if settings.schema is not None:
         return settings.schema.to_arrow()

@@ -1,16 +1,18 @@
-"""The identity of a job: its fingerprint, and what an earlier attempt at it left.
+"""Computes the fingerprint of a job, and finds the results of earlier attempts at the same job.
 
-A job's temporary directory is named by its fingerprint, so the same command finds it again::
+The temporary directory of a job is named by its fingerprint, so a repeated call finds it again::
 
-    plan.json      written first: what the job is made from, and the number of attempts
+    plan.json      the first file: hashes that identify job and input, and the number of attempts
     kept-…         groups and schemas (see `workdir.stored_plan`)
     group-<key>    results of a group of units (see `exchange.checkpoints`)
     done-<key>     a merged shard
-    publishing     names that are about to appear (see `publish.files`)
+    publishing     names of files that are about to be published (see `publish.files`)
 
-Nothing of another job is ever used. The fingerprint covers all settings, the map function's text,
-and names and sizes of the input; the plan adds what changes when a file of the same size is edited,
-and the version of this package; the key of a group covers its files and the types of its rows.
+A *unit* is a part of the input that is always read as one piece, and a *group* is a task of some
+units. Three values ensure that a job never uses results of another job. The fingerprint covers all
+settings, the map function's text, and the names and sizes of the input files. ``plan.json`` adds
+the version of this package, and hashes that change when a file is edited. The key of a group covers
+its files and the types of its rows.
 """
 
 from __future__ import annotations
@@ -50,13 +52,15 @@ from beam_tfrecord.workdir.stored_plan import (
 def identity_of(
     source: Source, files: Sequence[InputFile], decisive: Mapping[str, Any] | None
 ) -> Identity:
-    """Return what an output is made from.
+    """Return the fingerprint of an output and the description of its input.
+
+    The fingerprint is empty if `decisive` is None or if the source is not stable.
 
     Args:
-        source: What to read.
+        source: Source of the rows.
         files: The files of the input.
-        decisive: All that decides the output besides the input and its options, as JSON values;
-            None if part of it is not known.
+        decisive: All settings that decide the output besides the input and its options, as JSON
+            values; None if they are not all known.
     """
     described = source_of(source, files)
     if decisive is None or not source.is_stable:
@@ -78,14 +82,17 @@ def options_of(source: Source) -> dict[str, Any]:
 
 
 def fingerprints_of(decisive: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
-    """Return the fingerprint of all that decides an output, and what it was under older rules.
+    """Return the fingerprint of an output under the present and under all older writing rules.
+
+    The writing rules are the entries of `rules.RULES`, of which the number is hashed. With no rule,
+    nothing is added to the hashed text.
 
     Args:
-        decisive: All that decides the output besides the writing rules.
+        decisive: All values that decide the output besides the writing rules.
 
     Returns:
-        Fingerprints of 32 hex digits: of the rules in force; and of each number of rules before
-        them, from 0, which adds nothing to the text that is hashed.
+        The fingerprint under all rules, and those under the first 0, 1, 2 … rules, each of 32 hex
+        digits.
     """
     text = json.dumps(decisive, default=str, sort_keys=True)
     digest = hashlib.sha256(text.encode())
@@ -101,16 +108,17 @@ def fingerprints_of(decisive: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
 def input_sha256(files: Sequence[InputFile]) -> str:
     """Return a hash that changes when a file is edited, even if its size stays the same.
 
-    Only comparable at one place: a copy of the same files may have other modification times.
+    It covers names, sizes and modification times. So it can differ for a copy of the same files.
     """
     listed = sorted((file.name, file.bytes, file.version, file.digest) for file in files)
     return hash_of_each(listed)
 
 
 def state_sha256(files: Sequence[InputFile]) -> str | None:
-    """Return a hash that changes also when a file is replaced by one of its size and time.
+    """Return a hash of the change times and inodes of files; None if a file has no such state.
 
-    A copy of the same bytes and a chmod change it, too. None if files have no such state.
+    It changes even if a file is replaced by another of the same size and modification time. A chmod
+    and a copy of the same bytes change it, too.
     """
     if not all(file.state for file in files):
         return None
@@ -118,16 +126,16 @@ def state_sha256(files: Sequence[InputFile]) -> str | None:
 
 
 def content_xxh64(source: Source, total_bytes: int) -> str:
-    """Read the input, and return the hash that a job notes of the bytes it has read.
+    """Read the input, and return the same hash of its bytes as a job writes to ``job.json``.
 
     Args:
-        source: What to read.
+        source: Source of the input.
         total_bytes: Size of all files.
 
     Raises:
         DataError: A file is damaged.
-        OSError: It cannot be read.
-        EOFError: It has become shorter.
+        OSError: A file cannot be read.
+        EOFError: A file has become shorter.
     """
     source = source.sized(total_bytes)
     try:
@@ -139,7 +147,7 @@ def content_xxh64(source: Source, total_bytes: int) -> str:
 
 
 def hash_of_each(values: Iterable[Any]) -> str:
-    """Return the SHA-256 of the text of a list of values, without making that text at once."""
+    """Return the SHA-256 of the `repr` of a list of values, without the complete text in memory."""
     digest = hashlib.sha256(b"[")
     for number, value in enumerate(values):
         digest.update(f"{', ' if number else ''}{value!r}".encode())
@@ -158,10 +166,10 @@ _FILES_LISTED = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """How far a job is.
+    """The progress of a job.
 
     Attributes:
-        groups: Number of groups in the plan; None if it is not known yet.
+        groups: Number of groups in the plan; None if there is no plan yet.
         done: Number of groups that have a checkpoint.
     """
 
@@ -177,20 +185,20 @@ def begin(
     source: Source,
     is_mapped: bool,
 ) -> int:
-    """Make a job's temporary directory, or take over what an earlier attempt left in it.
+    """Make the temporary directory of a job, or remove results there that cannot be used again.
 
     Args:
         directory: The directory.
         fingerprint: Fingerprint of the job.
         files: Files of the input.
-        source: The source that reads them.
-        is_mapped: Rows go through a user's function, so an edited file may change the types of
-            the rows of all other files.
+        source: The source that reads the files.
+        is_mapped: Whether rows go through a user's function. Then an edit of one file may change
+            the types of the rows of all files, so all earlier results are removed.
 
     Returns:
         The number of this attempt, from 1.
     """
-    # Units that were planned name their files by path.
+    # The units in a stored plan contain the paths of their files.
     paths_sha256 = hash_of_each(sorted(file.path for file in files))
     identity = {
         "format": FORMAT,
@@ -215,7 +223,7 @@ def begin(
     forget_faults(directory)
     attempts = old.get("attempts")
     number = attempts + 1 if isinstance(attempts, int) else 1
-    # For people: what decides is the hash of all.
+    # Only for people who look at the file: the hash decides whether the input is the same.
     versions = {file.name: [file.bytes, file.version] for file in files[:_FILES_LISTED]}
     plan = {**identity, "attempts": number, "input_sha256": listed_sha256, "files": versions}
     put(os.path.join(directory, PLAN_NAME), json.dumps(plan, indent=1).encode())
@@ -223,7 +231,7 @@ def begin(
 
 
 def _is_plan_of(directory: str, files: Sequence[InputFile], source: Source) -> bool:
-    """Return whether the plan in a directory, if there is one, reads only these files."""
+    """Return whether the stored groups in a directory read only `files`; True without groups."""
     groups = load_stored(directory, GROUPS)
     if groups is None:
         return True
@@ -239,12 +247,12 @@ def _is_plan_of(directory: str, files: Sequence[InputFile], source: Source) -> b
 
 
 def progress_of(directory: str) -> State:
-    """Return how far the job in a directory is."""
+    """Return the progress of the job whose temporary directory is `directory`."""
     return State(count_groups(directory), count_done(directory))
 
 
 def remove_unmarked(directory: str) -> None:
-    """Remove files of an earlier attempt that no checkpoint names: it ended as it wrote them."""
+    """Remove the unfinished files of an earlier attempt, which no checkpoint names."""
     known = marked_files(directory)
     for name in list_names(directory):
         if name.lstrip(".").startswith(("run-", "shard-", "rejects")) and name not in known:
@@ -253,7 +261,7 @@ def remove_unmarked(directory: str) -> None:
 
 
 def remove_all_but(directory: str, kept_name: str) -> None:
-    """Remove the files of a directory of ours but one."""
+    """Remove all files of a temporary directory except `kept_name`."""
     for name in list_names(directory):
         if name != kept_name:
             with contextlib.suppress(FileNotFoundError):

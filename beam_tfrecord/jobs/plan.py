@@ -1,7 +1,9 @@
-"""`plan`: what a job would read, move and write, computed before the job runs.
+"""Computes the plan of a job before it runs: estimates of the reads, temporary files and writes.
 
-Numbers of runs, merge tasks and requests are those that the exchange itself would choose. There is
-no estimate of time, and cost follows only from prices that the user passes.
+Records travel to their shards through an exchange: workers write *runs* (sorted files of records),
+and merge tasks join them. The numbers of runs, merge tasks and requests come from the functions
+that the exchange itself uses. There is no estimate of time, and of cost only if the user passes
+prices.
 """
 
 from __future__ import annotations
@@ -30,16 +32,17 @@ from beam_tfrecord.sources.base import GROUP_BYTES, Unit, group_units, grown_byt
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.settings import Settings
 
-# What one price is for: a million requests, or a gigabyte through the shuffle.
+# The amount that a price is for: a million requests, or a gigabyte through the shuffle.
 PRICED: Mapping[str, int] = {
     "read_requests": 10**6,
     "write_requests": 10**6,
     "shuffle_bytes": 10**9,
 }
 
-# Size of one upload request, and the size that a read of the input is counted as.
+# Size of one upload request, and the assumed size of one request that reads input.
 TRANSFER_BYTES = 16 * 2**20
-# The footer of a run that covers all places takes two requests, a short one first.
+# Reading the footer of a run takes two requests, a short one first, if the run covers all places
+# (positions of records in the dataset).
 _LARGE_INDEX = 2
 
 _FIRST_PASSES = {
@@ -55,9 +58,9 @@ class MergeRound:
 
     Attributes:
         tasks: Number of merge tasks; each writes one file, or a part of the shards.
-        window_bytes: Bytes of records that a task holds in one window.
-        reads: Requests that read records from runs.
-        index_reads: Requests that read footers of runs.
+        window_bytes: Bytes of records that a task merges in memory at a time (a window).
+        reads: Number of requests that read records from runs.
+        index_reads: Number of requests that read footers of runs.
     """
 
     tasks: int
@@ -67,14 +70,14 @@ class MergeRound:
 
 
 def plan_of(settings: Settings, prices: Mapping[str, float] | None = None) -> dict[str, Any]:
-    """Return what a job would do, as JSON values; sizes and requests are estimates.
+    """Return the plan of a job as JSON values; sizes and requests are estimates.
 
     Args:
-        settings: The job.
+        settings: Settings of the job.
         prices: Prices by the keys of `PRICED`, in any currency; they add a ``cost``.
 
     Raises:
-        UsageError: A price is for something that is not counted.
+        UsageError: The key of a price is not in `PRICED`.
     """
     source = settings.source.sized(sum(file.bytes for file in settings.source.files()))
     scans = source.all_scans()
@@ -104,7 +107,7 @@ def plan_of(settings: Settings, prices: Mapping[str, float] | None = None) -> di
 
 
 def _movement(settings: Settings, units: list[Unit]) -> dict[str, Any]:
-    """Return how records travel to their shards, with bytes and requests."""
+    """Return the part of the plan about the exchange: its kind, runs, rounds, bytes, requests."""
     encoded = sum(unit.encoded_bytes for unit in units)
     input_bytes = sum(unit.input_bytes for unit in units)
     rounds: list[MergeRound] = []
@@ -191,7 +194,7 @@ def _rows(units: list[Unit], limit: int | None) -> int | None:
 
 
 def _passes(settings: Settings) -> list[str]:
-    """Name the passes over the input."""
+    """Return a description of each pass over the input, in order."""
     source = settings.source
     infers = not source.infers_from_scans
     passes = [_FIRST_PASSES[source.kind]] if source.kind in _FIRST_PASSES else []

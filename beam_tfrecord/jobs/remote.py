@@ -1,4 +1,4 @@
-"""What a job needs to run on remote workers: checks before it starts, and the user's modules."""
+"""Checks whether a job can run on remote workers, and finds the user's modules that it needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from beam_tfrecord.user_function import MapFunction
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.settings import JobSettings
 
-# Beam would write their values into the description of the job, for all who may look at it.
+# Beam would write the values of these options into the description of the job, which everyone with
+# access to the runner can read.
 SECRET_OPTIONS = (
     "--azure_connection_string",
     "--s3_access_key_id",
@@ -34,13 +35,13 @@ def preflight(settings: JobSettings[Any], *, waits: bool = True) -> None:
 
     Args:
         settings: Settings of the job.
-        waits: True if this process waits for the end of the job.
+        waits: Whether this process waits for the end of the job.
 
     Raises:
-        UsageError: The job cannot run there.
+        UsageError: The job cannot run on the runner.
     """
     name, options = traits_of(settings.runner).beam_name, settings.pipeline_options
-    # Lazy, since both import Beam.
+    # Lazy, because both modules import Beam.
     if name == "DataflowRunner":
         from beam_tfrecord.runners import dataflow
 
@@ -58,7 +59,7 @@ def check_secrets(runner: str, options: Sequence[str]) -> None:
     """Refuse options that would put a secret into the description of a job.
 
     Raises:
-        UsageError: There is such an option, or a URL with a password.
+        UsageError: An option is a secret, or contains a URL with a password.
     """
     for word in options:
         flag, _, value = word.partition("=")
@@ -75,10 +76,10 @@ def check_secrets(runner: str, options: Sequence[str]) -> None:
 
 
 def check_reach(runner: str, source: Any, output: str) -> None:
-    """Refuse input or output that only this machine or this process has.
+    """Refuse input or output that only this machine or this process can access.
 
     Raises:
-        UsageError: There is some.
+        UsageError: Workers cannot access an input, the output or the password of a database.
     """
     if not is_remote(output):
         raise UsageError(
@@ -113,10 +114,11 @@ def _check_database(runner: str, source: Any) -> None:
 
 
 def modules_of(settings: Any) -> tuple[str, ...]:
-    """Return the names of the user's top-level modules that a job's functions need.
+    """Return the names of the user's top-level modules that remote workers need for a job.
 
-    These are the modules of the map and of the preprocessing function, unless their text travels
-    with them, and what was imported from the same directory: such a file may import its neighbours.
+    These are the modules of the map function and of the preprocessing function, and all loaded
+    modules from the same directories, because a function may import modules of its directory. The
+    file of a function ``file.py:function`` is not included, because its text is pickled.
 
     Args:
         settings: Settings of the job.
@@ -136,7 +138,7 @@ def _needed_by(function: MapFunction) -> set[str]:
 
 
 def _directory_of(top: str) -> str:
-    """Return the directory that holds a top-level module; empty if there is none."""
+    """Return the directory that contains a top-level module; empty if the module has no file."""
     path = getattr(sys.modules.get(top), "__file__", None)
     if not isinstance(path, str):
         return ""
@@ -145,11 +147,11 @@ def _directory_of(top: str) -> str:
 
 
 def _loaded_from(directory: str) -> set[str]:
-    """Return the names of loaded top-level modules that lie in a directory."""
+    """Return the names of the loaded top-level modules whose files are in a directory."""
     return {
         name
         for name in list(sys.modules)
-        # Modules that the package itself makes of the text of a file travel as that text.
+        # Modules that `user_function` makes from the text of a file are pickled as that text.
         if directory
         and "." not in name
         and not name.startswith(("__", "_beam_tfrecord_map_"))

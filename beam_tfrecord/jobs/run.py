@@ -1,4 +1,8 @@
-"""Running a job: under a lease, resuming earlier attempts, to an output or one error."""
+"""Runs a job from this process: takes the lease, resumes earlier attempts, and returns the output.
+
+The lease is a lock file that keeps other jobs out of the output directory. All errors of a job
+become one exception with a message of one line.
+"""
 
 from __future__ import annotations
 
@@ -60,12 +64,12 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class _Running:
-    """A job that is under way in this process.
+    """A job that this process is running.
 
     Attributes:
-        settings: Arguments of the job.
-        identity: What its output is made from.
-        directory: Its temporary directory.
+        settings: Settings of the job.
+        identity: Fingerprint of the output, and description of the input.
+        directory: Temporary directory of the job.
     """
 
     settings: JobSettings[Any]
@@ -74,33 +78,33 @@ class _Running:
 
     @property
     def is_resumable(self) -> bool:
-        """Whether the same command finds this job's directory again."""
+        """Whether a repeated call finds the temporary directory of this job, by its fingerprint."""
         return bool(self.identity.fingerprint)
 
 
-# For `what_is_kept` alone, which an interrupt asks.
+# Read only by `what_is_kept`, which the handler of an interrupt calls.
 _under_way: list[_Running] = []
 
 
 def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
-    """Make the output of a job, unless it is there.
+    """Run a job, unless its output already exists.
 
     Args:
-        settings: Arguments of the job.
+        settings: Settings of the job.
         progress: Progress bar to update; None shows none.
 
     Returns:
         The manifest of the output.
 
     Raises:
-        BeamTFRecordError: It cannot be made; nothing was published.
+        BeamTFRecordError: The output cannot be made; nothing was published.
     """
     preflight(settings)
     listing = list_input(settings.source)
     identity = settings.identity(listing.outlines)
     target = settings.target
     present = _same_output(settings, identity, listing)
-    # Killed jobs leave hidden files; running jobs have some too.
+    # Hidden files belong to killed jobs, which have to be cleaned up, or to running jobs.
     is_tidy = not any(name.startswith(".") for name in list_names(target.directory))
     if present is not None and is_tidy:
         return present
@@ -112,7 +116,7 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
             if present is not None:
                 return present
             raise
-        # Another job may have published here since the first look.
+        # Another job may have published here before this one got the lease.
         present = _same_output(settings, identity, listing)
         token = identity.fingerprint or os.urandom(8).hex()
         job = _Running(settings, identity, target.temporary(token[:12]))
@@ -130,10 +134,10 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
 
 
 def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing) -> M | None:
-    """Return the manifest at the target if it is that of this very job.
+    """Return the manifest at the target if this job would make the same output, else None.
 
     Raises:
-        TargetExists: Another dataset is there, and it is not to be overwritten.
+        TargetExists: The target contains another output, and `overwrite` is not set.
     """
     target, known = settings.target, identity.fingerprint
     present: M | None = None
@@ -159,8 +163,8 @@ def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing)
 
 
 def _is_edited(job_path: str, source: Source, listing: Listing) -> bool:
-    """Return whether files of the same names and sizes are not those a dataset was made from."""
-    # Not in the manifest, which is the same wherever the same files lie.
+    """Return whether the input was edited since a dataset was made, given equal names and sizes."""
+    # The manifest has no times of files, because it must be equal for copies of the same files.
     try:
         before = load_job(read_small(job_path).decode())
     except (FileNotFoundError, DataError, UnicodeDecodeError):
@@ -174,7 +178,7 @@ def _is_edited(job_path: str, source: Source, listing: Listing) -> bool:
     noted = before.get(INPUT_XXH64)
     if noted is None:
         return True
-    # A copy or a chmod changes the state of a file too, but not its bytes.
+    # A chmod or a copy changes the state of a file, but not its bytes.
     try:
         return bool(noted != content_xxh64(source, listing.bytes))
     except (DataError, OSError, EOFError):
@@ -197,7 +201,7 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
             remove_unmarked(directory)
         make_directory(directory)
         info = {"started": started, "attempts": number, **input_info(files)}
-        # A fault is reported in one line; Beam would print its traces of it before.
+        # Without this, Beam would print stack traces before the one-line error of this package.
         logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
         launch = Launch(modules=modules_of(settings), directory=directory)
         with watch(directory, listing.bytes, progress), launching(launch):
@@ -228,7 +232,7 @@ def now_text() -> str:
 
 
 def input_info(files: Sequence[InputFile]) -> dict[str, str | None]:
-    """Return what ``job.json`` says of the state of the input."""
+    """Return the entries of ``job.json`` that detect a changed input."""
     return {INPUT: input_sha256(files), INPUT_STATE: state_sha256(files)}
 
 
@@ -249,7 +253,7 @@ def _warn(target: Target, notes: Sequence[str]) -> None:
 
 
 def _as_one_line(job: _Running, error: BaseException) -> BaseException:
-    """Return an error in one line for the user; unknown errors as they are."""
+    """Return an error with a message of one line for the user, or `error` itself if unknown."""
     output = job.settings.target.directory
     if not isinstance(error, Exception):
         return error
@@ -262,7 +266,7 @@ def _as_one_line(job: _Running, error: BaseException) -> BaseException:
 
 
 def _changed(files: Sequence[InputFile]) -> InputChanged | None:
-    """Return the error for a file that changed since it was listed; None if none did."""
+    """Return the error for the first file that changed since it was listed; None if none did."""
     try:
         for file in files:
             file.check()
@@ -272,7 +276,10 @@ def _changed(files: Sequence[InputFile]) -> InputChanged | None:
 
 
 def _keep_or_remove(job: _Running, error: BaseException) -> None:
-    """Keep the results that another attempt can use; faults of data or arguments would recur."""
+    """Remove the temporary directory of a failed job unless another attempt can use its results.
+
+    After errors of the data or the arguments, another attempt would fail in the same way.
+    """
     if isinstance(error, LeaseLost):
         return  # Another job may use this directory now.
     # Another attempt can use the results of unchanged files.
@@ -283,7 +290,8 @@ def _keep_or_remove(job: _Running, error: BaseException) -> None:
     elif not job.is_resumable or (
         isinstance(error, DataError | UsageError) and not (is_over_budget or is_changed)
     ):
-        # Files that it began to publish are named by its note, which stays if that fails.
+        # If this fails, a note of the files that the job began to publish remains, and the next
+        # job removes them.
         with contextlib.suppress(StorageError, OSError):
             give_up(job.settings.target, job.directory)
 
@@ -302,10 +310,10 @@ def _state(job: _Running) -> str:
 
 
 def what_is_kept() -> str | None:
-    """Return in one line what the job in this process leaves if it ends now.
+    """Return one line about the results that remain if the job in this process ends now.
 
     Returns:
-        None if there is no such job.
+        The line; None if no job is running.
     """
     if not _under_way:
         return None

@@ -1,4 +1,4 @@
-"""`Settings` and `ExtractSettings`: the arguments of a job, checked and as values."""
+"""`Settings` and `ExtractSettings`: the checked and parsed arguments of `write` and `extract`."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobSettings(abc.ABC, Generic[M]):
-    """The arguments that `write` and `extract` share, checked and as values.
+    """The arguments that `write` and `extract` share, checked and parsed.
 
     Attributes:
-        source: What to read.
-        target: Where to write.
+        source: Source of the rows.
+        target: Directory and file names of the output.
         limit: Number of rows to read; None means all.
         budget: Number of rows that may be rejected.
-        overwrite: Replace what is at the target.
+        overwrite: Replace an existing output at the target.
         runner: Name of the Beam runner.
         pipeline_options: Further Beam options, as on a command line.
         map: Function of a row or a batch; None means that rows stay as they are.
@@ -62,25 +62,25 @@ class JobSettings(abc.ABC, Generic[M]):
 
     @abc.abstractmethod
     def identity(self, files: Sequence[InputFile]) -> Identity:
-        """Return the identity of the output, for these files of the input."""
+        """Return the identity of the output, given the files of the input."""
 
     @abc.abstractmethod
     def load_output(self) -> M:
         """Load the manifest at the target.
 
         Raises:
-            BeamTFRecordError: There is none, or it is damaged.
+            BeamTFRecordError: There is no manifest, or it is damaged.
         """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(JobSettings[Manifest]):
-    """The arguments of `write`, checked and as values.
+    """The arguments of `write`, checked and parsed.
 
     Attributes:
-        layout: How rows are split, ordered and divided into shards.
-        schema: Schema to enforce; None means that of the data.
-        transform: Preprocessing; None means none.
+        layout: Settings of splits, order, shards and compression.
+        schema: Schema to enforce; None uses the schema of the data.
+        transform: Preprocessing; None means no preprocessing.
     """
 
     layout: Layout
@@ -95,12 +95,12 @@ class Settings(JobSettings[Manifest]):
         return not layout.shuffle and layout.splits.is_single and by_size
 
     def identity(self, files: Sequence[InputFile]) -> Identity:
-        """Return what the dataset is made from.
+        """Return the identity of the dataset: its fingerprint and the description of the input.
 
         The fingerprint covers the settings that decide the output, the text of the map function's
-        module, and names and sizes of the input files; not the output path, runner, workers, batch
-        size or reject budget. A function whose text is not known has none, and neither has input
-        that does not show its changes; such a job is never taken for one that was done before.
+        module, and names and sizes of the input files. It does not cover the output path, runner,
+        workers, batch size or reject budget. The fingerprint is empty if the text of a function is
+        unknown, or if changes of the input cannot be detected. Such a job is always run.
         """
         transform = None if self.transform is None else self.transform.identity()
         is_known = (self.map is None or self.map.sha256 is not None) and (
@@ -126,10 +126,10 @@ class Settings(JobSettings[Manifest]):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExtractSettings(JobSettings[StageManifest]):
-    """The arguments of `extract`, checked and as values."""
+    """The arguments of `extract`, checked and parsed."""
 
     def identity(self, files: Sequence[InputFile]) -> Identity:
-        """Return what the stage is made from."""
+        """Return the identity of the stage: its fingerprint and the description of the input."""
         return identity_of(self.source, files, {"format": STAGE_FORMAT, "limit": self.limit})
 
     def load_output(self) -> StageManifest:
@@ -166,10 +166,11 @@ def make_settings(
     pipeline_options: Sequence[str] = (),
     source_options: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Check the arguments of `write`.
+    """Check and parse the arguments of `write`.
 
     Raises:
-        UsageError: They do not fit together.
+        UsageError: An argument is wrong, or the arguments do not fit together.
+        DataError: The file of the schema is not valid.
     """
     enforced = _schema(schema)
     function = None if map is None else load_map(map)
@@ -215,7 +216,7 @@ def _schema(schema: Schema | str | os.PathLike[str] | None) -> Schema | None:
         return schema
     path = os.fspath(schema)
     try:
-        # A pipe is fine here: the user has named it.
+        # `Path` can read a named pipe too, which the user may pass on purpose.
         data = read_bytes(path) if is_remote(path) else Path(path).read_bytes()
         return Schema.loads(data.decode(), where=path)
     except UsageError as error:

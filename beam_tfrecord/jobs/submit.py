@@ -22,17 +22,17 @@ from beam_tfrecord.workdir.target import check_free
 
 
 def submit(settings: Settings) -> RemoteJob | None:
-    """Start a job on its runner and leave it there.
+    """Start a job on a remote runner, and return without waiting for its end.
 
-    Its last step takes the lease of the output itself. A fault of the data ends the job with an
-    error that the runner shows.
+    The last step of the pipeline takes the lease (lock file) of the output. An error of the data
+    ends the job with a message that the runner shows.
 
     Returns:
         The job; None if Beam only built it for a launcher that starts it (a Flex Template).
 
     Raises:
-        UsageError: The runner ends with this process, or the output holds a dataset.
-        JobFailed: The job could not be handed over.
+        UsageError: The runner ends with this process, or the output already contains a dataset.
+        JobFailed: The runner did not accept the job.
     """
     _check_runner(settings)
     preflight(settings, waits=False)
@@ -48,9 +48,9 @@ def submit(settings: Settings) -> RemoteJob | None:
 
 
 def make_template(settings: Settings) -> None:
-    """Write a job as a classic template, which holds its graph and all its settings.
+    """Write a job as a classic template of Dataflow, which contains its graph and all settings.
 
-    Each run of the template lists the input again: the manifest names the files of that time.
+    Each run of the template lists the input again, and its manifest names the files found then.
 
     Raises:
         UsageError: The runner has no templates, or refuses the job.
@@ -61,7 +61,9 @@ def make_template(settings: Settings) -> None:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    """Return what a job would do, and how its runner would run it, as JSON values; do nothing.
+    """Return the plan of a job, and how its runner would run it, as JSON values.
+
+    Nothing is started or written.
 
     Raises:
         UsageError: The runner would refuse the job.
@@ -70,7 +72,7 @@ def describe(settings: Settings) -> dict[str, Any]:
 
     preflight(settings, waits=False)
     if settings.transform is not None:
-        # Its graph depends on types that only a pipeline of its own finds.
+        # The graph cannot be built here: it depends on types that a separate pipeline infers.
         return plan_of(settings)
     launch = Launch(runs=False, modules=modules_of(settings))
     with launching(launch):
@@ -103,6 +105,6 @@ def _compose(
 ) -> None:
     from beam_tfrecord.jobs.compose import run_pipelines
 
-    # Another attempt at the job gets another directory.
+    # A random name, because another attempt at the job must not use the same directory.
     directory = settings.target.temporary(os.urandom(6).hex())
     run_pipelines(settings, identity, directory, listing, info, lease=None)

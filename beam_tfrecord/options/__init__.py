@@ -1,8 +1,9 @@
-"""The table of options: flag of the command line, keyword of the functions, default and help.
+"""The table of all options: the flag, Python keyword, default and help text of each.
 
-The command line makes its flags from this table and calls the function of the same name with these
-keywords. Messages of errors name options by flag; `beam_tfrecord.errors` shows keywords to Python
-callers instead. This module is data alone: importing it loads nothing else.
+The command line makes the flags of a command from this table, and calls the Python function of the
+same name with the keywords. Error messages name options by flag, and `beam_tfrecord.errors`
+replaces flags by keywords for Python callers. This module contains only data, so that importing it
+is fast.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ class Option:
     """One option of the command line and of the Python functions.
 
     Attributes:
-        keyword: Name of the argument of `write`, or of the field of a source's options.
+        keyword: Name of the argument of `write`, or of the field in the options of a source.
         flag: Name on the command line.
         help: One sentence for ``--help``.
-        default: Value if the option is not used; the function has the same default.
-        form: How the flag's text becomes a value.
-        metavar: What stands for the value in ``--help``.
-        choices: The possible values if they are few; for a ``choice``, the command line checks
-            them, for other forms the source does.
-        least: Smallest value of a ``number``, if there is one.
+        default: Value if the option is not used; the Python function has the same default.
+        form: Name of the syntax of the value, which decides how the flag's text is parsed.
+        metavar: Placeholder of the value in ``--help``.
+        choices: The possible values if they are few. The command line checks them for the form
+            ``choice``; for other forms the source checks them.
+        least: Smallest value of a ``number``; None if there is no limit.
         sources: Kinds of input that have this option; empty for an argument of `write`.
     """
 
@@ -450,6 +451,6 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
 
 
 def flag_of(keyword: str) -> str:
-    """Return the flag of an option, for messages; the keyword itself if it has no flag."""
+    """Return the flag of the option `keyword`, for messages; the keyword if it has no flag."""
     flags = {option.keyword: option.flag for option in (*WRITE_OPTIONS, *SOURCE_OPTIONS)}
     return flags.get(keyword, keyword)

@@ -1,4 +1,4 @@
-"""Table of the flags of runners; Beam gets their values under its own names of the options."""
+"""The table of the options of runners: our flags, and the names that Beam has for the options."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _FLINK = ("flink",)
 
 @dataclasses.dataclass(frozen=True)
 class RunnerOption(Option):
-    """One option of one or several runners; the keyword is Beam's name of the option.
+    """One option of one or several runners; `keyword` is the name of the option in Beam.
 
     Attributes:
-        runners: Our names of the runners that have the option.
+        runners: The runners that have the option, by the names that this package has for them.
     """
 
     runners: tuple[str, ...] = ()
@@ -119,17 +119,17 @@ RUNNER_OPTIONS: tuple[RunnerOption, ...] = (
     ),
 )
 
-# `extract` has no templates: its command always waits for the job.
+# `extract` has no templates, because its command always waits for the end of the job.
 EXTRACT_RUNNER_OPTIONS: tuple[RunnerOption, ...] = tuple(
     option for option in RUNNER_OPTIONS if option.keyword != "template_location"
 )
 
 
 def runner_words(flags: Mapping[str, Any]) -> list[str]:
-    """Return the runner options that the user gave, as words of Beam's command line.
+    """Return the runner options that the user set, as arguments of Beam's command line.
 
     Args:
-        flags: Values by keyword.
+        flags: Values of all flags by keyword.
     """
     words: list[str] = []
     for option in RUNNER_OPTIONS:
@@ -142,11 +142,11 @@ def runner_words(flags: Mapping[str, Any]) -> list[str]:
 
 
 def misplaced(runner: str, flags: Mapping[str, Any]) -> RunnerOption | None:
-    """Return an option that the user gave and the runner does not have; None if there is none.
+    """Return an option that the user set but the runner lacks; None if there is none.
 
     Args:
-        runner: Our name of the runner.
-        flags: Values by keyword.
+        runner: The name that this package has for the runner.
+        flags: Values of all flags by keyword.
     """
     for option in RUNNER_OPTIONS:
         typed = flags.get(option.keyword)

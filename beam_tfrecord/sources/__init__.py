@@ -1,1 +1,1 @@
-"""Sources of rows. `base` states their contract; `inputs.SOURCES` lists all kinds."""
+"""The sources, which read rows from one kind of input each; `base` defines their interface."""

@@ -1,18 +1,19 @@
-"""The contract of a source: how input becomes units, units become batches, and groups form.
+"""`Source`, the interface that reads one kind of input: it cuts input into units and reads batches.
 
-A source is a frozen dataclass of options with pure methods; nothing here knows Beam. The way of
-the data is ``files -> chunks -> scan -> units -> (infer -> merge) -> read``:
+A source is a frozen dataclass of options with pure methods, and does not depend on Beam. A *unit*
+is the smallest part of the input that one worker reads, and a *group* of units is one task of
+reading. The methods are called in the order ``files -> chunks -> scan -> units -> (infer -> merge)
+-> read``:
 
-* `files` lists the input; `chunks` yields the byte ranges of a file to look at before it can be
-  cut, by default one; `scan` looks at one of them, anywhere; `units` turns all scans of one file
-  into its units.
-* `infer` digests the types found in one unit and `merge` joins the digests into one Arrow schema.
-  A source whose scans already contain the types (Parquet footers) sets ``infers_from_scans``; by
-  default the scan itself is then the digest.
-* `read` yields the batches of a unit under that schema. It yields at least one batch a unit, so
-  that a unit without rows is seen to be finished too.
+* `files` lists the input. `chunks` divides a file into byte ranges, by default one. `scan` inspects
+  one of these chunks, on any worker. `units` cuts a file into units, given all of its scans.
+* `infer` returns the types found in one unit (an inference), and `merge` joins all inferences into
+  one Arrow schema. A source whose scans already contain the types (Parquet footers) sets
+  ``infers_from_scans``. Then `infer` gets scans in place of units.
+* `read` yields the batches of a unit with that schema. It yields at least one batch, which reports
+  that the unit is finished even if it has no rows.
 
-Units are a function of the input alone: never of workers, threads or batch size.
+Units depend only on the input, and not on workers, threads or batch size.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ from beam_tfrecord.hashes import hash_ranges
 from beam_tfrecord.storage import absolute_path
 
 UNIT_BYTES = 64 * 2**20
-# Whoever plans a job holds all of its units: they grow once there would be more than so many.
+# Units become larger if there would be more, because the plan of a job has all units in memory.
 MOST_UNITS = 2**18
-# Notes of one kind, at most: the first ones explain the problem.
+# Largest number of notes of one kind: a few examples explain the problem.
 MOST_NOTES = 3
 
 
 def wanted_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return the names of the columns to read; None: all.
+    """Check the names of the columns to read, and return them as a tuple; None means all.
 
     Raises:
-        UsageError: They are a lone text or none, or one is there twice.
+        UsageError: The argument is a string, is empty, or contains a name twice.
     """
     if columns is None:
         return None
@@ -60,11 +61,11 @@ def wanted_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
 def chosen_columns(
     fields: Mapping[str, pa.Field], columns: Sequence[str] | None, known: Iterable[str]
 ) -> pa.Schema:
-    """Return the schema of the columns to read, in the order in which they are wanted.
+    """Return the schema of the columns to read, in the order of `columns`.
 
     Args:
         fields: All columns by name.
-        columns: Names of the wanted columns; None: all.
+        columns: Names of the columns to read; None means all.
         known: Names that the message about a missing column lists.
 
     Raises:
@@ -96,18 +97,19 @@ def not_in_all_files(name: str, having: InputFile, lacking: InputFile) -> Schema
 
 @dataclasses.dataclass(frozen=True)
 class InputFile:
-    """One resolved file of the input.
+    """One listed file of the input, or a pack of many small files.
 
     Attributes:
-        path: Path or URL that opens it.
-        name: Posix path relative to the deepest common directory of all resolved files.
-        bytes: Size.
-        version: Modification time in ns, or an etag: changes when the content does.
-        state: Change time in ns and inode of a local file, which no edit and no replacement leaves
-            as they are; a copy and a chmod change them too. Empty where there are none.
-        partitions: Hive-style ``key=value`` directories on the way to it, outermost first.
-        inside: Number of files it stands for: a source of millions of files joins them to packs.
-        digest: Hash of the names and sizes of those files, where there are several.
+        path: Path or URL of the file.
+        name: Posix path relative to the deepest common directory of all listed files.
+        bytes: Size of the file.
+        version: Modification time in ns, or an etag; it changes if the content changes.
+        state: Change time in ns and inode of a local file; empty for remote files. Every edit and
+            every replacement of the file changes them, and so do a copy and a chmod.
+        partitions: Hive-style ``key=value`` directories in the path of the file, outermost first.
+        inside: Number of files; more than 1 for a pack, into which a source of millions of files
+            joins them.
+        digest: Hash of the names and sizes of the files in a pack; else empty.
     """
 
     path: str
@@ -120,10 +122,10 @@ class InputFile:
     state: str = ""
 
     def check(self) -> None:
-        """Check that a local file is still the one that was listed.
+        """Check that a local file has not changed since it was listed.
 
         Raises:
-            InputChanged: It is not, or it is gone.
+            InputChanged: The file was changed or removed.
         """
         if not self.state:
             return
@@ -142,30 +144,30 @@ class InputFile:
             )
 
     def is_unchanged(self, version: str, state: str) -> bool:
-        """Return whether the times from `version_and_state` of a local file are as listed.
+        """Return whether a local file has its listed times, given those of `version_and_state`.
 
-        The inode is not compared: mounts of object stores number files anew at any time.
+        The inode is not compared, because mounts of object stores may renumber files at any time.
         """
         times = [of.partition("-")[0] for of in (self.state, state)]
         return version == self.version and times[0] == times[1]
 
     def outline(self) -> InputFile:
-        """Return what identifies it, without what only reading needs."""
+        """Return a smaller copy that identifies the file, without data that only reading needs."""
         return self
 
     def unit_name(self, index: int, count: int) -> str:
-        """Return the name of a unit of it, by its position among `count`."""
+        """Return the name of the unit `index` of the file, which has `count` units."""
         return self.name if count == 1 else f"{self.name}:{index}"
 
 
 def version_and_state(status: os.stat_result) -> tuple[str, str]:
-    """Return what an `InputFile` has as version and state of a local file."""
+    """Return the `version` and `state` of an `InputFile` for a local file."""
     return str(status.st_mtime_ns), f"{status.st_ctime_ns}-{status.st_ino}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """The byte range of a file that one scan looks at."""
+    """A byte range of a file, which one call of `Source.scan` inspects."""
 
     file: InputFile
     index: int
@@ -175,7 +177,7 @@ class Chunk:
 
 @dataclasses.dataclass(frozen=True)
 class Scan:
-    """What a scan found in a chunk: small, picklable, private to its source."""
+    """The result of the scan of a chunk; `detail` is small, picklable and private to its source."""
 
     chunk: Chunk
     detail: Any
@@ -183,18 +185,18 @@ class Scan:
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """The smallest piece of a source that one worker reads.
+    """The smallest part of the input that one worker reads.
 
     Attributes:
-        name: Stable name; with a row number it identifies a row for ever.
-        file: The file it lies in.
-        index: Position within the file, from 0.
-        start: First byte, row group or row: the source's own coordinate.
+        name: Stable name, which identifies a row permanently, together with a row number.
+        file: The file that contains the unit.
+        index: Position of the unit in the file, from 0.
+        start: Start of the range, in bytes, row groups or rows, as the source defines it.
         stop: End of the range, exclusive.
-        rows: Number of rows where it is known without reading.
-        input_bytes: Bytes of input it covers.
+        rows: Number of rows if it is known without reading; else None.
+        input_bytes: Number of bytes of input.
         encoded_bytes: Estimate of the size of its records.
-        detail: Whatever else its source needs to read it.
+        detail: Further data that the source needs to read the unit.
     """
 
     name: str
@@ -209,7 +211,7 @@ class Unit:
 
 
 def _names_of_one_file(names: Sequence[str]) -> str:
-    """Return a note about a file with several names: two of them, and how many there are."""
+    """Return the note that several input names refer to the same file."""
     line = f"{names[0]} and {names[1]} are two names of one file"
     if len(names) > 2:
         line = f"{names[0]}, {names[1]} and {len(names) - 2:,} more are names of one file"
@@ -217,31 +219,31 @@ def _names_of_one_file(names: Sequence[str]) -> str:
 
 
 class Source(abc.ABC):
-    """A kind of input with its options; subclasses are frozen dataclasses."""
+    """Base of all sources, which read one kind of input; subclasses are frozen dataclasses."""
 
     kind: ClassVar[str]
     # `ranges` returns the bytes of each unit, so that the content of local files can be hashed.
     has_ranges: ClassVar[bool] = False
     infers_from_scans: ClassVar[bool] = False
-    # So many local files are looked at in less time than workers take to be asked to.
+    # Number of local files that the launcher scans faster than Beam can distribute the scans.
     quick_scans: ClassVar[int] = 0
     unit_bytes: ClassVar[int] = UNIT_BYTES
-    # What is read, encoded and spilled together, at least.
+    # Approximate size of the records of a group of units; large input may have larger groups.
     group_bytes: ClassVar[int] = UNIT_BYTES
     # The type of the details of its units, as an annotation.
     detail_type: ClassVar[Any] = None
 
     def sized(self, total_bytes: int) -> Source:
-        """Return this source, set to cut input of so many bytes into no more units than one holds.
+        """Return this source with units large enough that there are at most about `MOST_UNITS`.
 
         Args:
-            total_bytes: Of all files; so units stay a function of the input alone.
+            total_bytes: Size of all files, so that the size of units depends only on the input.
         """
         unit_bytes = type(self).unit_bytes
         while total_bytes > MOST_UNITS * unit_bytes:
             unit_bytes *= 2
         sized = copy.copy(self)
-        # It is no option: it must not show in what the job is known by.
+        # Not a field of the dataclass, because fields are part of the fingerprint of the job.
         object.__setattr__(sized, "unit_bytes", unit_bytes)
         return sized
 
@@ -252,7 +254,7 @@ class Source(abc.ABC):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """Facts about the input that the manifest states besides its files."""
+        """Facts about the input, other than its files, that the manifest contains."""
         return {}
 
     def in_order(self) -> Source:
@@ -264,11 +266,11 @@ class Source(abc.ABC):
         return True
 
     def prepare(self) -> None:
-        """Begin to load, in the background, what reading in this process will need."""
+        """Begin to load in the background the modules that reading in this process needs."""
         return
 
     def release(self) -> None:
-        """Let go of what scanning holds open in this process until all units are read."""
+        """Close resources that scanning keeps open in this process, such as connections."""
         return
 
     @abc.abstractmethod
@@ -276,7 +278,7 @@ class Source(abc.ABC):
         """Yield the input files in source order.
 
         Raises:
-            UsageError: Nothing is found.
+            UsageError: There is no input file.
         """
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
@@ -285,29 +287,29 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def scan(self, chunk: Chunk) -> Scan:
-        """Look at one chunk."""
+        """Inspect one chunk, to find where the file can be cut."""
 
     @abc.abstractmethod
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Cut one file into units, from all of its scans in order."""
+        """Cut one file into units, given all of its scans in order."""
 
     def infer(self, of: Any) -> Any:
-        """Digest the types of a unit, or of a scan if the source `infers_from_scans`.
+        """Return the types in a unit, or in a scan if the source `infers_from_scans`.
 
-        By default the digest is the unit or scan itself.
+        The result, an inference, is private to the source. By default it is the argument itself.
         """
         return of
 
     @abc.abstractmethod
     def merge(self, inferences: Iterable[Any]) -> pa.Schema:
-        """Join digests into one schema, whatever their order.
+        """Join inferences into one schema that does not depend on their order.
 
         Raises:
             SchemaConflict: Two files disagree.
         """
 
     def remarks(self, inferences: Sequence[Any], schema: pa.Schema) -> list[str]:
-        """Return what a user should know of how `merge` came to `schema`."""
+        """Return messages for the user about surprising types in `schema`, made by `merge`."""
         return []
 
     @abc.abstractmethod
@@ -324,44 +326,45 @@ class Source(abc.ABC):
         batch_rows: int = DEFAULT_BATCH_ROWS,
         hashes: list[int] | None = None,
     ) -> Iterator[Batch]:
-        """Yield what `read` does; every batch comes from the file as it was listed.
+        """Yield the batches of `read`, and check that the file does not change meanwhile.
 
         Args:
-            unit: What to read.
+            unit: The unit to read.
             schema: Types of the rows.
-            batch_rows: Rows of a batch.
-            hashes: Gets `content` of the unit, once it is read; None: it is not wanted.
+            batch_rows: Number of rows of a batch.
+            hashes: List to which the hash `content` of the unit is appended after the last batch;
+                None computes no hash.
 
         Raises:
-            InputChanged: The file is no longer the one that was listed.
+            InputChanged: The file has changed since it was listed.
         """
         try:
             for batch in self.read_hashed(unit, schema, batch_rows=batch_rows, hashes=hashes):
-                # To look at all files of a pack takes longer than to read one batch.
+                # A check of all files of a pack takes longer than to read one batch.
                 if unit.file.inside == 1:
                     unit.file.check()
                 yield batch
             unit.file.check()
         except Exception:
-            # A file that is written to while it is read may look damaged.
+            # A file that another program is writing to may look damaged.
             unit.file.check()
             raise
 
     def read_hashed(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int, hashes: list[int] | None
     ) -> Iterator[Batch]:
-        """Yield what `read` does, and add `content` to `hashes` unless that is None."""
+        """Yield the batches of `read`, then append `content` to `hashes` unless that is None."""
         yield from self.read(unit, schema, batch_rows=batch_rows)
         if hashes is not None:
-            # What was read a moment ago is in the page cache.
+            # Reading the same bytes again is fast, because they are in the page cache.
             hashes.append(self.content(unit))
 
     def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        """Return the byte ranges of its file that decide the rows of a unit."""
+        """Return the byte ranges of the file that determine the rows of a unit."""
         return ()
 
     def content(self, unit: Unit) -> int:
-        """Return a hash of the bytes of a local file that decide the rows of a unit.
+        """Return a hash of the bytes of a local file that determine the rows of a unit.
 
         Raises:
             EOFError: The file has become shorter.
@@ -370,15 +373,15 @@ class Source(abc.ABC):
 
     @property
     def default_group(self) -> tuple[str, ...]:
-        """Columns whose equal values share a split, where the user names none."""
+        """Columns whose equal values share a split by default, if the user names none."""
         return ()
 
     def default_split_column(self) -> str | None:
-        """Return the column that names each row's split, where the input itself is split."""
+        """Return the column that names each row's split if the input is split, else None."""
         return None
 
     def notes(self, files: Iterable[InputFile]) -> list[str]:
-        """Return what a user should know about the input, from the outlines of its files."""
+        """Return warnings about the input, given the outlines of its files."""
         first: dict[str, str] = {}
         others: dict[str, list[str]] = {}
         for file in files:
@@ -387,11 +390,11 @@ class Source(abc.ABC):
         return list(map(_names_of_one_file, others.values()))[:MOST_NOTES]
 
     def to_send(self) -> tuple[Source, tuple[str, ...]]:
-        """Return this source as workers get it, and the files of this machine to send along."""
+        """Return this source in the form for workers, and the local files to send with it."""
         paths: Iterable[str] | None = getattr(self, "paths", None)
         if paths is None:
             return self, ()
-        # Workers may be in another directory.
+        # Workers may run in another directory, so relative paths become absolute.
         sent = copy.copy(self)
         object.__setattr__(sent, "paths", tuple(map(absolute_path, paths)))
         return sent, ()
@@ -411,7 +414,7 @@ class Source(abc.ABC):
         return self.inferred(scans)[0]
 
     def inferred(self, scans: Sequence[Scan] | None = None) -> tuple[pa.Schema, list[str]]:
-        """Infer the schema of all input in this process, and return it with the remarks on it."""
+        """Infer the schema of all input in this process; return it and the `remarks` about it."""
         if scans is None:
             scans = self.all_scans()
             if self.infers_from_scans:
@@ -422,10 +425,10 @@ class Source(abc.ABC):
         return schema, self.remarks(inferences, schema)
 
     def batches(self, *, batch_rows: int = DEFAULT_BATCH_ROWS) -> Iterator[Batch]:
-        """Iterate all input in this process, without a pipeline.
+        """Yield the rows of all input in this process, without a pipeline.
 
         Raises:
-            DataError: A row cannot be read.
+            DataError: A row was rejected.
         """
         scans = self.all_scans()
         schema = self.schema(scans)
@@ -437,13 +440,13 @@ class Source(abc.ABC):
 
 
 GROUP_BYTES = 64 * 2**20
-# Groups grow once there are so many of them.
+# Groups have their least size up to this number of groups; for more input they become larger.
 _MANY_GROUPS = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """A task of reading.
+    """Neighbouring units that one worker reads as one task.
 
     Attributes:
         number: Position among the groups, from 0.
@@ -462,9 +465,9 @@ class Group:
 
 
 def group_units(units: Iterable[Unit], group_bytes: int = GROUP_BYTES) -> list[Group]:
-    """Join neighbouring units to groups of about `group_bytes` of encoded records.
+    """Join neighbouring units into groups of about `group_bytes` of encoded records.
 
-    A group ends if one more unit would take it further from that size than it is.
+    A group ends if the next unit would make its size differ more from `group_bytes`.
     """
     groups: list[Group] = []
     pending: list[Unit] = []
@@ -481,10 +484,10 @@ def group_units(units: Iterable[Unit], group_bytes: int = GROUP_BYTES) -> list[G
 
 
 def grown_bytes(total_bytes: int, most_bytes: int, least_bytes: int = GROUP_BYTES) -> int:
-    """Return the size of groups: larger for large input, yet enough groups for many workers."""
+    """Return the size of groups: it grows with the input, but leaves groups for many workers."""
     return max(least_bytes, min(most_bytes, total_bytes // _MANY_GROUPS))
 
 
 def one_group(units: Sequence[Unit]) -> list[Group]:
-    """Join all units to one group, so that one worker sees the rows in order."""
+    """Join all units into one group, so that one worker reads all rows in order."""
     return [Group(0, 0, tuple(units))] if units else []

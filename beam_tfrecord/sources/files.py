@@ -1,4 +1,4 @@
-"""Listing of input files, local and remote: paths, globs and directories, in one fixed order."""
+"""Lists the input files of paths, globs and directories, local or remote, in a fixed order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from beam_tfrecord.storage import Entry, absolute_path, is_remote
 
 
 def as_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
-    """Return one or many paths as a tuple of strings."""
+    """Return one path or several paths as a tuple of strings."""
     if isinstance(paths, str | os.PathLike):
         return (os.fspath(paths),)
     return tuple(os.fspath(path) for path in paths)
@@ -30,14 +30,15 @@ def list_files(
 ) -> Iterator[InputFile]:
     """Yield the files that `paths` name, sorted by name, each once.
 
-    A directory is searched at every depth for `suffixes` (a further compression suffix is
-    allowed); a file or a match of a glob is listed whatever its name. Names that begin with
-    ``.`` or ``_`` below a directory or glob are left out: they are other tools' temporary files.
+    A directory is searched at every depth for files with one of the `suffixes`, which a compression
+    suffix may follow. A file that is named directly or matches a glob is listed with any suffix.
+    Names below a directory or glob that begin with ``.`` or ``_`` are skipped, because other tools
+    name temporary files so.
 
     Args:
-        paths: What to list.
-        suffixes: Of the files of this kind.
-        remote: The files may be on a remote filesystem.
+        paths: Files, globs and directories.
+        suffixes: Suffixes of the files to find in directories.
+        remote: Whether remote filesystems are allowed.
 
     Raises:
         UsageError: A path does not exist, nothing matches, or a file cannot be opened.
@@ -96,7 +97,7 @@ def _list_remote(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[Inpu
 
 
 def _visible_matches(pattern: str) -> Iterator[str]:
-    """Yield what matches, unless the part of its path that the pattern left open is hidden."""
+    """Yield the matches of a glob, without hidden names in the parts that its wildcards match."""
     parts = pattern.split(os.sep)
     literal = next((at for at, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     for hit in glob.iglob(pattern, recursive=True):
@@ -112,7 +113,7 @@ def _walk(directory: str, suffixes: Sequence[str]) -> Iterator[str]:
     seen = {os.path.realpath(directory)}
     for parent, children, names in os.walk(directory, onerror=_raise_unreadable, followlinks=True):
         children[:] = sorted(child for child in children if not _is_hidden(child))
-        # A link to a directory above would be followed for ever.
+        # A link to a parent directory would be followed without end. Every directory is read once.
         for child in list(children):
             target = os.path.realpath(os.path.join(parent, child))
             if target in seen:
@@ -135,15 +136,15 @@ COMPRESSION_SUFFIXES = (".gz", ".bz2", ".zst", ".xz", ".lz4")
 
 
 def has_suffix(name: str, suffixes: Sequence[str]) -> bool:
-    """Return whether `name` ends in one of `suffixes`, not counting a compression suffix."""
+    """Return whether `name`, without a compression suffix, ends in one of `suffixes`."""
     stem, last = posixpath.splitext(name.lower())
     return (stem if last in COMPRESSION_SUFFIXES else name.lower()).endswith(tuple(suffixes))
 
 
 def _common_directory(paths: Sequence[str]) -> str:
-    """Return the deepest directory above all `paths` that is not a partition itself.
+    """Return the deepest directory above all `paths` that is not a Hive partition ``key=value``.
 
-    So one partition read alone has the same names and columns as among its neighbours.
+    So a single partition has the same names and columns as it has among other partitions.
     """
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
     while partition_of(os.path.basename(root)):
@@ -178,7 +179,7 @@ def _input_file(path: str, name: str) -> InputFile:
 
 
 def remote_entries(path: str) -> Iterator[Entry]:
-    """Yield the visible files that a URL names: a file, all below a directory, or a pattern.
+    """Yield the visible files of a URL, which names a file, a directory or a pattern.
 
     Raises:
         UsageError: There is no bucket of that name, or the name is a pattern.
@@ -207,7 +208,7 @@ def _matches(pattern: str) -> Iterator[Entry]:
 
 
 def _matches_parts(names: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Return whether a path, or a directory above it, matches; ``**`` is any number of names."""
+    """Return whether a path or a directory above it matches; ``**`` matches any number of names."""
     if not pattern:
         return True
     if pattern[0] != "**":
@@ -217,13 +218,13 @@ def _matches_parts(names: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def _visible(root: str, entries: Iterator[Entry]) -> Iterator[Entry]:
-    """Yield the entries without a name below `root` that begins with a dot or an underscore."""
+    """Yield the entries whose paths below `root` have no name that begins with ``.`` or ``_``."""
     for entry in entries:
         if not any(part.startswith((".", "_")) for part in entry.path[len(root) + 1 :].split("/")):
             yield entry
 
 
-# What is sent to workers with a pipeline; services refuse one of 10 MB and more.
+# Largest list of files in a pipeline, because services refuse pipelines of 10 MB and more.
 MOST_SENT_BYTES = 2**20
 
 
@@ -232,10 +233,11 @@ class Listing:
     """The files of a source, as listed once at the start of a job.
 
     Attributes:
-        outlines: Its files, without what only reading needs.
-        bytes: Size of all.
-        sent: The same files in full; None if they are too many to send, so that workers list them.
-        first: The first file in full.
+        outlines: The `InputFile.outline` of each file.
+        bytes: Size of all files.
+        sent: The complete `InputFile` of each file; None if they are too many to send with the
+            pipeline. Then workers list the input again.
+        first: The complete `InputFile` of the first file.
     """
 
     outlines: tuple[InputFile, ...] = ()
@@ -248,7 +250,7 @@ def list_input(source: Source) -> Listing:
     """List the files of a source.
 
     Raises:
-        UsageError: There is nothing to read.
+        UsageError: There is no input.
     """
     first: InputFile | None = None
     outlines: list[InputFile] = []
@@ -262,7 +264,7 @@ def list_input(source: Source) -> Listing:
             left_bytes -= len(pickle.dumps(sent[-1]))
         else:
             sent.clear()
-    # Unstable input, such as a database, is not found by path: workers list it themselves.
+    # Unstable input, such as a database, has no paths of files, so workers list it themselves.
     is_sent = left_bytes >= 0 and source.is_stable
     size = sum(file.bytes for file in outlines)
     return Listing(tuple(outlines), size, tuple(sent) if is_sent else None, first)

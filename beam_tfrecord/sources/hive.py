@@ -1,4 +1,4 @@
-"""Partition columns: the ``key=value`` directories of Hive-style datasets, read as columns.
+"""Reads the ``key=value`` directories in the paths of files as columns (Hive partitions).
 
 The layout is that of Apache Hive and Spark: one directory level a column, values percent-encoded,
 and ``__HIVE_DEFAULT_PARTITION__`` for null.
@@ -19,7 +19,7 @@ HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 Partitions = tuple[tuple[str, str | None], ...]
 
-# A number that `str` writes in the same way: `007`, `+7` and `-0` are text.
+# Only numbers in the form that `str` returns: `007`, `+7` and `-0` are text.
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
 
@@ -44,8 +44,8 @@ def partition_fields(files: Iterable[InputFile], *, union: bool = False) -> list
     all values are null, its type is null.
 
     Args:
-        files: The files; one may come several times.
-        union: Let a file lack a column, which is null there.
+        files: The files, which may contain duplicates.
+        union: Whether files may lack a column, which is null there.
 
     Raises:
         SchemaConflict: Two files lie in directories of different columns, or a path states one
@@ -104,11 +104,11 @@ def add_partition_fields(
     Args:
         schema: The columns inside the files.
         files: All files.
-        columns: Names of the columns that are wanted; None means all.
-        union: Let a file lack a column.
+        columns: Names of the columns to read; None means all.
+        union: Whether files may lack a column.
 
     Raises:
-        SchemaConflict: As `partition_fields`, or a column is both in a file and in its path.
+        SchemaConflict: `partition_fields` raises it, or a column is both in a file and in its path.
     """
     files = list(files)
     fields = [
@@ -127,9 +127,9 @@ def add_partition_fields(
 
 
 def with_partitions(data: pa.RecordBatch, file: InputFile, schema: pa.Schema) -> pa.RecordBatch:
-    """Return `data`, rows of `file`, with exactly the columns of `schema`.
+    """Return the rows `data` of a file with exactly the columns of `schema`.
 
-    A column that `data` lacks is a constant from the file's path, or else null.
+    A column that `data` lacks is a constant from the path of the file, or else null.
 
     Raises:
         DataError: A value in the path does not fit its column's type.
@@ -142,7 +142,7 @@ def with_partitions(data: pa.RecordBatch, file: InputFile, schema: pa.Schema) ->
         else _constant(partitions.get(field.name), field, data.num_rows, file)
         for field in schema
     ]
-    # Made from no arrays at all, a batch would forget its number of rows.
+    # A batch that is made from no arrays loses its number of rows.
     if not arrays:
         return data.select([])
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -151,13 +151,13 @@ def with_partitions(data: pa.RecordBatch, file: InputFile, schema: pa.Schema) ->
 def partition_texts(
     file: InputFile, schema: pa.Schema, num_rows: int, *, inside: Collection[str]
 ) -> dict[str, pa.Array]:
-    """Return the float columns of a path as the text in the path, which has all digits.
+    """Return the float columns of a path as text, which keeps all digits.
 
     Args:
         file: The file with the path.
         schema: Types of the columns.
         num_rows: Number of rows.
-        inside: Columns of the file itself, which are left out.
+        inside: Names of the columns inside the file, which are skipped.
     """
     floats = {field.name for field in schema if pa.types.is_floating(field.type)}.difference(inside)
     return {

@@ -1,1 +1,1 @@
-"""CSV files: `source` is the source; the rest says how a file is cut, typed and read."""
+"""The CSV source: `source` defines it; the other modules cut, type and read a file."""

@@ -1,7 +1,7 @@
-"""Cuts of a CSV file at ends of rows.
+"""Cuts a CSV file at ends of rows, so that several workers can read it.
 
-Whether a line end also ends a row depends on all bytes before it, because of quotes. So
-`scan_chunk` scans each chunk once for *every* state of the reader that it may begin in, and `cut`
+Because of quotes, it depends on all previous bytes whether a line end also ends a row. So
+`scan_chunk` scans each chunk once for *every* state in which the reader may begin it, and `cut`
 follows the true state from chunk to chunk.
 """
 
@@ -22,10 +22,12 @@ class ChunkScan(NamedTuple):
     """The ends of rows and lines in a chunk, for each state of the reader at its start.
 
     Attributes:
-        start: Position of the first scanned byte; in the first chunk that is after the BOM.
-        stop: Position after the last one.
-        passages: Effect of the chunk on each state.
-        lines_before: Line ends before the first row that starts in the chunk, for each state.
+        start: Position of the first scanned byte; in the first chunk it follows the BOM.
+        stop: Position after the last scanned byte.
+        passages: For each state at the start: the state at the end, the number of row ends without
+            and with blank lines, and the position in the chunk of the first row that starts there,
+            or a negative number.
+        lines_before: For each state at the start: number of line ends before that first row.
         lines: Number of line ends.
         begins_lf: Whether the first byte is LF.
         ends_cr: Whether the last byte is CR.
@@ -41,7 +43,7 @@ class ChunkScan(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A byte range of complete rows; `line` is the line it starts on, from 1."""
+    """A byte range of complete rows; `line` is the number of its first line, from 1."""
 
     start: int
     stop: int
@@ -68,7 +70,7 @@ def join_scans(left: ChunkScan, right: ChunkScan) -> ChunkScan:
     """Return the scan of two adjacent chunks as one."""
     if left.start == left.stop:
         return right
-    # A CRLF across the edge is one line end, but both scans counted it.
+    # Both scans count a CRLF across the edge of the chunks, but it is one line end.
     twice = int(left.ends_cr and right.begins_lf)
     passages, lines_before = [], []
     for (middle, rows, line_ends, first), before in zip(
@@ -96,7 +98,7 @@ class _Cut(NamedTuple):
 
 
 def cut(chunks: Sequence[ChunkScan], header: Header) -> list[Piece]:
-    """Cut a file into pieces, about one a chunk, and at least one if the file has columns."""
+    """Cut a file into about one piece for each chunk, and at least one if the file has columns."""
     keep_blank = len(header.names) == 1
     first = _Cut(header.stop, header.row_ends if keep_blank else header.row_ends > 0, header.lines)
     cuts = [first, *(found for found in _cuts(chunks, keep_blank) if found.at > header.stop)]
@@ -106,12 +108,12 @@ def cut(chunks: Sequence[ChunkScan], header: Header) -> list[Piece]:
     ]
     if not pieces:
         pieces = [Piece(header.stop, header.stop, 0, header.lines + 1)] if header.names else []
-    # A piece of blank lines needs no unit, but the columns of a file without rows do.
+    # Pieces of blank lines need no unit, but a file without rows needs one for its columns.
     return [piece for piece in pieces if piece.rows] or pieces[:1]
 
 
 def _cuts(chunks: Sequence[ChunkScan], keep_blank: bool) -> Iterator[_Cut]:
-    """Yield a row start of every chunk that has one, and the end of the file."""
+    """Yield the first row start of every chunk that has one, then the end of the file."""
     state, rows, lines, ends_cr = ROW_START, 0, 0, False
     for chunk in chunks:
         twice = int(ends_cr and chunk.begins_lf)

@@ -1,4 +1,4 @@
-"""Reading of one unit of a CSV file: the kinds of its values, or its batches and rejects."""
+"""Reads one unit (byte range) of a CSV file, to infer the types of columns or to yield batches."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _SHOWN_IN_MESSAGE = 40
 
 @dataclasses.dataclass(frozen=True)
 class CsvUnit:
-    """What reading a CSV unit needs besides its byte range.
+    """The detail of a CSV unit: the data besides its byte range that reading it needs.
 
     Attributes:
-        names: Names of the file's columns.
-        line: The line the range starts on, from 1.
+        names: Names of the columns of the file.
+        line: Number of the first line of the range, from 1.
     """
 
     names: tuple[str, ...]
@@ -50,9 +50,9 @@ class Reading:
 
     Attributes:
         dialect: Dialect of the text.
-        encoding: Its encoding.
+        encoding: Encoding of the text.
         always: Words that are null in every column.
-        block_bytes: Bytes to hold in memory at once, unless a row is longer.
+        block_bytes: Number of bytes in memory at a time, unless a row is longer.
     """
 
     dialect: Dialect
@@ -61,11 +61,11 @@ class Reading:
     block_bytes: int = BLOCK_BYTES
 
     def typer(self, columns: int) -> Typer:
-        """Return a kernel object that infers the types of the columns."""
+        """Return an object of the native kernel that infers the types of the columns."""
         return Typer(self.dialect, columns, **self._options(columns))
 
     def filler(self, columns: int, targets: list[Target], capacity: int) -> Filler:
-        """Return a kernel object that reads up to `capacity` rows at a time into columns."""
+        """Return an object of the native kernel that reads up to `capacity` rows into columns."""
         options = self._options(columns)
         return Filler(self.dialect, columns, targets, capacity=capacity, **options)
 
@@ -75,7 +75,7 @@ class Reading:
 
 @dataclasses.dataclass
 class _Window:
-    """A piece of the unit's text in memory; `at` is where the next row starts, on `line`."""
+    """A part of the unit's text in memory; the next row starts at byte `at`, on line `line`."""
 
     data: bytes
     at: int
@@ -91,7 +91,7 @@ class _Window:
 
 
 def _windows(unit: Unit, how: Reading) -> Iterator[_Window]:
-    """Yield windows that the consumer advances; the next one begins with the unread rest."""
+    """Yield windows, in which the caller moves `at`; the unread rest begins the next window."""
     with open_text(unit.file, how.encoding, unit.start, unit.stop) as text:
         window = _Window(b"", 0, unit.detail.line, False)
         while not window.final:
@@ -101,14 +101,14 @@ def _windows(unit: Unit, how: Reading) -> Iterator[_Window]:
                     f"the row in {unit.file.name}:{window.line} is longer than {MAX_ROW_BYTES} "
                     "bytes: a quote may never close there; correct it, or pass --quote"
                 )
-            # Reading as much as is left prevents repeated copies of a very long row.
+            # A read as long as the rest limits the copies of a very long row.
             piece = text.read(max(how.block_bytes, len(left)))
             window = _Window(left + to_utf8(piece, text.encoding), 0, window.line, not piece)
             yield window
 
 
 def infer_unit(unit: Unit, how: Reading) -> CsvInference:
-    """Return the kinds of all values of `unit`."""
+    """Return the kinds (such as integer, date or text) of all values of `unit`, by column."""
     names = unit.detail.names
     typer = how.typer(len(names))
     kinds: list[list[Found]] = [[] for _ in names]
@@ -124,17 +124,17 @@ def infer_unit(unit: Unit, how: Reading) -> CsvInference:
 def read_unit(
     unit: Unit, schema: pa.Schema, how: Reading, *, batch_rows: int, union: bool = False
 ) -> Iterator[Batch]:
-    """Yield the rows of `unit` as batches of exactly `schema`; at least one.
+    """Yield the rows of `unit` as at least one batch of exactly `schema`.
 
-    `Batch.numbers` has the text of floats that `schema` stores as text.
+    `Batch.numbers` contains the text of floats that `schema` stores as text.
 
     Args:
         unit: The unit.
-        schema: Types of the wanted columns, partition columns included.
+        schema: Types of the columns to read, including partition columns.
         how: Options of reading the text.
-        batch_rows: Rows of a batch, rejected ones included. The last batch has fewer, and so has
-            one of very long rows.
-        union: A column that the file lacks is null.
+        batch_rows: Number of rows of a batch, including rejects. The last batch, and batches of
+            very long rows, have fewer.
+        union: Whether the file may lack a column, which is null then.
 
     Raises:
         DataError: The file lacks a column, or cannot be read.
@@ -153,12 +153,12 @@ def read_unit(
 
 
 class _UnitReader:
-    """Makes batches of the rows of a unit, and rejects of its faults."""
+    """Collects the rows of a unit into batches, and turns faulty rows into rejects."""
 
     def __init__(self, unit: Unit, schema: pa.Schema, how: Reading, batch_rows: int) -> None:
         self._names = unit.detail.names
         fields = [field for field in schema if field.name in self._names]
-        # The texts of floats follow all columns.
+        # Columns with the texts of floats come after all other columns.
         with_text = [field for field in fields if keeps_text(field)]
         self._fields, self._columns = [*fields, *with_text], len(fields)
         self._targets = [
@@ -175,7 +175,7 @@ class _UnitReader:
     def feed(self, window: _Window) -> bool:
         """Read rows of `window`; return whether the batch is full before the window's end."""
         if self._converts:
-            # For the lines of values that `_converted` cannot convert.
+            # Needed to find the lines of values that `_converted` cannot convert.
             self._windows.append((self.filler.rows, dataclasses.replace(window)))
         behind = self.filler.feed(window.data, window.at, window.final)
         for fault in self.filler.take_faults():
@@ -228,7 +228,7 @@ class _UnitReader:
             exact_numbers[field.name] = array_of(target, pa.string(), buffers)
         exact_numbers |= partition_texts(file, self._schema, rows, inside=self._names)
         numbers = pa.RecordBatch.from_pydict(exact_numbers) if exact_numbers else None
-        # The column without name has the number of rows if there is no other column.
+        # A column without name keeps the number of rows if there is no other column.
         fields = [*self._fields[: self._columns], pa.field("", pa.null())]
         data = pa.RecordBatch.from_arrays([*arrays, pa.nulls(rows)], schema=pa.schema(fields))
         data = data.select(list(range(len(arrays))))
@@ -262,7 +262,7 @@ class _UnitReader:
         return pa.array(scalars, field.type)
 
     def _line_of(self, row: int) -> int:
-        """Return the line of a row of this batch; this parses its window once more."""
+        """Return the line of a row of this batch, for which its window is parsed again."""
         before, window = next(pair for pair in reversed(self._windows) if pair[0] <= row)
         columns, at = len(self._names), window.at
         if row > before:
@@ -273,5 +273,5 @@ class _UnitReader:
 
 
 def _shortened(text: str) -> str:
-    """Return a text, or its beginning if it is too long for a message."""
+    """Return a text, cut if it is too long for a message."""
     return text if len(text) <= _SHOWN_IN_MESSAGE else text[:_SHOWN_IN_MESSAGE] + "…"

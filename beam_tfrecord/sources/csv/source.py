@@ -1,6 +1,6 @@
 """The CSV source: it cuts large files, infers types from all rows, and rejects rows one by one.
 
-The rules for values are the same everywhere:
+All columns follow the same rules for values:
 
 * An empty field is null. A quoted ``""`` is the empty text in a column of text, or in a column
   without any other value; else it is null.
@@ -58,7 +58,7 @@ from beam_tfrecord.sources.files import as_paths, list_files
 
 SUFFIXES = (".csv", ".tsv")
 MIN_CHUNK_BYTES = 16
-# Bytes to read and scan at once: small enough to stay in the processor's cache.
+# Bytes to read and scan at a time, few enough for the processor's cache.
 SCAN_BYTES = 2**20
 # The usual compression ratio of text, for estimates only.
 _COMPRESSION_RATIO = 4
@@ -76,23 +76,23 @@ class Csv(Source):
     Attributes:
         paths: Files, globs or directories.
         delimiter: The character between two fields, in ASCII.
-        quote: The character around a field; None for no quotes.
-        escape: The character that makes the next one ordinary text; None for no escapes.
-        double_quote: Two quotes inside quotes mean one.
-        header: The first row of each file holds the names of the columns.
-        names: Names of the columns, instead of a header's.
+        quote: The character around a quoted field; None means that there are no quoted fields.
+        escape: The character that makes the next character ordinary text; None means no escapes.
+        double_quote: Whether two quotes inside a quoted field stand for one.
+        header: Whether the first row of each file contains the names of the columns.
+        names: Names of the columns, instead of those in a header.
         null_words: Words that are null in every column, also in columns of text.
         encoding: Encoding of the files, by its name in Python.
         types: Types of columns by name, as Arrow types or their names; others are inferred.
         columns: Names of the columns to read, in that order; None means all.
-        union: Files may lack columns, which are null there.
-        chunk_bytes: Approximate size of the units that a file is cut into.
+        union: Whether files may lack columns, which are null there.
+        chunk_bytes: Approximate size of the units into which a file is cut.
     """
 
     kind: ClassVar[str] = "csv"
     detail_type: ClassVar[Any] = CsvUnit
     has_ranges: ClassVar[bool] = True
-    # Columns of floats that are read as text too. It is not an option: `with_texts` sets it.
+    # Columns of floats that are also read as text. Not an option: `with_texts` sets it.
     texts: ClassVar[tuple[str, ...]] = ()
 
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -133,7 +133,7 @@ class Csv(Source):
 
     @property
     def dialect(self) -> Dialect:
-        """The dialect of the files, in the form of the kernel."""
+        """The dialect of the files, as an object of the native kernel."""
         return dialect_of(self.delimiter, self.quote, self.escape, self.double_quote)
 
     @property
@@ -173,7 +173,7 @@ class Csv(Source):
     def _scans(self, chunk: Chunk) -> Iterator[ChunkScan]:
         with open_text(chunk.file, self.encoding, chunk.start, chunk.stop) as text:
             data = text.read(SCAN_BYTES)
-            # A quote right after a byte order mark opens the first field.
+            # Skipped, because a quote after a byte order mark opens the first field.
             at = 3 if chunk.index == 0 and data.startswith(codecs.BOM_UTF8) else 0
             yield scan_chunk(data[at:], chunk.start + at, self.dialect)
             at = chunk.start + len(data)
@@ -221,13 +221,16 @@ class Csv(Source):
         )
 
     def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        """Return the bytes of a unit and, for the first unit, the header; for a stream, all."""
+        """Return the byte range of a unit; that of the first unit includes the header.
+
+        The only unit of a file that cannot be cut has all bytes of the file.
+        """
         if is_stream(unit.file, self.encoding):
             return ((0, unit.file.bytes),)
         return ((unit.start if unit.index else 0, unit.stop),)
 
     def infer(self, of: Unit) -> CsvInference:
-        """Return the kinds of all values of a unit."""
+        """Return the kinds (such as integer, date or text) of all values of a unit, by column."""
         return infer_unit(of, self.reading)
 
     def merge(self, inferences: Iterable[CsvInference]) -> pa.Schema:
@@ -235,7 +238,7 @@ class Csv(Source):
 
         Raises:
             SchemaConflict: Files have different columns, or a column has different types in them
-                that only text can hold.
+                whose only common type is text.
             UsageError: `types` or `columns` names a column that does not exist.
         """
         found = infer_schema(
@@ -249,14 +252,14 @@ class Csv(Source):
         return pa.schema(noted, metadata=found.metadata)
 
     def remarks(self, inferences: Sequence[CsvInference], schema: pa.Schema) -> list[str]:
-        """Return a line for each column whose type depends on a few words."""
+        """Return a message for each column whose type depends on a few words."""
         inferred = [field for field in schema if field.name not in self.types]
         return remarks_of(inferences, pa.schema(inferred))
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Batch]:
-        """Yield the rows of `unit` in order; rows that do not fit `schema` are rejects.
+        """Yield the rows of `unit` in order; rows that do not fit `schema` become rejects.
 
         Raises:
             DataError: The file lacks a column, or cannot be read.
@@ -268,7 +271,7 @@ class Csv(Source):
 def with_texts(source: Source, schema: pa.Schema) -> Source:
     """Return a source that also reads the text of the floats that `schema` stores as text.
 
-    The types of its columns do not change: the user's map function may expect them.
+    The types of its columns do not change, because the user's map function may depend on them.
     """
     if not isinstance(source, Csv):
         return source

@@ -1,4 +1,4 @@
-"""Text of CSV files: opening and decoding them, the dialect, and the header.
+"""Opens, decompresses and decodes CSV files, and parses their dialect and header.
 
 Plain files are read by byte ranges. Compressed files, and files in encodings such as UTF-16, can
 only be read from the beginning.
@@ -29,7 +29,7 @@ _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".
 
 
 def compression_of(file: InputFile) -> str | None:
-    """Return how `file` is compressed, by its suffix."""
+    """Return the compression of `file`, by its suffix; None if it is not compressed."""
     name = file.path.lower()
     return next((kind for suffix, kind in _COMPRESSIONS.items() if name.endswith(suffix)), None)
 
@@ -43,7 +43,7 @@ class Text:
     """The text of an open CSV file, as bytes in an ASCII superset.
 
     Attributes:
-        encoding: Encoding of the bytes; it is one that `is_cuttable` accepts.
+        encoding: Encoding of the bytes, which `is_cuttable` accepts.
     """
 
     def __init__(self, pieces: Iterator[bytes], file: InputFile, encoding: str) -> None:
@@ -72,9 +72,9 @@ class Text:
 def open_text(file: InputFile, encoding: str, start: int, stop: int) -> Iterator[Text]:
     """Open `file` as bytes in an ASCII superset.
 
-    A file that `is_stream` is decompressed and, if its encoding is not cuttable, converted to
-    UTF-8, and `start` counts the bytes of the result. Of any other file, the text is the bytes
-    `start` to `stop`.
+    If `is_stream` is True for the file, it is decompressed and, if its encoding is not cuttable,
+    converted to UTF-8; `start` counts the bytes of the result. For any other file, the text is the
+    bytes `start` to `stop`.
 
     Raises:
         DataError: The file cannot be read, decompressed or decoded.
@@ -136,8 +136,9 @@ def _range(raw: Any, start: int, stop: int) -> Iterator[bytes]:
 def _decompressed(raw: Any, kind: str) -> Iterator[bytes]:
     """Yield the text of all streams of a .bz2 or .xz file.
 
-    `bz2.open` and `lzma.open` stop silently at bytes that begin no further stream, so one damaged
-    byte would lose all that follows. Arrow fails at an empty stream of bzip2 unless it is the last.
+    `bz2.open` and `lzma.open` stop silently at bytes that do not begin another stream, so a single
+    damaged byte would lose the rest of the file. Arrow fails at an empty stream of bzip2 unless it
+    is the last.
     """
     data, form = b"", lzma.FORMAT_AUTO
     while True:
@@ -166,7 +167,7 @@ def _after_padding(data: bytes, raw: Any) -> bytes:
     return data
 
 
-# Null in a column of numbers, booleans, dates or times; text in a column of text.
+# Words that are null in a column of numbers, booleans, dates or times, but text in one of text.
 NULL_WORDS = (
     *(b"NA", b"N/A", b"n/a", b"#N/A", b"#NA", b"<NA>"),
     *(b"NULL", b"Null", b"null", b"None", b"none", b"NaT"),
@@ -174,7 +175,7 @@ NULL_WORDS = (
 
 
 def dialect_of(delimiter: str, quote: str | None, escape: str | None, double: bool) -> Dialect:
-    """Return the dialect of CSV text for the kernel.
+    """Check the characters of a CSV dialect, and return it as an object of the native kernel.
 
     Raises:
         UsageError: A character is not one ASCII character, or two are equal.
@@ -219,10 +220,10 @@ def _is_utf8(encoding: str) -> bool:
 
 @functools.lru_cache
 def is_cuttable(encoding: str) -> bool:
-    """Return whether a byte below 128 is always that ASCII character, so that bytes can be cut.
+    """Return whether every byte below 128 is an ASCII character, so that files can be cut at bytes.
 
-    That is true of UTF-8 and of encodings of one byte a character. In other encodings, the second
-    byte of a character may look like a quote or a delimiter.
+    That is true of UTF-8 and of encodings with one byte for each character. In other encodings, the
+    second byte of a character may have the value of a quote or a delimiter.
     """
     if _is_utf8(encoding):
         return True
@@ -254,8 +255,8 @@ class Header:
     Attributes:
         names: Names of the columns; empty if the file has no row at all.
         stop: Position of the first row, in bytes from the start of the text.
-        lines: Line ends before that.
-        row_ends: Ends of rows and of blank lines before that.
+        lines: Number of line ends before that position.
+        row_ends: Number of ends of rows and of blank lines before that position.
     """
 
     names: tuple[str, ...]
@@ -278,7 +279,7 @@ def read_header(
         text: The file, open at its beginning.
         file: The file, for messages.
         dialect: Dialect of the text.
-        has_header: The first row holds names; blank lines before it are skipped.
+        has_header: Whether the first row contains the names; blank lines before it are skipped.
         names: Names to use instead; without header and names the columns are f0, f1 …
 
     Raises:

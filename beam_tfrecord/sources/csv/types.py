@@ -1,8 +1,9 @@
-"""Types of CSV columns: their inference from all rows, and how text is read as them.
+"""Infers the types of CSV columns from all rows, and converts text to these types.
 
-Each unit has the kinds of values in each column, and the line of the first value of each kind.
-Joining them is a union of sets, so neither their order nor the limits of units change the schema.
-The kernel reads a column by its target, and its buffers become an Arrow array.
+For each unit (byte range) and column, the native kernel finds the kinds of values, such as integer
+or date, and the line of the first value of each kind. The join over all units is a union of sets,
+so the schema does not depend on their order and limits. The kernel reads a column as a *target*, a
+type it knows, and returns buffers that become an Arrow array.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?", re.A
 
 
 def keeps_text(field: pa.Field) -> bool:
-    """Return whether a column of floats is stored as text, so that its text must be read too."""
+    """Return whether a column of floats is stored as text, so that its text must also be read."""
     is_float = pa.types.is_float32(field.type) or pa.types.is_float64(field.type)
     return is_float and field_options(field)["store"] == "text"
 
@@ -66,10 +67,10 @@ _TARGETS: dict[pa.DataType, tuple[int, int]] = {
 
 
 def target_of(field: pa.Field, column: int) -> Target:
-    """Return how the kernel reads column number `column` as a field of the schema.
+    """Return the target with which the kernel reads column number `column` as a field.
 
     Raises:
-        UsageError: Text cannot be read as its type.
+        UsageError: Text cannot be read as the type of the field.
     """
     types, arrow = pa.types, _value_type(field.type)
     if arrow in _TARGETS:
@@ -98,9 +99,10 @@ def array_of(
     arrow: pa.DataType,
     buffers: tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], Any, Any],
 ) -> pa.Array:
-    """Return the array of kernel buffers (values, a valid byte a row, offsets, exact numbers).
+    """Return the Arrow array of the buffers that the kernel has filled for one column.
 
-    Values are copied only if the type needs it. Text for `converter_of` stays text.
+    The buffers are values, one byte of validity for each row, offsets, and exact numbers. Values
+    are copied only if the type requires it. Text that `converter_of` has to convert remains text.
     """
     values, valid, offsets, _ = buffers
     rows, kind, value_type = len(valid), target.kind, _value_type(arrow)
@@ -128,7 +130,7 @@ Converter = Callable[[str], Any]
 
 
 def converter_of(arrow: pa.DataType) -> Converter | None:
-    """Return the function from text to a scalar of a type that the kernel does not know, if any.
+    """Return a function that converts text to a type that the kernel does not support, or None.
 
     The function raises `ValueError` if the text is not exactly a value of the type.
     """
@@ -147,7 +149,7 @@ def _exact_decimal(text: str, arrow: pa.DataType) -> pa.Scalar:
         raise ValueError(f"{text!r} is not a number")
     number = decimal.Decimal(text)
     made = pa.scalar(number, arrow)
-    # Arrow makes 0 of a number that is 39 digits finer than the type.
+    # Arrow converts a number with 39 digits more than the type to 0 without an error.
     if made.as_py() != number:
         raise ValueError(f"{text!r} is finer than {arrow}")
     return made
@@ -177,7 +179,7 @@ _TYPES: dict[int, pa.DataType] = {
     BIG_INT: pa.int64(),
     INT | BIG_INT: pa.int64(),
     FLOAT: pa.float64(),
-    # A double holds these integers exactly, and no BIG_INT for sure.
+    # A double represents integers of the kind INT exactly, but not all BIG_INT.
     INT | FLOAT: pa.float64(),
     DATE: pa.date32(),
     TIME: pa.timestamp("us"),
@@ -188,7 +190,7 @@ _WORDS = {pa.string(): "text", pa.float64(): "float", pa.int64(): "int", pa.date
 
 
 class Found(NamedTuple):
-    """The first value of a kind in a column, with its line; the text may be shortened."""
+    """The first value of a kind in a column, with its line number; the text may be shortened."""
 
     kind: int
     line: int
@@ -203,7 +205,7 @@ class CsvInference:
         file: The file of the unit.
         names: Names of the file's columns.
         kinds: For each column, the first value of each kind.
-        words: For each column, the words in it.
+        words: For each column, the short texts in it and the number of its other values.
     """
 
     file: InputFile
@@ -213,9 +215,9 @@ class CsvInference:
 
 
 def type_of(kinds: Iterable[int]) -> pa.DataType:
-    """Return the type of a column that holds values of these kinds."""
+    """Return the type of a column whose values are of these kinds."""
     joined = functools.reduce(operator.or_, kinds, 0)
-    # A quoted empty field is null in any other column than one of text.
+    # A quoted empty field is null in a column of any type but text, so it does not decide the type.
     joined = joined if joined == EMPTY else joined & ~EMPTY
     return _TYPES.get(joined, pa.string())
 
@@ -225,7 +227,7 @@ class _File:
     file: InputFile
     names: tuple[str, ...]
     kinds: dict[str, dict[int, Found]]  # column -> kind -> first value
-    words: dict[str, list[WordsSeen]]  # column -> those of each unit
+    words: dict[str, list[WordsSeen]]  # column -> words of each unit
 
     def add(self, found: CsvInference) -> None:
         for name, values, words in zip(found.names, found.kinds, found.words, strict=True):
@@ -236,7 +238,7 @@ class _File:
 
 
 def join_files(inferences: Iterable[CsvInference]) -> list[_File]:
-    """Join the inferences of units to one for each file, in order of the files' names."""
+    """Join the inferences of units into one for each file, in order of the files' names."""
     files: dict[str, _File] = {}
     for found in inferences:
         file = files.setdefault(found.file.name, _File(found.file, found.names, {}, {}))
@@ -256,9 +258,9 @@ def infer_schema(
 
     Args:
         inferences: The inferences of all units, in any order.
-        types: Types of columns that the user states; they are not inferred.
+        types: Types of columns that the user states, which are not inferred.
         columns: Names of the columns to read, in that order; None means all.
-        union: Files may lack columns.
+        union: Whether files may lack columns.
         has_header: Whether the files have headers.
 
     Raises:
@@ -298,12 +300,12 @@ def _check_same_columns(files: Sequence[_File], wanted: Sequence[str], has_heade
 
 
 def _type_in(name: str, files: Iterable[_File]) -> pa.DataType:
-    """Return the type of a column that holds all values of `files`."""
+    """Return the type of a column that can represent its values in all `files`."""
     return type_of(kind for file in files for kind in file.kinds.get(name, ()))
 
 
 def _disagree(name: str, one: _File, other: _File) -> bool:
-    """Return whether a column is of different types in two files and text in both together."""
+    """Return whether two files have different types of a column that only text has in common."""
     if _type_in(name, [one, other]) != pa.string():
         return False
     return bool(_type_in(name, [one]) != _type_in(name, [other]))
@@ -312,14 +314,14 @@ def _disagree(name: str, one: _File, other: _File) -> bool:
 def _merged(name: str, files: Sequence[_File]) -> pa.DataType:
     """Return the type of a column over all files.
 
-    Values of different kinds in one file make text. A column of numbers in one file that becomes
-    text because of another file is probably a mistake, so it is an error.
+    A column with a mixture of kinds in one file is text. But if a column is not text in one file
+    and would become text only because of another file, that is probably a mistake and an error.
     """
     every = _type_in(name, files)
     having = [file for file in files if set(file.kinds.get(name, ())) - {EMPTY}]
     if every != pa.string() or all(_type_in(name, [file]) == every for file in having):
         return every
-    # The first two files that disagree; or, if only more than two do, the first and the last.
+    # The first two files that disagree, or the first and last file if only more than two do.
     pairs = itertools.combinations(having, 2)
     before, file = next((pair for pair in pairs if _disagree(name, *pair)), (having[0], having[-1]))
     texts = [file for file in having if TEXT in file.kinds[name]]
@@ -332,7 +334,7 @@ def _merged(name: str, files: Sequence[_File]) -> pa.DataType:
 
 
 def _type_and_line(file: _File, name: str) -> str:
-    """Return the type of a column and the line that decides it, as in ``text in a.csv:7``."""
+    """Return the type of a column and the line that decides it, such as ``text in a.csv:7``."""
     first = file.kinds[name]
     arrow, most = type_of(first), _most_kinds(_words_of(name, [file]))
     others = [kind for kind in first if kind & ~(most | EMPTY)]
@@ -356,7 +358,7 @@ _PLURALS = {
 
 
 def remarks_of(inferences: Iterable[CsvInference], schema: pa.Schema) -> list[str]:
-    """Return a line for each column that is text because of few values, or has words for null.
+    """Return a message for each column that is text because of a few values or has words for null.
 
     Args:
         inferences: The inferences of all units, in any order.
@@ -385,7 +387,7 @@ def _words_of(name: str, files: Sequence[_File]) -> WordsSeen:
 
 
 def _most_kinds(words: WordsSeen) -> int:
-    """Return the kinds of the type of most values, or 0 if most are ordinary text."""
+    """Return the kinds whose type most values have, or 0 if most values are ordinary text."""
     if words.strays is None or sum(words.values.values()) <= sum(words.strays.values()):
         return 0
     return max(_TYPES, key=lambda kinds: _number_of(words, kinds))
@@ -396,9 +398,9 @@ def _number_of(words: WordsSeen, kinds: int) -> int:
 
 
 def _missing(words: WordsSeen) -> dict[bytes, int]:
-    """Return the words that alone make a column text, if each may stand for a missing value.
+    """Return the words without which a column would not be text, if all may mean a missing value.
 
-    Words with digits, such as 007 or 1,5, do not.
+    Words with digits, such as 007 or 1,5, do not mean a missing value.
     """
     kinds = _most_kinds(words)
     if not kinds or _number_of(words, kinds) < sum(words.values.values()):
@@ -408,13 +410,13 @@ def _missing(words: WordsSeen) -> dict[bytes, int]:
 
 
 def _is_word(word: bytes) -> bool:
-    """Return whether a text may stand for a missing value and can be a command-line argument."""
+    """Return whether a text may mean a missing value, and is possible as an argument of a shell."""
     is_argument = b"\0" not in word and word.decode("utf-8", "ignore").encode() == word
     return is_argument and len(word) <= _WORD_BYTES and not _DIGIT.search(word)
 
 
 def _remark(name: str, files: Sequence[_File]) -> str:
-    """Return the remark on a column, or an empty text for a column of ordinary text."""
+    """Return the message about a column, or an empty text if it is ordinary text."""
     having = [file for file in files if name in file.words]
     words = _words_of(name, having)
     if kinds := _most_kinds(words):

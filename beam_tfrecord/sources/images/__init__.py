@@ -1,1 +1,1 @@
-"""Pictures in folders or named by tables; `source.Images` is the source."""
+"""The images source, for pictures in folders or in tables of paths; `source` is its main module."""

@@ -1,4 +1,4 @@
-"""Classes of pictures: their names in order, and the class of each row of a table."""
+"""Reads the class labels of pictures: the names of all classes, and the class of each table row."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _TRUTH = {"false": 0, "true": 1}
 
 @dataclasses.dataclass(frozen=True)
 class Inferred:
-    """The columns of the rows, as far as they depend on the input.
+    """The properties of the rows that were inferred from the input.
 
     Attributes:
         label: Column ``label``; None if rows have no class.
         classes: Names of the classes in order.
-        has_names: Rows have the column ``label_name``.
-        has_splits: Rows have the column ``split``.
-        further: Columns of a table besides paths and classes.
+        has_names: Whether rows have the column ``label_name``.
+        has_splits: Whether rows have the column ``split``.
+        further: Columns of a table other than the columns of paths and classes.
     """
 
     label: pa.Field | None = None
@@ -47,7 +47,8 @@ def classes_of_option(
     """Return the names of the classes from the option ``labels``; None if it is not set.
 
     Raises:
-        UsageError: The file cannot be read, names no class or one twice, or a name is no line.
+        UsageError: The file cannot be read, contains no class or one twice, or a name cannot be a
+            line of a file.
     """
     if labels is None:
         return None
@@ -72,12 +73,12 @@ def classes_of_option(
 
 
 def is_line(name: str) -> bool:
-    """Return whether a name can be a line of a labels file, and is the same when read back."""
+    """Return whether a name can be a line of a labels file, from which it is read unchanged."""
     return bool(name) and "\n" not in name and "\r" not in name and name[0] != "\ufeff"
 
 
 def classes_in(columns: Iterable[pa.Array]) -> frozenset[str]:
-    """Return the class names in columns of text that a labels file can contain."""
+    """Return the class names in columns of text, if a labels file can contain them."""
     names: set[str] = set()
     for column in columns:
         names.update(pc.unique(column).drop_null().to_pylist())
@@ -92,10 +93,10 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def read_as(column: pa.Field) -> pa.DataType:
-    """Return the type in which to read a table's column of classes.
+    """Return the type (text, bool or int64) as which to read a table's column of classes.
 
     Raises:
-        SchemaConflict: It contains neither text nor whole numbers.
+        SchemaConflict: The column contains neither text nor booleans nor whole numbers.
     """
     if is_text(column.type):
         return pa.string()
@@ -110,7 +111,7 @@ def read_as(column: pa.Field) -> pa.DataType:
 
 
 def label_field(kind: pa.DataType) -> pa.Field:
-    """Return the column ``label``; its metadata tells readers the type of the table's column."""
+    """Return the column ``label``, whose metadata states the type of the table's column."""
     return pa.field("label", pa.int64(), metadata={_KIND_KEY: str(kind)})
 
 
@@ -120,9 +121,10 @@ def kind_of(label: pa.Field) -> pa.DataType | None:
 
 
 def _numbers_by_value(names: Sequence[str], kind: pa.DataType) -> dict[Any, int]:
-    """Return the number of every class by its value in a table that is read as `kind`.
+    """Return the number of every class by its value in a table column that is read as `kind`.
 
-    Numbers in a table are class names if all class names are numbers, else they number the classes.
+    If all class names are numbers, the numbers in a table are class names. Otherwise they are the
+    numbers of classes.
     """
     if kind == pa.string():
         return {name: number for number, name in enumerate(names)}
@@ -131,7 +133,7 @@ def _numbers_by_value(names: Sequence[str], kind: pa.DataType) -> dict[Any, int]
     if not all(map(_WHOLE_NUMBER.fullmatch, names)):
         return {number: number for number in range(len(names))}
     alike = {int(name): number for number, name in enumerate(names)}
-    # Where `1` and `01` are two classes, 1 is the first.
+    # If both `1` and `01` are classes, the number 1 means the class `1`.
     exact = {int(name): i for i, name in enumerate(names) if str(int(name)) == name}
     return alike | exact
 
@@ -141,7 +143,7 @@ class Labels:
     """The classes of some rows of a table.
 
     Attributes:
-        names: Name of the class of each row; None if it has none.
+        names: Name of the class of each row; None if the row has no class.
         numbers: Number of the class of each row; None if the class is missing or unknown.
     """
 
@@ -150,7 +152,7 @@ class Labels:
 
     @classmethod
     def of(cls, data: pa.RecordBatch, column: str, schema: pa.Schema) -> Labels | None:
-        """Return the classes in `column`, numbered as in `schema`; None if there is no column."""
+        """Return the classes in `column`, numbered as in `schema`; None without such a column."""
         if column not in data.schema.names:
             return None
         values, kind = data.column(column), data.schema.field(column).type
@@ -169,7 +171,7 @@ class Labels:
         return cls([None if name is None else str(name) for name in names], numbers)
 
     def fault(self, index: int) -> Fault | None:
-        """Return the fault of the class of a row; None if there is none."""
+        """Return the fault of a row whose class is missing or unknown; None for other rows."""
         name = self.names[index]
         if name in (None, ""):
             return Fault("no-label", "has no class")

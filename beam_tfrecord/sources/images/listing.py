@@ -1,7 +1,8 @@
-"""Lists the pictures below directories, in packs: so nothing has an entry for each of millions.
+"""Lists the pictures below directories, and joins neighbouring pictures into packs.
 
-A pack is one input file of the source, and one unit. The names of the folders become classes and
-splits. On an object store the folders follow from the names of the objects.
+A pack is one `InputFile` and one unit of the source, so a job tracks far fewer entries than there
+are pictures. The names of the folders become classes and splits. On an object store, the folders
+follow from the names of the objects.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ SPLIT_NAMES = frozenset(
 PACK_BYTES = 16 * 2**20
 PACK_FILES = 4096
 
-# Names are most of a pack; the fastest level already removes what they repeat.
+# Level of zlib: a pack consists mostly of names, whose repetitions even the fastest level removes.
 _LEVEL = 1
 _MAX_PATH_BYTES = 2**16
-# These list objects in the byte order of their names; the order of other schemes is unknown.
+# Listings of these schemes are in the byte order of names; the order of other schemes is unknown.
 _SORTED_SCHEMES = ("gs://", "s3://")
 
 
@@ -47,9 +48,9 @@ class Found(NamedTuple):
 
     Attributes:
         name: Posix path relative to the root of the listing, in the bytes of the filesystem.
-        size: In bytes.
+        size: Size in bytes.
         version: Modification time in ns, or an etag.
-        state: Of a local file, as `InputFile.state`.
+        state: `InputFile.state` of a local file; else empty.
     """
 
     name: bytes
@@ -67,16 +68,16 @@ class Skipped(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Pack(InputFile):
-    """Neighbouring files of a listing; `path` is the directory that their names are relative to.
+    """Neighbouring files of a listing, below the directory `path`.
 
     Attributes:
-        names: Their names, joined by NUL and compressed.
-        sizes: Their sizes as little-endian uint64, compressed.
-        classes: In the first pack of a listing the names of all classes, in order.
-        hidden: Hidden files skipped between the last file of the previous pack and of this one.
-        other: Other files without the suffix of a picture, likewise.
-        has_splits: The first folder of every name is a split.
-        has_labels: The next folder is a class.
+        names: Names of the files relative to `path`, joined by NUL and compressed.
+        sizes: Sizes of the files as little-endian uint64, compressed.
+        classes: Names of all classes, in order, in the first pack of a listing; empty in others.
+        hidden: Number of hidden files that the listing skipped since the previous pack.
+        other: Number of other files, without the suffix of a picture, that it skipped since then.
+        has_splits: Whether the first folder of every name is a split.
+        has_labels: Whether the first folder, or the one after the split, is a class.
     """
 
     names: bytes = b""
@@ -95,7 +96,7 @@ class Pack(InputFile):
         """Check that no local file has changed since it was listed.
 
         Raises:
-            InputChanged: A file has changed, or it is gone.
+            InputChanged: A file was changed or removed.
         """
         if not (self.state and self.names):
             return
@@ -119,7 +120,7 @@ class Pack(InputFile):
         """Return the names and sizes of the files; a name that is not UTF-8 contains surrogates.
 
         Raises:
-            DataError: The names or sizes are not the listed ones.
+            DataError: The stored names or sizes do not match the digest of the pack.
         """
         names = _unpacked(self.names, PACK_FILES * _MAX_PATH_BYTES)
         sizes = _unpacked(self.sizes, PACK_FILES * 8)
@@ -175,7 +176,7 @@ def _digest(names: bytes, sizes: bytes, classes: tuple[str, ...]) -> str:
 
 
 def _unpacked(data: bytes, most_bytes: int) -> bytes:
-    # Anyone may have written a stored plan: a few bytes of it must not fill the memory.
+    # A stored plan may be manipulated, and few compressed bytes must not fill the memory.
     return zlib.decompressobj().decompress(data, most_bytes)
 
 
@@ -195,9 +196,9 @@ class Tree:
     Attributes:
         root: Directory that all names are relative to.
         starts: Directories and files to list, relative to the root, sorted; ``""`` is the root.
-        named: Files among them that the user named one by one: their suffix does not matter.
-        has_splits: The first folder names the split.
-        has_labels: The next folder names the class.
+        named: The files in `starts` that the user named one by one, whose suffix may be any.
+        has_splits: Whether the first folder names the split.
+        has_labels: Whether the first folder, or the one after the split, names the class.
         classes: Names of all classes, sorted, including those of empty folders.
     """
 
@@ -210,13 +211,14 @@ class Tree:
 
 
 def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
-    """Find the directories and files that paths name, and read only the names of their folders.
+    """Return the directories and files to list, after reading only the names of their folders.
 
     Args:
         paths: Paths of files and directories, and globs; or the URL of one directory.
-        layout: ``class``: the first folder is the class. ``split``: it is the split, and the next
-            one, if there is any, the class. ``flat``: folders mean nothing. ``auto``: ``split`` if
-            all first folders have the names of splits, ``flat`` if there are none, else ``class``.
+        layout: Meaning of the folders. ``class``: the first folder is the class. ``split``: the
+            first folder is the split, and the second, if there is one, the class. ``flat``: folders
+            have no meaning. ``auto``: ``split`` if all first folders have the names of splits,
+            ``flat`` if there are no folders, else ``class``.
 
     Raises:
         UsageError: A path does not exist, nothing matches, or there are several URLs.
@@ -243,11 +245,11 @@ def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
 
 
 def _laid_out(tree: Tree, layout: str, folders: Callable[[int], set[str]]) -> Tree:
-    """Return the tree with the meaning of its folders.
+    """Return the tree with `has_splits`, `has_labels` and `classes` for a layout.
 
     Args:
         tree: The directories and files to list.
-        layout: As in `find_tree`.
+        layout: The argument of `find_tree`.
         folders: Function that returns the names of all folders at a depth below the root.
     """
     names = folders(0)
@@ -268,7 +270,7 @@ def _laid_out(tree: Tree, layout: str, folders: Callable[[int], set[str]]) -> Tr
 
 
 def _resolve(path: str) -> tuple[dict[str, bool], str]:
-    """Return absolute paths, each with whether it names a file, and a directory above all."""
+    """Return absolute paths, with True for a file that is named without a glob, and their root."""
     path = path.removeprefix("file://")
     absolute = os.path.abspath(path)
     if os.path.isdir(path):
@@ -290,7 +292,7 @@ def _resolve(path: str) -> tuple[dict[str, bool], str]:
 
 
 def _outermost(starts: Iterable[str]) -> tuple[str, ...]:
-    """Leave out paths below another one, so that no file is listed twice."""
+    """Return the paths that are not below another of the paths, so that no file is listed twice."""
     outer: list[str] = []
     for start in sorted(starts, key=lambda start: start + "/"):
         if not outer or not (outer[-1] == "" or start.startswith(outer[-1] + "/")):
@@ -299,7 +301,7 @@ def _outermost(starts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _remote_folders(root: str) -> tuple[set[str], set[str]]:
-    """Return the names of all folders below a URL, and of those below them, in one listing."""
+    """Return the names of all folders one and two levels below a URL, from a single listing."""
     names: tuple[set[str], set[str]] = (set(), set())
     for entry in storage.list_files(root):
         folders = entry.path[len(root) + 1 :].split("/")[:-1]
@@ -310,13 +312,13 @@ def _remote_folders(root: str) -> tuple[set[str], set[str]]:
 
 
 def _local_folders(tree: Tree, depth: int) -> set[str]:
-    """Return the names of all folders that are `depth` folders below the root."""
+    """Return the names of all folders that are `depth` levels below the root."""
     paths = (path for start in tree.starts for path in _folder_paths(tree.root, start, depth))
     return {path[depth] for path in paths if len(path) > depth and not is_hidden(path[depth])}
 
 
 def _folder_paths(root: str, start: str, depth: int) -> Iterator[list[str]]:
-    """Yield the paths of local folders, in parts, down to `depth` folders below the root."""
+    """Yield the paths of local folders, as lists of names, up to `depth` levels below the root."""
     parts = start.split("/") if start else []
     path = os.path.join(root, start)
     if not os.path.isdir(path):
@@ -330,9 +332,9 @@ def _folder_paths(root: str, start: str, depth: int) -> Iterator[list[str]]:
 
 
 def list_tree(tree: Tree) -> Iterator[Found | Skipped]:
-    """Yield every picture in order of its name, and the files that are skipped on the way.
+    """Yield every picture in order of its name, and the reasons of skipped files in between.
 
-    One directory at a time is held in memory. A link to a directory above is not followed.
+    Only one directory at a time is in memory. A link to a parent directory is not followed.
 
     Raises:
         UsageError: A directory cannot be read.
@@ -370,7 +372,7 @@ def _walk(
 ) -> Iterator[Found | Skipped]:
     # There may be millions of files, and os.path.join takes as long as os.stat.
     base = os.path.join(directory, "")
-    # A slash behind the names of directories sorts the complete paths.
+    # With a slash after the names of directories, the names sort like the complete paths.
     names = sorted(name + "/" if is_folder else name for name, is_folder in _scan(directory))
     for name in names:
         path = base + name
@@ -387,7 +389,7 @@ def _walk(
 
 
 def _scan(directory: str) -> Iterator[tuple[str, bool]]:
-    """Yield each name in a directory, and whether it is, or links to, a directory."""
+    """Yield each name in a directory, and whether it is a directory or a link to one."""
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
@@ -404,7 +406,7 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 
 
 def _file(path: str, name: bytes) -> Found | Skipped:
-    """Return a local file with its present state."""
+    """Return a local file with its size and times."""
     try:
         status = os.stat(path)
     except OSError:
@@ -423,5 +425,5 @@ def _is_picture(name: str) -> bool:
 
 
 def is_utf8(name: str) -> bool:
-    """Return whether a name from the filesystem is UTF-8: else it contains surrogates."""
+    """Return whether a name from the filesystem is UTF-8, that is, contains no surrogates."""
     return name.isascii() or name.encode("utf-8", "ignore").decode() == name

@@ -1,7 +1,7 @@
-"""Reads many small pictures in batches: reads, checks, describes, changes and hashes their files.
+"""Reads the files of many pictures in batches, and checks, describes, changes and hashes them.
 
-The files of a batch lie side by side in one buffer, which becomes the Arrow column as it is.
-Several threads each work on a batch.
+The files of a batch are contiguous in one buffer, which becomes the Arrow column without a copy.
+Several threads work on one batch each.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ _ORIGINAL_FIELDS = {"original_width": pa.int64(), "original_height": pa.int64()}
 _UNKNOWN = (None,) * len(Header._fields)
 _DIGEST_CHARACTERS = 64
 
-# Small enough that a batch in every thread, and some that wait, need little memory.
+# Small enough that the batches of all threads, and some finished batches, need little memory.
 BATCH_BYTES = 8 * 2**20
 BATCH_FILES = 256
-# A request takes long and needs little CPU: many at a time, of few files each.
+# Remote requests take long and need little CPU, so there are many small batches at a time.
 REMOTE_BATCH_FILES = 32
 REMOTE_THREADS = 32
-# Other groups are read beside them: while some wait for a disk, the others hash and decode.
+# The number of cores. Beam reads other groups of units at the same time, which use the CPU while
+# these threads wait for a disk.
 THREADS = max(2, min(16, os.cpu_count() or 1))
 
 _Task = TypeVar("_Task")
@@ -54,7 +55,7 @@ _Result = TypeVar("_Result")
 
 
 def picture_fields(*, resizes: bool) -> dict[str, pa.DataType]:
-    """Return the columns that describe a picture, including those of resized pictures."""
+    """Return the types of the columns that describe a picture, by name."""
     return _FIELDS | (_ORIGINAL_FIELDS if resizes else {})
 
 
@@ -62,9 +63,10 @@ class Files:
     """The contents of some files, or the errors of reading them.
 
     Args:
-        data: The bytes of the files that lie side by side, in order.
-        sizes: Bytes of each file in `data`, None if it is not there; shape `[files]`.
-        apart: Content, or error of reading, of every other file by its index.
+        data: The bytes of consecutive files, in order.
+        sizes: Number of bytes of each file in `data`, None if the file is not in `data`; shape
+            `[files]`.
+        apart: Content or error of reading of every file that is not in `data`, by index.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class Files:
         """Return the content of a file.
 
         Raises:
-            OSError: It could not be read.
+            OSError: The file could not be read.
         """
         if index in self._apart:
             content = self._apart[index]
@@ -95,7 +97,7 @@ class Files:
         """Return the header of each file that is a complete, upright JPEG without any refusal.
 
         Args:
-            max_pixels: Largest width times height of such a JPEG.
+            max_pixels: Largest width times height that is accepted.
 
         Returns:
             The header that `describe` returns; None if only `describe` can decide.
@@ -118,7 +120,7 @@ class Files:
         return [text[at : at + _DIGEST_CHARACTERS] for at in edges]
 
     def array(self, indices: Sequence[int], changed: Mapping[int, bytes]) -> pa.Array:
-        """Return some files as Arrow binary, without a copy if these are all files, unchanged.
+        """Return some files as Arrow binary, without a copy for all files in order, unchanged.
 
         Args:
             indices: Index of each file.
@@ -133,10 +135,10 @@ class Files:
 
 @functools.cache
 def _sha256_address() -> int:
-    """Return the address of the function SHA256 of the OpenSSL that `hashlib` uses; 0 if unknown.
+    """Return the address of the function SHA256 in the OpenSSL library of `hashlib`; 0 if unknown.
 
-    `hashlib` releases the interpreter's lock around each file. With small files and several
-    threads, waiting for the lock takes longer than hashing.
+    Native code can call it for many files without the interpreter's lock. `hashlib` takes the lock
+    again after each file, and with small files and several threads that takes longer than hashing.
     """
     try:
         import _hashlib
@@ -146,7 +148,7 @@ def _sha256_address() -> int:
     except (ImportError, OSError, AttributeError):
         return 0
     address = ctypes.cast(function, ctypes.c_void_p).value or 0
-    # A library may be configured without this function, or with another one.
+    # A test, because a library may lack this function or have a different one of that name.
     probe = np.frombuffer(b"abc", np.uint8)
     found = hash_files(address, probe, np.zeros(1, np.int64), np.array([3]))
     is_right = found is not None and found.tobytes() == hashlib.sha256(b"abc").digest()
@@ -159,13 +161,13 @@ def read_local(paths: Sequence[str], sizes: Sequence[int], *, most: int) -> File
     Args:
         paths: Path of each file.
         sizes: Expected bytes of each file.
-        most: Largest size; of a longer or endless file one byte more is read.
+        most: Largest size to read; of a larger or endless file, one more byte is read.
     """
     read = functools.partial(_read_one, most=most)
     data = np.empty(sum(sizes) + 1, np.uint8)
     names = [os.fsencode(path) for path in paths]
     status = read_files(names, np.array(sizes, np.int64), data).tolist()
-    # Reading a failed file again gives its error, or its content if its size has changed.
+    # A second read of a failed file returns its error, or its content if its size has changed.
     apart = {i: _outcome(read, paths[i]) for i, failed in enumerate(status) if failed}
     found = [None if failed else size for failed, size in zip(status, sizes, strict=True)]
     return Files(data, found, apart)
@@ -189,7 +191,7 @@ def _outcome(read: Callable[[str], bytes], path: str) -> bytes | OSError:
 
 
 def _read_one(path: str, *, most: int) -> bytes:
-    # Reading must not wait for a pipe in place of a file.
+    # O_NONBLOCK, because a pipe in place of a file would block.
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         with open(file, "rb", closefd=False) as content:
@@ -200,16 +202,16 @@ def _read_one(path: str, *, most: int) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How pictures are read.
+    """The settings of reading pictures.
 
     Attributes:
         check: One of `CHECKS`.
-        transform: The changes to make to them.
+        transform: The changes to make to the pictures.
         max_pixels: Largest width times height that is accepted.
-        max_bytes: Largest file that is accepted.
-        needs_sha256: Hash the files.
+        max_bytes: Size of the largest file that is accepted.
+        needs_sha256: Whether to hash the files.
         read: Function that reads files, given paths and expected sizes.
-        is_remote: The files are not on this machine.
+        is_remote: Whether the files are on a remote filesystem.
     """
 
     check: str
@@ -227,17 +229,17 @@ class Reading:
 
     @property
     def threads(self) -> int:
-        """Number of batches that are read at a time."""
+        """Number of threads, and so of batches that are read at a time."""
         return REMOTE_THREADS if self.is_remote else THREADS
 
 
 class _Checked(NamedTuple):
-    """A picture as it is stored.
+    """A picture that passed the check, in the form to store.
 
     Attributes:
         header: None if the file has no readable header, which ``--check none`` accepts.
         changed: The new bytes; None if the file is stored unchanged.
-        original_size: Width and height before resizing, turned as the stored picture is.
+        original_size: Width and height before resizing but after any rotation.
     """
 
     header: Header | None
@@ -250,10 +252,11 @@ class Rows:
     """Rows whose pictures are to be read.
 
     Attributes:
-        batch: The columns that do not come from the pictures, ``path`` among them, and the origin.
+        batch: The columns that do not come from the picture files, such as ``path``, and the
+            origin.
         paths: Path or URL of the picture of each row.
-        sizes: Expected bytes of each picture.
-        faults: Faults that are known already, by index: these pictures are not read.
+        sizes: Expected number of bytes of each picture.
+        faults: Faults that are already known, by index; pictures with a fault are not read.
         reject: Function that returns the reject of a row, given its index and fault.
     """
 
@@ -270,7 +273,7 @@ def add_pictures(rows: Rows, schema: pa.Schema, how: Reading) -> Batch:
     Args:
         rows: The rows.
         schema: Columns of the batch to return.
-        how: What to do with the pictures.
+        how: Settings of reading the pictures.
 
     Raises:
         DataError: A column of the schema is missing.
@@ -306,7 +309,7 @@ def with_columns(batch: Batch, more: Mapping[str, pa.Array], schema: pa.Schema) 
 def read_pictures(
     rows: Rows, how: Reading
 ) -> tuple[list[int], dict[str, pa.Array], list[Header | None]]:
-    """Read the pictures of rows, and add the faults that are found to `rows.faults`.
+    """Read the pictures of rows, and add the faults that it finds to `rows.faults`.
 
     Returns:
         Index of each accepted picture, the columns that come from the files, and the headers.
@@ -359,7 +362,7 @@ def _too_large(size: int, how: Reading) -> Fault:
 
 
 def _checked(files: Files, index: int, how: Reading) -> _Checked:
-    """Check a picture, and change it if the options ask for that.
+    """Check a picture, and change it if the options require that.
 
     Raises:
         Fault: The file cannot be read, or the check does not accept it.
@@ -382,7 +385,7 @@ def _checked(files: Files, index: int, how: Reading) -> _Checked:
         header = fault
     changes = isinstance(header, Header) and how.transform.changes(header)
     if how.check == "decode" and not changes:
-        # Pillow decides: it accepts some faults of headers, and finds other faults.
+        # Even with a fault, because Pillow accepts some faulty headers, and finds other faults.
         header = check_decode(view, header, max_pixels=how.max_pixels)
         changes = how.transform.changes(header)
     if isinstance(header, Fault):
@@ -394,7 +397,7 @@ def _checked(files: Files, index: int, how: Reading) -> _Checked:
 
 
 def cut_by_bytes(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of at most `most` files and about `BATCH_BYTES`."""
+    """Yield ranges of indices of at most `most` files and about `BATCH_BYTES`."""
     start, held = 0, 0
     for index, size in enumerate(sizes):
         if index > start and (index - start == most or held + size > BATCH_BYTES):

@@ -1,16 +1,16 @@
-"""The images source: one picture a row, from directories or from a table of paths.
+"""The images source: it reads one picture for each row, from directories or from a table of paths.
 
-The bytes of a file are stored unchanged, unless it is to be resized, turned or re-encoded. A row
-has the columns
+The bytes of a file are stored unchanged, unless the options resize, turn or re-encode pictures. A
+row has the columns
 
-* ``image``: the bytes; ``label``: number of the class; ``label_name``: its name; ``split``, if the
-  first folders are splits;
+* ``image``: the bytes; ``label``: number of the class; ``label_name``: name of the class;
+  ``split``, if the first folders are splits;
 * ``width``, ``height``, ``channels``, ``format``, ``orientation``: as in
   `beam_tfrecord.images.Header`;
-* ``original_width``, ``original_height``, if pictures are resized: the size before, turned as the
-  stored picture is;
+* ``original_width``, ``original_height``, if pictures are resized: the size before resizing but
+  after any rotation;
 * ``path``: relative to the directory; ``sha256``: of the file, in hexadecimal;
-* from a table: its further columns.
+* the further columns of a table.
 
 A file that is missing, damaged or not a picture becomes a reject with its path and the reason.
 """
@@ -73,7 +73,7 @@ from beam_tfrecord.storage import absolute_path, is_remote
 # An example has at most 2 GiB.
 MAX_BYTES = 2**30
 _ENOUGH_GROUPS = 24
-# Bytes that the description of a picture adds to a record, about.
+# Estimated bytes that the description of a picture adds to a record.
 _RECORD_EXTRA_BYTES = 300
 _SHOWN_CHARACTERS = 200
 
@@ -85,22 +85,26 @@ class Images(Source):
     Attributes:
         paths: Directories, globs and files; or tables (CSV, Parquet) of paths.
         columns: Names of the columns to read, in order; None means all.
-        layout: ``class``: the first folder is the class. ``split``: it is the split, and the next
-            one, if there is any, the class. ``flat``: folders mean nothing. None: the names of the
-            folders decide.
-        labels: Names of the classes in order, or a file with one a line; None: all names, sorted.
-        base: Directory that the paths of a table are relative to; None: that of the table.
-        path_column: Column of tables that contains the paths, by default ``path``; if it is set,
-            the input are tables, as it is if their suffixes say so.
+        layout: Meaning of the folders. ``class``: the first folder is the class. ``split``: the
+            first folder is the split, and the second, if there is one, the class. ``flat``: folders
+            have no meaning. None means that the names of the folders decide.
+        labels: Names of the classes in order, or a file with one name on each line; None means all
+            names that occur, sorted.
+        base: Directory that the paths in a table are relative to; None means the directory of the
+            table.
+        path_column: Column of tables that contains the paths; None means ``path``. If it is set,
+            the input is read as tables; otherwise the suffixes decide.
         label_column: Column of a table that contains the classes, as names or as numbers.
-        union: Let a table lack columns that others have: they are null there.
-        check: ``header``: format, size and end marks. ``decode``: all pixels. ``none``: nothing.
-        resize: New length of the shorter side in pixels, or ``HEIGHTxWIDTH``; None: unchanged.
-        format: ``jpeg``, ``png`` or ``webp`` to store all pictures so; None: unchanged.
+        union: Whether tables may lack columns of other tables, which are null there.
+        check: Check of every picture. ``header``: format, size and end marks. ``decode``: all
+            pixels. ``none``: no check.
+        resize: New length of the shorter side in pixels, or ``HEIGHTxWIDTH``; None does not resize.
+        format: Format to store: ``jpeg``, ``png`` or ``webp``. None keeps JPEG, and stores other
+            pictures as PNG only if another option changes their pixels.
         quality: Quality of pictures that are re-encoded as JPEG or WebP, from 1 to 100.
-        orient: Turn the pixels as EXIF says.
+        orient: Whether to turn the pixels by the orientation in EXIF.
         max_pixels: Largest width times height that is accepted.
-        max_bytes: Largest file that is accepted.
+        max_bytes: Size of the largest file that is accepted.
     """
 
     kind: ClassVar[str] = "images"
@@ -134,22 +138,23 @@ class Images(Source):
         if not 1 <= self.max_bytes <= MAX_BYTES:
             raise UsageError(f"max_bytes {self.max_bytes} is not from 1 to {MAX_BYTES}")
         make_transform(self.resize, self.format, self.quality, self.orient)
-        # The listing shows the folders; the classes in a table are known only when it is read.
+        # A listing already contains the classes, but those in a table are known only from its rows.
         object.__setattr__(self, "infers_from_scans", not self.is_table)
-        # Nothing of a pack has to be scanned.
+        # Packs need no scan, so any number of them is quick.
         object.__setattr__(self, "quick_scans", 0 if self.is_table else MOST_UNITS)
 
     def sized(self, total_bytes: int) -> Source:
-        """Return this source with `group_bytes` small enough for some 24 groups of packs."""
+        """Return this source with groups of packs small enough for about 24 groups."""
         sized = super().sized(total_bytes)
-        # Decoding a picture takes long for its bytes: no worker should be alone with a last group.
+        # Decoding takes long for the size of pictures, so with large groups one worker would be
+        # busy with the last group while the others are idle.
         least = min(max(PACK_BYTES, total_bytes // _ENOUGH_GROUPS), Source.group_bytes)
         object.__setattr__(sized, "group_bytes", least)
         return sized
 
     @property
     def is_table(self) -> bool:
-        """True if the paths come from tables."""
+        """Whether the paths of pictures come from tables."""
         return self.path_column is not None or all(map(is_table, as_paths(self.paths)))
 
     @property
@@ -169,20 +174,20 @@ class Images(Source):
 
     @property
     def default_group(self) -> tuple[str, ...]:
-        """Column that is equal for equal pictures: these must not be in two splits."""
+        """Column with equal values for equal pictures, which must not be in different splits."""
         columns = ("sha256",) if self.columns is None else self.columns
         return next(((name,) for name in ("sha256", "image") if name in columns), ())
 
     @property
     def is_stable(self) -> bool:
-        """False for a table: it does not show whether the files that it names have changed."""
+        """False for a table, because it does not show changes of the files that it names."""
         return not self.is_table
 
     def default_split_column(self) -> str | None:
         """Return ``split`` if the first folders are splits, else None.
 
         Raises:
-            UsageError: They are, but `columns` does not contain that column.
+            UsageError: The first folders are splits, but `columns` does not contain ``split``.
         """
         if self.is_table or not self._tree().has_splits:
             return None
@@ -193,7 +198,7 @@ class Images(Source):
         return "split"
 
     def reading(self, *, is_remote: bool) -> Reading:
-        """Return how pictures are read, here or from a remote filesystem.
+        """Return the settings of reading pictures from local or remote filesystems.
 
         Raises:
             UsageError: Pillow is needed, but missing.
@@ -212,7 +217,7 @@ class Images(Source):
         )
 
     def to_send(self) -> tuple[Source, tuple[str, ...]]:
-        """Return this source with absolute paths: workers may be in another directory."""
+        """Return this source with absolute paths, because workers may run in another directory."""
         sent, files = super().to_send()
         for name in ("base", "labels"):
             if isinstance(path := getattr(self, name), str | os.PathLike):
@@ -223,7 +228,7 @@ class Images(Source):
         """Yield packs of pictures in order of their paths, or the tables.
 
         Raises:
-            DataError: The name of a folder cannot be that of a class.
+            DataError: The name of a folder cannot be the name of a class.
             UsageError: Nothing is found, a directory cannot be read, or Pillow is missing.
         """
         self.reading(is_remote=False)
@@ -256,7 +261,7 @@ class Images(Source):
         return table.chunks(file) if (table := self._table) else super().chunks(file)
 
     def scan(self, chunk: Chunk) -> Scan:
-        """Scan a piece of a table; for a pack, the listing has found everything."""
+        """Scan a piece of a table; for a pack, return an empty scan."""
         return table.scan(chunk) if (table := self._table) else Scan(chunk, None)
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
@@ -278,12 +283,12 @@ class Images(Source):
 
         Raises:
             SchemaConflict: The column of classes of a table has another type.
-            UsageError: A column that is asked for is missing.
+            UsageError: A column that an option names is missing.
         """
         if table := self._table:
             found = table.merge(inferences)
         else:
-            # The first pack has the names of all classes.
+            # Only the first pack has the names of the classes, and it has all of them.
             found = max(inferences, key=lambda one: len(one.classes))
         fields = {
             "image": pa.field("image", pa.binary()),
@@ -323,7 +328,7 @@ class Images(Source):
         return in_order(read, spans, threads=how.threads)
 
     def notes(self, files: Iterable[InputFile]) -> list[str]:
-        """Return how many files were skipped, and why."""
+        """Return messages about the number of skipped files, and the reasons."""
         packs = [file for file in files if isinstance(file, Pack)]
         counts = {
             Skipped.OTHER: sum(pack.other for pack in packs),
@@ -361,7 +366,7 @@ def _batch(
     all_sizes: list[int],
     span: tuple[int, int],
 ) -> Batch:
-    """Read the pictures of a pack from the first to before the second number of `span`."""
+    """Read the pictures of a pack with the indices from `span[0]` to before `span[1]`."""
     pack = _pack(unit.file)
     files = slice(*span)
     stored_names = names = all_names[files]

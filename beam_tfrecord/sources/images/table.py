@@ -1,4 +1,4 @@
-"""Pictures that a table names: its rows contain path and class, and all further columns are read.
+"""Reads the pictures that a table names in a column of paths, with the other columns of the table.
 
 The source of the table, `Csv` or `Parquet`, lists, cuts and reads it; this module adds the pictures
 to its batches.
@@ -45,21 +45,21 @@ from beam_tfrecord.sources.parquet import source as parquet
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.storage import is_remote
 
-# Little text names many bytes of pictures: this is some thousand paths.
+# A small size, a few thousand paths, because little text names many bytes of pictures.
 TABLE_CHUNK_BYTES = 2**17
 _SUFFIXES = (*csv.SUFFIXES, *parquet.SUFFIXES)
 _LABEL_COLUMNS = frozenset({"label", "label_name"})
 
 
 class TableUnit(NamedTuple):
-    """The detail of a unit: the unit of the table's source, and its scan if that has the types."""
+    """The detail of a unit: the unit of the table's source, and the scan if it has the types."""
 
     unit: Unit
     scan: Scan | None
 
 
 class TableInference(NamedTuple):
-    """The inference of the table's source for a unit, and the names of classes in the unit."""
+    """The types of a unit, as inferred by the table's source, and its names of classes."""
 
     inference: Any
     classes: frozenset[str]
@@ -84,17 +84,18 @@ def _is_csv(path: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Tables of paths, with those options of `Images` that concern them.
+    """Tables of paths, with the options of `Images` that concern tables.
 
     Attributes:
         paths: Files and globs of CSV or Parquet, or directories of such files.
         columns: Columns of the rows; None means all.
-        labels: As in `Images`.
-        base: Directory that the paths in the table are relative to; None: that of the table.
+        labels: The option `labels` of `Images`.
+        base: Directory that the paths in the table are relative to; None means the directory of the
+            table.
         path_column: Column of the paths.
         label_column: Column of the classes.
-        union: Let a table lack columns that others have.
-        resizes: Pictures are resized.
+        union: Whether tables may lack columns of other tables.
+        resizes: Whether pictures are resized.
     """
 
     paths: tuple[str, ...]
@@ -108,7 +109,7 @@ class Table:
 
     @functools.cached_property
     def _made(self) -> frozenset[str]:
-        """Names of the columns of the rows that are not further columns of the table."""
+        """Names of the columns that are made from the pictures, the paths and the classes."""
         fields = picture_fields(resizes=self.resizes)
         return frozenset({"image", "path", "sha256", *_LABEL_COLUMNS, *fields})
 
@@ -121,7 +122,7 @@ class Table:
         return self.columns is None or not _LABEL_COLUMNS.isdisjoint(self.columns)
 
     def _named(self) -> dict[str, str]:
-        """Return the columns of paths and classes that are needed, by their options."""
+        """Return the needed columns of paths and classes, by the flags that name them."""
         named = {"--path-column": self.path_column} if self._needs_paths else {}
         return named | ({"--label-column": self.label_column} if self._needs_labels else {})
 
@@ -134,7 +135,7 @@ class Table:
         if not of_csv:
             return Parquet(self.paths, columns=columns, union=self.union)
         delimiter = "\t" if all(has_suffix(path, (".tsv",)) for path in self.paths) else ","
-        # A path is text, even if all of them look like numbers.
+        # Not inferred, because paths are text even if all of them look like numbers.
         types = {self.path_column: pa.string()} if self._needs_paths else {}
         return Csv(
             self.paths,
@@ -149,7 +150,7 @@ class Table:
         return self._source(of_csv=_is_csv(file.name))
 
     def files(self) -> Iterator[InputFile]:
-        """Yield the tables; their digests contain the option ``labels``.
+        """Yield the tables, with digests that depend on the option ``labels``.
 
         Raises:
             UsageError: There is no table, there are both CSV and Parquet, or an option is wrong.
@@ -179,7 +180,7 @@ class Table:
         return self._source_of(chunk.file).scan(chunk)
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Cut a table; a unit counts as a full one, since the size of its pictures is unknown."""
+        """Cut a table; the size of pictures is unknown, so each unit is assumed to fill a group."""
         source = self._source_of(scans[0].chunk.file)
         scan = scans[0] if source.infers_from_scans else None
         return [
@@ -198,7 +199,7 @@ class Table:
             has_names = is_text(own.field(name).type)
         if not has_names:
             return TableInference(inference, frozenset())
-        # Whole numbers in this piece of a CSV file may be among names in the next.
+        # Read as text, because a piece of a CSV file may have only numbers and the next also names.
         only = pa.schema([pa.field(name, pa.string())])
         columns = (batch.data.column(0) for batch in source.read(unit.detail.unit, only))
         return TableInference(inference, classes_in(columns))
@@ -228,7 +229,8 @@ class Table:
         """Check the options of the columns of paths and classes.
 
         Raises:
-            UsageError: Both name one column, or ``label_name`` is wanted without its numbers.
+            UsageError: Both options name the same column, or `labels` is set and `columns` contains
+                ``label_name`` without ``label``.
         """
         wanted = self.columns or ("label", "label_name")
         if self.labels is not None and "label_name" in wanted and "label" not in wanted:
@@ -250,7 +252,7 @@ class Table:
         if not known:
             raise UsageError("the tables are empty: give them a header that names their columns")
         named = self._named()
-        # By default a table may have no classes.
+        # With the default options, a table need not have a column of classes.
         if (self.label_column, self.labels, self.columns) == ("label", None, None):
             del named["--label-column"]
         for option, name in named.items():
@@ -271,15 +273,16 @@ class Table:
         """Yield the rows of a unit with their pictures.
 
         Args:
-            unit: One of `units`.
+            unit: A unit from `units`.
             schema: Columns of the rows.
             batch_rows: Largest number of rows of a batch.
-            reading: Function that returns how to read pictures, given ``is_remote``.
+            reading: Function that returns the settings of reading pictures, given ``is_remote``.
         """
         source = self._source_of(unit.file)
         base = self.base or os.path.dirname(unit.file.path)
         how = reading(is_remote=is_remote(base))
-        # The size of a remote file is unknown before it is read: one a batch, many at a time.
+        # The size of a remote file is unknown before it is read, so a batch has only one file, and
+        # many batches are read at a time.
         most = 1 if how.is_remote else min(batch_rows, how.batch_files)
         inner = self._inner_schema(source, unit, schema)
         batches = source.read(unit.detail.unit, inner, batch_rows=most)
@@ -300,11 +303,11 @@ class Table:
         return pa.schema(fields)
 
     def _label_type(self, source: Source, unit: Unit, schema: pa.Schema) -> pa.DataType:
-        """Return the type of the classes in all tables: one piece may lack the names of others."""
+        """Return the type of the classes in all tables, which a single piece may not show."""
         if "label" in schema.names and (kind := kind_of(schema.field("label"))):
             return kind
         if self.labels is None:
-            # Rows with names but without numbers come from text only.
+            # Only a column of text leads to rows with names but without numbers.
             return pa.string()
         own = source.merge([_inference(source, unit)])
         known = [field for field in own if field.name == self.label_column]

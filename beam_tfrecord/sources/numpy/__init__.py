@@ -1,1 +1,1 @@
-"""The NumPy source, for files and for arrays in memory; `source` is its main module."""
+"""The NumPy source, for .npy and .npz files and arrays in memory; `source` is its main module."""

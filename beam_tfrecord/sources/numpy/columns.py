@@ -1,8 +1,8 @@
-"""Columns of stored arrays: names, Arrow types, values, and the merge over several files.
+"""Converts NumPy arrays to columns: names, Arrow types and values, joined over several files.
 
 A row that is a single value becomes a value if both Arrow and an Example have its type. Any other
-row becomes a tensor. The metadata of the Arrow field holds the dtype and the storage of the values
-if the Arrow type alone does not state them.
+row becomes a tensor. The metadata of the Arrow field contains the dtype and the storage of the
+values if the Arrow type alone does not state them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Column:
         array: Name of the array.
         fields: Path of the field in nested structured dtypes, outermost first.
         dtype: Dtype of the values, little-endian.
-        shape: Shape of one row; it may be open if files differ.
+        shape: Shape of one row. If files differ, a size or the complete shape is None.
         is_swapped: Whether the values in the file are big-endian.
     """
 
@@ -71,10 +71,10 @@ class Column:
 
 
 def types_of(types: Mapping[str, str] | None) -> dict[str, np.dtype[Any]]:
-    """Return the dtypes of the option ``types``, by column.
+    """Return the dtypes in the option ``types``, by column.
 
     Raises:
-        UsageError: A name is not that of a dtype, or raw bytes cannot have the dtype.
+        UsageError: A text is not the name of a dtype, or raw bytes cannot have the dtype.
     """
     found = {}
     for name, text in (types or {}).items():
@@ -106,7 +106,7 @@ def columns_of(
         arrays: The arrays of the file.
         file: The file, for messages.
         types: Dtypes of columns of raw bytes, by name.
-        as_row: An array is one row; else its first axis counts the rows.
+        as_row: Whether an array is one row; else each entry along its first axis is a row.
         wanted: Names of the columns to return; None means all.
 
     Raises:
@@ -154,8 +154,8 @@ def _flattened(
 
 
 def _check_axes(column: Column, file: InputFile) -> None:
-    """Check that NumPy can hold several rows of a column as one array."""
-    # In one file no size is open.
+    """Check that several rows of a column are possible as one NumPy array."""
+    # Within one file, no size is None.
     sizes = [size for size in column.shape or () if size is not None]
     try:
         check_shape((1, *sizes), column.dtype)
@@ -183,7 +183,7 @@ def field_of(column: Column, *, store: str) -> pa.Field:
 
     Args:
         column: The column, over all files.
-        store: ``bytes`` stores exact values, as bytes if an Example has no such type. ``values``
+        store: ``bytes`` stores exact values, as bytes if an Example lacks their type. ``values``
             stores numbers as lists of int64 or float32.
     """
     dtype, shape = column.dtype, column.shape
@@ -201,7 +201,7 @@ def field_of(column: Column, *, store: str) -> pa.Field:
 
 
 def _scalar_type(dtype: np.dtype[Any], store: str) -> pa.DataType | None:
-    """Return the Arrow type of single values; None if only bytes hold them exactly."""
+    """Return the Arrow type of single values; None if only bytes represent them exactly."""
     if dtype.kind == "U":
         return pa.string()
     if dtype.kind == "S":
@@ -224,16 +224,16 @@ def plain_fields(column: Column) -> list[pa.Field]:
 
 
 def plain_arrays(values: Array, dtype: npt.DTypeLike) -> dict[str, pa.Array]:
-    """Return the columns of ``--layout plain`` of a block, shape ``[rows, …]``."""
+    """Return the columns of ``--layout plain`` for a block of values, shape ``[rows, …]``."""
     tensor = tensor_block(values, TensorType(dtype, None)).storage
     return {"shape": tensor.field("shape"), "data": tensor.field("data")}
 
 
 def arrow_array(values: Array, field: pa.Field) -> pa.Array:
-    """Return rows of a column, shape ``[rows, …]``, in the type of its field.
+    """Return rows of a column, shape ``[rows, …]``, as an Arrow array of the type of the field.
 
     Raises:
-        ValueError: Text has characters that Unicode does not have.
+        ValueError: Text contains characters beyond the range of Unicode.
     """
     arrow = field.type
     if isinstance(arrow, TensorType):
@@ -276,7 +276,7 @@ def _is_plain_text(values: Array) -> bool:
     """Return whether text has neither zeros inside nor surrogates.
 
     Raises:
-        ValueError: It has characters beyond those of Unicode.
+        ValueError: Text contains characters beyond the range of Unicode.
     """
     if not values.size or not values.dtype.itemsize:
         return True
@@ -289,17 +289,17 @@ def _is_plain_text(values: Array) -> bool:
 
 Found = Sequence[tuple[InputFile, Mapping[str, Column]]]
 
-# The size of a file does not bound the number of rows without bytes, as in shape (n, 0).
+# A limit, because rows without bytes, as in shape (n, 0), may be any number in a small file.
 MAX_EMPTY_ROWS = 2**24
 _NAMES_SHOWN = 20
 _LOGGER = logging.getLogger(__name__)
 
 
 def common_rows(arrays: Sequence[StoredArray], file: InputFile) -> int:
-    """Return the number of rows of arrays whose first axes count them.
+    """Return the common number of rows of arrays, the length of their first axes.
 
     Raises:
-        DataError: An array has no axis, the numbers differ, or there are more than
+        DataError: An array has no axis, the numbers of rows differ, or there are more than
             `MAX_EMPTY_ROWS` rows without bytes.
     """
     shown, is_here = shown_file(file).name, is_in_memory(file)
@@ -337,10 +337,10 @@ def check_names(
     """Check that the input has the columns that options name.
 
     Args:
-        inside: Names of the columns of all arrays, wanted or not.
-        files: All files; their paths have columns too.
-        columns: Names of the wanted columns.
-        types: Types of raw bytes, by column, wanted or not.
+        inside: Names of the columns of all arrays, including columns that are not read.
+        files: All files, whose paths may contain further columns.
+        columns: Names of the columns to read; None means all.
+        types: Types of columns of raw bytes, including columns that are not read.
 
     Raises:
         UsageError: The input does not have a column.
@@ -365,13 +365,13 @@ def _listed(names: Collection[str]) -> str:
 
 
 def joined_column(name: str, found: Found, *, union: bool, widen: bool = True) -> Column:
-    """Return a column over many files; its shape is open if files differ.
+    """Return the common description of a column in many files; sizes that differ become None.
 
     Args:
         name: Name of the column.
         found: The columns of each file, by name.
-        union: A file may lack the column.
-        widen: Text may have several widths; the column has the widest.
+        union: Whether a file may lack the column.
+        widen: Whether the width of text may differ; the column has the largest width.
 
     Raises:
         SchemaConflict: The column has two dtypes, or a file lacks it without `union`.
@@ -413,7 +413,7 @@ def note_big_endian(found: Found) -> None:
 
 
 def holds(wanted: pa.DataType, column: Column, own: pa.DataType) -> bool:
-    """Return whether a column, whose own type is `own`, can be read as the type `wanted`."""
+    """Return whether a column, whose type is `own`, can be read as the type `wanted`."""
     if not isinstance(wanted, TensorType):
         return bool(wanted == own)
     return (

@@ -1,8 +1,8 @@
-"""The .npy and .npz formats: parsing the headers, and reading ranges of rows.
+"""Parses the headers of .npy and .npz files, and reads ranges of their rows.
 
-The formats are those of `numpy.lib.format`: magic bytes, a version, and a Python literal with the
-dtype, order and shape, followed by the values. An .npz file is a zip archive of .npy members.
-This module never unpickles anything.
+`numpy.lib.format` documents the formats: magic bytes, a version, and a Python literal with the
+dtype, order and shape, followed by the values. An .npz file is a zip archive of .npy members. This
+module never unpickles anything.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from beam_tfrecord.features.tensors import Array
 from beam_tfrecord.hashes import STEP_BYTES, range_digest
 from beam_tfrecord.sources.base import InputFile
 
-# The file that `memory` writes the arrays of a pipeline to, and its name in messages.
+# Directory of the file to which `memory` writes arrays, and the name of that file in messages.
 DIRECTORY_PREFIX = "beam_tfrecord-arrays-"
 FILE_NAME = "arrays.npz"
 IN_MEMORY = InputFile("", "the arrays in memory", 0)
 
-# Errors of Python for an archive that is damaged, or of an unknown compression method.
+# Exceptions of Python for an archive that is damaged or has an unknown compression method.
 _DAMAGES = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
 
 _MAGIC = b"\x93NUMPY"
@@ -59,8 +59,8 @@ class StoredArray:
         shape: Shape of the array.
         is_fortran: Whether the first axis varies fastest.
         start: Position of the first value in the file or, if compressed, in the member.
-        member: Name of the member of an archive if it is compressed, so that it must be streamed.
-        is_alone: Whether it is the array of an .npy file.
+        member: Name of a compressed member, which must be read from its start; else None.
+        is_alone: Whether it is the only array of an .npy file.
     """
 
     name: str
@@ -73,16 +73,16 @@ class StoredArray:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the values."""
+        """Number of bytes of the values."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def has_rows(self) -> bool:
-        """Whether the file holds the values row after row, not compressed."""
+        """Whether the rows are contiguous in the file, in order and not compressed."""
         return self.member is None and not (self.is_fortran and len(self.shape) > 1)
 
     def range_of(self, shape: tuple[int, ...], start: int, stop: int) -> tuple[int, int]:
-        """Return the byte range of rows in the file, if the array had `shape`."""
+        """Return the byte range of rows in the file, for an array with the shape `shape`."""
         row_bytes = math.prod(shape[1:]) * self.dtype.itemsize
         return self.start + start * row_bytes, self.start + stop * row_bytes
 
@@ -91,8 +91,8 @@ def stored_arrays(file: InputFile) -> list[StoredArray]:
     """Return the arrays of a file, in its order; only headers are read.
 
     Raises:
-        DataError: It is not such a file, or it is cut off or damaged.
-        OSError: The system cannot read it.
+        DataError: The file is not .npy or .npz, or it is cut off or damaged.
+        OSError: The system cannot read the file.
     """
     with open(file.path, "rb") as raw:
         size = os.fstat(raw.fileno()).st_size
@@ -160,11 +160,11 @@ def check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Check that NumPy supports arrays of a shape.
 
     Raises:
-        ValueError: It has too many axes or bytes.
+        ValueError: The array would have too many axes or bytes.
     """
     # The largest number of axes depends on NumPy's version.
     np.empty((0,) * len(shape))
-    # NumPy counts the bytes as if no size were 0.
+    # NumPy ignores sizes of 0 when it checks the number of bytes.
     if math.prod(filter(None, shape)) * max(1, dtype.itemsize) > sys.maxsize:
         raise ValueError(f"its shape is {reprlib.repr(shape)}")
 
@@ -208,8 +208,9 @@ def _member(
 def _first_byte(raw: IO[bytes], info: zipfile.ZipInfo, file: InputFile) -> int:
     """Return the position of the first byte of a member.
 
-    A local header of 30 bytes precedes it. Its last four bytes are the lengths of a name and of an
-    extra field (APPNOTE.TXT of the zip format, 4.3.7), which differ from those in the directory.
+    A local header of 30 bytes, a name and an extra field precede it. The last four bytes of the
+    header are the lengths of the two (APPNOTE.TXT of the zip format, 4.3.7), which may differ from
+    the lengths in the directory of the archive.
     """
     raw.seek(info.header_offset)
     head = raw.read(30)
@@ -245,14 +246,14 @@ def _damaged(file: InputFile, error: Exception, *, name: str | None = None) -> D
 class ArrayReader:
     """Reads ranges of rows of one stored array, in order.
 
-    Values that are not compressed are copied a range at a time, so that neither a file nor a unit
-    is ever in memory as one piece. They are not mapped: rows would change with the file, and the
-    process would be killed if the file became shorter.
+    Values that are not compressed are copied one range at a time, so that a complete file or unit
+    is never in memory. Files are not mapped into memory, because rows would change with the file,
+    and a file that became shorter would kill the process.
 
     Args:
         file: The file.
-        array: The array in it.
-        as_row: Read the array as one row.
+        array: The array in the file.
+        as_row: Whether to read the array as one row.
 
     Raises:
         DataError: The archive is damaged.
@@ -274,7 +275,7 @@ class ArrayReader:
             self._opened = stack.pop_all()
 
     def rows(self, start: int, stop: int) -> Array:
-        """Return the rows `start` to `stop`, shape ``[stop - start, …]``; it may not be in C order.
+        """Return the rows `start` to `stop`, shape ``[stop - start, …]``, in C order or not.
 
         Raises:
             DataError: The file is damaged, or has become shorter.
@@ -291,11 +292,11 @@ class ArrayReader:
         return data.view(array.dtype).reshape(stop - start, *self._shape[1:])
 
     def begin_hash(self, name: str, start: int, stop: int) -> None:
-        """Hash the rows `start` to `stop`; the next calls of `rows` read them all, in order."""
+        """Begin to hash the rows `start` to `stop`, all of which `rows` must then read in order."""
         self._digest = range_digest(name, *self._array.range_of(self._shape, start, stop))
 
     def hash_of_range(self) -> int:
-        """Return the hash of all rows since `begin_hash`."""
+        """Return the hash of the rows that were read since `begin_hash`."""
         assert self._digest is not None
         return int(self._digest.intdigest())
 
@@ -304,7 +305,7 @@ class ArrayReader:
         self._opened.close()
 
     def _columns(self, start: int, stop: int) -> Array:
-        """Return rows of an array whose first axis varies fastest: a piece of each column."""
+        """Return rows of an array in Fortran order, copied from one byte range for each column."""
         array = self._array
         if self._as_row:
             start, stop = 0, array.shape[0]
@@ -333,7 +334,7 @@ class ArrayReader:
         """Fill `out`, bytes, with the next bytes of the file or the member."""
         view, filled = out.data, 0
         while filled < len(out):
-            # Bytes are best hashed while they are in the cache of this core.
+            # Small steps, so that bytes are hashed while they are in the cache of this core.
             step = view[filled:] if self._digest is None else view[filled : filled + STEP_BYTES]
             count = self._stream.readinto(step)
             if not count:
@@ -361,7 +362,7 @@ class ArrayReader:
         return self._fortran_array[None] if self._as_row else self._fortran_array[start:stop]
 
     def _check_end(self) -> None:
-        # Only a read at the end checks the member's CRC.
+        # zipfile checks the CRC of a member only when it is read at its end.
         if self._stream.read(1):
             raise zipfile.BadZipFile("it ends too late")
 
@@ -374,11 +375,11 @@ class ArrayReader:
 
 
 def is_in_memory(file: InputFile) -> bool:
-    """Return whether a file holds arrays from memory, written by `memory.spill_arrays`."""
+    """Return whether a file contains arrays from memory, written by `memory.spill_arrays`."""
     directory, name = os.path.split(file.path)
     return name == FILE_NAME and os.path.basename(directory).startswith(DIRECTORY_PREFIX)
 
 
 def shown_file(file: InputFile) -> InputFile:
-    """Return the file to name in messages; for arrays from memory that is not their own file."""
+    """Return the file to name in messages, which for arrays from memory is only a placeholder."""
     return IN_MEMORY if is_in_memory(file) else file

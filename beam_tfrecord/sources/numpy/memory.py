@@ -1,7 +1,7 @@
-"""Arrays in memory, written to an uncompressed .npz file that workers can read.
+"""Writes arrays in memory to an uncompressed .npz file that workers can read.
 
-Arrays inside of a pipeline would be pickled once for each step that has the source. From a file,
-workers read only the rows they need.
+Arrays in the source itself would be pickled for every step of a pipeline that contains the source.
+From a file, workers read only the rows that they need.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from beam_tfrecord.features.tensors import Array, dtype_name, is_foreign
 from beam_tfrecord.sources.numpy.columns import columns_of
 from beam_tfrecord.sources.numpy.files import DIRECTORY_PREFIX, FILE_NAME, IN_MEMORY, StoredArray
 
-# A zip archive has two bytes for the length of a name.
+# A zip archive stores the length of a name in two bytes.
 _MAX_NAME_BYTES = 2**16 - 1
 
 
 def named_arrays(arrays: Any) -> dict[str, Array]:
-    """Return one array, or a mapping of arrays, as a checked mapping of arrays.
+    """Check one array or a mapping of arrays, and return a mapping of arrays by name.
 
     Raises:
         UsageError: There is no array, or one cannot be stored.
@@ -61,7 +61,7 @@ def _check_name(name: Any) -> None:
             f"array name {name[:80]!r}… has more than {_MAX_NAME_BYTES - len('.npy'):,} bytes: "
             "shorten it"
         )
-    # For example, names in zip archives end at the first NUL.
+    # zipfile changes some names: for example, it cuts them at the first NUL.
     if zipfile.ZipInfo(member).filename != member:
         raise UsageError(
             f"array name {name[:80]!r} has a character that no archive can hold: rename the array"
@@ -73,14 +73,14 @@ def _described(arrays: Mapping[str, Array]) -> list[StoredArray]:
 
 
 def spill_arrays(arrays: Mapping[str, Array], temp_dir: str | None) -> tuple[str, dict[str, str]]:
-    """Write arrays to a file that is removed at the end of this process.
+    """Write arrays to an .npz file that is removed at the end of this process.
 
     Args:
         arrays: The result of `named_arrays`.
-        temp_dir: Directory that every worker can read; None for this machine's default.
+        temp_dir: Directory that every worker can read; None means the default of this machine.
 
     Returns:
-        The path of the file, and the dtypes that the file cannot state, by column.
+        The path of the file, and by column the dtypes that the .npz format cannot state.
     """
     directory = tempfile.mkdtemp(prefix=DIRECTORY_PREFIX, dir=temp_dir)
     atexit.register(shutil.rmtree, directory, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The NumPy source: .npy and .npz files; a unit is a range of rows."""
+"""The NumPy source: it reads .npy and .npz files, cut into units, which are ranges of rows."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ from beam_tfrecord.sources.numpy.files import ArrayReader, StoredArray, shown_fi
 
 SUFFIXES = (".npy", ".npz")
 
-# Most bytes of a batch, since rows of arrays can be large.
+# Largest size of a batch in bytes, because rows of arrays can be large.
 BATCH_BYTES = 16 * 2**20
-# Estimate of the bytes of a feature besides its values: name, kind, lengths, shape and dtype.
+# Estimated bytes of a feature in addition to its values: name, kind, lengths, shape and dtype.
 _FEATURE_BYTES = 64
-# Examples are shorter than 2 GiB, names and shapes included.
+# Examples, with names and shapes, must be shorter than 2 GiB.
 _MAX_ROW_BYTES = 2**31 - 2**16
 _CHOICES = {"example": ("row", "array"), "store": ("bytes", "values"), "layout": ("plain",)}
 
 
 class _Contents(NamedTuple):
-    """The result of the scan of a file; `names` are those of all columns, wanted or not."""
+    """The result of the scan of a file; `names` includes the columns that are not read."""
 
     arrays: tuple[StoredArray, ...]
     columns: tuple[Column, ...]
@@ -68,19 +68,19 @@ class _Contents(NamedTuple):
 class Numpy(Source):
     """NumPy arrays in .npy and .npz files.
 
-    The array of an .npy file is the column ``data``, and each array of an .npz file is a column of
-    its name. Each field of a structured dtype is a column.
+    The array of an .npy file becomes the column ``data``, and each array of an .npz file a column
+    with the name of the array. Each field of a structured dtype becomes a column.
 
     Attributes:
         paths: Files, directories and globs.
         columns: Names of the columns to read, in order; None means all.
         example: ``row`` makes an example from each entry along the first axis; ``array`` makes one
             from all arrays of a file. It is required for several files.
-        store: ``bytes`` stores exact values, as bytes if an Example has no such type; ``values``
+        store: ``bytes`` stores exact values, as bytes if an Example lacks their type; ``values``
             stores numbers as int64 and float32 lists.
         layout: ``plain`` makes two features, ``shape`` and ``data``, from the only array.
         types: Dtypes, by column, of arrays that were saved as raw bytes, such as bfloat16.
-        union: Files may lack arrays that others have; they are null there.
+        union: Whether files may lack arrays of other files, which are null there.
     """
 
     kind: ClassVar[str] = "numpy"
@@ -134,7 +134,8 @@ class Numpy(Source):
         """Read the headers of a file.
 
         Raises:
-            DataError: It is damaged, or its arrays cannot be stored or differ in their rows.
+            DataError: The file is damaged, or its arrays cannot be stored or have different numbers
+                of rows.
         """
         file = chunk.file
         arrays = stored_arrays(file)
@@ -184,7 +185,7 @@ class Numpy(Source):
         ]
 
     def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
-        """Return the bytes of a unit, or a share of the file if its rows are not contiguous."""
+        """Return the byte ranges of a unit, or a share of the file if rows are not contiguous."""
         contents: _Contents = unit.detail
         if all(array.has_rows for array in contents.arrays):
             shapes = [(1, *a.shape) if self._as_row else a.shape for a in contents.arrays]
@@ -260,7 +261,7 @@ class Numpy(Source):
                 hashes.append(self.content(unit))
             return
         step = max(1, min(batch_rows, BATCH_BYTES // max(1, row_bytes)))
-        # Hashed while they are read: a second read would cost as much as the hash itself.
+        # Rows are hashed while they are read, because a second read costs as much as the hash.
         can_hash = hashes is not None and all(array.has_rows for array in contents.arrays)
         with contextlib.ExitStack() as stack:
             readers = {}
@@ -280,7 +281,7 @@ class Numpy(Source):
             hashes.append(self.content(unit))
 
     def _wanted(self, unit: Unit, contents: _Contents, schema: pa.Schema) -> dict[str, Column]:
-        """Return the columns of the file that `schema` has, by name."""
+        """Return the columns of the file that are in `schema`, by name."""
         inside = {column.name: column for column in contents.columns}
         if self.layout == "plain":
             return inside

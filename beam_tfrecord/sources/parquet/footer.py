@@ -1,7 +1,7 @@
-"""Parquet files: opening them, the contents of their footers, and streams of their rows.
+"""Opens Parquet files, reads their footers (types, nulls, row group sizes), and streams their rows.
 
-pyarrow parses the footer; it states the types, the nulls and the sizes of the row groups. Every
-fault of a file becomes a `DataError` that names the file and the row group.
+pyarrow parses the footer. Every fault of a file becomes a `DataError` that names the file and the
+row group.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from beam_tfrecord.sources.parquet.types import plain_field
 from beam_tfrecord.stage import staged_schema_of
 from beam_tfrecord.storage import is_remote, open_read
 
-# Estimates: the framing of a record, and the tags and lengths of one feature.
+# Estimated bytes of the framing of a record, and of the tags and lengths of one feature.
 _RECORD_BYTES = 16
 _FEATURE_BYTES = 8
 # The length of the footer and the magic bytes follow it at the end of the file.
 _TAIL_BYTES = 8
-# Number of sizes to try for even ranges of row groups.
+# Number of sizes to try in the search for ranges of row groups of similar size.
 _EVEN_STEPS = 16
 # Column chunks are streamed through buffers of this size. Buffers of complete chunks took ten times
 # the memory, and twice the time on small row groups.
@@ -33,14 +33,14 @@ _STREAM_BYTES = 2**18
 
 @dataclasses.dataclass(frozen=True)
 class RowGroup:
-    """The size and place of a row group, restricted to the columns that are read.
+    """The size and position of a row group, restricted to the columns that are read.
 
     Attributes:
         rows: Number of rows.
         compressed_bytes: Bytes in the file.
         uncompressed_bytes: Bytes of its pages after decompression.
         encoded_bytes: Estimate of the size of its records.
-        ranges: Start and end in the file of each run of adjacent column chunks.
+        ranges: Start and end in the file of each sequence of adjacent column chunks.
     """
 
     rows: int
@@ -59,8 +59,9 @@ class Footer:
         names: Names of all columns of the file.
         row_groups: Sizes of the row groups.
         nbytes: Bytes of the footer at the end of the file.
-        far: Names of the columns with INT96 timestamps that are read in microseconds.
-        in_us: `schema` with all INT96 timestamps in microseconds; None if the file has none.
+        far: Names of the columns whose INT96 timestamps are read in microseconds, because
+            nanoseconds cannot represent their years.
+        in_us: `schema` with all INT96 timestamps in microseconds; None if the file has no INT96.
     """
 
     schema: pa.Schema
@@ -79,7 +80,7 @@ def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Foote
         columns: Names of the columns that are read; None means all.
     """
     inside = parquet.schema_arrow
-    # A file of a stage states in its metadata the types that Parquet itself does not have.
+    # The metadata of a file of a stage states the types that Parquet lacks.
     stated = staged_schema_of(inside) or pa.schema([plain_field(field) for field in inside])
     fields = [f for f in stated if columns is None or f.name in columns]
     leaves = _leaves_by_column(parquet)
@@ -100,7 +101,7 @@ def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Foote
 
 
 def int96_in(parquet: pq.ParquetFile, footer: Footer) -> dict[str, int]:
-    """Return the number of INT96 leaves of each column that has any."""
+    """Return the number of INT96 leaf columns of each top-level column that has any."""
     leaves = _leaves_by_column(parquet)
     schema = parquet.schema
     counts = {
@@ -198,7 +199,7 @@ def _value_bytes(column: pq.ColumnChunkMetaData) -> int:
         case "INT32" | "INT64":
             return count * _varint_bytes(column.statistics)
         case _:
-            # With dictionary encoding the size of the pages says little about the length of values.
+            # With dictionary encoding, the size of the pages does not show the length of values.
             return max(int(column.total_uncompressed_size), 8 * count)
 
 
@@ -213,7 +214,7 @@ def _varint_bytes(statistics: pq.Statistics | None) -> int:
 
 
 def row_groups_of(groups: Sequence[RowGroup], unit_bytes: int) -> list[tuple[int, int]]:
-    """Cut row groups into ranges of at most `unit_bytes`; a larger row group is a range of its own.
+    """Cut row groups into ranges of at most `unit_bytes`; a larger row group is a separate range.
 
     The number of ranges is the smallest possible. Their sizes are as even as the row groups
     allow, because some runners assign tasks to workers in advance.
@@ -246,9 +247,9 @@ def _spans(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
 def opened(file: InputFile) -> Iterator[Callable[[str], pq.ParquetFile]]:
     """Open a file for streaming, and yield a function that makes readers of it.
 
-    The argument of the function is the unit in which the reader returns INT96 timestamps. The
-    first reader parses the footer for all. The function raises `DataError` if the file is not a
-    complete Parquet file.
+    The argument of the function is the unit of time in which the reader returns INT96 timestamps.
+    The first reader parses the footer, and further readers use it again. The function raises
+    `DataError` if the file is not a complete Parquet file.
 
     Raises:
         OSError: The system cannot open the file.
@@ -262,14 +263,14 @@ def opened(file: InputFile) -> Iterator[Callable[[str], pq.ParquetFile]]:
             parquet = pq.ParquetFile(
                 raw,
                 metadata=metadata,
-                # A request to a remote filesystem costs more than memory for larger requests.
+                # For remote files, larger requests save more than their memory costs.
                 pre_buffer=remote,
                 buffer_size=0 if remote else _STREAM_BYTES,
                 page_checksum_verification=True,
                 coerce_int96_timestamp_unit=unit,
             )
             if metadata is None:
-                # This raises for an unsupported type and for a name that is not UTF-8.
+                # Evaluated only to raise for unsupported types and for names that are not UTF-8.
                 str(parquet.schema_arrow.remove_metadata())
         except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
             _raise_infrastructure(error)
@@ -321,8 +322,8 @@ def side_by_side(
 ) -> Iterator[pa.RecordBatch]:
     """Join two streams of different columns of the same rows into one stream.
 
-    The batches of the two streams may have different lengths, because a batch also ends with
-    the dictionary of each of its columns.
+    The batches of the two streams may have different lengths, because pyarrow also ends a batch at
+    the end of the dictionary of any of its columns.
 
     Raises:
         DataError: The second stream ends before the first.
@@ -343,7 +344,7 @@ def side_by_side(
 
 
 def changed(file: InputFile) -> DataError:
-    """Return the error for a file whose rows differ from its footer at planning."""
+    """Return the error for a file whose rows do not match the footer that planning has read."""
     return DataError(
         f"{file.name} is damaged, or changed while it was read: run again, or write it anew"
     )
@@ -355,7 +356,7 @@ def _row_groups(
     for batch in parquet.iter_batches(
         batch_size=batch_rows, row_groups=list(groups), columns=list(columns), use_threads=False
     ):
-        # `columns=["a"]` also selects a column named "a.b".
+        # pyarrow's `columns=["a"]` also selects a column named "a.b".
         yield batch.select(list(columns))
 
 
@@ -366,7 +367,7 @@ def _fault_of(
     batch_rows: int,
     error: Exception,
 ) -> tuple[str, Exception]:
-    """Find the row group at fault by reading one at a time, since Arrow does not report it."""
+    """Find the row group at fault, which Arrow does not report, by reading one after the other."""
     for group in groups:
         try:
             for _ in _row_groups(parquet, range(group, group + 1), columns, batch_rows):
@@ -377,7 +378,7 @@ def _fault_of(
 
 
 def _raise_infrastructure(error: Exception) -> None:
-    """Raise `error` itself if it comes from the system: unlike bad data, a retry may cure it."""
+    """Raise `error` itself if it comes from the system, because then a retry may succeed."""
     if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
         raise error
 

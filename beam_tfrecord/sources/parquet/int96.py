@@ -1,9 +1,10 @@
-"""Choice of the unit in which to read INT96 timestamps, which Spark, Hive and Impala write.
+"""Chooses microseconds or nanoseconds for reading the INT96 timestamps of Spark, Hive and Impala.
 
-An INT96 timestamp is a day (int32) and a nanosecond of that day, a wider range than int64 has.
-Arrow reads it as int64 nanoseconds by default, and wraps silently outside the years 1677 to 2262.
-In microseconds it truncates finer values. Parquet has no statistics of INT96 columns, so this
-module inspects the values. A column is read in microseconds only if nanoseconds cannot hold it.
+An INT96 timestamp is a day (int32) and a nanosecond of that day, which exceeds the range of int64.
+By default Arrow reads it as int64 nanoseconds, which wrap silently outside the years 1677 to 2262.
+In microseconds Arrow truncates finer values. Parquet has no statistics of INT96 columns, so this
+module inspects the values. A column is read in microseconds only if nanoseconds cannot represent
+it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_types import is_list
 
 S, US, NS = "s", "us", "ns"
-# The largest number of seconds that int64 can hold in each unit.
+# The largest number of seconds that int64 can represent in each unit.
 _MOST = {unit: (2**63 - 1) // per_s - 1 for unit, per_s in ((US, 10**6), (NS, 10**9))}
 
 Int64Array = npt.NDArray[np.int64]
@@ -30,13 +31,13 @@ def is_far(
     """Return whether a column holds INT96 timestamps that only microseconds can represent.
 
     Args:
-        batches: Batches of the column alone, read in seconds and in nanoseconds.
+        batches: Batches of only this column, read in seconds and in nanoseconds.
         column: Name of the column.
-        leaves: Number of its INT96 leaves.
+        leaves: Number of its INT96 leaf columns.
         name: Name of the file for messages.
 
     Raises:
-        DataError: No unit holds all timestamps, or they are inside a type that is not supported.
+        DataError: No unit can represent all timestamps, or they are nested in an unsupported type.
     """
     far = fine = False
     for in_s, in_ns in batches:

@@ -1,4 +1,4 @@
-"""The Parquet source: a unit is a range of row groups, and the types come from the footers."""
+"""The Parquet source: it cuts files into ranges of row groups, and takes types from the footers."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ class Parquet(Source):
     Attributes:
         paths: Files, directories and globs.
         columns: Names of the columns to read, in order; None means all.
-        union: Let a file lack columns that others have: they are null there.
-        settled: Types of columns if no type holds the types of all files exactly; rows that do
-            not fit them exactly are rejected.
+        union: Whether files may lack columns of other files, which are null there.
+        settled: Types for columns whose types in different files have no exact common type. Rows
+            that do not fit these types exactly are rejected.
     """
 
     kind: ClassVar[str] = "parquet"
@@ -88,7 +88,7 @@ class Parquet(Source):
         object.__setattr__(self, "columns", wanted_columns(self.columns))
 
     def files(self) -> Iterator[InputFile]:
-        """Yield the input files in order of their names; those of a stage by its manifest.
+        """Yield the input files in order of their names; for a stage, those in its manifest.
 
         Raises:
             UsageError: Nothing is found, or a file cannot be opened.
@@ -99,7 +99,7 @@ class Parquet(Source):
         """Read the footer of a file.
 
         Raises:
-            DataError: It is not a complete Parquet file, or two columns have the same name.
+            DataError: The file is not a complete Parquet file, or two columns have the same name.
         """
         if stands_for_none(chunk.file):
             return Scan(chunk, footer_of_none(chunk.file, self.columns))
@@ -151,7 +151,8 @@ class Parquet(Source):
         """Join the schemas of all files, by column name, in the order of the first file.
 
         Raises:
-            SchemaConflict: No type holds a column's types exactly, or a file lacks a column.
+            SchemaConflict: The types of a column have no exact common type, or a file lacks a
+                column.
             UsageError: No file has one of `columns`.
         """
         scans = sorted(inferences, key=lambda scan: scan.chunk.file.name)
@@ -169,11 +170,11 @@ class Parquet(Source):
     ) -> Iterator[Batch]:
         """Yield the rows of `unit` in order, as batches of exactly `schema`.
 
-        A value that does not fit the type of `schema` exactly makes its row a reject.
+        A row with a value that does not fit the type in `schema` exactly becomes a reject.
 
         Raises:
             DataError: The file is damaged, or lacks a column.
-            SchemaConflict: The type of a column cannot be converted to that in `schema`.
+            SchemaConflict: The type of a column cannot be converted to the type in `schema`.
         """
         if stands_for_none(unit.file):
             yield _no_rows(unit, schema)
@@ -198,7 +199,8 @@ def _pairs(
     in_s: pq.ParquetFile, in_ns: pq.ParquetFile, file: InputFile, column: str
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
     """Yield the batches of a column from both readers."""
-    # A reader of a remote file holds all requested row groups until it has read the last one.
+    # One row group at a time, because a reader of a remote file keeps all requested row groups in
+    # memory until it has read the last one.
     for group in range(in_ns.num_row_groups):
         yield from zip(
             *(
@@ -250,7 +252,7 @@ def _no_rows(unit: Unit, schema: pa.Schema) -> Batch:
 
 
 def _wanted(unit: Unit, inside: pa.Schema, schema: pa.Schema, union: bool) -> pa.Schema:
-    """Return the fields of `schema` that the file itself has, with the types of `schema`."""
+    """Return the fields of `schema` that are columns inside the file, not in its path."""
     partitions = dict(unit.file.partitions)
     for field in schema:
         if field.name not in inside.names:
@@ -327,7 +329,7 @@ def _merged_field(
             )
         joined = wider
     is_nullable = len(having) < len(found) or any(field.nullable for _, field in having)
-    # Metadata of a column counts only if it is the same in all files.
+    # Metadata of a column is kept only if it is the same in all files.
     metadata = having[0][1].metadata
     if any(field.metadata != metadata for _, field in having):
         metadata = None
@@ -335,9 +337,9 @@ def _merged_field(
 
 
 def list_staged(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputFile]:
-    """Yield the files that `paths` name as `list_files` does, and the files of stages.
+    """Yield the files that `paths` name, like `list_files`, and the files of stages among them.
 
-    A stage without rows has no files: its manifest is listed instead.
+    A stage without rows has no files, so its manifest is listed instead.
 
     Raises:
         UsageError: Nothing is found, or a file cannot be opened.
@@ -365,7 +367,7 @@ def list_staged(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[Input
 
 
 def stands_for_none(file: InputFile) -> bool:
-    """Return whether a file is the manifest of a stage without rows."""
+    """Return whether a listed file is the manifest of a stage without rows."""
     return os.path.basename(file.path) == MANIFEST_NAME
 
 

@@ -1,4 +1,7 @@
-"""Arrow types of Parquet columns: the common type of several files, and exact casts to it."""
+"""Finds the common Arrow type of a Parquet column in several files, and casts values to it exactly.
+
+A cast is exact if it changes no value.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ _MAX_DECIMAL_DIGITS = 38
 
 
 def plain_type(arrow: pa.DataType) -> pa.DataType:
-    """Return the logical type of a column, without details of its layout in one file.
+    """Return the logical type of a column, without details of the layout in one file.
 
-    A dictionary type becomes the type of its values. The names and nullability of list items
-    differ between writers and are dropped.
+    A dictionary type becomes the type of its values. The names and nullability of list items are
+    dropped, because they differ between writers.
     """
     if pa.types.is_dictionary(arrow):
         return plain_type(arrow.value_type)
@@ -40,10 +43,10 @@ def plain_field(field: pa.Field) -> pa.Field:
 
 
 def join_types(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the type that holds the values of both types exactly, or None if there is none.
+    """Return the type that represents the values of both types exactly, or None if there is none.
 
-    Unlike `widen`, this also joins times and decimals, to the finer unit, and structs of the same
-    fields, field by field.
+    Unlike `widen`, it also joins times to the finer unit, decimals to a type with enough digits for
+    both, lists by their items, and structs of the same fields, field by field.
     """
     if one.equals(other) or pa.types.is_null(one) or pa.types.is_null(other):
         return widen(one, other)
@@ -76,7 +79,7 @@ def _join_decimals(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def _join_times(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the type of the finer unit; None for timestamps of different time zones."""
+    """Return the type with the finer unit; None for timestamps of different time zones."""
     if pa.types.is_date(one):
         return pa.date64()
     unit = max(one.unit, other.unit, key=_UNITS.index)
@@ -88,9 +91,9 @@ def _join_times(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def can_cast(of: pa.DataType, to: pa.DataType) -> bool:
-    """Return whether Arrow's checked cast from `of` to `to` is exact if it succeeds.
+    """Return whether Arrow's checked cast from `of` to `to` is always exact if it succeeds.
 
-    The answer is False for casts that round or truncate silently (to a narrower float, from a
+    The result is False for casts that round or truncate silently (to a narrower float, from a
     decimal to a float, from a timestamp to a date) and for casts between text and numbers.
     """
     types = pa.types
@@ -131,7 +134,8 @@ def cast_exactly(values: pa.Array, to: pa.DataType) -> tuple[pa.Array, npt.NDArr
     """Cast values to a type that `can_cast` allows.
 
     Returns:
-        The cast values, null if a value does not fit exactly, and the row numbers of those nulls.
+        The cast values, with null for each value that does not fit exactly, and the row numbers of
+        these values.
     """
     none = np.empty(0, np.int64)
     if values.type.equals(to):
@@ -142,7 +146,8 @@ def cast_exactly(values: pa.Array, to: pa.DataType) -> tuple[pa.Array, npt.NDArr
     try:
         return values.cast(to), none
     except pa.ArrowInvalid:
-        # Arrow does not report the value at fault; only batches with a misfit are this slow.
+        # Arrow does not report the value at fault. Only batches with such a value take this slow
+        # path.
         return _cast_one_by_one(values, to)
 
 
@@ -151,7 +156,7 @@ def _cast_one_by_one(values: pa.Array, to: pa.DataType) -> tuple[pa.Array, npt.N
     pieces = []
     for row in range(len(values)):
         try:
-            # The cast of a slice of lists would include the items of all other rows.
+            # Not a slice, because the cast of a slice of lists includes the items of other rows.
             pieces.append(values.take(pa.array([row])).cast(to))
         except pa.ArrowInvalid:
             misfits.append(row)
