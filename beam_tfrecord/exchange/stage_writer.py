@@ -211,7 +211,7 @@ class _StageFile:
 
 
 def _rounded(batch: Batch) -> dict[str, ColumnStats]:
-    """Return statistics of the columns whose numbers were rounded before they got here."""
+    """Return statistics of the columns whose numbers were rounded by earlier steps."""
     if batch.numbers is None:
         return {}
     observed = {}

@@ -117,7 +117,7 @@ class Decoder:
 
 
 class _Built(NamedTuple):
-    """Values and the levels of lists around them, outermost first; a null list is null there."""
+    """Values, and the levels of lists around them, outermost first, which mark the null lists."""
 
     values: pa.Array
     layers: tuple[Layer, ...] = ()

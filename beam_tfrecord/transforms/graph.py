@@ -27,7 +27,7 @@ from beam_tfrecord.layout import Splits
 from beam_tfrecord.storage import is_remote
 from beam_tfrecord.workdir.target import Target
 
-# A fork whose branches are flattened again doubles the number of ways, so it can explode.
+# Each fork whose branches are flattened again doubles the number of ways.
 MOST_WAYS = 4096
 
 
@@ -44,7 +44,7 @@ class RecordsWay:
     step: str
 
     def __call__(self, element: Any) -> Iterator[Batch]:
-        """Yield the batches that the function returns, with the longer way."""
+        """Yield the batches that the function returns, with the step appended to their way."""
         for batch in self.function(element):
             job_batch = as_job_batch(batch)
             yield job_batch.replace(way=(*job_batch.way, self.step))

@@ -369,7 +369,7 @@ def _gathered(elements: Any, label: str, function: Callable[[Any], Iterable[Any]
 
 @dataclasses.dataclass(frozen=True)
 class _Files:
-    """A function that yields the files of a source: those listed before, or lists them."""
+    """A function that yields the files of a source; it lists them if that was not done before."""
 
     source: Source
     files: Sequence[InputFile] | None
