@@ -1,7 +1,9 @@
-"""The exchange: from encoded records anywhere to sorted shards, or straight to shards.
+"""The exchange: brings each record to the shard that it belongs to, and writes the shards.
 
-Records are encoded (`block`), sorted into spill files (`spill`, `spill_files`), planned into shards
-(`plan`) and merged (`merge`); `shard_writers` and `stage_writer` write groups of units without a
-shuffle. `checkpoints` lets the next attempt resume, and `write_summary` holds the counts.
-`pipeline` builds the Beam steps; the other modules do not use Beam.
+To shuffle records, workers encode them (`block`), sort them into *runs*, which are sorted spill
+files (`spill`, `spill_files`), plan the shards (`plan`) and merge the runs into them (`merge`).
+Without a shuffle, `shard_writers` and `stage_writer` write each *group of units*, the part of the
+input that one task reads, straight to TFRecord shards or Parquet files. `checkpoints` lets another
+attempt resume a job, and `write_summary` sums the counts. `pipeline` builds the Beam steps; the
+other modules do not use Beam.
 """

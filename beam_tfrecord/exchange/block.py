@@ -1,4 +1,7 @@
-"""`Block`: encoded records in one buffer, each with its split and its place."""
+"""`Block`: encodes batches into one buffer of records, and computes the split and place of each.
+
+The *place* of a record is its 64-bit position in the order of the dataset.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +35,19 @@ from beam_tfrecord.records.encoding import RUN_ROOM_BYTES, Arena, Encoder, RowRe
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
 
-# Bytes that are encoded at once: bounds memory if rows are large, such as images.
+# Batches are encoded in pieces of this size: it bounds memory if rows are large, such as images.
 PIECE_BYTES = 16 * 2**20
 
 
 class Block:
-    """Accumulates encoded batches; the buffers are used again.
+    """Encodes batches into records, and collects them until the caller clears the block.
+
+    Clearing keeps the buffers for the next records.
 
     Args:
-        layout: Where records go.
-        schema: The schema to enforce; None for that of the batches.
-        inputs: Where rows come from.
+        layout: How records are split and ordered.
+        schema: Schema to enforce; None means that of the batches.
+        inputs: The inputs that rows come from.
     """
 
     def __init__(
@@ -81,7 +86,7 @@ class Block:
 
     @property
     def splits(self) -> npt.NDArray[np.uint16] | None:
-        """Number of each record's split, shape `[records]`; None if there is one split."""
+        """Number of each record's split, shape `[records]`; None if there is only one split."""
         if self._is_single:
             return None
         return np.concatenate(self._splits) if self._splits else np.zeros(0, np.uint16)
@@ -104,18 +109,19 @@ class Block:
         self.rejects = []
 
     def pieces(self, batch: Batch) -> Iterator[Batch]:
-        """Cut a batch so that each piece is of bounded size."""
+        """Yield a batch in pieces of at most about `PIECE_BYTES`, or of one larger row."""
         return pieces_of(batch, PIECE_BYTES)
 
     def add(self, batch: Batch) -> Int64Array:
-        """Encode the rows of a batch, and place each record.
+        """Add the records of a batch, with their places and splits; count its rejects.
 
         Returns:
             The index within the batch of every row that became a record, shape `[n]`.
 
         Raises:
-            DataError: The batch has another schema than those before, or a split and those before
-                have none.
+            DataError: The schema of the batch differs from that of earlier batches; or the batch
+                has a split although the layout assigns splits, or lacks the split that an earlier
+                step should have assigned.
             UsageError: A column that a setting names does not exist.
         """
         job_batch = as_job_batch(batch)
@@ -127,7 +133,7 @@ class Block:
             input_hash=job_batch.input_hash,
         )
         if not batch.data.num_columns:
-            # Only rejects are left of such a batch: it shows no schema.
+            # Such a batch carries only counts and rejects: it shows no schema.
             self.tally = self.tally.merge(counted)
             return np.zeros(0, np.int64)
         if batch.num_rows:
@@ -142,7 +148,7 @@ class Block:
         starts = self.arena.used_starts()[first:]
         self._places.append(self._place(batch, written, starts))
         if batch.split is not None:
-            # Splits were assigned upstream: no row comes without.
+            # An earlier step assigns splits: every row has one.
             self._is_single = False
         if not self._is_single:
             self._splits.append(self._split(batch, written, starts))
@@ -178,7 +184,7 @@ class Block:
         try:
             facts = native.discover(arena.data[: arena.size], starts)
         except ValueError as error:
-            # Two kinds of one feature are an error here as they are between two blocks.
+            # All are examples, so one feature has two kinds: also between blocks this is an error.
             if all(native.canonicalize(value.as_py()) is not None for value in column):
                 raise DataError(f"cannot write serialized examples: {error}") from error
             # Beam's own sink takes any bytes; such a dataset has no schema.
@@ -235,7 +241,7 @@ class Block:
 
 
 def _rejects_of(batch: Batch, rejected: Iterable[RowReject]) -> list[Reject]:
-    """Return rejects of a batch with the origin of their rows."""
+    """Return `Reject`s for rows of a batch, with the unit and number of each row if known."""
     origin = batch.exact_origin
     if origin is None:
         return [Reject("", -1, *reject[1:]) for reject in rejected]
@@ -244,7 +250,7 @@ def _rejects_of(batch: Batch, rejected: Iterable[RowReject]) -> list[Reject]:
 
 
 def pieces_of(batch: Batch, piece_bytes: int) -> Iterator[Batch]:
-    """Cut a batch into pieces of about a number of bytes, or of one larger row."""
+    """Yield a batch in pieces of at most about `piece_bytes`, or of one larger row."""
     rows = max(1, batch.num_rows)
     step = max(1, rows * piece_bytes // max(batch.data.nbytes, piece_bytes))
     if step >= rows:
@@ -255,10 +261,10 @@ def pieces_of(batch: Batch, piece_bytes: int) -> Iterator[Batch]:
 
 
 def check_columns(columns: Sequence[str], names: Sequence[str]) -> None:
-    """Check that the columns that settings name exist.
+    """Check that the columns that settings name are among the columns `names`.
 
     Raises:
-        UsageError: One does not exist.
+        UsageError: A column does not exist.
     """
     for column in columns:
         if column not in names:
@@ -268,9 +274,12 @@ def check_columns(columns: Sequence[str], names: Sequence[str]) -> None:
 
 
 class ColumnHashes:
-    """Hashes of the canonical feature values of some columns: equal in every kind of source.
+    """Computes hashes of some columns from their canonical encoding, the same in every source.
 
-    Numbers that are equal have equal hashes, both zeros too, and so has every NaN.
+    Equal numbers have equal hashes: 0.0 and -0.0 share one, and all NaNs share one.
+
+    Args:
+        given: Schema to enforce; None means that of the batches.
     """
 
     def __init__(self, given: Schema | None) -> None:
@@ -289,7 +298,7 @@ class ColumnHashes:
         data = batch.data.select(list(columns))
         known = self._encoders.get(columns)
         if known is None or known[0] != data.schema:
-            # Hash values as the dataset stores them, so that the kind of source leaves no trace.
+            # Hash the values as the dataset stores them: the kind of source must not matter.
             given = self._given
             if given is not None and all(name in given for name in columns):
                 schema = given.select(columns)
@@ -302,7 +311,7 @@ class ColumnHashes:
         hashes = native.hash_records(self._arena.data, self._arena.used_starts(), seed)
         if len(encoded.rows) == batch.num_rows:
             return hashes[rows]
-        # A row that is rejected here is rejected with all its columns, too.
+        # A row that these columns alone reject was also rejected as a whole: it needs no hash.
         by_row = np.zeros(batch.num_rows, np.uint64)
         by_row[encoded.rows] = hashes
         return by_row[rows]
@@ -312,7 +321,7 @@ MAX_SPLITS = 1_000
 
 
 class SplitNames:
-    """Numbers the names of splits in order of appearance, behind those of the layout.
+    """Numbers the names of splits: first those of the layout, then others in order of appearance.
 
     Args:
         splits: How rows are split.
@@ -324,14 +333,14 @@ class SplitNames:
 
     @property
     def all(self) -> tuple[str, ...]:
-        """The name of every number."""
+        """The name of every split number."""
         return tuple(self._numbers)
 
     def known(self, batch: Batch) -> tuple[Batch, npt.NDArray[np.int64], list[Reject]]:
-        """Leave out rows whose split column has no value.
+        """Reject the rows whose split column has no value.
 
         Returns:
-            The rest, the index of each of its rows within the batch, and the rejects.
+            A batch of the other rows, their indices within `batch`, and the rejects.
         """
         everything = np.arange(batch.num_rows)
         if self._column is None or batch.num_rows == 0 or batch.split is not None:
@@ -351,10 +360,10 @@ class SplitNames:
         return batch.take(kept), kept, rejects
 
     def numbers_of(self, batch: Batch) -> npt.NDArray[np.uint16]:
-        """Return the number of each row's split, by the column that names them.
+        """Return the number of each row's split, from the split column; shape `[rows]`.
 
         Raises:
-            DataError: A value cannot be a name, or there are too many.
+            DataError: A value cannot be the name of a split, or there are too many names.
             UsageError: The column does not exist.
         """
         encoded = pc.dictionary_encode(self._names_in(batch))
@@ -363,10 +372,10 @@ class SplitNames:
         return np.array(numbers, np.uint16).take(of_rows)
 
     def number_of(self, name: str) -> int:
-        """Return the number of a name; a name that is not known gets the next number.
+        """Return the number of a split by its name; a new name gets the next number.
 
         Raises:
-            DataError: It cannot be a name of files, or there are too many.
+            DataError: The name cannot be part of a file name, or there are too many names.
         """
         if name in self._numbers:
             return self._numbers[name]
@@ -380,7 +389,12 @@ class SplitNames:
         return self._numbers.setdefault(name, len(self._numbers))
 
     def _names_in(self, batch: Batch) -> pa.Array:
-        """Return the name of each row's split as text."""
+        """Return the split column as text.
+
+        Raises:
+            DataError: The column cannot be converted to text.
+            UsageError: The column does not exist.
+        """
         name = self._column
         if batch.encoded:
             raise UsageError(f"column {name!r} does not exist: the elements are examples, not rows")

@@ -1,7 +1,10 @@
-"""Checkpoints: the results of a group of units, or of a merge, for the next attempt at a job.
+"""Checkpoints: files with the results of finished work, which let a job resume after a failure.
 
-A checkpoint is written after the files that it names, and has a hash of its own content, so it
-never names a file that is not complete. Its key covers all that decides the content of those files.
+There is one for each finished *group of units* (the part of the input that one task reads) and for
+each merged file. A checkpoint is written after the files that it names, and contains a hash of its
+content. Its key covers all that decides the content of those files. A crash of the machine may
+still damage files that were not synced to the disk, so a checkpoint is used only after a check of
+its files.
 """
 
 from __future__ import annotations
@@ -36,10 +39,10 @@ class Done:
 
     Attributes:
         tally: Sums over the rows of the group.
-        runs: Runs that its records were written to, if they still have to be merged.
-        pieces: Shards that its records were written to.
+        runs: Runs (sorted spill files) with its records, which still have to be merged.
+        pieces: Shards, or Parquet files of a stage, with its records.
         sizes: Bytes of each run.
-        boot: Start of the machine in which all files were written; empty if it is not known.
+        boot: Id of the boot of the machine that wrote all files; empty if unknown.
     """
 
     tally: Tally
@@ -50,13 +53,13 @@ class Done:
 
     @property
     def files(self) -> list[Run | Piece]:
-        """All runs and shards."""
+        """All runs and pieces."""
         return [*self.runs, *self.pieces]
 
 
 @functools.cache
 def boot_id() -> str:
-    """Return an id of this start of the machine; empty if the system has none."""
+    """Return the id of the current boot of this machine; empty if the system has none."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -65,7 +68,7 @@ def boot_id() -> str:
 
 
 class GroupCheckpoint:
-    """Collects the files of a group of units, and saves its checkpoint if all parts were seen.
+    """Collects the files of one group of units, and saves its checkpoint if no batch was missed.
 
     Args:
         directory: The job's temporary directory.
@@ -78,22 +81,22 @@ class GroupCheckpoint:
         self._files: list[Run | Piece] = []
 
     def follow(self, part: Part | None) -> None:
-        """Take note of the part that comes next."""
+        """Record which part of its group the next batch is; None means unknown."""
         if part is not None and part.number == 0:
             self._key, self._count, self._files = part.key, 0, []
         if part is None or (part.key, part.number) != (self._key, self._count):
-            # A runner has torn the group apart: no bundle sees all of it.
+            # A runner has spread the group over bundles, so that none sees all of it.
             self._key = ""
         self._count += 1
 
     def add(self, file: Run | Piece) -> None:
-        """Take note of a file that the parts so far were written to."""
-        # Files that get no checkpoint are dropped: a bundle may have any number of runs.
+        """Record a file that holds records of the group."""
+        # Without a checkpoint, a bundle may write any number of runs: do not collect them.
         if self._key:
             self._files.append(file)
 
     def save(self, tally: Tally) -> None:
-        """Save the checkpoint of the group, if all parts of it came."""
+        """Save the checkpoint of the group if all its batches came here in order."""
         if self._key:
             _save(_group_path(self._directory, self._key), tally, self._files)
         self._key, self._files = "", []
@@ -119,12 +122,12 @@ def _save(path: str, tally: Tally, files: Sequence[Run | Piece]) -> None:
 
 
 def find_group(directory: str, key: str) -> Done | None:
-    """Return the results of a group in an earlier attempt; None if a file is not complete."""
+    """Return the results of a group from an earlier attempt; None unless all files are complete."""
     return _find(_group_path(directory, key))
 
 
 def find_merged(directory: str, key: str) -> Run | Piece | None:
-    """Return a run or shard that an earlier attempt merged; None if it is not complete."""
+    """Return the run or shard that an earlier attempt merged; None unless it is complete."""
     done = _find(_merged_path(directory, key))
     files = [] if done is None else done.files
     return files[0] if len(files) == 1 else None
@@ -138,7 +141,7 @@ def _find(path: str) -> Done | None:
     runs = tuple(_located(run, directory) for run in done.runs)
     pieces = tuple(_located(piece, directory) for piece in done.pieces)
     rejects = tuple(os.path.join(directory, name) for name in done.tally.reject_files)
-    # Runs and rejects are not synced: a crash of the machine may have taken any part of them.
+    # Files of runs and rejects are not synced: a crash of the machine may have damaged them.
     is_crash_free = done.boot == boot_id() != ""
     sizes = zip(runs, done.sizes, strict=True)
     if not (
@@ -152,7 +155,7 @@ def _find(path: str) -> Done | None:
 
 
 def marked_files(directory: str) -> set[str]:
-    """Return the names of the files that checkpoints in a directory name."""
+    """Return the names of all files that the checkpoints in a directory list."""
     names = set()
     for name in list_names(directory):
         if name.startswith((GROUP_PREFIX, MERGED_PREFIX)):
@@ -164,13 +167,13 @@ def marked_files(directory: str) -> set[str]:
 
 
 def _load(path: str) -> Done | None:
-    """Return a checkpoint; None if there is none, or one that cannot be true."""
+    """Return a checkpoint; None if there is none, or if its content is invalid."""
     done = object_file.load(path)
     return done if isinstance(done, Done) and _is_sound(done) else None
 
 
 def _is_sound(done: Done) -> bool:
-    # Others may write here: a checkpoint must not lead out of the directory.
+    # Other users may write here: the paths of a checkpoint must not lead out of the directory.
     counts = [one for run in done.runs for one in run.counts.items()]
     paths = [file.path for file in done.files]
     splits = [name for name, _ in counts] + [piece.split for piece in done.pieces]
@@ -195,7 +198,7 @@ def _merged_path(directory: str, key: str) -> str:
 
 
 def _named(file: T) -> T:
-    # The output may have been moved when the job goes on.
+    # Only the name: the output may be moved before the job resumes.
     return dataclasses.replace(file, path=os.path.basename(file.path))
 
 
@@ -204,7 +207,7 @@ def _located(file: T, directory: str) -> T:
 
 
 def _is_complete_piece(piece: Piece) -> bool:
-    # Shards are on the disk before they have their name, so no crash makes them another.
+    # Shards are synced before they get their name, so a crash cannot change them.
     return exists(piece.path) and file_size(piece.path) == piece.stored_bytes
 
 
@@ -220,7 +223,7 @@ def _is_complete_run(path: str, size: int, is_crash_free: bool) -> bool:
 
 
 def _has_sound_records(path: str, end: int) -> bool:
-    """Return whether the checksums of all records of a run are right."""
+    """Return whether the checksums of all records in the first `end` bytes of a run match."""
     entries: Any = np.empty(end, np.uint8)
     read_into(path, 0, entries.data)
     try:

@@ -1,7 +1,8 @@
-"""Merging: windows of sorted runs in, shard files or a longer run out.
+"""Merges runs, which are sorted spill files of records, into shards or into a longer run.
 
-Neighbouring windows are read together, ahead of time, and sorted in memory. A window that is too
-large for that is merged entry by entry.
+The merge goes *window* by window, a window being a range of places (positions in the order of the
+dataset) of one shard. Neighbouring windows are read together, ahead of time, and sorted in memory.
+A window that is too large for that is merged entry by entry: an *entry* is a place and its record.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ from beam_tfrecord.storage import read_into
 
 UInt8Array = npt.NDArray[np.uint8]
 
-# A disk gives more when it is asked for several things at once.
+# Disks and object stores have a higher throughput if several reads run at once.
 READERS = 3
-# What one request of a streamed merge reads, and how much it yields at once.
+# A merge entry by entry reads and yields about this much at a time.
 STEP_BYTES = 2**20
 # The place of an entry and the length of its payload, both as le64.
 _ENTRY_HEAD_BYTES = PLACE_BYTES + 8
@@ -48,7 +49,7 @@ _PAYLOAD_BEGIN = PLACE_BYTES + FRAME_BYTES - 4
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-    """A contiguous range of bytes of a run, all of its entries in a range of places."""
+    """The contiguous bytes of a run that hold all its entries in a range of places."""
 
     path: str
     start: int
@@ -61,7 +62,7 @@ class WindowGroup:
 
     Attributes:
         windows: The windows, in order.
-        slices: What each run holds of them, without the runs that hold nothing.
+        slices: The slice of each run that holds entries of the windows.
     """
 
     windows: Sequence[Window]
@@ -69,12 +70,12 @@ class WindowGroup:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all entries."""
+        """Size of all entries."""
         return sum(piece.stop - piece.start for piece in self.slices)
 
     @property
     def records(self) -> int | None:
-        """Number of records; None if it is not known."""
+        """Number of records; None if unknown."""
         counts = [window.records for window in self.windows if window.records is not None]
         return sum(counts) if len(counts) == len(self.windows) else None
 
@@ -85,13 +86,13 @@ def groups_of(
     most_bytes: int,
     index_of: Callable[[str], RunIndex] = read_index,
 ) -> list[WindowGroup]:
-    """Group neighbouring windows of one split, and find what each run holds of each group.
+    """Group neighbouring windows of one split, and find the slices of all runs for each group.
 
     Args:
         windows: The windows, in order.
         runs: Paths of the runs.
         most_bytes: Most bytes of a group of more than one window.
-        index_of: Reads the footer of a run.
+        index_of: Function that reads the footer of a run.
     """
     groups = [WindowGroup(joined) for joined in _neighbours(windows, most_bytes)]
     for path in runs:
@@ -118,11 +119,11 @@ def _neighbours(windows: Sequence[Window], most_bytes: int) -> Iterator[list[Win
 
 
 class Merger:
-    """Merges windows of runs; its buffers are used again for each of them.
+    """Merges windows of runs into shards, in buffers that it reuses for each window.
 
     Args:
-        layout: Where records go.
-        directory: Where shards are written.
+        layout: How records are ordered and compressed.
+        directory: Directory to write shards to.
     """
 
     def __init__(self, layout: Layout, directory: str) -> None:
@@ -139,16 +140,16 @@ class Merger:
         window_bytes: int | None = None,
         index_of: Callable[[str], RunIndex] = read_index,
     ) -> Iterator[Piece]:
-        """Write the shards of one task.
+        """Write the shards of one task, and yield each.
 
         Args:
             windows: The windows of the task, in order.
-            runs: Paths of the runs that may hold records of them.
-            window_bytes: What is merged at once, unless a single bin is more.
-            index_of: Reads the footer of a run.
+            runs: Paths of the runs that may hold records of these windows.
+            window_bytes: Bytes that are merged at once, unless a single bin has more.
+            index_of: Function that reads the footer of a run.
 
         Raises:
-            DataError: A run does not hold what its footer says.
+            DataError: The content of a run does not match its footer.
         """
         window_bytes = WINDOW_BYTES if window_bytes is None else window_bytes
         groups = groups_of(windows, runs, window_bytes, index_of)
@@ -169,7 +170,7 @@ class Merger:
     def _by_window(
         self, groups: Sequence[WindowGroup], window_bytes: int
     ) -> Iterator[tuple[Window, UInt8Array, npt.NDArray[np.int64]]]:
-        """Yield each window with framed records of it, in order, and their sizes."""
+        """Yield framed records in order: their window, their bytes, and the size of each."""
         for group, records in self.sorted(groups, window_bytes):
             places = records.sorted_places
             for window in group.windows:
@@ -181,10 +182,10 @@ class Merger:
     def sorted(
         self, groups: Sequence[WindowGroup], window_bytes: int
     ) -> Iterator[tuple[WindowGroup, SortedRecords]]:
-        """Yield the sorted records of each group, a part at a time if the group is large.
+        """Yield each group with its sorted records: all at once, or in steps if it is large.
 
         Raises:
-            DataError: A run does not hold what its footer says.
+            DataError: The content of a run does not match its footer.
         """
         are_small = [group.bytes <= 2 * window_bytes or group.records == 1 for group in groups]
         wanted = (group.slices for group, small in zip(groups, are_small, strict=True) if small)
@@ -213,21 +214,22 @@ class Merger:
 
 
 class SliceReader:
-    """Reads slices of runs; its two buffers are used again for each group."""
+    """Reads slices of runs with several threads, into two buffers that it reuses."""
 
     def __init__(self) -> None:
         self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
 
     def read(self, groups: Iterable[Sequence[Slice]], *, held: int) -> Generator[UInt8Array]:
-        """Yield the bytes of the slices of each group, end to end; valid until the next group.
+        """Yield the concatenated slices of each group; each array is valid until the next one.
 
         Args:
-            groups: Slices, group by group.
-            held: Groups in memory, 1 or 2: with 2 each is read while the one before is worked on.
+            groups: The slices of each group.
+            held: Number of groups in memory, 1 or 2. With 2, the next group is read while the
+                caller processes one.
 
         Raises:
             OSError: A run cannot be read.
-            EOFError: A run ends before its slice.
+            EOFError: A run ends before the end of its slice.
         """
         begun: collections.deque[Callable[[], UInt8Array]] = collections.deque()
         with concurrent.futures.ThreadPoolExecutor(READERS, "read-runs") as pool:
@@ -241,7 +243,7 @@ class SliceReader:
     def _begin(
         self, pool: concurrent.futures.Executor, slices: Sequence[Slice], buffer: int
     ) -> Callable[[], UInt8Array]:
-        """Begin to read; return a function that waits for the end and returns the bytes."""
+        """Start to read slices; return a function that waits for their bytes and returns them."""
         sizes = (piece.stop - piece.start for piece in slices)
         edges = list(itertools.accumulate(sizes, initial=0))
         total = edges[-1]
@@ -262,13 +264,13 @@ class SliceReader:
 
 
 def merged_entries(slices: Sequence[Slice], *, by_bytes: bool) -> Iterator[UInt8Array]:
-    """Yield all entries of some slices in order, about `STEP_BYTES` at a time.
+    """Merge sorted slices; yield all their entries in order, about `STEP_BYTES` at a time.
 
-    Only one step of each slice is in memory, or one record if that is larger.
+    For each slice, only `STEP_BYTES`, or one larger record, is in memory.
 
     Args:
         slices: The slices, each sorted by place.
-        by_bytes: Entries of equal place are in order of their payloads, else in that of the slices.
+        by_bytes: Sort entries of equal place by their payloads; False keeps the order of `slices`.
 
     Raises:
         DataError: A slice does not hold complete entries.
@@ -290,7 +292,7 @@ def _entries(piece: Slice) -> Iterator[bytes]:
     """Yield the entries of a slice."""
     held, at = b"", piece.start
     while at < piece.stop:
-        # A record that is larger than a step is read in steps of its own size.
+        # Reads grow with the unfinished record: fixed steps would copy a large one again and again.
         buffer = bytearray(min(max(STEP_BYTES, len(held)), piece.stop - at))
         read_into(piece.path, at, memoryview(buffer))
         at += len(buffer)
@@ -305,7 +307,7 @@ def _entries(piece: Slice) -> Iterator[bytes]:
 
 
 def _entry_end(data: bytes, begin: int) -> int:
-    """Return where the entry that begins at `begin` ends, perhaps behind the end of the data."""
+    """Return the end of the entry that begins at `begin`; it may lie beyond the end of `data`."""
     head = data[begin + PLACE_BYTES : begin + _ENTRY_HEAD_BYTES]
     return begin + _ENTRY_HEAD_BYTES + FRAME_BYTES - 8 + int.from_bytes(head, "little")
 
@@ -319,16 +321,16 @@ def _place_and_payload(entry: bytes) -> tuple[int, bytes]:
 
 
 def merge_runs(task: RunTask, paths: Sequence[str], layout: Layout, directory: str) -> Run | None:
-    """Merge a range of places of some runs into a new one.
+    """Merge the entries of several runs in a range of places into a new run.
 
     Args:
-        task: What to merge.
+        task: The split and the range of places.
         paths: Paths of the runs.
-        layout: Where records go.
-        directory: Where to write.
+        layout: How records are ordered.
+        directory: Directory to write the new run to.
 
     Returns:
-        The new run, without counts; None if the runs hold nothing of the range.
+        The new run, without counts; None if the runs have no entries in the range.
     """
     offsets = np.stack([_offsets(read_index(path), task) for path in paths])
     sizes = np.diff(offsets, axis=1).sum(axis=0)
@@ -354,7 +356,7 @@ def merge_runs(task: RunTask, paths: Sequence[str], layout: Layout, directory: s
 
 
 def _offsets(index: RunIndex, task: RunTask) -> npt.NDArray[np.int64]:
-    """Return where every bin of a task's range begins in a run, and the end of the last."""
+    """Return the position in a run of each bin of a task's range, and the end of the last bin."""
     shift = SHUFFLED_BIN_SHIFT
     first, last = task.first_place >> shift, task.last_place >> shift
     bins, offsets = index.splits.get(task.split, (np.zeros(0, "<u8"), np.zeros(1, "<i8")))

@@ -1,9 +1,11 @@
-"""The exchange as a part of a Beam pipeline: batches in, unpublished shards out.
+"""Builds the Beam steps that write batches to shards which are not yet published.
 
-Only small values cross the runner's edges: runs and shards by name, counts, sums. In the ``files``
-exchange, records travel through spill files; in the ``runner`` exchange, blocks of them go through
-the runner's GroupByKey once, so that every spill file covers a narrow range of places. Then every
-merge task gets the names of runs and what to merge, and reads the records itself.
+Workers first write records to *runs*, sorted spill files, and then merge the runs into shards. The
+elements of the PCollections are small: names of runs and shards, counts, sums. With the exchange
+``files``, records travel only in runs. With the exchange ``runner``, blocks of records first go
+through the runner's GroupByKey, so that every run covers a narrow range of *places* (positions in
+the order of the dataset). A merge task gets the names of runs and ranges of places, and reads the
+records itself. Jobs of one pass write their shards, or the Parquet files of a stage, without runs.
 """
 
 from __future__ import annotations
@@ -59,11 +61,12 @@ EXCHANGES = ("files", "runner")
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """The files and counts that some rows became in a pipeline.
+    """The PCollections that result from writing rows: files and counts.
 
     Attributes:
         files: PCollection of `Run` before the merge, of `Piece` after it.
-        summary: PCollection of `Tally`; after the merge only one, that of the whole job.
+        summary: PCollection of `Tally`, one for each group of units (the input of one task) or for
+            each bundle; at the end only one, for the job.
     """
 
     files: Any
@@ -76,8 +79,8 @@ def write_files(
     """Write batches to unpublished shards, or to the Parquet files of a stage.
 
     Args:
-        batches: The rows.
-        job: How to write them.
+        batches: PCollections of batches.
+        job: The job.
         done: Results of groups that an earlier attempt finished; None if there was no such attempt.
 
     Returns:
@@ -104,10 +107,10 @@ def write_files(
 
 
 def _step(function: Callable[..., Iterable[Any]], job: Job) -> Callable[..., Iterator[Any]]:
-    """Return a function for `FlatMap` whose faults of the data end the job, not the worker.
+    """Return a function for `FlatMap`; if it finds bad data, the job fails without any retry.
 
     Args:
-        function: From the job, an element and its side input to any number of outputs.
+        function: Maps the job, an element and the side input to any number of outputs.
         job: The job.
     """
     guarded = Guarded(lambda values: function(job, *values), job.directory)
@@ -119,7 +122,7 @@ def _step(function: Callable[..., Iterable[Any]], job: Job) -> Callable[..., Ite
 
 
 def _write_groups(batches: beam.PCollection[Batch], job: Job, label: str) -> Written:
-    """Write each group of units to files of its own: runs, shards, or Parquet files."""
+    """Write each group of units to its own files: runs, shards, or Parquet files."""
     name = "WriteShards" if job.is_one_pass else "CutBlocks" if _is_shuffled(job) else "Spill"
     outputs = batches | f"{name}{label}" >> beam.ParDo(_WriteGroups(job)).with_outputs(
         SUMMARIES, main="files"
@@ -150,7 +153,7 @@ def _writer_of(job: Job) -> GroupWriter[Any]:
 
 
 class _WriteGroups(beam.DoFn):
-    """Write each group of units to files, and a checkpoint of it if the job is resumable."""
+    """Writes each group of units to files, and its checkpoint if the job is resumable."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -171,7 +174,7 @@ class _WriteGroups(beam.DoFn):
         assert self._writer is not None
         part = as_job_batch(batch).part
         if part is not None and part.number == 0:
-            # A checkpoint is of one group alone.
+            # A checkpoint describes one group: finish the files of earlier batches first.
             yield from self._end_group(is_complete=False)
         self._checkpoint.follow(part)
         yield from map(self._noted, self._writer.add(batch))
@@ -241,7 +244,7 @@ def _merge(
 
 
 def _plan_round(job: Job, runs: RunSet, _: Tally) -> Iterator[RunTask]:
-    """Yield the tasks of a round before the last one, if one is needed."""
+    """Yield the tasks of a round, which merges runs into fewer ones, if a round is needed."""
     return plan_round(runs, job.layout, request_bytes(job.directory))
 
 
@@ -262,7 +265,7 @@ def _plan_merges(job: Job, runs: RunSet, summary: Tally) -> list[tuple[Window, .
 
 
 def _merge_runs(job: Job, task: RunTask, names: Sequence[RunName]) -> Iterator[RunName]:
-    """Merge what some runs hold of a range of places into a new run."""
+    """Merge the records of several runs in a range of places into a new run."""
     paths = [name.path for name in names[task.first_run : task.end_run]]
     key = task.key(paths)
     found = find_merged(job.directory, key) if job.is_resumable else None
@@ -278,14 +281,14 @@ def _merge_runs(job: Job, task: RunTask, names: Sequence[RunName]) -> Iterator[R
 
 
 class _Merge(beam.DoFn):
-    """Merge what all runs hold of the windows of a task into shards."""
+    """Merges the windows of a task (ranges of places of its shards) from all runs into shards."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._merge = Guarded(self._pieces, job.directory)
         self._merger: Merger | None = None
-        # A footer is checked once, however many tasks look into it. The footers themselves are
-        # dropped: there may be hundreds, and a task needs little of each.
+        # Runs whose footer was checked: once is enough for all tasks. Footers are not cached, since
+        # there may be hundreds, and a task needs little of each.
         self._checked: set[str] = set()
 
     def process(self, windows: tuple[Window, ...], names: Sequence[RunName]) -> Iterator[Piece]:
@@ -310,7 +313,7 @@ class _Merge(beam.DoFn):
             self._merger = Merger(self._job.layout, directory)
         merged = self._merger.merge(
             to_do,
-            # In source order, ties stay in the order of runs: that in which they were written.
+            # In source order, records of equal place keep the order of runs: sort these as written.
             sorted(runs),
             window_bytes=window_bytes_for(len(runs), request_bytes(directory)),
             index_of=self._index,
@@ -328,12 +331,12 @@ class _Merge(beam.DoFn):
         return index
 
     def finish_bundle(self) -> None:
-        # Buffers of the size of a shard are released as soon as they are of no use.
+        # Release its buffers, which may be as large as a shard.
         self._merger = None
 
 
 class MergeSummaries:
-    """Joins summaries; those that contradict each other are a fault of the data.
+    """Adds up tallies; records a fault, an error of the data, if they contradict each other.
 
     Args:
         directory: Temporary directory of the job, where the fault is recorded.
@@ -345,17 +348,18 @@ class MergeSummaries:
         )
 
     def __call__(self, summaries: Iterable[Tally]) -> Tally:
-        """Return the sum of any number of summaries."""
+        """Return the sum of any number of tallies; an empty tally if there is a fault."""
         total: Tally = next(self._merge(summaries))
         return total
 
 
 class CheckRejects:
-    """Let a summary pass; more rejects than the budget allows are a fault of the data.
+    """Records a fault if there are more rejects than the budget allows, and passes the tally on.
 
     Args:
-        budget: Rejects that are allowed.
-        directory: Temporary directory of the job, where the fault is recorded and all are listed.
+        budget: Number or share of rejects that is allowed.
+        directory: Temporary directory of the job, where the fault and a list of all rejects are
+            recorded.
     """
 
     def __init__(self, budget: RejectBudget, directory: str) -> None:
@@ -364,9 +368,9 @@ class CheckRejects:
         self._guarded = Guarded(self._check, directory)
 
     def __call__(self, summary: Tally) -> Iterator[Tally]:
-        """Yield the summary."""
+        """Yield the tally after the check."""
         yield from self._guarded(summary)
-        # Steps that wait for the summary always get it, else the job would end without a reason.
+        # Yield it in any case: steps that wait for it would fail and hide the reason.
         yield summary
 
     def _check(self, summary: Tally) -> Iterator[Tally]:

@@ -1,4 +1,10 @@
-"""Plans the merge: cuts what all runs hold into shards, windows, and tasks for workers."""
+"""Plans the merge of runs, which are sorted spill files of records, into shards.
+
+The plan divides the records of all runs, by their *places* (64-bit positions in the order of the
+dataset), into shards, a shard into *windows* that are merged at once, and the windows into tasks
+for workers. Runs count their records by *bin*: all places with the same leading bits. If there are
+too many runs to merge at once, a *round* first merges them into fewer, longer runs.
+"""
 
 from __future__ import annotations
 
@@ -19,27 +25,27 @@ from beam_tfrecord.places import bin_shift
 from beam_tfrecord.storage import is_remote
 from beam_tfrecord.workdir.job import Job
 
-# Bytes that one worker merges at a time; it reads as much ahead.
+# Bytes that one worker merges at a time, while it reads as many ahead.
 WINDOW_BYTES = 36 * 2**20
 # Small shards share a task, so that a task is worth scheduling.
 TASK_BYTES = 128 * 2**20
 MOST_RUN_BYTES = 512 * 2**20
 MOST_WINDOW_BYTES = 512 * 2**20
-# A read of a store costs a round trip and a fee, one of a disk a seek at most.
+# A read from an object store costs a round trip and a fee; a read from a disk costs at most a seek.
 REMOTE_REQUEST_BYTES = 2**20
 LOCAL_REQUEST_BYTES = 2**17
-# With an estimate below this, however wrong, all runs can be merged at once.
+# If the estimated size is below this, all runs can be merged at once, however wrong it is.
 ONE_ROUND_BYTES = 4 * 10**9
-# Blocks in a runner's own shuffle go by ranges of about this size, of 2^8 to 2^16.
+# The runner's own shuffle groups records into 2^8 to 2^16 ranges of places of about this size.
 RANGE_BYTES = 256 * 2**20
 LEAST_RANGE_BITS, MOST_RANGE_BITS = 8, 16
-# A run whose records span this many of the 2^64 places may hold any place.
+# A run whose records span this many of the 2^64 places counts as one that may hold any place.
 _WIDE_PLACES = 2**62
 
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """A contiguous range of places of one shard, merged at once.
+    """A contiguous range of places of one shard, whose records are merged at once.
 
     Attributes:
         split: Name of the split.
@@ -47,7 +53,7 @@ class Window:
         first_place: First place.
         last_place: Last place, inclusive.
         bytes: Size of the framed records.
-        records: Number of records; None if it is not known.
+        records: Number of records; None if unknown.
     """
 
     split: str
@@ -60,18 +66,19 @@ class Window:
 
 @dataclasses.dataclass(frozen=True)
 class RunName:
-    """The path of a run, and where its records are.
+    """The path of a run and the range of its places.
 
     Attributes:
         path: Path of the file.
-        reach: First and last place of its records, both inclusive; None if they may be anywhere.
+        reach: First and last place of its records, both inclusive; None if records may have any
+            place.
     """
 
     path: str
     reach: tuple[int, int] | None = None
 
     def may_hold(self, windows: Iterable[Window]) -> bool:
-        """Return whether the run may hold records of some windows."""
+        """Return whether the run may hold records of at least one of the windows."""
         if self.reach is None:
             return True
         first, last = self.reach
@@ -79,7 +86,7 @@ class RunName:
 
 
 def name_of(run: Run) -> RunName:
-    """Return the name of a run; it has no reach if the run spans many of all places."""
+    """Return the `RunName` of a run; its reach is None if wide (2^62 places) or unknown."""
     if not run.counts:
         return RunName(run.path)
     ends = [
@@ -93,11 +100,11 @@ def name_of(run: Run) -> RunName:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RunSet:
-    """Any number of runs together.
+    """A set of runs, with the counts of all their records.
 
     Attributes:
         names: Names of the runs.
-        counts: Counts of their records, by split.
+        counts: Counts of the records of all runs, by split.
     """
 
     names: tuple[RunName, ...] = ()
@@ -110,7 +117,7 @@ class RunSet:
 
 
 def gather_runs(sets: Iterable[RunSet]) -> RunSet:
-    """Join any number of sets of runs; associative, and in any order."""
+    """Return the union of sets of runs; sets may be joined in any order and grouping."""
     sets = list(sets)
     names = itertools.chain.from_iterable(one.names for one in sets)
     return RunSet(tuple(names), merge_counts(*(one.counts for one in sets)))
@@ -127,19 +134,19 @@ def plan_merges(
 
     Args:
         counts: Counts of the records of all runs, by split.
-        layout: Where records go.
-        window_bytes: Bytes that are merged at once, unless a single bin is more.
-        task_bytes: Least size of a task, if there is so much.
+        layout: How records are split, ordered and divided into shards.
+        window_bytes: Bytes that are merged at once, unless a single bin has more.
+        task_bytes: Size that tasks grow to, if it exceeds `TASK_BYTES` and `window_bytes`.
 
     Returns:
         The windows of each task, in order; every task writes complete shards.
 
     Raises:
-        UsageError: The numbers of shards do not suit the splits.
+        UsageError: The numbers of shards do not match the splits.
     """
     names = split_order(counts, layout)
     most_bytes = WINDOW_BYTES if window_bytes is None else window_bytes
-    # How full the fullest run was depends on batches and workers, the sum of all does not.
+    # The shift of each run depends on batches and workers; the number of all records does not.
     shift = bin_shift(layout.shuffle, count_records(counts))
     counts = {name: counts[name].coarsened(max(shift, counts[name].shift)) for name in names}
     split_bytes = {name: int(counts[name].bytes.sum()) for name in names}
@@ -154,14 +161,14 @@ def plan_merges(
 
 
 def split_order(names: Iterable[str], layout: Layout) -> list[str]:
-    """Return names of splits in the order of the layout, and others behind them by name."""
+    """Return names of splits in the order of the layout, followed by all others sorted by name."""
     known = {name: i for i, name in enumerate(layout.splits.names)}
     return sorted(names, key=lambda name: (known.get(name, len(known)), name.encode()))
 
 
 def _windows(split: str, counts: BinCounts, shards: int, most_bytes: int) -> Iterable[Window]:
     for number, cut in enumerate(cut_bins(counts.bins, counts.rows, counts.bytes, shards)):
-        # Numbers of bins reach 2^64: a list of them would be searched as floats.
+        # Numbers of bins reach 2^64: NumPy would compare Python integers with them as floats.
         first_bin, last_bin = np.uint64(cut.first), np.uint64(cut.last)
         inside = slice(
             int(counts.bins.searchsorted(first_bin)),
@@ -189,19 +196,20 @@ def _tasks(windows: list[Window], most_bytes: int) -> Iterable[tuple[Window, ...
         yield tuple(task)
 
 
-# Bytes that a task of a round writes: many for the footers it reads, and few to do again.
+# Bytes that a task of a round writes: many compared to the footers that it reads, but few enough
+# to repeat after a failure.
 PART_BYTES = 4 * 2**30
-# Least size of a task of the last round, which reads the footers of all batches first.
+# Least size of a task after a round, since each task first reads the footers of all runs.
 LAST_TASK_BYTES = 4 * MOST_WINDOW_BYTES
 
 
 @dataclasses.dataclass(frozen=True)
 class RunTask:
-    """A task of a round: merge a range of places of neighbouring runs.
+    """A task of a round: the merge of a range of places of neighbouring runs into one run.
 
     Attributes:
-        first_run: Position of the first run among all names, in order.
-        end_run: End of the runs, exclusive.
+        first_run: Position of the first run among the names from `names_in_order`.
+        end_run: Position after the last run.
         split: Name of the split.
         first_place: First place.
         last_place: Last place, inclusive.
@@ -214,29 +222,29 @@ class RunTask:
     last_place: int
 
     def key(self, paths: Sequence[str]) -> str:
-        """Return the key of the task within its job; `paths` are those of its runs."""
+        """Return the key of the task within its job, from the paths of its runs."""
         return work_key((self.split, self.first_place, self.last_place), paths)
 
 
 def needs_round(names: Sequence[RunName], layout: Layout, request: int) -> bool:
-    """Return whether there are too many runs to be merged at once."""
+    """Return whether there are too many runs to merge all at once."""
     return layout.shuffle and _count_wide(names) > most_fan_in(request)
 
 
 def window_bytes_of(runs: RunSet, layout: Layout, request: int) -> int:
-    """Return the size of the windows of the last round."""
+    """Return the size in bytes of the windows of the merge into shards."""
     if needs_round(runs.names, layout, request):
         return MOST_WINDOW_BYTES
     return window_bytes_for(_count_wide(runs.names), request)
 
 
 def plan_round(runs: RunSet, layout: Layout, request: int) -> Iterator[RunTask]:
-    """Yield the tasks of a round before the last one; none if the last one is enough.
+    """Yield the tasks of a round before the merge into shards; none if no round is needed.
 
     Args:
         runs: All runs.
-        layout: Where records go.
-        request: Least bytes of a read.
+        layout: How records are ordered.
+        request: Least bytes of one read.
     """
     if not needs_round(runs.names, layout, request):
         return
@@ -250,19 +258,20 @@ def plan_round(runs: RunSet, layout: Layout, request: int) -> Iterator[RunTask]:
 
 
 def names_in_order(names: Sequence[RunName]) -> tuple[RunName, ...]:
-    """Return names in the order that tasks count them: those that may hold any place first."""
+    """Return names in the order that `RunTask` counts: first runs that may hold any place."""
     return tuple(sorted(names, key=lambda name: (name.reach is not None, name.path)))
 
 
 def after_round(names: Sequence[RunName], merged: Sequence[RunName]) -> tuple[RunName, ...]:
-    """Return the runs of the last round, sorted.
+    """Return the runs to merge into shards, sorted by path.
 
     Args:
-        names: The runs of the job.
-        merged: The runs that a round before the last one made of those that may hold any place.
+        names: All runs before the round.
+        merged: The runs that the round wrote, in place of the runs that may hold any place; empty
+            if there was no round.
     """
     left = [name for name in names if name.reach is not None] if merged else names
-    # A task that ran twice returns the same name twice.
+    # A runner may run a task twice: its run has the same name both times.
     return tuple(sorted({*left, *merged}, key=lambda name: name.path))
 
 
@@ -279,58 +288,58 @@ def _ranges(counts: Mapping[str, BinCounts], batches: int) -> Iterator[tuple[str
 
 
 def work_key(work: tuple[Any, ...], paths: Iterable[str]) -> str:
-    """Return the key of work on some runs within its job, the same whenever it is planned."""
+    """Return a key for work on some runs; every attempt at the job computes the same key."""
     names = [os.path.basename(path) for path in paths]
     return hashlib.sha256(repr((*work, names)).encode()).hexdigest()[:32]
 
 
 def request_bytes(directory: str) -> int:
-    """Return the least bytes that one read of a run in a directory should have."""
+    """Return the least number of bytes worth one read from a run in `directory`."""
     return REMOTE_REQUEST_BYTES if is_remote(directory) else LOCAL_REQUEST_BYTES
 
 
 def run_bytes_of(job: Job) -> int:
-    """Return the size of the runs of a job, and so of the groups that are spilled together."""
+    """Return the size in bytes of the runs of a job."""
     return run_bytes_for(job.total_bytes, request_bytes(job.directory))
 
 
 def may_need_round(job: Job) -> bool:
-    """Return whether there may be more runs than can be merged at once."""
+    """Return whether a job may have more runs than can be merged at once."""
     if job.exchange == "runner" or not job.layout.shuffle:
         return False
     return job.total_bytes is None or job.total_bytes >= ONE_ROUND_BYTES
 
 
 def run_bytes_for(total_bytes: int | None, request: int) -> int:
-    """Return the size of runs, so that runs and windows grow alike.
+    """Return the size of runs in bytes; it grows with the data as fast as that of windows does.
 
     Args:
-        total_bytes: Estimate of all records together; None if it is not known.
-        request: Least bytes of a read.
+        total_bytes: Estimated size of all records; None if unknown.
+        request: Least bytes of one read.
     """
     if total_bytes is None:
         return RUN_BYTES
-    # A window is at most `w` and there are `total / run` runs: request <= w * run / total, and
-    # windows of twice the size of runs, or two of their size, take about the same memory.
+    # A window of `w` bytes reads about `w * run / total` from each of the `total / run` runs, which
+    # should be at least `request`. A merge holds about 2 `run` of windows: one, or two of half.
     return min(max(RUN_BYTES, math.isqrt(total_bytes * request // 2)), MOST_RUN_BYTES)
 
 
 def window_bytes_for(runs: int, request: int) -> int:
-    """Return the size of windows that read from so many runs."""
+    """Return the size in bytes of windows that are merged from `runs` runs."""
     return min(max(WINDOW_BYTES, runs * request), MOST_WINDOW_BYTES)
 
 
 def windows_held(window_bytes: int) -> int:
-    """Return how many windows a merge holds: 2, one of them read ahead, unless they are large."""
+    """Return how many windows a merge holds in memory: 2 (one is read ahead), or 1 large one."""
     return 2 if 2 * window_bytes <= MOST_WINDOW_BYTES else 1
 
 
 def most_fan_in(request: int) -> int:
-    """Return how many runs can be merged at once."""
+    """Return how many runs can be merged at once, if each is read in steps of `request` bytes."""
     return max(2, MOST_WINDOW_BYTES // request)
 
 
 def range_bits_for(total_bytes: int | None) -> int:
-    """Return the leading bits of a place that name its range in a runner's own shuffle."""
+    """Return how many leading bits of a place are the number of its range in a runner's shuffle."""
     ranges = (total_bytes or 0) // RANGE_BYTES
     return min(max(LEAST_RANGE_BITS, ranges.bit_length()), MOST_RANGE_BITS)

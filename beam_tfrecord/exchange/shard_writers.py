@@ -1,4 +1,8 @@
-"""Writes shards: one at a time, or each group of units to its own, in source order."""
+"""Writes TFRecord shards: `PieceWriter` writes one shard, `DirectWriter` writes whole batches.
+
+`DirectWriter` writes without a shuffle, in source order: each *group of units*, the part of the
+input that one task reads, gets shards of its own.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +25,17 @@ from beam_tfrecord.storage import WRITE_BYTES, file_size
 from beam_tfrecord.workdir.job import Job
 
 MASK64 = 2**64 - 1
-# A shard may end this much above its target rather than leave a small rest.
+# A shard may exceed its target by this share, so that a small rest needs no shard of its own.
 SLACK = 0.25
 
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A shard that was written under a temporary name.
+    """A finished shard (or Parquet file of a stage) that still has its temporary name.
 
     Attributes:
         split: Name of the split.
-        order: Position among the shards of the split.
+        order: Numbers that sort the shards of the split.
         path: Path of the file.
         examples: Number of records.
         bytes: Size of the record stream.
@@ -53,12 +57,12 @@ class Piece:
 
 
 class PieceWriter:
-    """Writes the records of one shard, and counts and hashes them on the way.
+    """Writes the records of one shard, and counts and hashes them.
 
     Args:
-        directory: Where to write.
+        directory: Directory to write to.
         split: Name of the split.
-        order: Position among the shards of the split.
+        order: Numbers that sort the shards of the split.
         compression: ``""`` or ``GZIP``.
     """
 
@@ -76,7 +80,7 @@ class PieceWriter:
     def write(
         self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.uint64]:
-        """Write complete framed records, all of `data`; return their hashes."""
+        """Write all of `data`, framed records that begin at `starts`; return the hash of each."""
         hashes = native.hash_records(data, starts, self._seed)
         self._content = (self._content + int(hashes.sum(dtype=np.uint64))) & MASK64
         self._examples += len(starts)
@@ -99,17 +103,17 @@ class PieceWriter:
         )
 
     def abort(self) -> None:
-        """Remove what was written."""
+        """Remove the unfinished file."""
         self._stream.abort()
 
 
 class DirectWriter(BlockWriter[Piece]):
-    """Writes batches in the order they come, and begins a new shard at the target size.
+    """Writes batches to shards in the order in which they arrive, and ends shards by their size.
 
-    The cuts follow from the records of a group alone, never from the size of batches.
+    Where a shard ends depends only on the records of its group, never on the size of batches.
 
     Args:
-        job: Where records go; they must be in source order and of a single split.
+        job: The job; its records must be in source order and have a single split.
     """
 
     def __init__(self, job: Job) -> None:
@@ -124,7 +128,7 @@ class DirectWriter(BlockWriter[Piece]):
         self._writer: PieceWriter | None = None
 
     def add(self, batch: Batch) -> Iterator[Piece]:
-        """Take a batch; yield the shards that it filled."""
+        """Write a batch; yield the shards that it completes."""
         group = as_job_batch(batch).group or 0
         if group != self._group:
             yield from self.end_group()
@@ -132,7 +136,7 @@ class DirectWriter(BlockWriter[Piece]):
         yield from super().add(batch)
 
     def end_group(self) -> Iterator[Piece]:
-        """Finish the last shard of a group; yield what was not yet yielded."""
+        """Write the remaining records of a group; yield its last shards."""
         yield from super().end_group()
         if self._writer is not None:
             yield self._close()
@@ -148,7 +152,7 @@ class DirectWriter(BlockWriter[Piece]):
         starts = np.append(block.arena.used_starts(), block.size)
         done = 0
         while done < block.records:
-            # The first record of a shard always goes in, however large it is.
+            # A shard always takes its first record, however large it is.
             room = self._limit - self._size if self._size else max(self._limit, 0)
             fits = int(np.searchsorted(starts, starts[done] + room, side="right")) - 1
             end = max(fits, done + (0 if self._size else 1))

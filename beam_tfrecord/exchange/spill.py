@@ -1,4 +1,9 @@
-"""Spilling: encodes batches and writes their records as sorted runs, in bounded memory."""
+"""Encodes batches and spills their records to disk as sorted files (*runs*), in bounded memory.
+
+A run is sorted by split and *place*, the 64-bit position of a record in the order of the dataset.
+For the shuffle of a runner, `BlockCutter` yields sorted blocks of records instead, and `sort_range`
+turns them into runs.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +36,13 @@ from beam_tfrecord.storage import WRITE_BYTES, WholeFile
 from beam_tfrecord.workdir.job import Job
 
 RUN_BYTES = 64 * 2**20
-# Rejects are objects of Python, and there may be as many as there are rows.
+# Rejects are Python objects, and every row may be one: beyond this they are moved to a file.
 MAX_REJECTS = 20_000
-# Leading bits of a place that name its range: enough that one is a small part of a large dataset.
+# Leading bits of a place that are the number of its range: a range is a small part of the dataset.
 RANGE_BITS = 8
 MAX_BLOCK_BYTES = 16 * 2**20
 
-# What a group of units is written to: a `Run`, a `Piece`, or a block with its key.
+# The output of a writer: a `Run`, a `Piece`, or a block of records with its key.
 F = TypeVar("F", covariant=True)
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
@@ -45,13 +50,13 @@ UInt64Array = npt.NDArray[np.uint64]
 
 
 class Buffer:
-    """Memory that is used again for one piece of records after the other."""
+    """Memory that each piece of records reuses."""
 
     def __init__(self) -> None:
         self._data = np.empty(0, np.uint8)
 
     def room(self, nbytes: int) -> UInt8Array:
-        """Return an array of a number of bytes, over the bytes of the last one."""
+        """Return an array of `nbytes` bytes; it overwrites the array of the previous call."""
         if nbytes > len(self._data):
             self._data = np.empty(max(nbytes, WRITE_BYTES), np.uint8)
         return self._data[:nbytes]
@@ -63,11 +68,12 @@ class SortedRecords:
 
     Attributes:
         data: Buffer that holds the records.
-        starts: Where each record begins in it, shape `[n]`.
+        starts: Position of each record in `data`, shape `[n]`.
         places: Place of each record, shape `[n]`.
-        order: Indices of the records in order, shape `[n]`.
-        sizes: Bytes of each framed record, in order, shape `[n]`.
-        splits: Number of each record's split, in order, shape `[n]`; None if all are of split 0.
+        order: Indices of the records in sorted order, shape `[n]`.
+        sizes: Bytes of each framed record, in sorted order, shape `[n]`.
+        splits: Number of each record's split, in sorted order, shape `[n]`; None if all are in
+            split 0.
     """
 
     data: UInt8Array
@@ -79,22 +85,22 @@ class SortedRecords:
 
     @property
     def sorted_places(self) -> UInt64Array:
-        """Place of each record, in order, shape `[n]`."""
+        """Place of each record, in sorted order, shape `[n]`."""
         return self.places[self.order]
 
     def pieces(
         self, buffer: Buffer, first: int, end: int, limit: int = WRITE_BYTES, *, is_run: bool
     ) -> Iterator[tuple[UInt8Array, Int64Array]]:
-        """Yield the records `first` to `end` in order, in pieces of at most `limit` bytes.
+        """Yield the records `first` to `end` in sorted order, in pieces of at most `limit` bytes.
 
-        A piece is valid until the next one, which uses the buffer again.
+        A piece is valid until the next one, which reuses the buffer.
 
         Args:
-            buffer: Where records are copied to.
-            first: The first record.
-            end: End of the records, exclusive.
+            buffer: Memory for the pieces.
+            first: Position of the first record in sorted order.
+            end: Position after the last record.
             limit: Most bytes of a piece of more than one record.
-            is_run: Yield the entries of a run: each record behind its place.
+            is_run: Yield the entries of a run: each place followed by its record.
 
         Yields:
             The bytes of each piece, and the sizes of its framed records.
@@ -107,15 +113,23 @@ class SortedRecords:
             yield out, self.sizes[picked]
 
     def counts(self, names: Sequence[str], shift: int) -> dict[str, BinCounts]:
-        """Return what bins of a shift hold, by split; `names` has that of every split number."""
+        """Return the counts of the records by split and bin.
+
+        Args:
+            names: Name of every split number.
+            shift: Number of low bits of a place that are not part of its bin.
+        """
         return count_bins(names, self.splits, self.sorted_places, self.sizes, shift)
 
 
 def sort_block(block: Block, *, by_bytes: bool) -> SortedRecords:
-    """Sort the records of a block.
+    """Sort the records of a block by split and place.
 
-    Records of equal place are in order of their bytes if places are hashes, so that the order does
-    not depend on which worker came first. In source order they keep the order they came in.
+    Args:
+        block: The records.
+        by_bytes: Sort records of equal place by their bytes, so that their order does not depend on
+            workers: for places that are hashes. False keeps their order in the block: for source
+            order.
     """
     data, starts, splits = block.arena.used_data(), block.arena.used_starts(), block.splits
     places = block.places
@@ -127,23 +141,27 @@ def sort_block(block: Block, *, by_bytes: bool) -> SortedRecords:
 
 
 def sort_entries(data: UInt8Array, *, by_bytes: bool) -> SortedRecords:
-    """Sort the entries of runs, all of one split.
+    """Sort the entries of runs, all of one split, by place.
+
+    Args:
+        data: The entries.
+        by_bytes: Sort records of equal place by their bytes; False keeps their order in `data`.
 
     Raises:
-        ValueError: They are not complete entries.
+        ValueError: The data does not consist of complete entries.
     """
     starts, places = native.scan_run(data)
     order = native.sort_records(data, starts, None, places, by_bytes)
-    # Entries lie end to end, so the next start gives the size of each.
+    # Entries follow each other without gaps, so the next start gives the size of each.
     sizes = np.diff(starts, append=len(data) + PLACE_BYTES)[order] - PLACE_BYTES
     return SortedRecords(data, starts, places, order, sizes)
 
 
 def byte_pieces(sizes: Int64Array, limit: int) -> Iterator[tuple[int, int, int]]:
-    """Cut consecutive sizes into pieces of at most `limit` bytes, or of one larger item.
+    """Cut items of the given sizes into pieces of at most `limit` bytes, or of one larger item.
 
     Yields:
-        First item, end, and bytes of each piece.
+        For each piece: its first item, the item after its last, and its bytes.
     """
     ends = np.cumsum(sizes)
     low = 0
@@ -160,11 +178,11 @@ def write_run(
     """Write a run.
 
     Args:
-        path: Where to write.
-        parts: Its records: each part in order, and behind the part before.
+        path: Path to write to.
+        parts: Its records, in sorted order over all parts.
         names: Name of every split number.
-        shift: Low bits of a place that its bin leaves out.
-        buffer: Where records are copied to.
+        shift: Number of low bits of a place that are not part of its bin.
+        buffer: Memory for pieces of records.
     """
     counts = []
     with WholeFile(path, outlasts=False) as file:
@@ -178,27 +196,27 @@ def write_run(
 
 
 class GroupWriter(Protocol[F]):
-    """Writes the batches of one group of units after another to files of its own."""
+    """Protocol of writers that give each group of units (the input of a task) its own files."""
 
     def add(self, batch: Batch) -> Iterator[F]:
-        """Take a batch; yield the files that it filled."""
+        """Write a batch; yield the outputs that it completes."""
 
     def end_group(self) -> Iterator[F]:
-        """Finish the last file of a group; yield what was not yet yielded."""
+        """Write the remaining records of a group; yield its last outputs."""
 
     def take_summary(self) -> Tally:
-        """Return the sums since the last call, once all files are finished."""
+        """Return the sums since the last call; call it only after `end_group`."""
 
     def abort(self) -> None:
         """Remove an unfinished file."""
 
 
 class BlockWriter(Generic[F]):
-    """Encodes batches, and writes the records whenever enough have come together.
+    """Base class: collects encoded batches in a block, and writes the block once it is full.
 
     Args:
-        job: Where records go.
-        full_bytes: Bytes of framed records that are written together.
+        job: The job.
+        full_bytes: Bytes of framed records that make a block full.
     """
 
     def __init__(self, job: Job, full_bytes: int) -> None:
@@ -209,7 +227,7 @@ class BlockWriter(Generic[F]):
         self._buffer = Buffer()
 
     def add(self, batch: Batch) -> Iterator[F]:
-        """Take a batch; yield the files that it filled."""
+        """Write a batch; yield the outputs that it completes."""
         for piece in self._block.pieces(batch):
             self._block.add(piece)
             spill_rejects(self._block, self._directory, least=MAX_REJECTS)
@@ -217,22 +235,22 @@ class BlockWriter(Generic[F]):
                 yield from self._write()
 
     def end_group(self) -> Iterator[F]:
-        """Finish the last file of a group; yield what was not yet yielded."""
+        """Write the remaining records of a group; yield its last outputs."""
         yield from self._write()
 
     def take_summary(self) -> Tally:
-        """Return the sums since the last call, once all files are finished."""
+        """Return the sums since the last call; call it only after `end_group`."""
         spill_rejects(self._block, self._directory)
         tally = self._block.tally
         self._block.clear()
         return tally
 
     def abort(self) -> None:
-        """Drop the records that are left, and remove an unfinished file."""
+        """Drop the remaining records, and remove an unfinished file."""
         self._block.clear()
 
     def _write(self) -> Iterator[F]:
-        """Write the records of the block and drop them; yield the files that they filled."""
+        """Write the records of the block and clear it; yield the completed outputs."""
         raise NotImplementedError
 
 
@@ -240,8 +258,8 @@ class Spiller(BlockWriter[Run]):
     """Writes batches to sorted runs.
 
     Args:
-        job: Where records go.
-        run_bytes: Encoded bytes of a run.
+        job: The job.
+        run_bytes: Bytes of framed records that make a run.
     """
 
     def __init__(self, job: Job, *, run_bytes: int = RUN_BYTES) -> None:
@@ -251,7 +269,7 @@ class Spiller(BlockWriter[Run]):
         self._written = 0
 
     def add(self, batch: Batch) -> Iterator[Run]:
-        """Take a batch; yield the runs that it filled."""
+        """Write a batch; yield the runs that it completes."""
         part = as_job_batch(batch).part
         self._group = "rows" if part is None else part.key[:12]
         return super().add(batch)
@@ -259,8 +277,8 @@ class Spiller(BlockWriter[Run]):
     def _write(self) -> Iterator[Run]:
         block = self._block
         if block.records:
-            # Runs of one spiller sort in the order they were written: in source order, records of
-            # equal place may lie on both sides of a run's end.
+            # The names of a spiller's runs sort as they were written: in source order, records of
+            # equal place may be spread over two runs and must keep their order.
             self._written += 1
             name = f"run-{self._group}-{self._token}-{self._written:06d}"
             yield write_run(
@@ -274,13 +292,13 @@ class Spiller(BlockWriter[Run]):
 
 
 class BlockCutter(BlockWriter[tuple[tuple[str, int], bytes]]):
-    """Makes sorted blocks of records, each of one split and one range of places.
+    """Yields sorted blocks of records, each of one split and one range of places.
 
-    A block comes with its key, (split, range of places), for a runner's own shuffle.
+    The key of a block, (split, number of the range), is the key for the runner's own shuffle.
 
     Args:
-        job: Where records go; they must be shuffled.
-        range_bits: Leading bits of a place that name its range.
+        job: The job; its records must be shuffled.
+        range_bits: Number of leading bits of a place that are the number of its range.
     """
 
     def __init__(self, job: Job, *, range_bits: int = RANGE_BITS) -> None:
@@ -306,7 +324,7 @@ class BlockCutter(BlockWriter[tuple[tuple[str, int], bytes]]):
 
 
 def sort_range(blocks: Iterable[bytes], directory: str, split: str) -> Iterator[Run]:
-    """Yield runs of bounded size with all records of the blocks of one split and range."""
+    """Write the blocks of one split and range of places to runs of bounded size; yield each run."""
     pending: list[bytes] = []
     size = 0
     for block in blocks:
@@ -326,14 +344,14 @@ def _run_of(blocks: Sequence[bytes], directory: str, split: str) -> Run:
 
 
 class HasRejects(Protocol):
-    """What counts rows and holds those it has rejected."""
+    """Protocol of an object with a tally and a list of rejects."""
 
     tally: Tally
     rejects: list[Reject]
 
 
 def spill_rejects(block: HasRejects, directory: str, *, least: int = 1) -> None:
-    """Move the rejects of a block to a file of their own if there are at least `least`."""
+    """Move the rejects of a block to a new file if there are at least `least`."""
     if len(block.rejects) < least:
         return
     path = os.path.join(directory, f"rejects-{uuid.uuid4().hex}.arrow")

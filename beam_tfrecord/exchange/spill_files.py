@@ -1,16 +1,18 @@
-"""The format of a run, a sorted spill file, and the counts of its records by bin.
+"""The file format of a run, which is a sorted spill file, and the counts of its records by bin.
 
-A run is a sequence of *entries*, sorted by (split, place), then a footer::
+The *place* of a record is its 64-bit position in the order of the dataset. A *bin* holds all places
+that are equal without their `shift` low bits. A run is a sequence of *entries*, sorted by (split,
+place), then a footer::
 
     entry    le64 place, framed record
     padding  zeros up to a multiple of 8 bytes
-    footer   bins:    le64[n]      number of every bin that holds records, split after split
-             offsets: le64[n + 1]  where the entries of each bin begin; the end of the last
-             JSON     {"shift", "splits": [{"name", "bins"}], "records", "arrays"}: a bin is a
-                      place without its `shift` low bits; `arrays` is the bytes of both arrays
-    trailer  le64 XXH64 of the footer, le64 bytes of the JSON, magic
+    footer   bins:    le64[n]      number of every bin that has records, split after split
+             offsets: le64[n + 1]  position of the first entry of each bin; end of the last bin
+             JSON     {"shift", "splits": [{"name", "bins"}], "records", "arrays"}: `bins` is the
+                      number of bins of a split, `arrays` the size of both arrays in bytes
+    trailer  le64 XXH64 of the footer, le64 size of the JSON in bytes, magic
 
-One range of places of one split is therefore one contiguous range of bytes.
+The entries of a range of places of one split are therefore one contiguous range of bytes.
 """
 
 from __future__ import annotations
@@ -40,11 +42,11 @@ _TAIL_BYTES = 2**18
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """A run that was written.
+    """The path of a complete run, with the counts of its records.
 
     Attributes:
         path: Path of the file.
-        counts: Counts of its records, by split.
+        counts: Counts of the records, by split; empty if a merge wrote the run.
     """
 
     path: str
@@ -53,15 +55,24 @@ class Run:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RunIndex:
-    """The footer of a run, in memory: for every split its bins and where they begin."""
+    """The footer of a run in memory.
+
+    Attributes:
+        splits: Numbers of the bins of each split, shape `[n]`, and their positions in the file,
+            shape `[n + 1]`, by the name of the split.
+        shift: Number of low bits of a place that are not part of its bin.
+    """
 
     splits: Mapping[str, tuple[UInt64Array, Int64Array]]
     shift: int
 
     def slice(self, split: str, first_place: int, last_place: int) -> tuple[int, int]:
-        """Return the byte range of a range of places of a split, both ends inclusive.
+        """Return the byte range, end exclusive, of a range of places of a split.
 
-        The ends must be ends of bins, of these or of coarser ones.
+        Args:
+            split: Name of the split.
+            first_place: First place, which must be the first of a bin.
+            last_place: Last place, inclusive, which must be the last of a bin.
         """
         if split not in self.splits:
             return 0, 0
@@ -72,13 +83,13 @@ class RunIndex:
 
 
 def footer(counts: Mapping[str, BinCounts]) -> bytes:
-    """Return padding, footer and trailer of a run; its splits are in the order of `counts`."""
+    """Return the padding, footer and trailer of a run with the splits in the order of `counts`."""
     of_splits = list(counts.values())
     none = np.zeros(0, np.int64)
     bins = np.concatenate([none.astype(np.uint64), *(of.bins for of in of_splits)])
     sizes = np.concatenate([none, *(of.bytes + PLACE_BYTES * of.rows for of in of_splits)])
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    # Numbers begin at a multiple of their size, so that a mapped file can be searched in place.
+    # Arrays are aligned to 8 bytes, so that a mapped file can be searched in place.
     padding = bytes(-int(offsets[-1]) % 8)
     arrays = bins.astype("<u8").tobytes() + offsets.astype("<i8").tobytes()
     described = {
@@ -97,7 +108,7 @@ def read_index(path: str, *, is_checked: bool = False) -> RunIndex:
 
     Args:
         path: Path of the run.
-        is_checked: The hash of this footer was found to be right before.
+        is_checked: Skip the hash of the footer, because an earlier call checked it.
 
     Raises:
         DataError: The file is not a complete run.
@@ -139,7 +150,7 @@ def _index(described: Mapping[str, Any], sealed: npt.NDArray[np.uint8]) -> RunIn
 
 
 class _Tail:
-    """The end of a file. For a remote file, one read gets as much as most footers need."""
+    """Reads the end of a file; of a remote file, one request gets `_TAIL_BYTES` ahead."""
 
     def __init__(self, path: str, size: int) -> None:
         self._path = path
@@ -150,16 +161,16 @@ class _Tail:
             self._data = _read(path, self._start, size - self._start)
 
     def read(self, start: int, nbytes: int) -> bytes:
-        """Return bytes of the file."""
+        """Return `nbytes` bytes of the file from position `start`."""
         if start < self._start:
             return _read(self._path, start, nbytes)
         return self._data[start - self._start :][:nbytes]
 
     def array(self, start: int, nbytes: int) -> npt.NDArray[np.uint8]:
-        """Return bytes of the file as an array."""
+        """Return `nbytes` bytes of the file from position `start`, as an array."""
         if is_remote(self._path):
             return np.frombuffer(self.read(start, nbytes), np.uint8)
-        # Mapped, not read: a look-up touches a few pages of it, and a merge opens every run.
+        # Mapped, not read: a merge opens every run, but looks at few pages of each footer.
         return np.memmap(self._path, np.uint8, "r", start, (nbytes,))
 
 
@@ -169,20 +180,20 @@ def _read(path: str, start: int, nbytes: int) -> bytes:
     return bytes(out)
 
 
-# Most bins of one split, since one worker holds the counts of all runs. In source order, rows whose
-# place follows from their bytes have a bin each.
+# Most bins of one split, since one worker holds the counts of all runs. In source order, each row
+# whose place is a hash of its bytes may have its own bin.
 MOST_BINS = 2**22
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BinCounts:
-    """The records that a set of runs holds of one split, bin by bin.
+    """Counts of the records of one split, bin by bin, in one run or in several.
 
     Attributes:
-        bins: Numbers of the bins that hold records, ascending, shape `[n]`.
-        rows: Records in each, shape `[n]`.
-        bytes: Size of their framed records, shape `[n]`.
-        shift: Low bits of a place that its bin leaves out.
+        bins: Numbers of the bins that have records, ascending, shape `[n]`.
+        rows: Number of records of each bin, shape `[n]`.
+        bytes: Size of the framed records of each bin, shape `[n]`.
+        shift: Number of low bits of a place that are not part of its bin.
     """
 
     bins: UInt64Array
@@ -192,7 +203,7 @@ class BinCounts:
 
     @property
     def is_sound(self) -> bool:
-        """Whether these can be counts: as many of each kind, none negative, bins ascending."""
+        """True if arrays have equal lengths, no count is negative, and bins are ascending."""
         return bool(
             len(self.bins) == len(self.rows) == len(self.bytes)
             and 0 <= self.shift < 64
@@ -202,10 +213,10 @@ class BinCounts:
         )
 
     def merge(self, *others: BinCounts) -> BinCounts:
-        """Return the sums over all of them, in the coarsest bins of any, or in yet coarser ones.
+        """Return the sum of these counts and others.
 
-        Bins get no coarser than the sum of all runs needs, so the order of merging has no
-        influence on them.
+        The bins are those of the coarsest counts; if they are more than `MOST_BINS`, coarser ones.
+        The order of merging has no influence on the result.
         """
         if not others:
             return self
@@ -223,7 +234,7 @@ class BinCounts:
         return merged.coarsened(shift + wider)
 
     def coarsened(self, shift: int) -> BinCounts:
-        """Return the same in bins of `shift`, which are these bins or coarser ones."""
+        """Return the counts in coarser bins; `shift` must be at least that of these counts."""
         if shift == self.shift:
             return self
         return _summed(self.bins >> np.uint64(shift - self.shift), self.rows, self.bytes, shift)
@@ -249,14 +260,14 @@ def count_bins(
     sizes: Int64Array,
     shift: int,
 ) -> dict[str, BinCounts]:
-    """Return the counts of records that are sorted by (split, place), by split.
+    """Return the counts by split of records that are sorted by (split, place).
 
     Args:
         names: Name of every split number.
-        splits: Number of each record's split, shape `[n]`; None: all 0.
-        places: Shape `[n]`.
+        splits: Number of each record's split, shape `[n]`; None means that all are 0.
+        places: Place of each record, shape `[n]`.
         sizes: Bytes of each framed record, shape `[n]`.
-        shift: Low bits of a place that its bin leaves out.
+        shift: Number of low bits of a place that are not part of its bin.
     """
     edges = [0, len(places)]
     if splits is not None:

@@ -1,4 +1,7 @@
-"""Writes the rows of a stage: each group of units to Parquet files of its own."""
+"""Writes the Parquet files of a stage, which is the output of ``extract``.
+
+Each *group of units*, the part of the input that one task reads, gets files of its own.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +35,15 @@ ROW_GROUP_ROWS = 2**20
 
 
 class StageWriter:
-    """Writes batches in the order they come.
+    """Writes batches to Parquet files in the order in which they arrive.
 
-    The cuts follow from the batches of a group alone, so every attempt writes the same files.
+    Where a file ends depends only on the batches of its group, so every attempt writes the same
+    files.
 
     Args:
-        job: Where files are written under temporary names, and the inputs that rows come from.
+        job: The job, with the temporary directory for the files and the inputs of the rows.
         file_bytes: A file ends with the row group that takes it to this size.
-        row_group_bytes: Bytes in memory of a row group, unless one row has more.
+        row_group_bytes: Most bytes of a row group in memory, unless one row has more.
         row_group_rows: Most rows of a row group.
     """
 
@@ -67,10 +71,11 @@ class StageWriter:
         self.rejects: list[Reject] = []
 
     def add(self, batch: Batch) -> Iterator[Piece]:
-        """Take a batch; yield the files that it filled.
+        """Write a batch; yield the files that it completes.
 
         Raises:
-            DataError: Parquet cannot hold a column.
+            DataError: Parquet cannot hold a column, two columns have the same name, or the batch
+                holds serialized examples or has a split.
         """
         job_batch = as_job_batch(batch)
         group: tuple[int, ...] = (job_batch.group or 0,)
@@ -95,13 +100,13 @@ class StageWriter:
                 yield from self._add_rows(to_file(piece.data, self._staged, self._inside))
 
     def end_group(self) -> Iterator[Piece]:
-        """Finish the last file of a group; yield what was not yet yielded."""
+        """Finish the last file of a group, and yield it."""
         yield from self._write_row_group()
         if self._file is not None:
             yield self._close()
 
     def take_summary(self) -> Tally:
-        """Return the sums since the last call, once all files are finished."""
+        """Return the sums since the last call; call it only after `end_group`."""
         spill_rejects(self, self._directory)
         tally, self.tally = self.tally, Tally()
         return tally
@@ -168,7 +173,7 @@ class _StageFile:
     """One Parquet file under a temporary name."""
 
     def __init__(self, directory: str, order: tuple[int, ...], schema: pa.Schema) -> None:
-        # Named as unpublished shards are, so that whoever clears or resumes a job knows it.
+        # Named like an unpublished shard: code that clears or resumes a job looks for this prefix.
         name = "-".join(("shard", ONLY_SPLIT, *map(str, order), uuid.uuid4().hex))
         self._path = os.path.join(directory, name)
         self._order = order
@@ -182,7 +187,7 @@ class _StageFile:
             )
 
     def write(self, table: pa.Table) -> int:
-        """Write a row group; return the size of the file so far."""
+        """Write a row group; return the size of the file up to now."""
         with _removed_on_error(self):
             self._writer.write_table(table, row_group_size=table.num_rows)
         self._rows += table.num_rows
@@ -200,13 +205,13 @@ class _StageFile:
 
     def abort(self) -> None:
         """Remove what was written."""
-        # Else the writer writes the footer when it is collected, to a file that is gone.
+        # Otherwise the garbage collector makes the writer write a footer to the removed file.
         self._writer.is_open = False
         self._file.abort()
 
 
 def _rounded(batch: Batch) -> dict[str, ColumnStats]:
-    """Return statistics of the columns whose numbers were rounded in the batch."""
+    """Return statistics of the columns whose numbers were rounded by earlier steps."""
     if batch.numbers is None:
         return {}
     observed = {}
@@ -230,7 +235,7 @@ def _removed_on_error(file: _StageFile | WholeFile) -> Iterator[None]:
 
 
 def checked_file_schema(staged: pa.Schema) -> pa.Schema:
-    """Return the schema of the files of a stage.
+    """Return the Parquet schema of a stage, after a check that Parquet can hold each column.
 
     Raises:
         DataError: Parquet cannot hold a column.

@@ -1,4 +1,4 @@
-"""`Tally`: counts, losses and rejects of written rows, summed over all workers."""
+"""`Tally`: counts of written and rejected rows, their schema and statistics, over all workers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAMPLE_REJECTS = 5
 
 @dataclasses.dataclass(frozen=True)
 class Discovered:
-    """Kind and value counts of a feature of examples that came without a schema.
+    """The kind and the value counts of one feature, found in examples that have no schema.
 
     Attributes:
         kind: 1 for bytes, 2 for float, 3 for int64.
@@ -38,7 +38,7 @@ class Discovered:
     most: int
 
     def merge(self, other: Discovered) -> Discovered:
-        """Join the counts of two parts of the data."""
+        """Return the counts of two parts of the data together."""
         return Discovered(
             self.kind,
             self.present + other.present,
@@ -49,24 +49,27 @@ class Discovered:
 
 @dataclasses.dataclass(frozen=True)
 class Tally:
-    """Sums over a part of the data; `merge` is associative and order-free.
+    """Sums over a part of the data; `merge` adds two of them, in any order and grouping.
 
     Attributes:
-        rows: Rows read, the rejected ones included.
-        records: Records written.
+        rows: Number of rows read, rejected ones included.
+        records: Number of records written.
         rejects: Number of rejected rows.
-        sample: The first few of them, in order of origin.
-        reject_files: Files that hold all of them.
-        schema: Schema of the rows; None if there were none, or only examples.
+        sample: The first `SAMPLE_REJECTS` rejects, in order of origin.
+        reject_files: Paths of the files that list all rejects.
+        schema: Schema of the rows; None if there were no rows, or only serialized examples.
         observed: Statistics by feature name.
-        discovered: Kind and counts by feature name, for examples that came without a schema.
-        places_by_bytes: Whether some rows had no stable number.
-        splits_assigned: Whether rows came with their split; None if there were no rows.
-        left_out: Columns without any value, which have no type and so no feature.
-        opaque: Whether some elements were bytes of no known format.
-        copies: Number of duplicate rows, by a column that identifies them; None if there is none.
-        refused: Pictures that TensorFlow refuses; None if there are none.
-        staged: Arrow schema of rows that were staged, as an IPC message; else empty.
+        discovered: Kind and value counts by feature name, for serialized examples.
+        places_by_bytes: True if the position of some rows follows from their bytes, because they
+            have no stable number.
+        splits_assigned: True if an earlier step assigned the split of each row; None if there were
+            no rows.
+        left_out: Columns without any value, which have no type and therefore no feature.
+        opaque: True if some elements were bytes that are not serialized examples.
+        copies: Count of rows with equal content; None if no column identifies the content.
+        refused: Images that TensorFlow refuses; None if there are none.
+        staged: Arrow schema of rows that were written to a stage (the Parquet output of
+            ``extract``), as an IPC message; else empty.
         input_hash: Hash of the bytes that were read; None if they were not hashed.
     """
 
@@ -88,11 +91,11 @@ class Tally:
     input_hash: int | None = None
 
     def merge(self, other: Tally) -> Tally:
-        """Join the tallies of two parts of the data.
+        """Return the tally of two parts of the data together.
 
         Raises:
-            DataError: Their rows have different schemas, or their examples different kinds, or
-                some rows have a split and some have none.
+            DataError: The two parts differ in the schema of their rows or in the kind of a feature,
+                or only one of them has assigned splits.
         """
         sample = sorted((*self.sample, *other.sample), key=dataclasses.astuple)
         return Tally(
@@ -117,7 +120,7 @@ class Tally:
         )
 
     def final_schema(self) -> Schema:
-        """Return the schema of the dataset, with what was observed; empty for opaque records."""
+        """Return the schema of the dataset with its statistics; empty for opaque records."""
         if self.opaque:
             return Schema(())
         schema = self.schema or schema_of_discovered(self.discovered)
@@ -132,12 +135,12 @@ class Tally:
 
 
 def merge_tallies(tallies: Iterable[Tally]) -> Tally:
-    """Join any number of tallies."""
+    """Return the tally of any number of parts of the data together."""
     return functools.reduce(Tally.merge, tallies, Tally())
 
 
 def _joined(one: Any, other: Any, join: Callable[[Any, Any], Any]) -> Any:
-    """Join two values, either of which may be None."""
+    """Return `join` of two values; if one is None, return the other."""
     if one is None or other is None:
         return other if one is None else one
     return join(one, other)
@@ -150,7 +153,7 @@ def _one_split_state(one: bool, other: bool) -> bool:
 
 
 def _same_schema(one: Schema, other: Schema) -> Schema:
-    # Whether a column may be null is observed in the end, so it does not tell schemas apart.
+    # Whether a column may be null is not compared: the final schema derives it from the data.
     if [(f.name, f.type, f.store) for f in one.features] == [
         (f.name, f.type, f.store) for f in other.features
     ]:
@@ -164,7 +167,7 @@ def _same_schema(one: Schema, other: Schema) -> Schema:
 def _same_staged(one: bytes, other: bytes) -> bytes:
     if not one or not other or one == other:
         return one or other
-    # Batches of any order meet here, and a message must not tell which came first.
+    # The message must be the same in whatever order the runner merges.
     staged = (pa.ipc.read_schema(pa.py_buffer(message)) for message in (one, other))
     lines = sorted(_line(Schema.from_arrow(schema)) for schema in staged)
     raise DataError(
@@ -199,7 +202,7 @@ _KIND_TYPES = {1: pa.binary(), 2: pa.float32(), 3: pa.int64()}
 
 
 def schema_of_discovered(discovered: Mapping[str, Discovered]) -> Schema:
-    """Return the schema of examples: one value in every example is a scalar, else a list."""
+    """Return a schema for examples; a feature with one value in each is a scalar, else a list."""
     fields = []
     for name in sorted(discovered, key=str.encode):
         found = discovered[name]

@@ -1,5 +1,8 @@
-"""The type contract between Arrow columns and TensorFlow Examples.
+"""Schemas, and the conversion of Arrow columns to the features of TensorFlow Examples.
 
-`type_contract` decides which TF columns a column becomes; `convert_to_schema` and `arrow_to_tf`
-convert the values. `beam_tfrecord.records.decoding` converts them back.
+A `Schema` holds a `Feature` for each column. A *TF column* is one key of `tf.train.Example`:
+`type_contract` decides which TF columns a column becomes. `convert_to_schema` converts columns to
+the types of a schema, and `arrow_to_tf` converts these to TF columns.
+`beam_tfrecord.records.decoding` converts TF columns back. `feature_spec` describes a schema to
+TensorFlow.
 """

@@ -1,14 +1,15 @@
-"""Arrow arrays: their lists as offsets and values, their text, and their numbers rounded once.
+"""Functions on Arrow arrays: opening lists, converting to and from text, rounding numbers exactly.
 
-Arrow casts most types to text and back. Times of day, durations and times with a zone are
-converted here.
+Arrow casts most types to text and back; this module adds what Arrow lacks or does differently, such
+as times of day, durations and times with a zone.
 
-A decimal, or a number as text, has a nearest float64. Rounding that one to float32 would round the
-number twice: halfway between two float32 values it may take the wrong one. `round_text` and
-`round_decimals` therefore give a second float64 for each number: one that rounds to float32 as the
-number itself does. Its distance from the stored value is the loss. Both are the same if the float64
-*stands for* the number, which is so if it has the same digits, as 0.1 has. If such a float64 lies
-halfway between two float32 values, the second one lies two steps beside it.
+A decimal number, or a number as text, has a nearest float64. To round this float64 to float32 would
+round the number twice, and could return the wrong one of two neighbouring float32 values. Therefore
+`round_text` and `round_decimals` return a second float64 for each number, which rounds to float32
+as the number itself does. The distance between this float64 and the stored value is the loss. Both
+float64 values are equal if the nearest one *stands for* the number, that is, has the same digits
+(such as 0.1). Only if such a float64 lies halfway between two float32 values, the second one lies
+two steps beside it.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ _EXACT_POWER = 22
 
 
 class Layer(NamedTuple):
-    """One level of lists.
+    """One level of lists in a list array.
 
     Attributes:
-        offsets: Where each list begins among the values, and where the last ends, shape `[n + 1]`.
-        missing: Which lists are null, shape `[n]`; None if no list is.
+        offsets: Position of each list in the values, then the end of the last, shape `[n + 1]`.
+        missing: Which lists are null, shape `[n]`; None if none is.
     """
 
     offsets: Int64Array
@@ -64,7 +65,7 @@ def bare_array(array: pa.Array) -> pa.Array:
 
 
 def missing_of(array: pa.Array) -> BoolArray | None:
-    """Return which values of `array` are null, or None if no value is."""
+    """Return which values of `array` are null, shape `[n]`; None if none is."""
     if not array.null_count:
         return None
     missing: BoolArray = pc.is_null(array).to_numpy(zero_copy_only=False)
@@ -77,7 +78,7 @@ def null_positions(array: pa.Array) -> Int64Array:
 
 
 def with_nulls_at(array: pa.Array, rows: BoolArray | None) -> pa.Array:
-    """Return `array` with null in the rows that are true; None stands for no rows."""
+    """Return `array` with nulls where `rows` is true; None means no rows."""
     if rows is None:
         return array
     return pc.if_else(pa.array(rows), pa.scalar(None, array.type), array)
@@ -89,9 +90,9 @@ def list_offsets(lengths: Int64Array | BoolArray) -> Int64Array:
 
 
 def open_list(array: pa.Array) -> tuple[Layer, pa.Array]:
-    """Return the lists of a list array of any layout, and their values.
+    """Return the lists of a list array, in any list layout, and the values inside the lists.
 
-    Values that a slice of the array does not cover are left out.
+    If the array is a slice, values outside of it are left out.
     """
     missing = missing_of(array)
     if pa.types.is_list_view(array.type) or pa.types.is_large_list_view(array.type):
@@ -114,7 +115,7 @@ def _open_list_view(array: pa.Array, missing: BoolArray | None) -> tuple[Layer, 
     lists = np.flatnonzero(sizes)
     if not len(lists):
         return Layer(offsets, missing), array.values.slice(0, 0)
-    # Views may overlap or stand in any order, but mostly they follow one another.
+    # Views may overlap or be in any order, but most follow each other: then no copy is needed.
     start = first[lists[0]]
     if np.array_equal(first[lists], start + offsets[lists]):
         return Layer(offsets, missing), array.values.slice(start, offsets[-1])
@@ -123,7 +124,7 @@ def _open_list_view(array: pa.Array, missing: BoolArray | None) -> tuple[Layer, 
 
 
 def open_map(array: pa.Array) -> tuple[Layer, pa.Array, pa.Array]:
-    """Return the lists of a map array, its keys and its values."""
+    """Return the lists of a map array, and the keys and the values inside the lists."""
     offsets = array.offsets.to_numpy().astype(np.int64)
     first, count = offsets[0], offsets[-1] - offsets[0]
     layer = Layer(offsets - first, missing_of(array))
@@ -131,17 +132,17 @@ def open_map(array: pa.Array) -> tuple[Layer, pa.Array, pa.Array]:
 
 
 def make_list(layer: Layer, values: pa.Array) -> pa.Array:
-    """Return a large list array from offsets and values."""
+    """Return a large list array with the lists of `layer` over `values`."""
     mask = None if layer.missing is None else pa.array(layer.missing)
     return pa.LargeListArray.from_arrays(pa.array(layer.offsets), values, mask=mask)
 
 
 def take_values(values: pa.Array, indices: pa.Array) -> pa.Array:
-    """Return the values at `indices`, and null for a null index."""
+    """Return the values at `indices`; a null index gives a null."""
     try:
         return values.take(indices)
     except pa.ArrowNotImplementedError:
-        # Arrow cannot take from views or from what contains them. It can join slices.
+        # Arrow has no `take` for views and types that contain them, but it can join slices.
         pass
     wanted = pc.fill_null(indices, -1).to_numpy()
     if not len(wanted):
@@ -162,7 +163,7 @@ def fixed_binary(
     Args:
         data: The bytes of all rows, null ones included.
         width: Bytes of one row.
-        missing: Which rows are null, shape `[rows]`; None if no row is.
+        missing: Which rows are null, shape `[rows]`; None if none is.
         rows: Number of rows; needed only if `width` is 0.
     """
     rows = rows if rows is not None else data.nbytes // width
@@ -191,7 +192,7 @@ def from_text(text: pa.Array, arrow: pa.DataType) -> pa.Array:
     """Parse text into values of type `arrow`; the inverse of `to_text`.
 
     Raises:
-        pyarrow.ArrowInvalid: A text is not a value of that type.
+        pyarrow.ArrowInvalid: A text is not a value of `arrow`.
     """
     if pa.types.is_duration(arrow):
         return pc.cast(text, pa.int64()).view(arrow)
@@ -203,7 +204,7 @@ def from_text(text: pa.Array, arrow: pa.DataType) -> pa.Array:
         return pc.cast(pc.cast(text, pa.timestamp(arrow.unit, "UTC")), arrow)
     made = pc.cast(text, arrow)
     if pa.types.is_decimal(arrow):
-        # Arrow makes 0 of a number that is 39 digits finer than the type.
+        # Arrow silently turns a number that is 39 digits finer than the type into 0.
         zeros = text.filter(pc.equal(made, pa.scalar(0, arrow)))
         if pc.any(pc.match_substring_regex(zeros, "^[^eE]*[1-9]")).as_py():
             raise pa.ArrowInvalid(f"a number is finer than {arrow}")
@@ -211,7 +212,7 @@ def from_text(text: pa.Array, arrow: pa.DataType) -> pa.Array:
 
 
 def _times_from_text(text: pa.Array, arrow: pa.DataType) -> pa.Array:
-    # Arrow cannot parse a time of day. It can parse a timestamp of the first day: the same number.
+    # Arrow cannot parse a time of day, but a timestamp on 1970-01-01 has the same number of ticks.
     on_first_day = pc.binary_join_element_wise(
         pa.scalar("1970-01-01"), pc.cast(text, pa.string()), " "
     )
@@ -221,7 +222,7 @@ def _times_from_text(text: pa.Array, arrow: pa.DataType) -> pa.Array:
 
 
 def uuid_to_text(storage: pa.Array) -> pa.Array:
-    """Return 16-byte UUIDs in their canonical form: lower case, 8-4-4-4-12."""
+    """Return 16-byte UUIDs as canonical text: lower-case hex digits, grouped 8-4-4-4-12."""
     rows = len(storage)
     if not rows:
         return pa.array([], pa.string())
@@ -249,11 +250,11 @@ def uuid_from_text(text: pa.Array) -> pa.Array:
 
 
 class Rounded(NamedTuple):
-    """Numbers as float64, null where the number is.
+    """Numbers rounded to float64, in two ways; nulls stay null.
 
     Attributes:
         nearest: The float64 nearest to each number.
-        exact: A float64 that rounds to float32 as the number does.
+        exact: A float64 for each number that rounds to float32 as the number itself does.
     """
 
     nearest: pa.Array
@@ -261,16 +262,21 @@ class Rounded(NamedTuple):
 
     @property
     def error(self) -> float:
-        """The largest relative error of `nearest`; 0 if each stands for its number."""
+        """The largest relative error of `nearest`; 0 if each value stands for its number."""
         if self.exact is self.nearest:
             return 0.0
         return relative_error(self.nearest, self.exact)
 
 
 def relative_error(stored: pa.Array, exact: pa.Array) -> float:
-    """Return the largest relative error of float64 values that are stored for `exact` ones.
+    """Return the largest relative error of float64 values that are stored instead of exact ones.
 
-    An exact value two steps beside the stored one only says how it rounds: that is no loss.
+    An exact value two steps beside the stored one only shows how the number rounds to float32: it
+    does not count as an error.
+
+    Args:
+        stored: The stored values, such as `Rounded.nearest`.
+        exact: The exact values, such as `Rounded.exact`.
     """
     one, other = stored.drop_null().to_numpy(), exact.drop_null().to_numpy()
     beside = np.nextafter(one, other)
@@ -282,7 +288,7 @@ def relative_error(stored: pa.Array, exact: pa.Array) -> float:
 
 
 def round_text(text: pa.Array) -> Rounded:
-    """Return numbers that are written as text.
+    """Return numbers that are written as text, rounded to float64.
 
     Raises:
         pyarrow.ArrowInvalid: A text is not a number, or a number is too large for a float64.
@@ -290,7 +296,7 @@ def round_text(text: pa.Array) -> Rounded:
     known = pc.cast(text, pa.float64())
     plain = pc.replace_substring_regex(pc.cast(text, pa.string()), r"^\+", "")
     nearest, exact, bad = _parsed(plain.drop_null())
-    # Arrow decides what a number is: it knows some notations that the kernel does not.
+    # Arrow parses the rest: it knows some notations that the native kernel does not.
     nearest[bad] = exact[bad] = known.drop_null().to_numpy()[bad]
     if np.isinf(nearest[bad]).any():
         raise pa.ArrowInvalid("a number is too large for float64")
@@ -298,14 +304,14 @@ def round_text(text: pa.Array) -> Rounded:
 
 
 def round_decimals(values: pa.Array) -> Rounded:
-    """Return decimals as float64."""
+    """Return decimals rounded to float64."""
     present = values.drop_null()
     digits, is_short = _short_digits(present)
     scale = values.type.scale
     power = np.float64(10 ** min(abs(scale), _EXACT_POWER))
     nearest = digits / power if scale > 0 else digits * power
     is_short &= abs(scale) <= _EXACT_POWER
-    # A number halfway between two float32 values matters only if it is not this very float64.
+    # Halfway between two float32 values, `exact` differs, unless the number equals the float64.
     halfway = nearest.view(np.int64) & 0x1FFFFFFF == 0x10000000
     if is_short.all() and not halfway.any():
         return _with_nulls(values, nearest, nearest)
@@ -318,9 +324,9 @@ def round_decimals(values: pa.Array) -> Rounded:
 
 
 def _short_digits(values: pa.Array) -> tuple[Int64Array, BoolArray]:
-    """Return the unscaled integers of decimals, and which of them have few digits.
+    """Return the unscaled integers of decimals, and which of them have at most 15 digits.
 
-    Those of many digits are 0.
+    Longer integers are returned as 0 if there are any.
     """
     width = values.type.bit_width
     kind = np.int32 if width == 32 else np.int64
@@ -334,7 +340,12 @@ def _short_digits(values: pa.Array) -> tuple[Int64Array, BoolArray]:
 
 
 def _parsed(text: pa.Array) -> tuple[Float64Array, Float64Array, list[int]]:
-    """Return numbers as `nearest` and `exact`, and which of them the kernel cannot parse."""
+    """Parse numbers with the native kernel.
+
+    Returns:
+        The values of `Rounded.nearest` and `Rounded.exact`, and the indices of the texts that the
+        kernel cannot parse.
+    """
     nearest, exact, bad = np.zeros(len(text)), np.zeros(len(text)), []
     for start in range(0, len(text), _ROWS):
         part = text.slice(start, _ROWS)
@@ -351,14 +362,20 @@ def _parsed(text: pa.Array) -> tuple[Float64Array, Float64Array, list[int]]:
 
 
 def _lines(text: pa.Array) -> npt.NDArray[np.uint8]:
-    """Return text without nulls and line ends as one line for each value."""
+    """Return texts, which must not have nulls or line ends, as bytes with one line for each."""
     _, offsets, data = text.buffers()
     ends = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1]
     return np.insert(np.frombuffer(data, np.uint8)[: ends[-1]], ends[1:], _LINE_END)[ends[0] :]
 
 
 def _with_nulls(source: pa.Array, nearest: Float64Array, exact: Float64Array) -> Rounded:
-    """Return the numbers with the nulls of `source`, which the arrays leave out."""
+    """Return `Rounded` numbers, with nulls inserted where `source` has them.
+
+    Args:
+        source: The numbers before rounding.
+        nearest: Values of `Rounded.nearest` for the numbers that are not null.
+        exact: Values of `Rounded.exact` for the numbers that are not null.
+    """
     is_same = exact is nearest or np.array_equal(nearest, exact, equal_nan=True)
     missing = missing_of(source)
     arrays = []

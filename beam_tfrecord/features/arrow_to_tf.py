@@ -1,8 +1,9 @@
-"""Converts a column of any Arrow type to the arrays of its TF columns, which the kernel encodes.
+"""Converts a column of any Arrow type to arrays of its TF columns, which the kernel encodes.
 
-The kernel encodes booleans, integers, floats, text, bytes and lists of those. Other types are
-viewed as one of these if their bytes allow it: times are integers, fields of a struct get the nulls
-of the struct, and lists in lists become one list and the lengths of the inner lists.
+A *TF column* is one key of the Examples. The native kernel encodes booleans, integers, floats,
+text, bytes, and lists of these. Other types are converted: times are viewed as integers, the fields
+of a struct get the nulls of the struct, and lists in lists become one list and the lengths of the
+inner lists.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class TFArrays(NamedTuple):
 
     Attributes:
         arrays: One array for each TF column, in the order of `type_contract.tf_columns`.
-        null_in_list: Which rows have a null that no Example can hold, shape `[rows]`; None if no
-            row has.
+        null_in_list: Which rows have a null inside a list, which no Example can hold, shape
+            `[rows]`; None if none has. Nulls that the kernel finds itself are not among them.
     """
 
     arrays: tuple[pa.Array, ...]
@@ -88,10 +89,11 @@ def arrow_to_tf(array: pa.Array, feature: Feature, *, one_zero: bool = False) ->
     """Convert a column to the arrays of its TF columns.
 
     Args:
-        array: The column. Its type is that of `feature`, except for the layout of lists,
-            dictionaries, and float64 that the kernel rounds to float32.
+        array: The column. Its type is that of `feature`; only the layout of lists may differ, the
+            values may be dictionary-encoded, and float32 may be float64, which the kernel rounds.
         feature: The column in the schema.
-        one_zero: Give floats that are stored as equal ones equal bytes, and so every NaN.
+        one_zero: Encode floats that are stored as equal ones as equal bytes: 0.0 and -0.0 alike,
+            and all NaNs alike.
     """
     conversion = _Conversion(feature, len(array), one_zero)
     arrays = tuple(conversion.arrays(array, feature.type))
@@ -118,10 +120,10 @@ class _Conversion:
         """Yield the arrays of the TF columns for `array`.
 
         Args:
-            array: The values, of all lists around them.
-            arrow: Their type in the schema.
-            layers: The lists around them, outermost first.
-            dense: The schema fixes the sizes of all those lists.
+            array: The values inside all lists.
+            arrow: Type of the values in the schema.
+            layers: The lists around the values, outermost first.
+            dense: True if the schema fixes the sizes of all lists around the values.
         """
         array, arrow = bare_array(array), bare_type(arrow)
         if is_tensor(arrow) or is_numpy_tensor(arrow):
@@ -153,12 +155,12 @@ class _Conversion:
             values = _with_one_zero(values)
         stored = store_values(values, arrow, store=self._feature.store)
         if self._one_zero:
-            # The kernel rounds numbers that are not text or bytes by now to float32.
+            # What is still a float here, the kernel rounds to float32.
             stored = _with_one_zero(stored, is_narrow=True)
         if not layers:
             yield stored
             return
-        # starts[k] is, for each row, the index of its first list among the lists of level k.
+        # starts[k][row] is the index of a row's first item among the items of all lists of level k.
         starts = [layers[0].offsets]
         for layer in layers[1:]:
             if layer.missing is not None:
@@ -174,7 +176,7 @@ class _Conversion:
             yield make_list(Layer(starts[level], layers[0].missing), lengths)
 
     def _add_null_rows(self, rows: Int64Array, missing: BoolArray | None) -> None:
-        """Note rows with a null in a list, except those that are null themselves."""
+        """Add rows to `null_in_list`, except rows that are null themselves."""
         found = np.zeros(self._rows, bool)
         found[rows] = True
         if missing is not None:
@@ -201,7 +203,7 @@ class _Conversion:
             if shape is not None:
                 return
         else:
-            # A fixed-size binary array of width 0 has no buffer for the kernel.
+            # A fixed-size binary array of width 0 has no buffer, which the kernel needs.
             yield data if tensor.nbytes != 0 else data.cast(pa.binary())
         if shapes is None:
             shapes = with_nulls_at(repeated_shape(shape or (), len(array)), missing)
@@ -228,7 +230,12 @@ class _Conversion:
 
 
 def _numbers(data: pa.Array, tensor: TensorType) -> tuple[Array, Int64Array]:
-    """Return the numbers in binary values, and where those of each row begin."""
+    """Return the numbers of all tensors, and the position of the first number of each row.
+
+    Args:
+        data: The bytes of each tensor.
+        tensor: Type of the tensors.
+    """
     rows, first, width = len(data), data.offset, tensor.dtype.itemsize
     if tensor.is_dense:
         starts = np.arange(first, first + rows + 1, dtype=np.int64) * (tensor.nbytes or 0)
@@ -245,11 +252,11 @@ def _numbers(data: pa.Array, tensor: TensorType) -> tuple[Array, Int64Array]:
 
 
 def _floats_with_one_zero(numbers: Array, *, is_narrow: bool) -> Array:
-    """Return a copy of floats with one zero and one NaN: equal floats have equal bytes.
+    """Return a copy of floats with only one zero and one NaN: equal floats have equal bytes.
 
     Args:
         numbers: The floats.
-        is_narrow: They are stored as float32. A number that rounds to zero becomes zero.
+        is_narrow: True if they are stored as float32: numbers that round to zero become zero.
     """
     kind = numbers.dtype.type
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
@@ -261,7 +268,7 @@ def _floats_with_one_zero(numbers: Array, *, is_narrow: bool) -> Array:
 
 
 def _tensors_with_one_zero(array: pa.ExtensionArray, *, is_narrow: bool) -> pa.ExtensionArray:
-    """Return a column of tensors with one zero and one NaN if they are of floats."""
+    """Return a column of tensors; tensors of floats get only one zero and one NaN."""
     arrow = array.type
     if arrow.dtype.kind not in "fc" and not is_small_float(arrow.dtype):
         return array
@@ -274,7 +281,7 @@ def _tensors_with_one_zero(array: pa.ExtensionArray, *, is_narrow: bool) -> pa.E
 
 
 def _with_one_zero(values: pa.Array, *, is_narrow: bool = False) -> pa.Array:
-    """Return values with one zero and one NaN if they are floats."""
+    """Return values; floats get only one zero and one NaN."""
     if not pa.types.is_floating(values.type):
         return values
     numbers = np.frombuffer(values.buffers()[1] or b"", f"<f{values.type.bit_width // 8}")
@@ -287,10 +294,10 @@ def typed_scalar(value: Any, arrow: pa.DataType, feature: Feature, what: str) ->
     """Return a value from a schema as a scalar of type `arrow`.
 
     Args:
-        value: The value, as it stands in JSON.
-        arrow: The type.
-        feature: The feature that has the value, for errors.
-        what: The option that has the value, for errors: ``fill`` or ``default``.
+        value: The value as in JSON.
+        arrow: Type of the scalar.
+        feature: Feature with the value, for errors.
+        what: Option with the value, for errors: ``fill`` or ``default``.
 
     Raises:
         UsageError: The value does not fit the type.
@@ -308,10 +315,15 @@ def typed_scalar(value: Any, arrow: pa.DataType, feature: Feature, what: str) ->
 
 
 def store_values(values: pa.Array, arrow: pa.DataType, *, store: str = "auto") -> pa.Array:
-    """Return scalars of type `arrow` in the type that the kernel encodes.
+    """Return scalars of type `arrow` in a type that the kernel encodes.
 
     A decimal that is stored as a float becomes a float64 that rounds to float32 as the decimal
     does.
+
+    Args:
+        values: The scalars.
+        arrow: Their type in the schema.
+        store: How they are stored; see `Feature.store`.
     """
     if is_uuid(arrow):
         return uuid_to_text(values.storage if is_extension(values.type) else values)

@@ -1,9 +1,9 @@
-"""Arrow types: tests for families of types, their JSON form, and the wider of two types.
+"""Functions on Arrow types: tests for families of types, conversion to and from JSON, widening.
 
-In JSON a type without children is a string in Arrow's own notation (``int64``,
-``timestamp[us, tz=UTC]``, ``decimal128(10, 2)``). A type with children is an object with one key,
-such as ``{"list": "float"}``, ``{"struct": {"lat": "double", "lon": "double"}}`` or, for NumPy
-arrays, ``{"tensor": "float32", "shape": [28, null]}``.
+In JSON, a type without children is a string in Arrow's own notation (``int64``,
+``timestamp[us, tz=UTC]``, ``decimal128(10, 2)``). A type with children is an object, such as
+``{"list": "float"}``, ``{"struct": {"lat": "double", "lon": "double"}}`` or, for NumPy arrays,
+``{"tensor": "float32", "shape": [28, null]}``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.tensors import TensorType, dtype_of, join_tensor_types
 
-# Types with one child, by their JSON name: the test, and the constructor.
+# The test for a kind of type with one child, and its constructor.
 _Wrapper = tuple[Callable[[pa.DataType], bool], Callable[[Any], pa.DataType]]
 _LISTS: dict[str, _Wrapper] = {
     "list": (pa.types.is_list, pa.list_),
@@ -33,7 +33,7 @@ _WRAPPERS: dict[str, _Wrapper] = _LISTS | {
     ),
     "dictionary": (pa.types.is_dictionary, lambda item: pa.dictionary(pa.int32(), item)),
 }
-# Names that people write by hand. Files get Arrow's own name of the type.
+# Names of types that users may write. `type_to_json` writes Arrow's own names.
 _ALIASES = {
     "text": pa.string(),
     "str": pa.string(),
@@ -66,12 +66,12 @@ def is_tensor(arrow: pa.DataType) -> bool:
 
 
 def is_numpy_tensor(arrow: pa.DataType) -> bool:
-    """Return whether `arrow` is `TensorType`, our type of NumPy arrays."""
+    """Return whether `arrow` is `TensorType`, this package's type of NumPy arrays."""
     return isinstance(arrow, TensorType)
 
 
 def is_uuid(arrow: pa.DataType) -> bool:
-    """Return whether `arrow` is the canonical UUID type."""
+    """Return whether `arrow` is Arrow's canonical UUID type."""
     return isinstance(arrow, pa.UuidType)
 
 
@@ -81,12 +81,12 @@ def is_extension(arrow: pa.DataType) -> bool:
 
 
 def is_list(arrow: pa.DataType) -> bool:
-    """Return whether `arrow` is one of the five list layouts; a map is not."""
+    """Return whether `arrow` is a list in any of the five layouts; a map is not a list."""
     return _list_layout(arrow) is not None or pa.types.is_fixed_size_list(arrow)
 
 
 def is_text(arrow: pa.DataType) -> bool:
-    """Return whether `arrow` is one of the three text layouts."""
+    """Return whether `arrow` is text in any of the three layouts."""
     types = pa.types
     return bool(
         types.is_string(arrow) or types.is_large_string(arrow) or types.is_string_view(arrow)
@@ -94,7 +94,7 @@ def is_text(arrow: pa.DataType) -> bool:
 
 
 def is_binary(arrow: pa.DataType) -> bool:
-    """Return whether `arrow` is one of the binary layouts, fixed size included."""
+    """Return whether `arrow` is binary in any layout, fixed size included."""
     types = pa.types
     return bool(
         types.is_binary(arrow)
@@ -114,7 +114,7 @@ def _list_layout(arrow: pa.DataType) -> str | None:
 
 
 def decoded_type(arrow: pa.DataType) -> pa.DataType:
-    """Return the type that decoding gives for a column of type `arrow`: without dictionaries."""
+    """Return the type that a column of type `arrow` has after decoding: without dictionaries."""
     arrow = bare_type(arrow)
     if pa.types.is_struct(arrow):
         return pa.struct([_decoded_field(field) for field in arrow])
@@ -152,10 +152,10 @@ def type_to_json(arrow: pa.DataType) -> Any:
 
 
 def type_from_json(value: Any) -> pa.DataType:
-    """Return the Arrow type for `value`, as `type_to_json` or a person wrote it.
+    """Return the Arrow type for a value that `type_to_json` returned or that a user wrote.
 
     Raises:
-        UsageError: `value` is not a type.
+        UsageError: The value does not describe a type.
     """
     if isinstance(value, pa.DataType):
         return value
@@ -179,7 +179,7 @@ def _type_from_text(text: str) -> pa.DataType:
         named = pa.type_for_alias(text)
     except ValueError:
         named = None
-    # PyArrow has aliases of its own, such as "i4". A schema has one name for a type.
+    # Refuse PyArrow's own aliases, such as "i4": each type has one name in a schema.
     if named is not None and str(named) == text and not pa.types.is_interval(named):
         return named
     raise UsageError(
@@ -216,14 +216,16 @@ def _extension_from_json(value: dict[str, Any]) -> pa.DataType:
         return pa.json_(storage)
     if name == "arrow.bool8":
         return pa.bool8()
-    # An unknown extension is its storage under the extension's name.
+    # An unknown extension type becomes an opaque type with its name and storage.
     return pa.opaque(storage, name, "")
 
 
 def with_shape(arrow: pa.DataType, shape: Sequence[int]) -> pa.DataType:
-    """Return fixed-size lists of the sizes `shape`, outermost first, of the values of `arrow`.
+    """Return a type of nested fixed-size lists of the values of `arrow`.
 
-    The lists of `arrow` itself, if it has any, must be as many as the sizes, and are replaced.
+    Args:
+        arrow: Type of the values; or nested lists of them, as many as sizes, which are replaced.
+        shape: Sizes of the lists, outermost first.
 
     Raises:
         UsageError: A size is not positive, or the shape does not fit the lists of the type.
@@ -243,10 +245,10 @@ def with_shape(arrow: pa.DataType, shape: Sequence[int]) -> pa.DataType:
 
 
 def widen(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the type that holds the values of both exactly, or None if there is no such type.
+    """Return a type that holds the values of two types exactly, or None if there is none.
 
     Integers widen to the smallest integer type that holds both ranges, floats to the wider float,
-    text and bytes to the larger layout, and null to anything. Integers never become floats.
+    text and bytes to the large layout, and null to any type. Integers never become floats.
     """
     if one.equals(other) or pa.types.is_null(other):
         return one

@@ -1,8 +1,9 @@
-"""Converts columns to the types of a schema without changing any value; finds rows that do not fit.
+"""Converts columns to the types of a schema without changing values; finds rows that do not fit.
 
-Widening, unit conversion and parsing of text are done. A value that would change does not fit. One
-rounding is left to the kernel, which reports it: that of float64, decimals and text to float32, if
-the schema says float32 (or float64, which is stored as float32).
+Values may be widened, converted to another unit, or parsed from text. A value that the conversion
+would change does not fit. The only exception is rounding to float32, for columns that the schema
+stores as float32 (types float32 and float64): the native kernel rounds float64, decimals and text
+later, and reports the error.
 """
 
 from __future__ import annotations
@@ -55,16 +56,16 @@ _FAILURES = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
 
 
 class NoConversion(Exception):
-    """The two types have no values in common."""
+    """Raised if no value of one type can be a value of the other type."""
 
 
 class Converted(NamedTuple):
-    """A column in the type of the schema, up to the layout of lists.
+    """A column after conversion to its type in the schema; only the layout of lists may differ.
 
     Attributes:
         array: The values; null in rows that do not fit.
         bad_rows: Which rows have a value that does not fit, shape `[rows]`; None if all rows fit.
-        error: Largest relative error of numbers that are stored as float64.
+        error: Largest relative error of numbers that are rounded to float64 and stored as such.
     """
 
     array: pa.Array
@@ -74,9 +75,10 @@ class Converted(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def same_values(source: pa.DataType, target: pa.DataType) -> bool:
-    """Return whether two types differ at most in field names and index types.
+    """Return whether two types differ at most in what an Example does not store.
 
-    An Example holds neither.
+    That is: dictionary or run-end encoding of the column, index types, and the item names and
+    nullability of nested types.
     """
     if source == target:
         return True
@@ -89,9 +91,9 @@ def convert(array: pa.Array, target: pa.DataType, store: str = "auto") -> Conver
 
     Args:
         array: The column.
-        target: The type.
-        store: How the values are stored; see `Feature.store`. Numbers as text that are stored as
-            text stay as they are.
+        target: Type in the schema.
+        store: How the values are stored; see `Feature.store`. Text of numbers that are stored as
+            text is not converted.
 
     Raises:
         NoConversion: No value of such a column can be a value of type `target`.
@@ -127,7 +129,7 @@ def _convert_extension(array: pa.Array, target: pa.DataType, store: str) -> Conv
     storage = array.storage if is_extension(source) else array
     if not is_extension(target):
         return convert(storage, target, store)
-    # Tensors of another shape with as many values have the same storage.
+    # Storage does not show it: tensors of another shape with as many values have the same storage.
     if is_tensor(source) and is_tensor(target) and source.shape != target.shape:
         raise NoConversion
     converted = convert(storage, target.storage_type, store)
@@ -138,7 +140,7 @@ def _convert_extension(array: pa.Array, target: pa.DataType, store: str) -> Conv
 
 
 def _convert_tensors(array: pa.ExtensionArray, target: TensorType) -> pa.Array:
-    """Return a column of tensors in a type whose shape is more open."""
+    """Return a column of tensors in a type of the same dtype whose shape leaves more sizes open."""
     source = array.type
     if join_tensor_types(source, target) != target or source.dtype != target.dtype:
         raise NoConversion
@@ -174,7 +176,7 @@ def _convert_map(array: pa.Array, target: pa.DataType, store: str) -> Converted:
     items, bad_items, item_error = convert(items, target.item_type, store)
     bad_rows = _either(_rows_with(layer, bad_keys), _rows_with(layer, bad_items))
     if bad_keys is not None:
-        # A map array refuses null keys. The row is rejected, so any valid key will do.
+        # A map array refuses null keys. These rows are rejected anyway, so use any valid key.
         keys = pc.fill_null(keys, next(key for key in keys if key.is_valid))
     offsets = pa.array(layer.offsets.astype(np.int32))
     mask = None if layer.missing is None else pa.array(layer.missing)
@@ -188,7 +190,7 @@ def _convert_list(array: pa.Array, target: pa.DataType, store: str) -> Converted
     elif pa.types.is_nested(array.type):
         raise NoConversion
     else:
-        # One value is a list of one value: both are the same Example.
+        # A single value becomes a list of one value: both are the same Example.
         missing = missing_of(array)
         counts = np.ones(len(array), np.int64) if missing is None else (~missing).astype(np.int64)
         layer, values = Layer(list_offsets(counts), missing), array.drop_null()
@@ -203,7 +205,7 @@ def _convert_list(array: pa.Array, target: pa.DataType, store: str) -> Converted
 
 
 def _rows_with(layer: Layer, bad_values: BoolArray | None) -> BoolArray | None:
-    """Return which lists contain a bad value."""
+    """Return which lists contain a bad value, shape `[rows]`; None if there are no bad values."""
     if bad_values is None:
         return None
     before = list_offsets(bad_values)
@@ -241,7 +243,7 @@ def _convert_scalars(array: pa.Array, target: pa.DataType, store: str) -> Conver
 
 
 def _convert_text_to_float(array: pa.Array, store: str) -> Converted:
-    """Convert text to float64, which the kernel rounds; keep text that is stored as text."""
+    """Convert text to float64 (the kernel rounds it later); keep text that is stored as text."""
     bad_rows = _cast_each(array, lambda part: round_text(part).nearest).bad_rows
     array = with_nulls_at(array, bad_rows)
     if store == "text":
@@ -256,7 +258,7 @@ def _stored(rounded: Rounded, store: str) -> Converted:
 
 
 def _differ_in_meaning(source: pa.DataType, target: pa.DataType) -> bool:
-    """Return whether Arrow's cast would drop or invent a zone, a date or a time of day."""
+    """Return whether Arrow's cast would drop a date, or drop or add a zone other than UTC."""
     types = pa.types
     if types.is_timestamp(source) and types.is_timestamp(target):
         return (source.tz is None) != (target.tz is None) and "UTC" not in (source.tz, target.tz)
@@ -264,7 +266,13 @@ def _differ_in_meaning(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _unchanged(converted: Converted, source: pa.Array, target: pa.DataType) -> Converted:
-    """Find the values that a cast has changed, by casting them back."""
+    """Reject the values that a cast has changed, which a cast back shows.
+
+    Args:
+        converted: The values after the cast.
+        source: The values before the cast.
+        target: Type of the cast.
+    """
     array, bad_rows, _ = converted
     if pa.types.is_integer(source.type) and pa.types.is_integer(target):
         return converted
@@ -279,7 +287,7 @@ def _unchanged(converted: Converted, source: pa.Array, target: pa.DataType) -> C
 
 
 def _cast_each(array: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> Converted:
-    """Cast all values; if that fails, find those that cannot be cast by halving."""
+    """Cast all values; if that fails, find the values that cannot be cast by bisection."""
     try:
         return Converted(cast(array))
     except _FAILURES:

@@ -1,8 +1,8 @@
-"""`Feature`: one column of a schema, with its JSON form and its Arrow field.
+"""`Feature`: one column of a schema, with conversions to and from JSON and Arrow fields.
 
-An Arrow field has no place for the store, the NumPy dtype and the class names of a column. They
-travel in the metadata of the field, from the source that reads the column to the schema of the
-dataset.
+Three properties of a `Feature` have no counterpart in an Arrow field: its store, its NumPy dtype
+and its class names. The metadata of the field carries them from the source that reads the column to
+the schema of the dataset.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class ColumnStats:
 
     Attributes:
         missing: Number of examples without the feature.
-        min: Smallest value of a column of numbers or times, as stored; None for other columns, and
-            if there is no finite value.
-        max: Largest value, likewise.
+        min: Smallest value of a column of numbers or times, as stored; None for other columns or if
+            there is no finite value.
+        max: Largest value, under the same conditions.
         max_relative_error: Largest relative error of rounding to float32, or to float64 if the
-            column is stored as float64; 0 if all values are exact. A number as text counts as the
-            float64 that stands for it: see `beam_tfrecord.features.arrow_arrays`.
+            column is stored as float64; 0 if all values are exact. A float64 with the same digits
+            as a number in text is exact: see `beam_tfrecord.features.arrow_arrays`.
     """
 
     missing: int = 0
@@ -45,7 +45,7 @@ class ColumnStats:
     max_relative_error: float = 0.0
 
     def merge(self, other: ColumnStats) -> ColumnStats:
-        """Return the statistics of two parts of the data together."""
+        """Return the statistics over two parts of the data together."""
         lows = [value for value in (self.min, other.min) if value is not None]
         highs = [value for value in (self.max, other.max) if value is not None]
         return ColumnStats(
@@ -82,17 +82,17 @@ class Feature:
         name: Name of the column.
         type: Arrow type of its values, or the name of one (``"text"``, ``"int64"``).
         nullable: False if every row has a value.
-        default: The value that readers use for a missing one.
-        store: How values are stored. ``auto``: by the type contract. ``text``: as decimal digits or
-            ISO text, which is exact. ``bytes``: float64 as its 8 little-endian bytes, which is
+        default: Value that readers use in place of a missing value.
+        store: How values are stored. ``auto``: as usual for the type. ``text``: as decimal digits
+            or ISO text, which is exact. ``bytes``: a float64 as its 8 little-endian bytes, which is
             exact. ``values``: a tensor as a flat list of numbers.
-        fill: Replaces a null inside a list; without a fill such a row is rejected.
+        fill: Value that replaces a null inside a list; without a fill, such a row is rejected.
         dtype: NumPy's name of the type in which `Dataset.numpy` returns the values, if the Arrow
-            type does not say it: ``<U5``, ``datetime64[D]``.
-        labels: Class names for values that are class numbers, that of class 0 first.
-        observed: Statistics that were collected while writing; None before that.
-        shape: Sizes of a list or of nested lists, outermost first, that all rows share. The type
-            becomes fixed-size lists, and rows of another shape are rejected.
+            type does not determine it: ``<U5``, ``datetime64[D]``.
+        labels: Class names, if the values are class numbers; the name of class 0 is first.
+        observed: Statistics from writing; None for a schema that does not describe written data.
+        shape: Sizes of a list or of nested lists, outermost first, if all rows have the same. The
+            type becomes fixed-size lists, and rows of another shape are rejected.
 
     Raises:
         UsageError: The type or the store does not exist, or the shape does not fit the type.
@@ -153,7 +153,7 @@ class Feature:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Feature:
-        """Return the feature for JSON that `to_json` or a person wrote.
+        """Return the feature for JSON that `to_json` returned or that a user wrote.
 
         Raises:
             UsageError: A key or a type does not exist, or a value has the wrong type.
@@ -177,7 +177,7 @@ class Feature:
 
 
 def _fault_of(value: Mapping[str, Any]) -> str:
-    """Return what is wrong with the keys of a feature, or an empty string."""
+    """Return the first error in the JSON of a feature, for a message; empty if there is none."""
     if unknown := set(value) - set(_KEY_TYPES):
         return f"unknown key {min(unknown)!r}"
     if not value.get("name"):
@@ -221,7 +221,7 @@ def make_field(
 
 
 class FieldOptions(TypedDict):
-    """Options of a `Feature` in the metadata of a field."""
+    """Options of a `Feature` that the metadata of an Arrow field carries."""
 
     store: str
     dtype: str | None

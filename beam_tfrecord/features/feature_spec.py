@@ -1,6 +1,6 @@
-"""Feature specs of TensorFlow for a schema, schemas from feature specs, and ``schema.pbtxt``.
+"""Converts schemas to and from TensorFlow feature specs, and writes ``schema.pbtxt``.
 
-TensorFlow parses integers, float32 and bytes only: booleans and times come back as int64.
+TensorFlow parses only int64, float32 and bytes, so it returns booleans and times as int64.
 
 ``schema.pbtxt`` is a text proto of TensorFlow Metadata, for TFX and tf.Transform; the format is
 `tensorflow_metadata/proto/v0/schema.proto`. Every feature has an explicit TensorRepresentation, so
@@ -46,10 +46,12 @@ class Reading:
     Attributes:
         name: Name of the TF column.
         kind: `BYTES`, `FLOAT` or `INT64`.
-        how: ``fixed``: as a dense tensor; ``varying``: as a sparse one; ``ragged``.
+        how: ``fixed`` (as a dense tensor), ``varying`` (sparse tensor) or ``ragged``.
         shape: Shape of a dense tensor for one example.
-        default: Its value if the key is missing, as stored, flat; None if there is no default.
-        row_lengths: TF columns with the lengths of inner lists of a ragged one, outermost first.
+        default: Stored values of a dense tensor if the key is missing, flat; None if there is no
+            default.
+        row_lengths: For ``ragged``, names of the TF columns with the lengths of inner lists,
+            outermost first.
     """
 
     name: str
@@ -61,7 +63,11 @@ class Reading:
 
 
 def readings(schema: Features, *, ragged: bool = True) -> list[Reading]:
-    """Return how each TF column of a schema is parsed; see `Schema.feature_spec`.
+    """Return how TensorFlow parses each TF column of a schema; see `Schema.feature_spec`.
+
+    Args:
+        schema: The schema.
+        ragged: True to read lists as ragged tensors, False as sparse ones.
 
     Raises:
         UsageError: An Example cannot hold a type, or a default does not fit its column.
@@ -88,7 +94,7 @@ def _reading(
 
 
 def _defaults(feature: Feature, columns: tuple[TFColumn, ...]) -> list[tuple[Any, ...] | None]:
-    """Return the default of each TF column as it would be stored."""
+    """Return the default of each TF column, as a missing value would be stored with it."""
     if feature.default is None:
         return [None] * len(columns)
     value = feature.default
@@ -115,9 +121,9 @@ def _defaults(feature: Feature, columns: tuple[TFColumn, ...]) -> list[tuple[Any
 
 
 def _as_read(kind: int, value: Any) -> Any:
-    """Return a default as readers of TFMD return it: floats as float32, bytes as text if they are.
+    """Return a default as readers of ``schema.pbtxt`` return it.
 
-    Text is what is valid UTF-8.
+    A float is rounded to float32, and bytes are text if they are valid UTF-8.
     """
     if kind == FLOAT:
         return float(np.float32(value))
@@ -191,7 +197,7 @@ def _feature_of(name: str, entry: Any) -> Feature:
 
 
 def _plain(default: Any, entry: Any) -> Any:
-    """Return a default as plain Python values, nested as the shape of the feature says."""
+    """Return a default as Python values, nested by the shape of the feature `entry`."""
     if default is None:
         return None
     values = np.asarray(default)
@@ -241,7 +247,7 @@ def _representation(reading: Reading) -> str:
 
 
 def _default(kind: int, values: tuple[Any, ...]) -> str:
-    # TFMD holds one value, which stands for all values of a tensor.
+    # TensorFlow Metadata holds only one value, which stands for all values of a tensor.
     value = _quoted(values[0]) if kind == BYTES else repr(values[0])
     return f"default_value {{ {_VALUES[kind]}: {value} }}"
 

@@ -1,8 +1,8 @@
-"""`Schema`: the features of a dataset, with its JSON form and its Arrow schema.
+"""`Schema`: the features of a dataset, with conversions to and from JSON, Arrow and TensorFlow.
 
 A feature is one column of the rows. Its Arrow type says what the values mean, and the module
-`type_contract` says which TF columns it becomes. Statistics that were collected while writing
-(missing values, range, rounding) stand beside it, so that the schema on disk describes the data.
+`type_contract` says how they are stored in examples. The schema of a written dataset also has the
+statistics of each feature: missing values, range, rounding.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Schema:
 
     Attributes:
         features: The features, with distinct names.
-        separator: Stands between the parts of the name of a nested feature.
+        separator: Text between the parts of the name of a nested feature.
 
     Raises:
         UsageError: Two features have the same name.
@@ -65,10 +65,13 @@ class Schema:
 
     @classmethod
     def from_feature_spec(cls, spec: Mapping[str, Any]) -> Schema:
-        """Return the schema for data that a TensorFlow feature spec reads; imports TensorFlow.
+        """Return a schema for data that a TensorFlow feature spec reads; imports TensorFlow.
 
-        Strings become bytes, as TensorFlow knows no text. A `VarLenFeature` becomes a list, which
-        holds scalars too: one value and a list of one value are the same Example.
+        Strings become bytes, since TensorFlow has no type for text. A `VarLenFeature` becomes a
+        list, which can hold scalars too: one value and a list of one value are the same Example.
+
+        Args:
+            spec: Features of `tf.io`, by name.
 
         Raises:
             UsageError: A feature of the spec cannot be written.
@@ -86,7 +89,7 @@ class Schema:
         conditions. Other lists are `RaggedFeature`s, with partitions if they are nested.
 
         Args:
-            ragged: Read lists as `tf.io.RaggedFeature`, else as `tf.io.VarLenFeature`.
+            ragged: True to read lists as `tf.io.RaggedFeature`, False as `tf.io.VarLenFeature`.
 
         Raises:
             UsageError: A default does not fit its column.
@@ -97,9 +100,11 @@ class Schema:
         return feature_spec(self, ragged=ragged)
 
     def edit(self, **features: Feature | None) -> Schema:
-        """Return a copy with features replaced, added (at the end) or, by None, removed.
+        """Return a copy with features replaced, removed, or added at the end.
 
-        Each feature gets the name of its keyword.
+        Args:
+            **features: The new features by name, or None to remove the feature of that name. Each
+                feature is renamed to its keyword.
         """
         renamed = {
             name: None if new is None else dataclasses.replace(new, name=name)
@@ -110,7 +115,7 @@ class Schema:
         return dataclasses.replace(self, features=left)
 
     def select(self, names: Iterable[str]) -> Schema:
-        """Return a copy with the features `names`, in that order.
+        """Return a copy with only the features `names`, in that order.
 
         Raises:
             UsageError: A feature does not exist.
@@ -123,7 +128,7 @@ class Schema:
         return dataclasses.replace(self, features=tuple(self[name] for name in names))
 
     def with_labels_of(self, read: Schema) -> Schema:
-        """Return a copy whose columns without class names have those of the schema `read`."""
+        """Return a copy in which columns without class names get the class names from `read`."""
         labels = {feature.name: feature.labels for feature in read.features}
         return self._map(
             lambda feature: dataclasses.replace(
@@ -132,7 +137,7 @@ class Schema:
         )
 
     def with_observed(self, observed: Mapping[str, ColumnStats]) -> Schema:
-        """Return a copy that describes written data: its statistics, and what is never missing."""
+        """Return a copy with the statistics of written data; nullable if a value is missing."""
 
         def described(feature: Feature) -> Feature:
             stats = observed.get(feature.name, ColumnStats())
@@ -141,23 +146,23 @@ class Schema:
         return self._map(described)
 
     def without_observed(self) -> Schema:
-        """Return a copy without the statistics of written data, for another job."""
+        """Return a copy without the statistics of written data, to write other data with it."""
         return self._map(lambda feature: dataclasses.replace(feature, observed=None))
 
     def _map(self, function: Callable[[Feature], Feature]) -> Schema:
         return dataclasses.replace(self, features=tuple(map(function, self.features)))
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return the schema as a JSON object."""
         out: dict[str, Any] = {} if self.separator == "/" else {"separator": self.separator}
         return out | {"features": [feature.to_json() for feature in self.features]}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Schema:
-        """Read what `to_json` wrote.
+        """Return the schema for a JSON object from `to_json`.
 
         Raises:
-            UsageError: It is not a schema.
+            UsageError: The value is not a schema.
         """
         if not isinstance(value, Mapping) or not isinstance(value.get("features"), list):
             raise UsageError("not a schema: it has no list of features")
@@ -178,10 +183,14 @@ class Schema:
 
     @classmethod
     def loads(cls, text: str, *, where: str = "schema") -> Schema:
-        """Parse the text of a schema file; `where` names it in errors.
+        """Return the schema for the text of a schema file.
+
+        Args:
+            text: The text, as from `dumps`.
+            where: Name of the text in errors.
 
         Raises:
-            UsageError: It is not JSON, or not a schema.
+            UsageError: The text is not JSON, or not a schema.
         """
         try:
             return cls.from_json(json.loads(text))

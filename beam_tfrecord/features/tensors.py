@@ -1,7 +1,7 @@
 """`TensorType`: the Arrow type of a column of NumPy arrays, one array for each row.
 
-It is an extension type over bytes: all dtypes are stored as their values in C order, little-endian.
-Arrow's own tensor type has only numbers of Arrow's types, and one fixed shape.
+It is an extension type over bytes: the values of any dtype in C order, little-endian. Arrow's own
+tensor type has only numbers of Arrow's types and one fixed shape.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OpenShape = tuple[int | None, ...] | None
 """A shape that may be partly open: None for a size that varies, or in place of a shape if the rank
 varies."""
 
-# The width of Arrow's fixed-size binary is an int32.
+# The width of Arrow's fixed-size binary type is an int32.
 _MAX_FIXED_BYTES = 2**31 - 1
 # The kinds of NumPy's own dtypes whose bytes mean the same on all machines.
 _PLAIN_KINDS = "biufcSUMm"
@@ -50,20 +50,20 @@ class TensorType(pa.ExtensionType):
 
     @property
     def fixed_shape(self) -> Shape | None:
-        """The shape, if all rows have the same; else None."""
+        """The shape if all rows have the same shape; else None."""
         if self.shape is None or any(size is None for size in self.shape):
             return None
         return tuple(size for size in self.shape if size is not None)
 
     @property
     def nbytes(self) -> int | None:
-        """Number of bytes of the values of one row, if all rows have the same shape; else None."""
+        """Number of bytes of one row if all rows have the same shape; else None."""
         shape = self.fixed_shape
         return None if shape is None else math.prod(shape) * self.dtype.itemsize
 
     @property
     def is_dense(self) -> bool:
-        """Whether rows are stored as bytes without a shape."""
+        """Whether the storage of a row is only its bytes, since all rows have the same shape."""
         return bool(pa.types.is_fixed_size_binary(self.storage_type))
 
     @property
@@ -99,10 +99,10 @@ class TensorType(pa.ExtensionType):
 
 
 class TensorScalar(pa.ExtensionScalar):
-    """The array of one row."""
+    """The value of one row of a column of type `TensorType`."""
 
     def as_py(self, **_: Any) -> Array | None:
-        """Return the array, or None if it is missing."""
+        """Return the array of the row, or None if it is missing."""
         if self.value is None:
             return None
         if self.type.is_dense:
@@ -111,18 +111,18 @@ class TensorScalar(pa.ExtensionScalar):
 
 
 def array_of(data: bytes, dtype: np.dtype[Any], shape: Sequence[int]) -> Array:
-    """Return a writable array whose bytes are `data`."""
+    """Return a writable array of a dtype and shape from its bytes."""
     # np.frombuffer refuses dtypes that the buffer protocol does not know.
     return np.frombuffer(bytearray(data), np.uint8).view(dtype).reshape(tuple(shape))
 
 
 def is_small_float(dtype: np.dtype[Any]) -> bool:
-    """Return whether `dtype` is a float of ml_dtypes; float32 holds the values of all of them."""
+    """Return whether `dtype` is a float of ml_dtypes; float32 holds all values of such types."""
     return is_foreign(dtype) and "float" in dtype.name
 
 
 def is_foreign(dtype: np.dtype[Any]) -> bool:
-    """Return whether `dtype` is from ml_dtypes; NumPy files cannot name it."""
+    """Return whether `dtype` is from the package ml_dtypes; NumPy files cannot name such types."""
     return dtype.type.__module__.startswith("ml_dtypes")
 
 
@@ -137,10 +137,10 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """Return the dtype with a name, from NumPy or ml_dtypes.
+    """Return the dtype of NumPy or ml_dtypes with a name.
 
     Raises:
-        UsageError: There is no such dtype, or its package is not installed.
+        UsageError: There is no such dtype, or ml_dtypes is not installed.
     """
     try:
         return np.dtype(name)
@@ -157,12 +157,12 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def item_type(dtype: np.dtype[Any]) -> pa.DataType:
-    """Return the Arrow type of one number."""
+    """Return the Arrow type for one number of an array of `dtype`."""
     return pa.float32() if is_small_float(dtype) else pa.from_numpy_dtype(dtype)
 
 
 def refusal_of(dtype: np.dtype[Any]) -> str | None:
-    """Return why a dtype cannot be stored, and the cure, for a message; None if it can."""
+    """Return why a dtype cannot be stored and what to do, for a message; None if it can be."""
     if dtype.kind == "O":
         return (
             "Python objects, which only pickle could read: save it as an array of one dtype "
@@ -180,33 +180,33 @@ def refusal_of(dtype: np.dtype[Any]) -> str | None:
 
 
 def join_tensor_types(one: TensorType, other: TensorType) -> TensorType | None:
-    """Return one type for the arrays of two types, or None if their dtypes differ."""
+    """Return one type that fits the arrays of two types, or None if no dtype fits both."""
     dtype = join_dtypes(one.dtype, other.dtype)
     return None if dtype is None else TensorType(dtype, join_shapes(one.shape, other.shape))
 
 
 def join_dtypes(one: np.dtype[Any], other: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Return the dtype of both, for fixed-width text the wider one, or None if they differ."""
+    """Return the common dtype of two; of fixed-width texts the wider one; None if they differ."""
     if one.kind == other.kind and one.kind in "SU":
         return max(one, other, key=lambda dtype: dtype.itemsize)
     return one if one == other else None
 
 
 def join_shapes(one: OpenShape, other: OpenShape) -> OpenShape:
-    """Return two shapes as one, which is open wherever they differ."""
+    """Return a shape that fits two shapes: a size, or the rank, is open if they differ in it."""
     if one is None or other is None or len(one) != len(other):
         return None
     return tuple(a if a == b else None for a, b in zip(one, other, strict=True))
 
 
 def tensor_block(block: Array, arrow: TensorType) -> pa.Array:
-    """Return the entries of an array along its first axis as a column of type `arrow`.
+    """Return a column of type `arrow` with one row for each entry along an array's first axis.
 
     A block in C order with the dtype of `arrow` is not copied.
 
     Args:
-        block: The rows, shape ``[rows, …]``, which fits the shape of `arrow`.
-        arrow: The type of the column.
+        block: The rows, shape ``[rows, …]``; the shape of a row must fit `arrow`.
+        arrow: Type of the column.
     """
     shape, rows = block.shape[1:], len(block)
     data = np.ascontiguousarray(block, arrow.dtype).reshape(-1).view(np.uint8)
@@ -222,7 +222,7 @@ def tensor_block(block: Array, arrow: TensorType) -> pa.Array:
 
 
 def repeated_shape(shape: Shape, rows: int) -> pa.Array:
-    """Return a column of shapes that are all the same."""
+    """Return a column with the same shape in every row."""
     ends = pa.array(np.arange(rows + 1, dtype=np.int32) * np.int32(len(shape)))
     return pa.ListArray.from_arrays(ends, pa.array(np.tile(shape, rows), pa.int64()))
 
@@ -230,7 +230,7 @@ def repeated_shape(shape: Shape, rows: int) -> pa.Array:
 def varying_storage(
     data: pa.Array, shapes: pa.Array, missing: npt.NDArray[np.bool_] | None = None
 ) -> pa.Array:
-    """Return the storage of arrays whose shapes differ.
+    """Return the Arrow storage of arrays whose shapes vary: a struct of bytes and shape.
 
     Args:
         data: Bytes of each array.
@@ -242,11 +242,11 @@ def varying_storage(
 
 
 def tensor_column(values: Sequence[Any], arrow: TensorType) -> pa.Array:
-    """Return a column of arrays.
+    """Return a column of type `arrow` from Python values.
 
     Args:
-        values: Arrays, or values that NumPy can make arrays of; None for a missing one.
-        arrow: The type of the column.
+        values: Arrays, or values that NumPy can convert to arrays; None means a missing array.
+        arrow: Type of the column.
 
     Raises:
         ValueError: An array does not fit the type exactly.
@@ -271,8 +271,8 @@ def column_arrays(column: pa.ExtensionArray) -> Array:
     """Return a column of tensors as a NumPy array.
 
     Returns:
-        One array ``[rows, …]`` if all rows have the same shape and none is missing; else an object
-        array with an array, or None, for each row.
+        One array of shape ``[rows, …]`` if the type fixes the shape and no row is missing; else an
+        object array with an array, or None, for each row.
     """
     arrow = column.type
     if arrow.is_dense and not column.null_count:
@@ -289,5 +289,5 @@ def column_arrays(column: pa.ExtensionArray) -> Array:
     return out
 
 
-# Arrow finds the class by the name of this instance.
+# Registers the class: Arrow finds it by the extension name of this instance.
 pa.register_extension_type(TensorType("uint8", ()))

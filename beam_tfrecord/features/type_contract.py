@@ -1,4 +1,4 @@
-"""The type contract: which TF columns a column of any Arrow type becomes.
+"""The type contract: decides under which keys of an Example a column of any Arrow type is stored.
 
 A *TF column* is one key of `tf.train.Example`, with one list of int64, float32 or bytes values. A
 column of plain values becomes one TF column. A nested column becomes several, named by the path to
@@ -35,7 +35,7 @@ from beam_tfrecord.features.tensors import TensorType, item_type
 # Field numbers of the kinds in `tf.train.Feature`.
 BYTES, FLOAT, INT64 = 1, 2, 3
 
-# The largest number of digits for which every number is within int64.
+# Every integer of up to this many decimal digits is within int64.
 INT64_DIGITS = 18
 
 VALUES, ROW_LENGTHS, SHAPE, DTYPE = "values", "row_lengths", "shape", "dtype"
@@ -50,20 +50,20 @@ class Features(Protocol):
 
     @property
     def separator(self) -> str:
-        """Stands between the parts of the name of a nested feature."""
+        """Text between the parts of the name of a nested feature."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TFColumn:
-    """One key of the Examples that a column becomes.
+    """One key of the Examples, which stores a column or a part of a column.
 
     Attributes:
         name: The key.
         kind: `BYTES`, `FLOAT` or `INT64`.
         type: Arrow type of one value before it is stored.
         column: Name of the column.
-        role: ``values``; ``row_lengths``: lengths of nested lists; ``shape`` or ``dtype`` of a
-            tensor.
+        role: What the TF column holds: ``values``, ``row_lengths`` (lengths of nested lists), or
+            the ``shape`` or ``dtype`` of a tensor.
         depth: Number of lists around a value; 0 for a scalar.
         shape: The fixed shape of the values of one example; None if their number varies.
         nullable: Whether an example may lack the key.
@@ -81,7 +81,7 @@ class TFColumn:
     store: str = "auto"
 
     def row_lengths(self, separator: str) -> tuple[str, ...]:
-        """Return the names of the TF columns that partition the values, outermost first."""
+        """Return the names of the TF columns with the lengths of inner lists, outermost first."""
         if self.role != VALUES or self.shape is not None:
             return ()
         levels = range(1, self.depth)
@@ -89,7 +89,7 @@ class TFColumn:
 
 
 def tf_columns(feature: Feature, *, separator: str = "/") -> tuple[TFColumn, ...]:
-    """Return the TF columns that a column becomes, in the order of its type.
+    """Return the TF columns that store a column, in the order of the parts of its type.
 
     Raises:
         UsageError: An Example cannot hold the type, or `store` does not apply to it.
@@ -113,7 +113,8 @@ def schema_tf_columns(schema: Features) -> tuple[tuple[TFColumn, ...], ...]:
     """Return the TF columns of each feature of a schema, in order.
 
     Raises:
-        UsageError: As `tf_columns`; or two columns have a TF column of one name.
+        UsageError: An Example cannot hold a type, `store` does not apply to it, or two columns have
+            a TF column of the same name.
     """
     found = tuple(tf_columns(feature, separator=schema.separator) for feature in schema.features)
     owners: dict[str, str] = {}
@@ -128,9 +129,10 @@ def schema_tf_columns(schema: Features) -> tuple[tuple[TFColumn, ...], ...]:
 
 
 def scalar_kind(arrow: pa.DataType) -> int | None:
-    """Return the kind that scalars of type `arrow` are stored as by default.
+    """Return the kind of value that scalars of type `arrow` are stored as by default.
 
-    None if an Example cannot hold them.
+    Returns:
+        `BYTES`, `FLOAT` or `INT64`; None if an Example cannot hold such scalars.
     """
     types = pa.types
     if types.is_boolean(arrow) or types.is_integer(arrow) or is_temporal(arrow):
@@ -150,14 +152,14 @@ def decimal_is_integer(arrow: pa.DataType) -> bool:
 
 
 def tensor_type(arrow: pa.DataType, column: str) -> TensorType:
-    """Return the type of NumPy arrays for a tensor type of either kind.
+    """Return the `TensorType` for a tensor type of this package or of Arrow.
 
     Args:
         arrow: A `TensorType`, or Arrow's fixed-shape tensor.
         column: Name of the column, for errors.
 
     Raises:
-        UsageError: The memory order is permuted, or the values are not numbers.
+        UsageError: The memory order is not C order, or the values are not numbers or booleans.
     """
     if isinstance(arrow, TensorType):
         return arrow
@@ -191,7 +193,7 @@ _STORE_CURES = {
 
 
 class _Walk:
-    """A walk through the type of one column."""
+    """Finds the TF columns of one column, by recursion over its Arrow type."""
 
     def __init__(self, feature: Feature, separator: str) -> None:
         self._column = feature.name
@@ -202,13 +204,13 @@ class _Walk:
     def columns(
         self, arrow: pa.DataType, name: str, sizes: tuple[int | None, ...], nullable: bool
     ) -> Iterator[TFColumn]:
-        """Yield the TF columns for `arrow`.
+        """Yield the TF columns for a type.
 
         Args:
-            arrow: A type within the type of the column.
-            name: The path to it.
-            sizes: Sizes of the lists around it, outermost first; None for a size that varies.
-            nullable: Whether an example may lack its values.
+            arrow: The type of the column, or a type inside it.
+            name: Path to the type, which is the name of its TF column.
+            sizes: Sizes of the lists around the type, outermost first; a size that varies is None.
+            nullable: Whether an example may lack the values.
         """
         arrow = bare_type(arrow)
         if is_tensor(arrow) or is_numpy_tensor(arrow):

@@ -1,7 +1,7 @@
-"""The native kernel: encodes, decodes, checks, hashes and sorts records in C.
+"""The native kernel: C functions that encode, decode, check, hash and sort TFRecord records.
 
-This module holds the functions on records. Other extension modules read CSV (`_csv`), many files
-(`_files`) and SQLite rows (`_sqlite`). The ``.pyi`` files document all functions.
+Other extension modules of this package read CSV (`_csv`), many files at once (`_files`) and SQLite
+rows (`_sqlite`). The ``.pyi`` files document all functions.
 """
 
 from beam_tfrecord.native._records import (

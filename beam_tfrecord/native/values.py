@@ -1,4 +1,4 @@
-"""Result types, argument types and numeric codes of the native kernel."""
+"""Types of arguments and results, and numeric codes, of the native kernel (the C functions)."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Encoded(NamedTuple):
     """The result of encoding one batch.
 
     Attributes:
-        size: Bytes written from the start position on.
-        records: Rows written.
+        size: Number of bytes written.
+        records: Number of rows written.
         rejects: (row, column, code) of each row that was not written, in order of rows; column is
-            the first at fault in the batch's order, or `WHOLE_ROW`.
-        max_relative_error: One float64 a column: the largest |x - float32(x)| / |x| of the float64
-            values written; 0 where all were exact.
+            the index of the first column with a bad value, or `WHOLE_ROW`.
+        max_relative_error: Largest |x - float32(x)| / |x| of the float64 values of each column,
+            float64, shape `[columns]`; 0 if all values are exact.
     """
 
     size: int
@@ -54,13 +54,13 @@ class Encoded(NamedTuple):
 
 
 class Frames(NamedTuple):
-    """Index of framed bytes.
+    """The positions of the records in framed bytes.
 
     Attributes:
-        starts: int64 position of each complete, undamaged record.
-        consumed: Bytes that those records occupy.
-        fault: Position and reason of the first damaged record, where reading stopped; None if
-            there is none.
+        starts: Position of each complete, undamaged record, int64, shape `[records]`.
+        consumed: Number of bytes of these records.
+        fault: Position of the first damaged record, where the scan stops, and the reason as text;
+            None if no record is damaged.
     """
 
     starts: npt.NDArray[np.int64]
@@ -69,20 +69,26 @@ class Frames(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Index of run entries: int64 `starts` of the framed records and their uint64 `places`."""
+    """The positions and places of the records in the entries of a run, a sorted spill file.
+
+    Attributes:
+        starts: Position of each framed record, int64, shape `[records]`.
+        places: Place of each record, its position in the order of the dataset, uint64, shape
+            `[records]`.
+    """
 
     starts: npt.NDArray[np.int64]
     places: npt.NDArray[np.uint64]
 
 
 class Column(NamedTuple):
-    """One feature of n records with m values in all.
+    """The decoded values of one feature: m values in n records.
 
     Attributes:
-        values: int64[m], float32[m], or the uint8 data of all bytes values.
-        value_offsets: int64[m + 1] into the data of bytes values; None for numbers.
-        row_offsets: int64[n + 1] into the values.
-        present: uint8[n]; 0 where the feature is absent or has no kind set.
+        values: int64[m], float32[m], or the concatenated bytes of all bytes values as uint8.
+        value_offsets: Position of each bytes value in `values`, int64[m + 1]; None for numbers.
+        row_offsets: Index of the first value of each record, int64[n + 1].
+        present: uint8[n]: 0 if the record lacks the feature or the feature has no kind set.
     """
 
     values: npt.NDArray[np.int64] | npt.NDArray[np.float32] | npt.NDArray[np.uint8]
@@ -92,18 +98,18 @@ class Column(NamedTuple):
 
 
 class FitRule(NamedTuple):
-    """What a schema requires of one feature of a record.
+    """The requirements of a schema on one feature of a record.
 
     Attributes:
         name: Name of the feature.
-        kind: 1 bytes, 2 float, 3 int64.
-        required: Whether every record has it.
-        min_values: Fewest values of a record that has it.
-        max_values: Most values.
-        low: Smallest value of integers.
-        high: Largest value of integers.
-        is_text: Whether values of bytes must be UTF-8.
-        value_bytes: Length of each value of bytes; -1 for any length.
+        kind: `BYTES_KIND`, `FLOAT_KIND` or `INT64_KIND`.
+        required: Whether every record must have the feature.
+        min_values: Fewest values of a record that has the feature.
+        max_values: Most values of a record.
+        low: Smallest allowed integer.
+        high: Largest allowed integer.
+        is_text: Whether bytes values must be UTF-8.
+        value_bytes: Length of each bytes value; -1 means any length.
     """
 
     name: bytes
@@ -118,7 +124,14 @@ class FitRule(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A feature found in records; value counts cover only the records that have the feature."""
+    """A feature that was found in records without a schema.
+
+    Attributes:
+        kind: `BYTES_KIND`, `FLOAT_KIND` or `INT64_KIND`.
+        present_count: Number of records that have the feature.
+        min_values: Fewest values of such a record.
+        max_values: Most values of such a record.
+    """
 
     kind: int
     present_count: int
@@ -138,20 +151,20 @@ end of the field. LF, CR and CRLF end a row.
 Passage = tuple[int, int, int, int]
 """Exit state, rows that end (blank lines aside), line ends, and start of the first row or -1."""
 
-# States of a CSV reader, before or after any byte.
+# States of a CSV parser between two bytes.
 ROW_START, FIELD_START, UNQUOTED, QUOTED, QUOTE_SEEN, CR, ESCAPE, ESCAPE_QUOTED = range(8)
 
-# Kinds of CSV values, one bit each; a blank value that is not quoted has none of them.
+# Kinds of CSV values, one bit each; an unquoted blank value has no kind.
 BOOL, INT, BIG_INT, FLOAT, DATE, TIME, ZONED_TIME, TEXT, EMPTY = (1 << bit for bit in range(9))
 
-# What a CSV column is read as: see `Target`.
+# Types that a CSV column can be read as: see `Target.kind`.
 (AS_NULL, AS_BOOL, AS_INT, AS_FLOAT, AS_DOUBLE, AS_DATE, AS_TIME, AS_TEXT, AS_BYTES, AS_WORDS) = (
     range(10)
 )
 
-# A batch of CSV rows ends early rather than let the text of one column outgrow this.
+# A batch of CSV rows ends early if the text of one column would exceed this size.
 COLUMN_TEXT_BYTES = 2**28
-# Distinct texts that are counted in a CSV column whose other values are mostly not text.
+# Most distinct texts that are counted in a CSV column whose values are mostly not text.
 STRAYS = 3
 
 
@@ -159,15 +172,15 @@ class Target(NamedTuple):
     """The type that a CSV column is read as, with its limits.
 
     Attributes:
-        column: Number of the column in the file.
+        column: Number of the column in the file, from 0.
         kind: ``AS_BOOL`` (one byte a value), ``AS_INT``, ``AS_DATE`` (int32 days), ``AS_TIME``
             (int64 ticks), ``AS_TEXT`` (UTF-8 without NUL), ``AS_BYTES``, ``AS_WORDS`` (text
             without surrounding blanks, in which words for null are null) …
-        width: Bytes a value.
-        low: Least integer.
-        high: Greatest integer.
-        ticks: Ticks a second.
-        zoned: Times carry a zone; without it, they must not.
+        width: Bytes of one value.
+        low: Smallest allowed integer.
+        high: Largest allowed integer.
+        ticks: Ticks per second.
+        zoned: True if each time must have a zone, False if none may have one.
     """
 
     column: int
@@ -180,7 +193,7 @@ class Target(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One CSV row: its range of bytes and its values."""
+    """One CSV row: its range of bytes in the text, end exclusive, and its values."""
 
     start: int
     stop: int
@@ -188,14 +201,15 @@ class Row(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """A CSV row that does not fit.
+    """A CSV row with a bad value or the wrong number of fields.
 
     Attributes:
-        row: Number of the row, counted from the first row fed.
-        target: Index of the target that its `value` does not fit; -1 if its `fields` do not.
+        row: Number of the row, counted from the first row read.
+        target: Index of the `Target` that `value` does not fit; -1 if the number of fields is
+            wrong.
         fields: Number of fields; -1 if a quote never closes.
         start: Position of the row in the text.
-        value: The value that does not fit; empty if `target` is -1.
+        value: The bad value; empty if `target` is -1.
     """
 
     row: int
@@ -206,7 +220,15 @@ class Fault(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """The first value of a kind in a CSV column, its row, and where in the text that row starts."""
+    """The first value of a kind that was seen in a CSV column.
+
+    Attributes:
+        column: Number of the column in the file, from 0.
+        kind: Kind of the value, one of the bits ``BOOL`` to ``EMPTY``.
+        row: Number of the row.
+        start: Position of the row in the text.
+        value: The value.
+    """
 
     column: int
     kind: int
@@ -216,12 +238,12 @@ class Sighting(NamedTuple):
 
 
 class WordsSeen(NamedTuple):
-    """The texts in a CSV column, and the number of its values that are not text.
+    """Counts of the values of a CSV column: texts, words for null, and values of other kinds.
 
     Attributes:
         values: Number of values of each kind other than text.
-        strays: Short texts and how often each was seen; None if there are too many to count.
-        nulls: The words for null that were seen, and how often.
+        strays: Number of times that each short text was seen; None if there are too many texts.
+        nulls: Number of times that each word for null was seen.
     """
 
     values: dict[int, int]

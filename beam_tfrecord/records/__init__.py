@@ -1,1 +1,1 @@
-"""Rows to the bytes of records and back: examples, frames and the functions that map rows."""
+"""Encodes rows as TFRecord records, decodes records, and calls row functions on rows."""

@@ -1,7 +1,8 @@
-"""`Decoder`: converts framed records back into Arrow, the inverse of `Encoder`.
+"""`Decoder`: converts framed records back into Arrow columns, the inverse of `Encoder`.
 
-The kernel decodes each TF column as flat values with the number of values of each record. An Arrow
-column is built from those for all records at once, in a walk through its type.
+A *TF column* is one key of the examples. The native kernel decodes each TF column as flat values,
+with the number of values of each record. `_Builder` then builds an Arrow column from its TF columns
+for all records at once, by recursion over its Arrow type.
 """
 
 from __future__ import annotations
@@ -55,15 +56,15 @@ from beam_tfrecord.features.type_contract import (
 
 
 class Decoder:
-    """Decodes records under one schema; one object serves all threads.
+    """Decodes records under one schema; one object may be used by several threads.
 
-    Null and empty lists, zeros and missing values come back as they were. Three things do not: a
-    struct whose fields are all null becomes a null struct, float64 and decimals that are stored as
-    float_list are rounded to float32, and a dictionary becomes its values.
+    Decoding restores null and empty lists, zeros and missing values as they were. Three things
+    change: a struct whose fields are all null becomes a null struct, float64 and decimals that are
+    stored as float_list are rounded to float32, and a dictionary becomes its values.
 
     Args:
         schema: The features of the records.
-        columns: Names of the columns to decode, in order; None for all.
+        columns: Names of the columns to decode, in order; None means all.
 
     Raises:
         UsageError: A column does not exist.
@@ -89,11 +90,11 @@ class Decoder:
         """Return the rows of framed records, in the Arrow types of the schema.
 
         Args:
-            data: A buffer with the records.
+            data: Buffer with the records.
             starts: Position of each record in `data`, shape `[records]`.
 
         Raises:
-            DataError: A record is no Example, or a feature does not fit the schema.
+            DataError: A record is not an Example, or a feature does not fit the schema.
         """
         try:
             found = native.decode(data, starts, self._features)
@@ -116,7 +117,7 @@ class Decoder:
 
 
 class _Built(NamedTuple):
-    """Values, and the levels of lists around them, outermost first; only those can be null."""
+    """Values, and the levels of lists around them, outermost first, which mark the null lists."""
 
     values: pa.Array
     layers: tuple[Layer, ...] = ()
@@ -127,9 +128,9 @@ class _Builder:
 
     Args:
         feature: The column.
-        separator: Stands between the parts of the names of its TF columns.
+        separator: Text between the parts of the names of its TF columns.
         columns: Its TF columns, by name.
-        decoded: The result of `native.decode` for each TF column, by name.
+        decoded: Result of `native.decode` for each TF column, by name.
         rows: Number of records.
     """
 
@@ -148,7 +149,7 @@ class _Builder:
         self._rows = rows
 
     def build(self) -> pa.Array:
-        """Return the column as an array of one value a row."""
+        """Return the column as an array with one value for each row."""
         feature = self._feature
         try:
             return self._built(feature.type, feature.name, 0, feature.nullable).values
@@ -158,7 +159,14 @@ class _Builder:
             ) from error
 
     def _built(self, arrow: pa.DataType, name: str, depth: int, nullable: bool) -> _Built:
-        """Return the values of type `arrow` within `depth` lists."""
+        """Return the values of a nested type, and the lists around them.
+
+        Args:
+            arrow: The type, that of the column or one inside it.
+            name: Name of the TF column of the type, or the common part of several names.
+            depth: Number of lists around the type.
+            nullable: Whether a struct without any value becomes null.
+        """
         arrow = bare_type(arrow)
         if is_tensor(arrow):
             return _Built(self._tensor(arrow, name))
@@ -261,7 +269,7 @@ class _Builder:
         return take_values(values, pa.array(indices, mask=counts == 0))
 
     def _tensor(self, arrow: pa.DataType, name: str) -> pa.Array:
-        """Return a column of Arrow's fixed-shape tensors."""
+        """Return a column of type `pyarrow.FixedShapeTensorType`."""
         column, found = self._columns[name], self._decoded[name]
         count = value_count(tuple(arrow.shape))
         if self._feature.store == "values":
@@ -275,7 +283,7 @@ class _Builder:
         return pa.ExtensionArray.from_storage(arrow, storage)
 
     def _numpy_tensor(self, arrow: TensorType, name: str) -> pa.Array:
-        """Return a column of NumPy arrays."""
+        """Return a column of type `TensorType`, NumPy arrays."""
         parts = (name, f"{name}{self._separator}shape", f"{name}{self._separator}dtype")
         names = {self._columns[part].role: part for part in parts if part in self._columns}
         column, found = self._columns[name], self._decoded[name]
@@ -316,7 +324,7 @@ class _Builder:
 
 
 def _missing(found: Any) -> BoolArray | None:
-    """Return which records lack the TF column, or None if no record does."""
+    """Return which records lack the TF column, or None if all records have it."""
     return None if found.present.all() else found.present == 0
 
 
@@ -377,7 +385,7 @@ def _decimals_from_floats(stored: pa.Array, arrow: pa.DataType) -> pa.Array:
 
 
 def _list_of(arrow: pa.DataType, layer: Layer, values: pa.Array) -> pa.Array:
-    """Return a list array of type `arrow`, of any layout."""
+    """Return a list array of type `arrow`, which may have any list layout."""
     if pa.types.is_fixed_size_list(arrow):
         return _dense_list(arrow, layer, values)
     if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
@@ -393,7 +401,7 @@ def _list_of(arrow: pa.DataType, layer: Layer, values: pa.Array) -> pa.Array:
 def _dense_list(arrow: pa.DataType, layer: Layer, values: pa.Array) -> pa.Array:
     if layer.missing is None:
         return pa.FixedSizeListArray.from_arrays(values, type=arrow)
-    # A null list of a fixed size has values too: null ones.
+    # In Arrow, a null list of fixed size still takes up that number of values.
     present = np.repeat(~layer.missing, arrow.list_size)
     indices = np.where(present, np.cumsum(present) - 1, 0)
     spread = take_values(values, pa.array(indices, mask=~present))
@@ -401,7 +409,7 @@ def _dense_list(arrow: pa.DataType, layer: Layer, values: pa.Array) -> pa.Array:
 
 
 def _tensor_values(found: Any, item: pa.DataType, count: int, name: str) -> pa.Array:
-    """Return the numbers of tensors that are stored as bytes, all in one array.
+    """Return the numbers of all tensors of a column that is stored as bytes, in one array.
 
     Raises:
         DataError: The number of bytes of a tensor does not fit its shape.

@@ -1,8 +1,8 @@
 """`Encoder`: converts batches into framed canonical `tf.train.Example` records in an `Arena`.
 
-The columns of a batch are converted to the types of the schema, then to the arrays of their TF
-columns, and the kernel writes the bytes. A batch whose columns have these types already goes to the
-kernel as it is.
+The columns of a batch are first converted to the types of the schema, then to arrays of TF columns
+(the keys of the examples). The native kernel encodes these as bytes. If the columns of a batch
+already have types that the kernel encodes, no conversion takes place.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.type_contract import BYTES, VALUES, TFColumn, schema_tf_columns
 
-# Mostly more than a run needs: untouched memory costs nothing, but growing costs a copy.
+# More than most runs (sorted spill files) need: unused memory costs nothing, growing costs a copy.
 RUN_ROOM_BYTES = 128 * 2**20
 
 Int64Array = npt.NDArray[np.int64]
@@ -37,8 +37,8 @@ Int64Array = npt.NDArray[np.int64]
 class Arena:
     """A growing buffer of framed records, with the position of each record.
 
-    `reset` keeps the memory, and a full buffer doubles, so a worker that encodes one group after
-    another allocates only a few times.
+    A full buffer doubles its size, and `reset` keeps the memory, so a worker that encodes much
+    allocates only a few times.
 
     Attributes:
         data: uint8 buffer; the first `size` bytes are in use.
@@ -55,7 +55,7 @@ class Arena:
         self.records = 0
 
     def reserve(self, num_bytes: int, num_records: int) -> None:
-        """Make room for more bytes and records; those in use keep their positions."""
+        """Make room for more bytes and records; records in use keep their positions."""
         self.data = _grown(self.data, self.size, num_bytes)
         self.starts = _grown(self.starts, self.records, num_records)
 
@@ -82,7 +82,7 @@ def _grown(array: np.ndarray, used: int, more: int) -> np.ndarray:
 
 
 class RowReject(NamedTuple):
-    """A row of a batch that could not be encoded: a `Reject` with the index of its row."""
+    """A row of a batch that cannot be encoded: a `Reject` with the row's index in the batch."""
 
     row: int
     column: str
@@ -96,7 +96,7 @@ class EncodedRows(NamedTuple):
 
     Attributes:
         rows: int64 row number within the batch of each new record.
-        rejects: The rows without a record, in order.
+        rejects: The rows that were not encoded, in order.
         observed: Statistics of the encoded rows, by column.
     """
 
@@ -105,18 +105,18 @@ class EncodedRows(NamedTuple):
     observed: dict[str, ColumnStats]
 
 
-# The first reject that was found of each row of a batch.
+# The first reject of each rejected row, by the index of the row in the batch.
 _Rejects = dict[int, RowReject]
 
 
 class _Plan(NamedTuple):
-    """How to find the features in batches of one Arrow schema.
+    """The columns of the features in batches of one Arrow schema, and the conversion they need.
 
     Attributes:
-        arrow: The schema of the batches.
-        columns: Index of the column of each feature; None if the batches do not have it.
-        same: Whether that column has the type of the feature.
-        as_is: Whether the kernel encodes the batches as they are.
+        arrow: Schema of the batches.
+        columns: Index of the column of each feature; None if the batches lack the column.
+        same: Whether the column of each feature already has the type of the feature.
+        as_is: Whether the kernel encodes the batches without any conversion.
     """
 
     arrow: pa.Schema
@@ -128,14 +128,14 @@ class _Plan(NamedTuple):
 class Encoder:
     """Encodes batches under one schema.
 
-    Columns are found by name. A column that a batch lacks counts as null in every row. A column
-    that the schema lacks is left out, unless `strict`.
+    Columns are matched with features by name. A column that a batch lacks counts as null in every
+    row. A column that the schema lacks is left out, unless `strict` is True.
 
     Args:
         schema: The features of the records.
-        strict: Refuse batches with a column, not all null, that `schema` does not have.
-        one_zero: Give equal floats equal bytes, and so every NaN, for records that are hashed and
-            not stored.
+        strict: Refuse batches with a column that `schema` lacks, unless all its values are null.
+        one_zero: Encode equal floats as equal bytes: 0.0 and -0.0 alike, and all NaNs alike. This
+            is for records that are hashed and not stored.
     """
 
     def __init__(self, schema: Schema, *, strict: bool = False, one_zero: bool = False) -> None:
@@ -157,8 +157,8 @@ class Encoder:
         """Append the records of `batch` to `arena`.
 
         Raises:
-            SchemaConflict: The type of a column has no values in common with the type in the
-                schema; or, if strict, the batch has a column that the schema does not have.
+            SchemaConflict: A column cannot be converted to its type in the schema, two columns have
+                the same name, or `strict` is True and the schema lacks a column of the batch.
         """
         data = batch.data
         plan = self._plan_of(data)
@@ -215,7 +215,7 @@ class Encoder:
         return _Plan(arrow, tuple(columns), tuple(same), as_is)
 
     def _column(self, batch: Batch, plan: _Plan, index: int, rejects: _Rejects) -> pa.Array:
-        """Return one column in the type of the schema, or in a more exact one that rounds to it."""
+        """Return a column in its type in the schema, or in a more exact type that rounds to it."""
         feature, source = self.schema.features[index], plan.columns[index]
         array = pa.nulls(batch.num_rows) if source is None else batch.data.column(source)
         if not feature.nullable and array.null_count:
@@ -236,7 +236,7 @@ class Encoder:
 
     def _convert(self, array: pa.Array, index: int, rejects: _Rejects) -> pa.Array:
         feature = self.schema.features[index]
-        # Two texts may say one number.
+        # As text, one number may have several notations: hash its float64 instead.
         store = "bytes" if self._one_zero and feature.store == "text" else feature.store
         try:
             converted, bad_rows, error = convert(array, feature.type, store)
@@ -259,7 +259,7 @@ class Encoder:
     def _to_tf(self, arrays: list[pa.Array], rejects: _Rejects) -> pa.RecordBatch:
         parts: list[pa.Array] = []
         for feature, as_is, array in zip(self.schema.features, self._as_is, arrays, strict=True):
-            # The kernel encodes no dictionaries, whatever the schema says.
+            # The kernel cannot encode dictionaries, even if the schema has their plain type.
             if as_is and bare_type(array.type) == array.type:
                 parts.append(array)
                 continue
@@ -299,7 +299,7 @@ class Encoder:
             arrays: The columns.
             tf_arrays: Their TF columns.
             errors: Largest relative rounding error of each TF column.
-            indices: The encoded rows; None for all.
+            indices: Indices of the encoded rows; None means all rows.
         """
         stats = {}
         largest = np.maximum.reduceat(errors, self._firsts) if self._firsts else errors
@@ -317,7 +317,7 @@ class Encoder:
 
 
 def _row_mask(rows: Iterable[int], count: int) -> npt.NDArray[np.uint8] | None:
-    """Return a mask of some of `count` rows, which the kernel skips; None if there are none."""
+    """Return a mask of the rows that the kernel skips, shape `[count]`; None if it skips none."""
     picked = list(rows)
     if not picked:
         return None
@@ -327,7 +327,10 @@ def _row_mask(rows: Iterable[int], count: int) -> npt.NDArray[np.uint8] | None:
 
 
 def _ranged_column(parts: tuple[TFColumn, ...]) -> int | None:
-    """Return which TF column of a feature has a range: the only one of numbers or times, if any."""
+    """Return the index of the TF column with the numbers or times of a feature; None if none.
+
+    A feature with several TF columns of values, such as a struct, has no range.
+    """
     values = [i for i, column in enumerate(parts) if column.role == VALUES]
     column = parts[values[0]]
     is_number = column.kind != BYTES and not pa.types.is_boolean(column.type)
@@ -335,7 +338,7 @@ def _ranged_column(parts: tuple[TFColumn, ...]) -> int | None:
 
 
 def value_range(values: pa.Array) -> tuple[float | int | None, float | int | None]:
-    """Return the smallest and the largest finite value, as stored, or None if there is none."""
+    """Return the smallest and the largest finite value, as stored; both None if there is none."""
     while pa.types.is_nested(values.type):
         values = values.flatten()
     if values.null_count:
@@ -350,12 +353,12 @@ def value_range(values: pa.Array) -> tuple[float | int | None, float | int | Non
         if not len(numbers):
             return None, None
     low, high = float(numbers.min()), float(numbers.max())
-    # There are two zeros, and which one is found depends on the order of the rows.
+    # Adding 0.0 turns -0.0 into 0.0: which of the two is found depends on the order of the rows.
     return float(np.float32(low)) + 0.0, float(np.float32(high)) + 0.0
 
 
 def _exact_column(batch: Batch, feature: Feature) -> pa.Array | None:
-    """Return the more exact numbers of a float feature, or their text, if the batch has them."""
+    """Return the exact numbers (`Batch.numbers`) of a float feature, or None if it has none."""
     is_float = pa.types.is_float32(feature.type) or pa.types.is_float64(feature.type)
     if batch.numbers is None or not is_float or feature.name not in batch.numbers.schema.names:
         return None
@@ -389,7 +392,7 @@ def _kernel_message(code: int, name: str = "", value: str = "") -> str:
 def _value_text(value: pa.Scalar) -> str:
     """Return a value as text for messages, cut to `MAX_VALUE_CHARS`."""
     if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
-        # as_py fails on text that is not UTF-8, which is what is reported here.
+        # as_py fails on text that is not UTF-8, and such text is what rejects may report.
         value = value.cast(pa.large_binary()) if pa.types.is_large_string(value.type) else value
         raw = value.as_buffer() if value.is_valid else None
         return "" if raw is None else _decoded(raw.to_pybytes())

@@ -1,4 +1,4 @@
-"""Infers the Arrow types of the rows that a row function returns, by its hints or results."""
+"""Infers Arrow types for the rows that a row function returns, from its type hints or results."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _HINTS: dict[Any, pa.DataType] = {
 
 
 def returned_schema(function: Callable[..., Any]) -> pa.Schema | None:
-    """Return the schema of a function's TypedDict or NamedTuple return hint.
+    """Return the schema of a function's return hint, if that is a TypedDict or NamedTuple class.
 
-    ``list[Hint]``, ``Iterator[Hint]`` and ``Hint | None`` mean the same as ``Hint``: one row
-    becomes several, or none.
+    The hints ``list[Hint]``, ``Iterator[Hint]`` and ``Hint | None``, for functions that turn a row
+    into several or none, mean the same as ``Hint``.
 
     Returns:
-        The schema; None for another hint, or without a hint.
+        The schema; None if the function has another hint or none.
     """
     try:
         hint = typing.get_type_hints(function).get("return")
@@ -51,7 +51,7 @@ def returned_schema(function: Callable[..., Any]) -> pa.Schema | None:
 
 
 def schema_of_hint(hint: Any) -> pa.Schema | None:
-    """Return the schema of a TypedDict or NamedTuple class, or None for another hint."""
+    """Return the schema of a TypedDict or NamedTuple class; None if `hint` is another hint."""
     if not (typing.is_typeddict(hint) or hasattr(hint, "_fields")):
         arguments = [one for one in typing.get_args(hint) if one is not types.NoneType]
         return schema_of_hint(arguments[0]) if len(arguments) == 1 else None
@@ -86,8 +86,8 @@ class RowTypes:
 
     Attributes:
         columns: Arrow type by column name.
-        has_rows: Whether some row was a dict.
-        has_examples: Whether some row was a serialized example.
+        has_rows: True if some results were dicts.
+        has_examples: True if some results were serialized examples.
     """
 
     columns: Mapping[str, pa.DataType] = dataclasses.field(default_factory=dict)
@@ -116,10 +116,13 @@ class RowTypes:
         )
 
     def to_arrow(self, before: pa.Schema) -> pa.Schema:
-        """Return the schema of the mapped rows: columns of `before` first, in their order.
+        """Return the schema of the returned rows.
+
+        Columns of `before` come first, in their order; a column keeps its type there if that holds
+        all returned values.
 
         Args:
-            before: The schema of the rows before the function.
+            before: Schema of the rows before the function.
 
         Raises:
             DataError: The function returned both rows and examples.
@@ -135,7 +138,7 @@ class RowTypes:
         return pa.schema([self._field(name, before) for name in old + new])
 
     def _field(self, name: str, before: pa.Schema) -> pa.Field:
-        """Return the field of a column; one that is still of its type keeps type and metadata."""
+        """Return the field of a column; it keeps its type and metadata from `before` if it fits."""
         found = self.columns[name]
         if name in before.names:
             old = before.field(name)
@@ -155,7 +158,7 @@ def _fits(found: pa.DataType, arrow: pa.DataType) -> bool:
 def _fits_tensor(found: pa.DataType, arrow: TensorType) -> bool:
     """Return whether a column of NumPy arrays holds all values that the function returned.
 
-    Arrays of one axis are found to be lists: most functions do not distinguish the two.
+    Inference takes arrays of one axis for lists, so such lists fit too.
     """
     if isinstance(found, TensorType):
         return bool(join_tensor_types(arrow, found) == arrow)
@@ -165,9 +168,13 @@ def _fits_tensor(found: pa.DataType, arrow: TensorType) -> bool:
 
 
 def python_type(arrow: pa.DataType) -> pa.DataType:
-    """Return the type that `infer_row_types` infers from values of `arrow` as Python values.
+    """Return the type that `infer_row_types` infers if a function returns values unchanged.
 
-    Numbers keep their type: `infer_row_types` finds the narrowest type that holds them.
+    Numbers keep their type, since `infer_row_types` infers at most that: it returns the narrowest
+    type that holds them.
+
+    Args:
+        arrow: Type of the values before they became Python values.
     """
     if pa.types.is_dictionary(arrow):
         return python_type(arrow.value_type)
@@ -185,7 +192,7 @@ def python_type(arrow: pa.DataType) -> pa.DataType:
 
 
 def infer_row_types(mapped: Sequence[Any]) -> RowTypes:
-    """Infer the types of mapped rows: dicts, or serialized examples.
+    """Infer the types of the results of a row function: dicts, or serialized examples.
 
     Raises:
         SchemaConflict: No type holds the values of a column exactly.
@@ -199,7 +206,7 @@ def infer_row_types(mapped: Sequence[Any]) -> RowTypes:
 
 def _type_of(name: str, values: list[Any]) -> pa.DataType:
     kinds = set(map(type, values))
-    # There are few types of values, and many values.
+    # Look at the few types first, since there are many values.
     if any(issubclass(kind, _ARRAYS) for kind in kinds) and any(map(_is_tensor, values)):
         return _tensor_type_of(name, values)
     try:
@@ -235,7 +242,7 @@ def _tensor_type_of(name: str, values: list[Any]) -> TensorType:
 
 
 def _narrowest(column: pa.Array) -> pa.DataType:
-    """Return the narrowest number type that holds a column exactly, else its own type."""
+    """Return the narrowest type that holds numbers exactly; return another type unchanged."""
     candidates: tuple[pa.DataType, ...] = ()
     if pa.types.is_integer(column.type):
         candidates = (pa.int8(), pa.int16(), pa.int32())
@@ -252,9 +259,9 @@ def _narrowest(column: pa.Array) -> pa.DataType:
 
 
 def _same_numbers(one: pa.Array, other: pa.Array) -> bool:
-    """Return whether numbers are equal; NaN, unlike in Arrow, equals NaN."""
+    """Return whether two arrays have equal numbers; NaN equals NaN, unlike in Arrow."""
     if one.equals(other):
         return True
     left, right = (array.to_numpy(zero_copy_only=False) for array in (one, other))
-    # Nulls are NaN here on both sides, in the same rows.
+    # Both arrays have NaN for nulls here, in the same rows.
     return bool(pa.types.is_floating(one.type) and np.array_equal(left, right, equal_nan=True))

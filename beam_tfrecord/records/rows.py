@@ -1,8 +1,9 @@
-"""Calls a Python function on each row of a batch and builds the batch of its results.
+"""Calls a user's row function on each row of a batch and builds a batch of its results.
 
-This is the core of `MapRows`, without Beam. A dict becomes one row, None no row, a list several
-rows, and bytes or a `tf.train.Example` a serialized example. A row for which the function raises an
-error becomes a reject. Each result has the origin of its row.
+This is the core of `MapRows`, without Beam. If the function returns a dict, it is one row; None is
+no row, a list is several rows, and bytes or a `tf.train.Example` are a serialized example. If the
+function raises an error, the row becomes a reject. Each result keeps the origin of its row: the
+unit (part of the input) and the row number that it was read from.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def to_rows(data: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _to_list(column: pa.Array) -> list[Any]:
-    """Return Python values; numbers go through NumPy, which is ten times as fast."""
+    """Return a column as Python values; NumPy converts numbers ten times as fast as Arrow."""
     plain = pa.types.is_integer(column.type) or (
         pa.types.is_floating(column.type) and not pa.types.is_float16(column.type)
     )
@@ -58,9 +59,9 @@ class Mapped:
     """The results of a row function for the rows of a batch.
 
     Attributes:
-        rows: Dicts, or serialized examples.
-        source_rows: Index within the batch of the row of each result, shape `[n]`.
-        sub: Number of each result among those of its row, from 0, shape `[n]`.
+        rows: The results: dicts, or serialized examples.
+        source_rows: Index within the batch of the source row of each result, shape `[n]`.
+        sub: Number of each result among the results of its source row, from 0, shape `[n]`.
         rejects: Rows for which the function raised an error.
     """
 
@@ -74,7 +75,7 @@ def call_on_rows(batch: Batch, function: RowFunction) -> Mapped:
     """Call `function` on each row of a batch."""
     out: list[Any] = []
     sources: list[int] = []
-    # Only rows that became several need numbers among themselves.
+    # By index of the result. The first result of a row has number 0.
     subs: dict[int, int] = {}
     rejects: list[Reject] = []
     for index, row in enumerate(to_rows(batch.data)):
@@ -100,7 +101,7 @@ def outputs_of(result: Any) -> Iterable[Any]:
     """Return the result of a row function as dicts or serialized examples.
 
     Raises:
-        TypeError: It is of another type.
+        TypeError: The result has another type.
     """
     if result is None:
         return ()
@@ -121,16 +122,19 @@ def outputs_of(result: Any) -> Iterable[Any]:
 def canonical_example(example: Any) -> bytes:
     """Serialize a `tf.train.Example` in canonical form.
 
-    The serialization of Protobuf itself differs from process to process.
+    Protobuf's own serialization may differ between processes.
     """
     serialized = example.SerializeToString()
     return native.canonicalize(serialized) or serialized
 
 
 def mapped_batch(batch: Batch, mapped: Mapped, schema: pa.Schema) -> Batch:
-    """Build the batch of mapped rows under a schema; each has the origin of its row.
+    """Return a batch of mapped rows; rows that do not fit the schema become rejects.
 
-    Rows that do not fit the schema become rejects.
+    Args:
+        batch: The batch before mapping.
+        mapped: The results of the row function.
+        schema: Arrow schema of the mapped rows.
     """
     rejects = (*batch.rejects, *mapped.rejects)
     encoded = schema.equals(EXAMPLES_SCHEMA)
@@ -153,13 +157,13 @@ def mapped_batch(batch: Batch, mapped: Mapped, schema: pa.Schema) -> Batch:
 def _numbers_of(
     batch: Batch, data: pa.RecordBatch, wide: Mapping[str, pa.Array], sources: np.ndarray[Any, Any]
 ) -> pa.RecordBatch | None:
-    """Return the `Batch.numbers` of mapped rows.
+    """Return the `Batch.numbers` of mapped rows: exact values of the columns that are rounded.
 
     Args:
         batch: The batch before mapping.
         data: The mapped rows.
-        wide: Their columns of float32 as float64, the type of Python's floats.
-        sources: Index in `batch` of each mapped row.
+        wide: The float32 columns of `data` as float64, the type of Python's floats.
+        sources: Index in `batch` of the source row of each mapped row.
     """
     rounded = {
         name: exact
@@ -180,8 +184,8 @@ def _origin_of(
 
     Args:
         batch: The batch before mapping.
-        sources: Index in `batch` of each mapped row.
-        sub: Number of each mapped row among those of its row.
+        sources: Index in `batch` of the source row of each mapped row.
+        sub: Number of each mapped row among the results of its source row.
     """
     origin = batch.origin
     if origin is None:
@@ -192,8 +196,8 @@ def _origin_of(
     picked = origin.take(sources, batch.num_rows)
     if is_one_to_one:
         return picked
-    # Results of results get numbers far apart, so that those of two mappings never collide. A
-    # number depends on the row alone, not on the other rows of its batch.
+    # If results are mapped again, the factor keeps the numbers of both mappings apart. The number
+    # of a row must not depend on other rows of its batch.
     before = 0 if picked.sub is None else picked.sub * 1_000_003
     return dataclasses.replace(picked, sub=before + sub)
 
@@ -201,12 +205,12 @@ def _origin_of(
 def _columns_of(
     batch: Batch, mapped: Mapped, schema: pa.Schema
 ) -> tuple[_Columns, np.ndarray[Any, Any], tuple[Reject, ...]]:
-    """Return the columns of the rows that fit, their indices, and rejects for the others."""
+    """Return the columns of the rows that fit the schema, their indices, and the rejects."""
     try:
         return _columns(mapped.rows, schema), np.arange(len(mapped.rows)), ()
     except _MISFITS:
         pass
-    # Find the rows that do not fit, one by one.
+    # At least one row does not fit: convert the rows one by one to find it.
     fitting, rejects = [], []
     for index, row in enumerate(mapped.rows):
         try:
@@ -223,7 +227,7 @@ class _Columns(NamedTuple):
 
     Attributes:
         data: The columns.
-        wide: The columns of float32 as float64, before rounding.
+        wide: The float32 columns as float64, before rounding.
     """
 
     data: pa.RecordBatch
@@ -240,7 +244,7 @@ def _columns(rows: Sequence[Row], schema: pa.Schema) -> _Columns:
         arrays.append(array)
         if pa.types.is_float32(field.type):
             exact = wide[field.name] = pa.array(values, pa.float64())
-            # Arrow makes infinity of a number that float32 cannot hold.
+            # Arrow silently turns a number that float32 cannot hold into infinity.
             if not pc.is_inf(array).equals(pc.is_inf(exact)):
                 raise TypeError(f"column {field.name!r} is {field.type} but has a larger number")
     extra = set(itertools.chain.from_iterable(rows)).difference(schema.names)
@@ -259,7 +263,7 @@ def _array_of(values: list[Any], field: pa.Field) -> pa.Array:
         return tensor_column(values, field.type)
     array = pa.array(values, field.type)
     if pa.types.is_decimal(field.type):
-        # Arrow makes 0 of a number that is 39 digits finer than the type.
+        # Arrow silently turns a number that is 39 digits finer than the type into 0.
         zeros = pc.fill_null(pc.equal(array, pa.scalar(0, array.type)), False)
         if any(values[row] for row in np.flatnonzero(zeros.to_numpy(zero_copy_only=False))):
             raise TypeError(f"column {field.name!r} is {field.type} but has a finer number")
@@ -267,7 +271,7 @@ def _array_of(values: list[Any], field: pa.Field) -> pa.Array:
 
 
 def _reject_of(error: Exception, row: Any, batch: Batch, index: int) -> Reject:
-    """Return the reject for a row; `index` is that of its source row in the batch."""
+    """Return the reject for a row; `index` is the index of its source row in the batch."""
     origin = batch.exact_origin
     unit, number = "", -1
     if origin is not None:
@@ -284,7 +288,7 @@ def _reject_of(error: Exception, row: Any, batch: Batch, index: int) -> Reject:
 
 
 def line_of(error: Exception) -> str:
-    """Return the line of the user's code that raised an error, or an empty text."""
+    """Return the place in the user's code that raised an error, for a message; empty if unknown."""
     here = os.path.dirname(__file__)
     frames = [
         frame

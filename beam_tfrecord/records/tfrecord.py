@@ -3,8 +3,8 @@
 A record is the length of the payload (8 bytes, little-endian), the masked CRC-32C of those 8 bytes,
 the payload, and the masked CRC-32C of the payload: the format of TensorFlow's ``RecordWriter``.
 
-Files are read in *blocks* of many records in one buffer. No Python runs for single records, and
-memory is one block, whatever the size of the file.
+Files are read in *blocks*: many records in one buffer, which the native kernel checks without
+Python code for single records. Memory is one block, independent of the size of the file.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ FRAME_BYTES = 16
 _LENGTH_BYTES = 8
 _HEADER_BYTES = 12
 _GZIP_MAGIC = b"\x1f\x8b\x08"
-# The stubs of isal take its error for an instance.
+# The type stubs of isal declare its error class as an instance.
 _CODEC_ERRORS = (EOFError, igzip.BadGzipFile, cast(type[Exception], isal_zlib.IsalError))
 
-# Level 3 is half as fast and saves less than one percent on examples.
+# Not 3: it is half as fast and saves less than one percent on examples.
 _GZIP_LEVEL = 2
 _GZIP_CONTAINER = 31
 _GZIP_PIECE_BYTES = 2**20
@@ -46,12 +46,12 @@ _GZIP_PIECE_BYTES = 2**20
 
 @dataclasses.dataclass(frozen=True)
 class RecordFault:
-    """A damaged or incomplete record in a file.
+    """The position of a damaged or incomplete record in a file, and the reason.
 
     Attributes:
-        position: Byte position of the record in the record stream: after decompression.
+        position: Byte position of the record in the record stream (after decompression).
         record: Number of the record within the file, from 0.
-        reason: What is wrong, in a few words.
+        reason: The damage in a few words.
     """
 
     position: int
@@ -66,13 +66,13 @@ class RecordFault:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RecordBlock:
-    """Consecutive records of a file.
+    """Consecutive records of a file in one buffer.
 
     Attributes:
         data: The bytes of the framed records, shape `[bytes]`.
         starts: Position in `data` of each intact record, shape `[records]`.
-        position: Byte position of the block in the record stream.
-        first_record: Number of its first record within the file.
+        position: Byte position of the block in the record stream (after decompression).
+        first_record: Number of the first record within the file, from 0.
     """
 
     data: UInt8Array
@@ -89,7 +89,7 @@ class RecordBlock:
             yield view[begin:end].tobytes()
 
     def slice(self, start: int, stop: int) -> RecordBlock:
-        """Return the records `start` to `stop` over the same bytes."""
+        """Return a block of the records `start` to `stop` that shares the bytes of this one."""
         return dataclasses.replace(
             self, starts=self.starts[start:stop], first_record=self.first_record + start
         )
@@ -103,7 +103,7 @@ def payload_lengths(data: UInt8Array, starts: Int64Array) -> Int64Array:
 
 
 def record_sizes(data: UInt8Array, starts: Int64Array) -> Int64Array:
-    """Return the size of each framed record, its frame included, shape `[records]`."""
+    """Return the size in bytes of each framed record, frame included, shape `[records]`."""
     return payload_lengths(data, starts) + FRAME_BYTES
 
 
@@ -117,16 +117,17 @@ def read_blocks(
 ) -> Iterator[RecordBlock]:
     """Yield the records of a file in order, in blocks of about `block_bytes`.
 
-    A record larger than a block makes a block of its own. Blocks own their memory.
+    A record larger than a block forms a block of its own.
 
     Args:
-        path: The file.
-        compression: ``""``, ``GZIP`` (several members too), or None to detect it.
+        path: Path of the file.
+        compression: ``""``, ``GZIP`` (also several members), or None to detect it.
         block_bytes: Size of a block.
-        on_fault: Called with each fault, in place of an error. A record with a damaged payload is
-            skipped and reading goes on; after any other fault reading ends.
-        is_once: The file will not be read again soon, so keep it out of the page cache. A block is
-            valid only until the next one, which reuses its memory.
+        on_fault: Function to call with each damaged record; None means that the first one is an
+            error. After a damaged payload, reading continues with the next record; after other
+            damage it ends.
+        is_once: True if the file will not be read again soon: it stays out of the page cache, and
+            the next block reuses the memory of a block. False: each block owns its memory.
 
     Raises:
         DataError: The file is missing, cut off or damaged.
@@ -151,10 +152,10 @@ def read_blocks(
 
 
 def _sniff(file: BinaryIO) -> str:
-    """Return the compression of a file by its first bytes, and rewind it.
+    """Return the compression of a file by its first bytes, and rewind the file.
 
-    The length of the first record of a plain file may look like the magic number of gzip. Then its
-    CRC follows.
+    The length of the first record of a plain file may look like the magic number of gzip, but then
+    the checksum of that length follows.
     """
     head = file.read(_HEADER_BYTES)
     file.seek(0)
@@ -164,7 +165,7 @@ def _sniff(file: BinaryIO) -> str:
 
 
 def is_header(head: Any) -> bool:
-    """Return whether 12 bytes are a length with its checksum."""
+    """Return whether 12 bytes are the length of a record with its checksum."""
     crc = int.from_bytes(bytes(head[_LENGTH_BYTES:_HEADER_BYTES]), "little")
     return bool(native.masked_crc32c(head[:_LENGTH_BYTES]) == crc)
 
@@ -181,8 +182,8 @@ class _Scanner:
 
     Args:
         stream: The framed records.
-        on_fault: Called with each fault.
-        reuse: Use the same memory for all blocks.
+        on_fault: Function to call with each damaged record.
+        reuse: Whether all blocks use the same memory.
     """
 
     def __init__(
@@ -197,7 +198,7 @@ class _Scanner:
         self._codec_error = ""
 
     def blocks(self, block_bytes: int) -> Iterator[RecordBlock]:
-        """Yield the blocks; memory is one block, or one record if that is larger."""
+        """Yield the blocks, each of about `block_bytes` or of one larger record."""
         memory = rest = np.empty(0, dtype=np.uint8)
         wanted = block_bytes
         while not self._ended:
@@ -211,7 +212,7 @@ class _Scanner:
             self._position += consumed
             self._record += records
             rest = data[consumed:]
-            # Double it: a damaged length could ask for any amount of memory at once.
+            # Double the block for a large record; its length may be damaged, so do not trust it.
             wanted = block_bytes if consumed else 2 * len(data)
         if self._codec_error:
             self._report(0, f"the gzip stream is damaged: {self._codec_error}")
@@ -226,13 +227,13 @@ class _Scanner:
                 self._ended = not count
                 filled += count
         except _CODEC_ERRORS as error:
-            # Reported at the end: bytes that were decompressed before may hold complete records.
+            # Reported at the end: the bytes decompressed before may contain complete records.
             self._ended = True
             self._codec_error = str(error)
         return filled
 
     def _scan(self, data: UInt8Array) -> tuple[Int64Array, int, int]:
-        """Return the starts of intact records, the number of records, and the bytes they take."""
+        """Return the starts of intact records, the number of all records, and their bytes."""
         parts: list[Int64Array] = []
         at = records = 0
         while True:
@@ -255,7 +256,7 @@ class _Scanner:
         return starts, records, self._check_next(data, at, records)
 
     def _check_next(self, data: UInt8Array, at: int, records: int) -> int:
-        """Return `at`, or the end of the data if the length at `at` is damaged."""
+        """Check the length at `at`; return `at`, or the end of the data if it is damaged."""
         head = data[at : at + _HEADER_BYTES]
         if len(head) == _HEADER_BYTES and not is_header(head):
             self._report(at, "the checksum of the length does not match", records)
@@ -268,10 +269,10 @@ class _Scanner:
 
 
 class GzipCompressor:
-    """Compresses data into a gzip member whose bytes depend on the data alone.
+    """Compresses data into a gzip member whose bytes depend only on the data.
 
-    The header has no name and time 0. Data is cut at fixed positions, since the sizes of the pieces
-    that the codec gets decide what it emits.
+    The header has no file name and time 0. The output of the codec depends on the sizes of the
+    pieces that it gets, so the data is cut at fixed positions.
     """
 
     def __init__(self) -> None:
@@ -300,14 +301,14 @@ class GzipCompressor:
 
 
 class ShardStream:
-    """Writes framed records to a shard, which gets its name only when it is complete.
+    """Writes framed records to a shard file, which gets its final path only at `close`.
 
     As a context manager it removes the file unless `close` was called.
 
     Args:
         path: Final path.
         compression: ``""`` or ``GZIP``.
-        temporary: Path of the file until then; by default a name beside the final path.
+        temporary: Path of the file before `close`; by default a name beside the final path.
 
     Raises:
         UsageError: The compression is not known.
@@ -338,7 +339,7 @@ class ShardStream:
 
     @property
     def stored_xxh64(self) -> str:
-        """XXH64 of the compressed file once it is closed, 16 hex digits; empty without a codec."""
+        """XXH64 of the file after `close`, 16 hex digits; empty without compression."""
         return f"{self._stored_hash.intdigest():016x}" if self._codec else ""
 
     def close(self) -> tuple[int, str]:

@@ -1,1 +1,1 @@
-"""The Beam transforms, public ones (`transforms`, `writing`, `databases`) and their parts."""
+"""Beam transforms: readers (`read`), row functions (`map_rows`), splits and writers (`write`)."""

@@ -1,4 +1,4 @@
-"""`AssignSplits`: the split of every row, before the sink."""
+"""`AssignSplits`: a transform that assigns every row to a split before the dataset is written."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from beam_tfrecord.workdir.faults import Guarded
 
 
 class AssignSplits(beam.PTransform):
-    """Put every row in its split, as it stands here.
+    """Assign every row to a split by its present values.
 
-    Takes the arguments of `WriteToTFRecord` that decide splits, in place of it; every batch that
-    follows has its rows in one split, which `WriteToTFRecord` then keeps. Splits are said once:
-    rows that have one are refused by another `AssignSplits`, and by a sink with `splits`,
-    `split_column` or `group`, even with equal ones.
+    The arguments are those with which `WriteToTFRecord` would split rows. Each batch of the output
+    has the rows of one split, and `WriteToTFRecord` writes them to that split. Rows are split only
+    once: another `AssignSplits`, or a `WriteToTFRecord` with `splits`, `split_column` or `group`,
+    refuses rows that have a split, even an equal one.
 
     Args:
-        splits: ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.
+        splits: Shares by name: ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.
         split_column: Column that names the split.
-        group: Columns whose equal values share a split.
-        seed: Of the hash.
+        group: Columns whose equal values share a split; without it, equal examples do.
+        seed: Seed of the hash that decides the split.
 
     Raises:
         UsageError: The arguments do not fit together, or the rows have a split.
@@ -65,13 +65,13 @@ class AssignSplits(beam.PTransform):
     def of_layout(
         cls, layout: Layout, *, schema: Schema | None = None, faults: str | None = None
     ) -> AssignSplits:
-        """Return the step that puts rows where a job with this layout and schema would."""
+        """Return the transform that splits rows as a job with this layout and schema does."""
         step = cls()
         step._layout, step._schema, step._faults = layout, schema, faults
         return step
 
     def display_data(self) -> dict[str, Any]:
-        """Return what a runner's page shows."""
+        """Return the settings that a runner's page shows for this step."""
         return {
             name: value
             for name, value in display.of_layout(self._layout).items()
@@ -79,7 +79,7 @@ class AssignSplits(beam.PTransform):
         }
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
-        """Divide every batch."""
+        """Add the step that divides every batch by split."""
         if assigned_splits(batches).certain:
             raise UsageError(SPLIT_TWICE)
         step = step_label(batches.pipeline)
@@ -96,7 +96,7 @@ class AssignSplits(beam.PTransform):
 
 
 def split_batch(batch: Batch, layout: Layout, schema: Schema | None = None) -> Iterator[Batch]:
-    """Yield the rows of a batch by split, in order of the splits' numbers."""
+    """Yield one batch for each split that occurs in a batch, in order of the splits' numbers."""
     batch = as_job_batch(batch)
     block = Block(layout, schema)
     written = block.add(batch)

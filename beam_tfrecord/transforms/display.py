@@ -1,4 +1,4 @@
-"""Display data: what a runner's page shows of a step, from its arguments and without secrets."""
+"""Beam display data: the settings of a step that a runner's page shows, without secrets."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.sql.secrets import without_password
 
 _CHARACTERS = 300
-# Other options of a database may hold secrets: statements, users, properties.
+# Only these options of a database are shown: others (statements, users, …) may hold secrets.
 _OF_DATABASES = frozenset(("paths", "table", "columns", "partition_column", "partitions"))
 
 
 def shown(**arguments: Any) -> dict[str, Any]:
-    """Return arguments as display data, without empty ones."""
+    """Return arguments as display data; leave out empty ones."""
     texts = {name: _text(value) for name, value in arguments.items()}
     return {name: value for name, value in texts.items() if value not in ("", None)}
 
@@ -35,7 +35,7 @@ def of_source(source: Source) -> dict[str, Any]:
 
 
 def of_layout(layout: Layout) -> dict[str, Any]:
-    """Return the settings of a dataset."""
+    """Return the settings of a dataset: splits, order, shards and compression."""
     splits, shards = layout.splits, layout.shards
     return shown(
         splits=None if splits.is_single else dict(splits.fractions),
@@ -51,13 +51,13 @@ def of_layout(layout: Layout) -> dict[str, Any]:
 
 
 def function_name(function: Callable[..., Any] | Any) -> str:
-    """Return what a function, or a DoFn, is called."""
+    """Return the name of a function or of a DoFn."""
     known = getattr(function, "name", None) or getattr(function, "__qualname__", None)
     return str(known or type(function).__qualname__)
 
 
 def schema_text(schema: Schema | pa.Schema | Any) -> str:
-    """Return the columns of a schema; empty if it is not known yet."""
+    """Return the columns of a schema as text; empty if the schema is not known yet."""
     arrow = schema.to_arrow() if isinstance(schema, Schema) else schema
     if not isinstance(arrow, pa.Schema):
         return ""
@@ -65,7 +65,7 @@ def schema_text(schema: Schema | pa.Schema | Any) -> str:
 
 
 def place(path: str) -> str:
-    """Return a path, or a URL without its password and parameters, which may hold a token."""
+    """Return a path as it is, or a URL without its password and parameters (such as tokens)."""
     is_url = "://" in path or path.startswith("jdbc:")
     return without_password(path).partition("?")[0].partition(";")[0] if is_url else path
 

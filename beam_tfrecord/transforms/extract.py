@@ -1,4 +1,7 @@
-"""`ExtractToParquet`: batches to a published stage, inside a pipeline."""
+"""`ExtractToParquet`: a transform that writes rows of a pipeline to a stage.
+
+A stage is a Parquet dataset that keeps the Arrow types of its rows.
+"""
 
 from __future__ import annotations
 
@@ -24,22 +27,22 @@ from beam_tfrecord.workdir.target import Target, check_free, directory_target
 
 
 def stage_job(target: Target, directory: str, **fields: Any) -> Job:
-    """Return a job that writes a stage."""
+    """Return a job that writes a stage; `fields` are further fields of `Job`."""
     layout = Layout(shuffle=False)
     return Job(target, directory, "stage", layout, is_one_pass=True, **fields)
 
 
 class ExtractToParquet(Sink):
-    """Write rows as a stage, and return the names of its files.
+    """Write rows as a stage, and return the paths of its files.
 
-    A stage is a Parquet dataset with the types of the rows, which `ReadFromParquet`, `load` and
-    `write` read by its manifest. Takes a bounded PCollection of `Batch`, or of dict, NamedTuple
-    or `beam.Row`.
+    A stage is a directory of Parquet files with a manifest; it keeps the Arrow types of the rows.
+    `ReadFromParquet`, `load` and `write` read it. The input is a bounded PCollection of `Batch`,
+    dict, NamedTuple or `beam.Row`.
 
     Args:
         output: Directory of the stage.
         max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
-        overwrite: Replace what is in the output.
+        overwrite: Replace an earlier output in the directory.
 
     Raises:
         UsageError: The arguments do not fit together, or the elements cannot be staged.
@@ -64,13 +67,13 @@ class ExtractToParquet(Sink):
         )
 
     def display_data(self) -> dict[str, Any]:
-        """Return what a runner's page shows."""
+        """Return the settings that a runner's page shows for this step."""
         return display.shown(
             output=display.place(self._job.target.directory), overwrite=self._job.overwrite
         )
 
     def expand(self, elements: beam.PCollection) -> beam.PCollection[str]:
-        """Build the chain."""
+        """Add the steps that write the stage to the pipeline."""
         check_lossless(elements.pipeline)
         self.check_target(elements.pipeline)
         if not elements.is_bounded:

@@ -1,8 +1,12 @@
-"""Facts about PCollections that are known when a pipeline is built.
+"""Facts about the rows of a PCollection, derived from the pipeline's graph while it is built.
 
-They are attributes ``beam_tfrecord_…`` of PCollections; a sink finds them when it walks up the
-graph. Two readers of a pipeline may yield rows of equal origin, and so may two mappings of one
-reader; so every batch also carries its *way*: the labels of the steps that it has passed.
+They tell a sink which readers its rows come from and whether the rows have a split. Steps of this
+package note them as attributes ``beam_tfrecord_…`` of their PCollections, and a sink collects them
+on a walk up the graph.
+
+Two readers of a pipeline may yield rows of equal origin, and so may two row functions after one
+reader. To distinguish them, every batch also carries its *way*: the labels of the steps of this
+package that it has passed.
 """
 
 from __future__ import annotations
@@ -23,16 +27,16 @@ from beam_tfrecord.layout import Splits
 from beam_tfrecord.storage import is_remote
 from beam_tfrecord.workdir.target import Target
 
-# Each Flatten of both branches of a fork doubles the number of ways.
+# Each fork whose branches are flattened again doubles the number of ways.
 MOST_WAYS = 4096
 
 
 @dataclasses.dataclass(frozen=True)
 class RecordsWay:
-    """A function of batches that appends its step to the way (the passed steps) of each.
+    """A wrapper of a function that appends a step to the way (the passed steps) of its batches.
 
     Attributes:
-        function: From one element to any number of batches.
+        function: Function from one element to any number of batches.
         step: Label of the step.
     """
 
@@ -40,7 +44,7 @@ class RecordsWay:
     step: str
 
     def __call__(self, element: Any) -> Iterator[Batch]:
-        """Yield the batches."""
+        """Yield the batches that the function returns, with the step appended to their way."""
         for batch in self.function(element):
             job_batch = as_job_batch(batch)
             yield job_batch.replace(way=(*job_batch.way, self.step))
@@ -52,7 +56,7 @@ def step_label(pipeline: beam.Pipeline) -> str:
 
 
 def mark_step(batches: beam.PCollection, step: str, *, is_reader: bool = False) -> None:
-    """Mark batches as the output of a step of this package."""
+    """Mark a PCollection as the output of a step of this package."""
     batches.beam_tfrecord_step = step
     batches.beam_tfrecord_is_read = is_reader
 
@@ -64,7 +68,7 @@ def ways_to(rows: beam.PCollection) -> tuple[Way, ...]:
     batches of its side inputs; steps of this package have no side inputs of rows.
 
     Raises:
-        UsageError: There are too many.
+        UsageError: There are more than `MOST_WAYS`.
     """
     found: dict[beam.PCollection, tuple[Way, ...]] = {}
 
@@ -94,7 +98,7 @@ def ways_to(rows: beam.PCollection) -> tuple[Way, ...]:
 
 
 def is_step(batches: beam.PCollection) -> bool:
-    """Return whether a PCollection comes from a step of this package, or joins several."""
+    """Return whether a PCollection is the output of a step of this package or of a Flatten."""
     is_flatten = batches.producer is not None and isinstance(
         batches.producer.transform, beam.Flatten
     )
@@ -135,19 +139,19 @@ def element_kind(hint: Any) -> str:
 
 
 def is_plain_kind(rows: beam.PCollection) -> bool:
-    """Return whether elements are rows or examples, which carry only their values."""
+    """Return whether elements are rows or examples, which cannot carry a split, not batches."""
     try:
         return element_kind(rows.element_type) in ("rows", "examples")
     except UsageError:
-        # Such as keyed batches between two steps.
+        # No sink accepts these elements (such as keyed batches), but a step before it may use them.
         return False
 
 
 class Sink(beam.PTransform):
-    """A transform that publishes to a target.
+    """Base class of the transforms that publish a dataset or a stage.
 
     Attributes:
-        target: Where it publishes.
+        target: The output.
     """
 
     target: Target
@@ -156,7 +160,7 @@ class Sink(beam.PTransform):
         """Check that no other sink of a pipeline has the same target.
 
         Raises:
-            TargetExists: One has.
+            TargetExists: Another sink has the same target.
         """
         sinks = _Sinks()
         pipeline.visit(sinks)
@@ -183,16 +187,17 @@ class _Sinks(PipelineVisitor):
 
 @dataclasses.dataclass(frozen=True)
 class Assigned:
-    """The splits that rows come with, as far as the graph shows.
+    """The splits that earlier steps assigned to rows, as far as the graph shows.
 
     Attributes:
-        splits: Splits of the `AssignSplits` steps that the rows pass.
-        certain: Those of steps that only steps of this package follow: all rows have a split. The
-            user's code may drop splits, which only the rows show.
-        are_everywhere: Every way has such a step.
-        are_missing: Some rows certainly have no split: only steps of this package follow their
-            reader, and none assigns one.
-        are_lost: Some rows had a split, and were then taken out of their batches.
+        splits: The splits of all `AssignSplits` steps before the rows, if batches keep them.
+        certain: The splits of those `AssignSplits` steps that only steps of this package follow, so
+            that the rows surely have them. After other code, only the rows themselves can show it.
+        are_everywhere: True if every path to the rows has an `AssignSplits` step.
+        are_missing: True if some rows surely have no split: only steps of this package follow their
+            reader, and none of them assigns splits.
+        are_lost: True if some rows had a split, and were then converted to rows or examples, which
+            carry none.
     """
 
     splits: tuple[Splits, ...]
@@ -203,21 +208,21 @@ class Assigned:
 
 
 def mark_splits(batches: beam.PCollection, splits: Splits) -> None:
-    """Mark batches as rows that have a split."""
+    """Mark a PCollection of batches as rows with assigned splits."""
     batches.beam_tfrecord_splits = splits
 
 
 def assigned_splits(rows: beam.PCollection, *, is_plain: bool = False) -> Assigned:
-    """Find the `AssignSplits` steps that rows pass.
+    """Find the `AssignSplits` steps that come before a PCollection.
 
     Args:
-        rows: Input of a step.
-        is_plain: The input has a form that carries no split.
+        rows: The PCollection, the input of a step.
+        is_plain: True if the step first converts the rows to a form that carries no split.
     """
     splits: list[Splits] = []
     certain: list[Splits] = []
     are_everywhere, are_missing, are_lost = True, False, False
-    # Of each: whether a form without splits, and whether only steps of this package, follow it.
+    # Each with two flags: a form without splits follows, and only steps of this package follow.
     pending = [(rows, is_plain, True)]
     seen = set()
     while pending:
@@ -243,5 +248,5 @@ def assigned_splits(rows: beam.PCollection, *, is_plain: bool = False) -> Assign
 
 
 def fitted_of(rows: Any) -> str | None:
-    """Return the directory of the fitted function that transformed the rows; None if none did."""
+    """Return the directory of the fitted preprocessing function of the rows; None if none."""
     return getattr(rows, "beam_tfrecord_fitted", None)

@@ -1,4 +1,4 @@
-"""`MapRows` and `MapBatches`: transforms that call the user's function on rows or on batches."""
+"""`MapRows` and `MapBatches`: transforms that call a user's function on each row or batch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RowFunction = Callable[[dict[str, Any]], Any]
 
 @dataclasses.dataclass(eq=False)
 class Chain(beam.PTransform):
-    """A reader followed by a transform, for a second pass over mapped batches."""
+    """A reader followed by a transform of its batches, to read transformed batches again."""
 
     reader: beam.PTransform
     step: beam.PTransform
@@ -39,14 +39,20 @@ class Chain(beam.PTransform):
         super().__init__()
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
-        """Read, then take the step."""
+        """Read the batches and transform them."""
         return begin | "Read" >> self.reader | "Step" >> self.step
 
 
 def remember_reader(
     before: beam.PCollection, after: beam.PCollection, step: beam.PTransform
 ) -> None:
-    """Note on `after` how to read its rows a second time, as inference of their types does."""
+    """Attach to `after` a transform that reads its rows again, such as to infer their types.
+
+    Args:
+        before: Input of the step.
+        after: Output of the step.
+        step: The transform from `before` to `after`.
+    """
     reader = reader_of(before)
     if reader is not None:
         after.beam_tfrecord_reader = Chain(reader, step)
@@ -56,20 +62,23 @@ def remember_reader(
 class MapRows(beam.PTransform):
     """Call a Python function on every row.
 
-    The function takes a row as a dict and returns a dict, None (the row is left out), a list of
-    these (the row becomes several), or a `tf.train.Example` or bytes. A row whose function raises
-    is a reject, with the line of code that raised.
+    The function takes a row as a dict and returns a dict, None (drops the row), a list of these
+    (the row becomes several), or a `tf.train.Example` or its bytes. If the function raises an
+    error, the row is rejected; the reject names the line of code that raised it.
 
-    The types of the returned rows come from `schema`, or a TypedDict or NamedTuple return hint, or
-    else from a pass of their own over all rows; columns with unchanged values keep their type.
-    Batches that come through other Beam code cannot be read again for that pass, so the runner
-    holds them until the types are known: pass a schema or a hint to avoid this.
+    The types of the returned rows come from `schema`, else from the function's TypedDict or
+    NamedTuple return hint, else from an additional pass that calls the function on all rows. In
+    that pass, columns whose values still fit their type keep it. Batches that come through other
+    Beam code cannot be read again for this pass, so the runner stores them until the types are
+    known: pass a schema or a hint to avoid this.
 
     Attributes:
-        function: A function, or a `beam.DoFn` with a plain `process(row)`.
-        schema: Types of the mapped rows.
-        faults: Directory where an error of the data is recorded for the launcher.
-        resume: Directory of a job that may be resumed; inferred types are stored there.
+        function: A function, or a `beam.DoFn` whose `process` takes only the row.
+        schema: Types of the mapped rows; None means by the return hint or by inference.
+        faults: Directory where an error of the data is recorded for the launcher; None means that
+            the worker raises it.
+        resume: Directory of a job that may be resumed, where inferred types are stored; None if the
+            job cannot be resumed.
     """
 
     function: RowFunction | beam.DoFn
@@ -83,13 +92,13 @@ class MapRows(beam.PTransform):
             raise UsageError(f"MapRows needs a function or a DoFn, not {self.function!r}")
 
     def display_data(self) -> dict[str, Any]:
-        """Return what a runner's page shows."""
+        """Return the settings that a runner's page shows for this step."""
         return display.shown(
             function=display.function_name(self.function), schema=display.schema_text(self.schema)
         )
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
-        """Map every batch."""
+        """Add the step that calls the function on every batch."""
         step = step_label(batches.pipeline)
         mapped = batches | "MapBatch" >> beam.ParDo(
             _MapRows(self.function, self.faults, step), self.types(batches)
@@ -99,7 +108,7 @@ class MapRows(beam.PTransform):
         return mapped
 
     def types(self, batches: beam.PCollection[Batch]) -> Any:
-        """Return the schema of the mapped rows, or a side input that will have it."""
+        """Return the schema of the mapped rows, or a side input that yields it once inferred."""
         schema = as_arrow_schema(self.schema)
         if schema is None and not isinstance(self.function, beam.DoFn):
             schema = returned_schema(getattr(self.function, "function", self.function))
@@ -123,7 +132,7 @@ class MapRows(beam.PTransform):
 
 
 class _RowDoFn(beam.DoFn):
-    """Calls a function, or the process method of a user's DoFn, on rows."""
+    """Base class: calls a function on rows, or the `process` method of a user's DoFn."""
 
     def __init__(self, function: RowFunction | beam.DoFn) -> None:
         self._function = function
@@ -191,7 +200,7 @@ def _merge_types(
 
 
 def _in_common(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """Return the columns that have the same type in all schemas that have them."""
+    """Return a schema of the columns that have one type in all schemas that contain them."""
     fields: dict[str, pa.Field] = {}
     conflicting = set()
     for schema in sorted(schemas, key=str):
@@ -204,14 +213,17 @@ def _in_common(schemas: Iterable[pa.Schema]) -> pa.Schema:
 
 @dataclasses.dataclass(eq=False)
 class MapBatches(beam.PTransform):
-    """Call a function from `pyarrow.RecordBatch` to `pyarrow.RecordBatch`.
+    """Call a function from `pyarrow.RecordBatch` to `pyarrow.RecordBatch` on every batch.
+
+    If the function raises an error, all rows of the batch are rejected.
 
     Attributes:
-        function: Called on every batch, also on batches without rows.
+        function: The function. It is also called on batches that have columns but no rows.
         keeps_rows: True if the function returns one row for each row, in order, so that rows keep
-            their numbers. False: their place in the shuffled order follows from their bytes; in
-            source order, rows have the order in which the function returned them.
-        faults: Directory where an error of the data is recorded for the launcher.
+            their numbers. If False, the position of a row in the shuffled order follows from its
+            bytes; in source order, rows have the order in which the function returned them.
+        faults: Directory where an error of the data is recorded for the launcher; None means that
+            the worker raises it.
     """
 
     function: Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -222,13 +234,13 @@ class MapBatches(beam.PTransform):
         super().__init__()
 
     def display_data(self) -> dict[str, Any]:
-        """Return what a runner's page shows."""
+        """Return the settings that a runner's page shows for this step."""
         return display.shown(
             function=display.function_name(self.function), keeps_rows=self.keeps_rows
         )
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Batch]:
-        """Map every batch."""
+        """Add the step that calls the function on every batch."""
         step = step_label(batches.pipeline)
         call = RecordsWay(functools.partial(map_batch, self.function, self.keeps_rows), step)
         mapped = batches | "MapBatch" >> beam.FlatMap(Guarded(call, self.faults)).with_output_types(
@@ -242,10 +254,11 @@ class MapBatches(beam.PTransform):
 def map_batch(
     function: Callable[[pa.RecordBatch], pa.RecordBatch], keeps_rows: bool, batch: Batch
 ) -> Iterator[Batch]:
-    """Yield the result of `function` for a batch; if it raises, all rows become rejects.
+    """Yield the result of `function` for a batch; if it raises an error, reject all rows.
 
     Raises:
-        DataError: It returns no record batch, or another number of rows with `keeps_rows`.
+        DataError: The function does not return a record batch, or `keeps_rows` is True and it
+            returns another number of rows.
     """
     if not batch.data.num_columns:
         yield batch
@@ -282,13 +295,13 @@ def map_batch(
 
 
 def _rejected_batch(batch: Batch, error: Exception) -> Iterator[Batch]:
-    """Yield an empty batch with a reject for each row of `batch`."""
+    """Yield a batch without rows, with a reject for each row of `batch`."""
     origin = batch.exact_origin
     unit = "" if origin is None else origin.unit
     numbers = np.full(batch.num_rows, -1) if origin is None else origin.row_numbers(batch.num_rows)
     message = f"{type(error).__name__}: {error}{line_of(error)}"
     rejects = tuple(Reject(unit, int(number), "", "map-error", message) for number in numbers)
-    # No columns: those that the function would have returned are not known.
+    # No columns, since it is unknown which columns the function would have returned.
     rows_read = as_job_batch(batch).rows_counted
     lost = as_job_batch(batch).replace(data=NOTHING, origin=None, rows_read=rows_read)
     yield lost.replace(rejects=(*batch.rejects, *rejects))

@@ -1,4 +1,7 @@
-"""The public readers, `ReadFrom…`: one for each kind of source."""
+"""The public transforms that read: `ReadFromCsv`, `ReadFromParquet`, … one for each kind of source.
+
+All of them return a PCollection of `Batch`.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +30,18 @@ from beam_tfrecord.transforms.reading import ReadBatches
 from beam_tfrecord.transforms.rows import BatchRows as BatchRows
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-# A name, as it is or quoted, with the schema before it.
+# The name of a table, plain or quoted, perhaps after the name of its schema and a dot.
 _NAME = re.compile(r'(?:[\w$]+|"[^"]+"|`[^`]+`)(?:\.(?:[\w$]+|"[^"]+"|`[^`]+`))*')
 
 
 class _ReadFrom(ReadBatches):
-    """A reader that can also iterate its source without a pipeline."""
+    """Base class of the readers: a transform that can also read its source without a pipeline."""
 
     def __init__(self, source: Source, *, batch_rows: int) -> None:
         super().__init__(source, batch_rows=batch_rows)
 
     def batches(self) -> Iterator[Batch]:
-        """Iterate the input here, without a pipeline."""
+        """Iterate over the batches of the input in this process, without a pipeline."""
         return self.source.batches(batch_rows=self.batch_rows)
 
 
@@ -49,17 +52,18 @@ class ReadFromCsv(_ReadFrom):
         paths: Files, globs or directories.
         delimiter: Character between two fields; ASCII.
         quote: Character around a field; None means that there are no quotes.
-        escape: Character that takes the meaning from the next one; None means none.
-        double_quote: Two quotes inside quotes mean one.
-        header: The first row of each file holds the names of the columns.
-        names: Names of the columns, instead of the header or if there is none.
-        null_words: Words that are null in every column, also in text.
+        escape: Character that makes the next one literal; None means that there is none.
+        double_quote: Whether two quotes inside quotes mean one.
+        header: Whether the first row of each file holds the names of the columns.
+        names: Names of the columns, to replace the header or if there is none.
+        null_words: Words that mean null in every column, also in columns of text.
         encoding: Encoding of the files, by its name in Python.
         types: Types of columns by name, as Arrow types or their names; others are inferred.
         columns: Names of the columns to read, in order; None means all.
-        union: Columns that a file lacks are null there.
-        chunk_bytes: Approximate size of the units that a file is cut into, in bytes.
-        batch_rows: Rows of a batch; has no influence on the dataset.
+        union: Accept files that lack columns; these are null there.
+        chunk_bytes: Approximate size in bytes of the units, the parts of a file that are read as
+            one.
+        batch_rows: Most rows of a batch; has no influence on the dataset.
 
     Raises:
         UsageError: The arguments do not fit together.
@@ -107,25 +111,28 @@ class ReadFromImages(_ReadFrom):
     Args:
         paths: Directories, globs and files; or tables (CSV, Parquet) of paths.
         columns: Names of the columns to read, in order; None means all.
-        layout: ``class``: the first folder is the class. ``split``: it is the split, and the next
-            one, if there is any, the class. ``flat``: folders mean nothing. None: by the names of
-            the folders.
-        labels: Names of the classes in order, or a file with one a line; None means all names,
-            sorted.
-        base: Directory that the paths of a table are relative to; None means that of the table.
-        path_column: Column of tables that holds the paths, by default ``path``. If it is named,
-            the input are tables.
+        layout: Meaning of the folders. ``class``: the first folder is the class. ``split``: the
+            first folder is the split, and the second, if there is one, the class. ``flat``: folders
+            have no meaning. None means that the names of the folders decide.
+        labels: Names of the classes in order, or a file with one name a line; None means all names
+            that occur, sorted.
+        base: Directory that the paths in a table are relative to; None means the directory of the
+            table.
+        path_column: Column of a table that holds the paths; None means ``path``. With a name, all
+            inputs must be tables.
         label_column: Column of a table that holds the classes, as names or as numbers.
-        union: Columns that a table lacks are null there.
-        check: ``header``: format, size and end marks. ``decode``: all pixels. ``none``: nothing.
+        union: Accept tables that lack columns; these are null there.
+        check: Check of each file. ``header``: format, size and end marks. ``decode``: all pixels.
+            ``none``: no check.
         resize: New length of the shorter side in pixels, or ``HEIGHTxWIDTH``; None means no
             change.
-        format: ``jpeg``, ``png`` or ``webp``: re-encode all images; None means no change.
+        format: Format to re-encode all images in: ``jpeg``, ``png`` or ``webp``; None means no
+            change.
         quality: Quality of re-encoded JPEG or WebP, from 1 to 100.
-        orient: Turn the pixels as EXIF says.
+        orient: Rotate and mirror the pixels as the EXIF orientation says.
         max_pixels: Largest width times height that is accepted.
-        max_bytes: Largest size of a file that is accepted.
-        batch_rows: Rows of a batch; has no influence on the dataset.
+        max_bytes: Largest size of a file in bytes that is accepted.
+        batch_rows: Most rows of a batch; has no influence on the dataset.
 
     Raises:
         UsageError: The arguments do not fit together.
@@ -174,26 +181,28 @@ class ReadFromImages(_ReadFrom):
 class ReadFromNumpy(_ReadFrom):
     """Read NumPy arrays, from files or from memory, as `Batch`es.
 
-    Arrays in memory are written once, when this transform is made, to a temporary file that lasts
-    as long as this process. The array of an .npy file is the column ``data``, those of an .npz file
-    are columns by their names, and a structured dtype is one column a field.
+    Arrays in memory are written once, when this transform is created, to a temporary file that
+    exists until this process ends. The array of an .npy file is the column ``data``, the arrays of
+    an .npz file are columns with their names, and each field of a structured dtype is a column.
 
     Args:
         paths: Files, directories and globs; or an array, or arrays by name:
             ``{"data": array, "label": labels}``, of equal length along their first axis.
-        temp_dir: Directory for arrays in memory that every worker sees; None means this machine's.
+        temp_dir: Directory for arrays in memory, which every worker must see; None means the
+            temporary directory of this machine.
         columns: Names of the columns to read, in order; None means all.
-        example: What one example is. ``row``: an entry along the first axis of an array. ``array``:
-            a whole array, one example a file. Several files have no default.
-        store: ``bytes``: exactly, in bytes if an Example has no such type. ``values``: numbers as
-            int64 and float32 lists.
-        layout: ``plain``: two features, ``shape`` and ``data``, for the only array.
+        example: Content of one example. ``row``: an entry along the first axis of an array.
+            ``array``: all of an array, one example a file. Several files have no default.
+        store: How values are stored. ``bytes``: exactly, as bytes if an Example has no such type.
+            ``values``: numbers as int64 and float32 lists.
+        layout: ``plain`` stores the only array as two features, ``shape`` and ``data``; None means
+            the features of `store`.
         types: Dtypes, by column, of arrays that were saved as raw bytes, such as bfloat16.
-        union: Arrays that a file lacks are null there.
-        batch_rows: Rows of a batch; has no influence on the dataset.
+        union: Accept files that lack arrays; these are null there.
+        batch_rows: Most rows of a batch; has no influence on the dataset.
 
     Raises:
-        UsageError: The arguments do not fit together; arrays in memory have dtypes of their own.
+        UsageError: The arguments do not fit together, such as `types` for arrays in memory.
     """
 
     def __init__(
@@ -228,20 +237,20 @@ class ReadFromNumpy(_ReadFrom):
         super().__init__(source, batch_rows=batch_rows)
 
     def display_data(self) -> dict[str, Any]:
-        """Return what a runner's page shows."""
+        """Return the settings that a runner's page shows for this step."""
         return super().display_data() | display.shown(arrays=self._names)
 
 
 class ReadFromParquet(_ReadFrom):
-    """Read Parquet files, or a stage, as `Batch`es.
+    """Read Parquet files, or a stage (the output of `ExtractToParquet`), as `Batch`es.
 
     Args:
         paths: Files, directories and globs.
         columns: Names of the columns to read, in order; None means all.
-        union: Columns that a file lacks are null there.
-        settled: Types of columns that files disagree about beyond an exact common type; a value
-            that does not fit exactly makes its row a reject.
-        batch_rows: Rows of a batch; has no influence on the dataset.
+        union: Accept files that lack columns; these are null there.
+        settled: Types of columns whose types in the files have no exact common type; a row with a
+            value that does not fit exactly is rejected.
+        batch_rows: Most rows of a batch; has no influence on the dataset.
 
     Raises:
         UsageError: The arguments do not fit together.
@@ -266,36 +275,37 @@ class ReadFromParquet(_ReadFrom):
 
 
 class ReadFromSql(_ReadFrom):
-    """Read a table or a query of a database as `Batch`es, in parallel partitions of one moment.
+    """Read a table or a query of a database as `Batch`es, in parallel partitions of one snapshot.
 
-    The password belongs in an environment variable or a file of the machines that read. One inside
-    the URL, or passed as an argument, serves runners in this process alone.
+    Put the password in an environment variable or a file on the machines that read. A password in
+    the URL or in `password` works only with runners inside this process.
 
     Args:
         paths: URL of the database, or the path of a SQLite or DuckDB file.
         table: Table or view to read.
-        query: SELECT to read instead.
-        where: Condition in SQL that every row meets.
+        query: SELECT statement to read instead of a table.
+        where: SQL condition; only rows that meet it are read.
         columns: Names of the columns to read, in order; None means all.
-        types: Types to read columns as, such as ``{"price": "text"}``; never a cast that loses
-            something.
-        partition_column: Column to cut the rows by; None means the primary key.
-        partitions: Number of parts that are read at the same time; None means by rows and bytes.
-        ordered: Return the rows in the order of the key, and number them so.
-        max_connections: Largest number of connections at a time, whatever the runner.
-        row_count: Count the rows at the moment that is read, and compare.
-        arrays: What becomes of array columns: ``refuse``, ``text`` or ``list``.
-        session_init: Statements that every connection runs first.
-        fetch_rows: Rows that a driver fetches at a time; None means the engine's choice.
-        statement_timeout_s: Seconds after which the database gives a statement up.
-        username: User; None means the one in the URL.
-        password_env: Environment variable of the readers that holds the password.
-        password_file: File of the readers that holds the password.
+        types: Types to read columns as, such as ``{"price": "text"}``; no cast loses
+            information.
+        partition_column: Column by whose values the rows are partitioned; None means the primary
+            key.
+        partitions: Number of partitions; None means by the number of rows and bytes.
+        ordered: Read and number the rows in the order of the key.
+        max_connections: Largest number of connections at a time, with every runner.
+        row_count: Count the rows of the snapshot, and compare the count with the rows read.
+        arrays: How to read array columns: ``refuse`` (an error), ``text`` or ``list``.
+        session_init: Statements that every connection executes first.
+        fetch_rows: Rows that a driver fetches at a time; None means the default of the engine.
+        statement_timeout_s: Seconds after which the database cancels a statement.
+        username: User; None means the user in the URL.
+        password_env: Environment variable on the reading machines that holds the password.
+        password_file: File on the reading machines that holds the password.
         driver: Class of a JDBC driver.
-        jars: Where a JDBC driver is: paths, URLs or Maven coordinates.
+        jars: Jars of a JDBC driver: paths, URLs or Maven coordinates.
         properties: Further properties of the connection.
         password: The password itself.
-        batch_rows: Rows of a batch; has no influence on the dataset.
+        batch_rows: Most rows of a batch; has no influence on the dataset.
 
     Raises:
         UsageError: The arguments do not fit together.
@@ -356,11 +366,11 @@ class ReadFromSql(_ReadFrom):
 
 
 class ReadFromJdbc(ReadFromSql):
-    """Read a database as `Batch`es, called as `apache_beam.io.jdbc.ReadFromJdbc` is.
+    """Read a database as `Batch`es, with the arguments of `apache_beam.io.jdbc.ReadFromJdbc`.
 
-    Unlike Beam's, it keeps the rows whose partition column is null, partitions a `query` as well,
-    and connects on workers alone. The password given here serves runners inside this process;
-    for others leave it empty and pass ``password_env`` or ``password_file``.
+    Unlike Beam's transform, it reads rows whose partition column is null, partitions a `query` too,
+    and connects on workers only. The argument `password` works only with runners inside this
+    process; for other runners leave it empty and pass `password_env` or `password_file`.
 
     Args:
         table_name: Table or view; `query` overrides it.
@@ -368,30 +378,31 @@ class ReadFromJdbc(ReadFromSql):
         jdbc_url: URL of the database.
         username: User.
         password: Password.
-        query: SELECT to read instead of the table.
+        query: SELECT statement to read instead of the table.
         disable_autocommit: Has no effect: every read is a transaction.
         output_parallelization: Has no effect: partitions are always read in parallel.
         fetch_size: Rows that the driver fetches at a time.
-        partition_column: Column to cut the rows by; None means the primary key.
-        partitions: Number of parts.
+        partition_column: Column by whose values the rows are partitioned; None means the primary
+            key.
+        partitions: Number of partitions; None means by the number of rows and bytes.
         connection_properties: ``name=value;name=value``.
-        connection_init_sqls: Statements that every connection runs first.
-        max_connections: Largest number of connections; None or a negative number means any.
-        driver_jars: Jars of the driver, with commas between them.
+        connection_init_sqls: Statements that every connection executes first.
+        max_connections: Largest number of connections; None or a negative number means no limit.
+        driver_jars: Jars of the driver, separated by commas.
         expansion_service: Has no effect: there is none.
         classpath: Further jars: paths, URLs or Maven coordinates.
         schema: Must be None: types come from the database.
         secret_manager: Must be None.
-        batch_rows: Rows of a batch.
-        where: As for `ReadFromSql`, as are all that follow.
+        batch_rows: Most rows of a batch; has no influence on the dataset.
+        where: SQL condition; only rows that meet it are read.
         columns: Names of the columns to read, in order; None means all.
-        types: Types to read columns as.
-        ordered: Return the rows in the order of the key, and number them so.
-        row_count: Count the rows at the moment that is read, and compare.
-        arrays: What becomes of array columns: ``refuse``, ``text`` or ``list``.
-        statement_timeout_s: Seconds after which the database gives a statement up.
-        password_env: Environment variable of the readers that holds the password.
-        password_file: File of the readers that holds the password.
+        types: Types to read columns as; see `ReadFromSql`.
+        ordered: Read and number the rows in the order of the key.
+        row_count: Count the rows of the snapshot, and compare the count with the rows read.
+        arrays: How to read array columns: ``refuse`` (an error), ``text`` or ``list``.
+        statement_timeout_s: Seconds after which the database cancels a statement.
+        password_env: Environment variable on the reading machines that holds the password.
+        password_file: File on the reading machines that holds the password.
 
     Raises:
         UsageError: The arguments do not fit together.

@@ -1,4 +1,8 @@
-"""Reading a source inside a pipeline: list, scan, cut into groups, infer types, read."""
+"""`ReadBatches`: a transform that reads a source (files or a database) as batches.
+
+Its steps list the files, scan them for places to cut, cut them into *units* and join the units to
+groups, infer the types of the rows, and read each group as one task.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +50,9 @@ from beam_tfrecord.workdir.stored_plan import (
 DONE = "done"
 
 
-# Schema for the steps that wait for one, if a fault ended the step that finds it.
+# Yielded if an error of the data ends the inference, since other steps wait for a schema.
 NO_SCHEMA = pa.schema([])
-# The data of a batch that carries only rejects and counts.
+# Data of a batch that carries only rejects and counts.
 NOTHING = pa.RecordBatch.from_arrays([], schema=NO_SCHEMA)
 
 
@@ -56,23 +60,26 @@ NOTHING = pa.RecordBatch.from_arrays([], schema=NO_SCHEMA)
 class ReadBatches(beam.PTransform):
     """Read a source as batches.
 
-    Everything but the listing runs on workers, and every step is a plain DoFn behind a fusion
-    break: runners such as Flink run splittable sources on a single subtask.
+    All steps run on workers, apart from those that `files` and `plans_here` replace. They are plain
+    DoFns with a Reshuffle before scans and before reads, because runners such as Flink run
+    splittable sources on a single subtask.
 
     Attributes:
-        source: What to read.
-        schema: Arrow schema of the rows; None means that a pass of its own infers it.
-        files: Files of the source if they were listed before; None means that a worker lists them.
-        batch_rows: Rows of a batch; has no influence on the dataset.
-        group_bytes: Encoded bytes of a group of units.
+        source: The source to read.
+        schema: Arrow schema of the rows; None means that it is inferred from the source.
+        files: Files of the source, if they were listed before; None means that a worker lists them.
+        batch_rows: Most rows of a batch; has no influence on the dataset.
+        group_bytes: Estimated size of the records of one group of units.
         most_group_bytes: Size that groups grow to if there are many; None means that they do not.
         limit: Number of rows to read, on one worker; None means all.
-        faults: Directory where an error of the data is recorded for the launcher.
-        resume: Directory of a job that may be resumed. Its stored parts of the plan are used, new
-            ones are stored there, and groups that are done are not read.
-        reads_all: Read groups that are done too, to infer types from them.
-        plans_here: Scan the listed files while the pipeline is built: fewer steps to wait for if
-            a scan takes no time.
+        faults: Directory where an error of the data is recorded for the launcher; None means that
+            the worker raises it.
+        resume: Directory of a job that may be resumed. Parts of the plan are stored there, and
+            stored ones are used; groups with a checkpoint are not read. None if the job cannot be
+            resumed.
+        reads_all: Read groups with a checkpoint too, to infer types from them.
+        plans_here: Scan the listed files while the pipeline is built. If scans are fast, this saves
+            the time of some steps.
         hashes: Hash the bytes that are read, if the job may be resumed.
     """
 
@@ -93,16 +100,16 @@ class ReadBatches(beam.PTransform):
         super().__init__()
 
     def display_data(self) -> dict[str, Any]:
-        """Return what a runner's page shows."""
+        """Return the settings that a runner's page shows for this step."""
         return display.of_source(self.source) | display.shown(limit=self.limit)
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
-        """Build the chain."""
+        """Add the steps that plan and read to the pipeline."""
         check_lossless(begin.pipeline)
         reader = copy.copy(self)
         reader.source, files = self.source.to_send()
         if files:
-            # Beam copies these files to remote workers; it finds them in the options alone.
+            # Beam copies files to remote workers only if the options list them.
             setup = begin.pipeline.options.view_as(SetupOptions)
             setup.files_to_stage = list(dict.fromkeys([*(setup.files_to_stage or ()), *files]))
         return reader._batches(begin.pipeline)
@@ -111,7 +118,7 @@ class ReadBatches(beam.PTransform):
         groups, schema = plan_reading(pipeline, self)
         step = step_label(pipeline)
         stored = None if self.reads_all else self.resume
-        # A second output costs: the next steps then cannot combine before they send.
+        # Avoid a second output: it keeps the next steps from combining elements before a shuffle.
         may_skip = stored is not None and count_done(stored) > 0
         read = beam.ParDo(_ReadGroup(self, step, stored, may_skip), schema).with_output_types(Batch)
         spread = groups | "SpreadGroups" >> beam.Reshuffle()
@@ -122,22 +129,22 @@ class ReadBatches(beam.PTransform):
         else:
             batches = spread | "ReadGroup" >> read
         mark_step(batches, step, is_reader=True)
-        # Types follow from all rows, also of groups that are done.
+        # Types are inferred from all rows, also from those of groups with a checkpoint.
         batches.beam_tfrecord_reader = anew = copy.copy(self)
         anew.reads_all = True
         return batches
 
 
 def done_of(batches: beam.PCollection) -> beam.PCollection[Done] | None:
-    """Return the results of the groups that a resumed reader skips; None for other readers."""
+    """Return the results of the groups that a resumed reader skips; None if it skips none."""
     return getattr(batches, "beam_tfrecord_done", None)
 
 
 def reader_of(batches: beam.PCollection) -> beam.PTransform | None:
-    """Return the transform that reads the elements of `batches` again; None if there is none.
+    """Return a transform that reads the elements of `batches` again; None if it is unknown.
 
-    What must be known of all rows before the first is encoded needs a pass of its own: a side
-    input made from the data that it feeds would make a runner hold all of it.
+    It serves passes over all rows before the first one is encoded, such as inference of types. A
+    side input computed from `batches` itself would make the runner store all of them.
     """
     known: beam.PTransform | None = getattr(batches, "beam_tfrecord_reader", None)
     if known is not None or batches.producer is None:
@@ -151,7 +158,7 @@ def reader_of(batches: beam.PCollection) -> beam.PTransform | None:
 
 @dataclasses.dataclass(eq=False)
 class Together(beam.PTransform):
-    """Several readers, flattened: reads the elements of a Flatten again."""
+    """A Flatten of several readers: reads the elements of another Flatten again."""
 
     readers: tuple[beam.PTransform, ...]
 
@@ -159,18 +166,18 @@ class Together(beam.PTransform):
         super().__init__()
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
-        """Read all of them."""
+        """Read with all readers."""
         read = [begin | f"Read{number}" >> reader for number, reader in enumerate(self.readers)]
         return read | "Together" >> beam.Flatten()
 
 
 def schema_of(pipeline: beam.Pipeline, reader: ReadBatches) -> Any:
-    """Return the schema of a reader's rows, or a side input that will have it."""
+    """Return the schema of a reader's rows, or a side input that yields it once inferred."""
     return plan_reading(pipeline, reader)[1]
 
 
 class _ReadGroup(beam.DoFn):
-    """Read the units of a group in order."""
+    """Reads the units of a group in order, or yields the stored results of a finished group."""
 
     def __init__(self, reader: ReadBatches, step: str, resume: str | None, may_skip: bool) -> None:
         self._source = reader.source
@@ -213,19 +220,23 @@ class _ReadGroup(beam.DoFn):
 def in_parts(
     batches: Iterator[JobBatch], key: str, hashes: Sequence[int] | None = None
 ) -> Iterator[JobBatch]:
-    """Yield the batches of a group with their counts of rows read, and a mark of its end.
+    """Yield the batches of a group with their counts of rows read.
+
+    With a key, each batch also gets its number within the group, and a batch without rows follows
+    that marks the end of the group.
 
     Args:
         batches: All batches of the group.
-        key: Key of the group if its parts are to be numbered, else empty.
-        hashes: Hashes of its units, complete once all batches were read; None if there are none.
+        key: Key of the group in a job that may be resumed; else empty.
+        hashes: List of the hashes of the group's units, complete once all batches were read; None
+            means no hashes.
     """
     number = 0
     for number, batch in enumerate(batches, start=1):
         part = Part(key, number - 1, is_last=False) if key else None
         yield batch.replace(rows_read=batch.rows_counted, part=part)
     if number and key:
-        # An empty batch at the end costs less than to hold back each until the next one is there.
+        # To mark the last batch itself, each would have to wait for the next one.
         yield JobBatch(
             NOTHING,
             group=batch.group,
@@ -244,15 +255,15 @@ def read_group(
     way: Way = (),
     hashes: list[int] | None = None,
 ) -> Iterator[JobBatch]:
-    """Yield the batches of a group in order, with the position of their unit in source order.
+    """Yield the batches of a group in order, each with the position of its unit in source order.
 
     Args:
-        source: What to read.
+        source: The source of the group.
         group: The units to read.
         schema: Types of the rows.
-        batch_rows: Rows of a batch.
-        way: The steps that the batches have passed.
-        hashes: List that the hash of the bytes of each unit is appended to; None means no hashes.
+        batch_rows: Most rows of a batch.
+        way: Labels of the pipeline steps that the batches have passed.
+        hashes: List to which the hash of the bytes of each unit is appended; None means no hashes.
     """
     for index, unit in enumerate(group.units, start=group.first_unit):
         for batch in source.read_unchanged(unit, schema, batch_rows=batch_rows, hashes=hashes):
@@ -264,7 +275,7 @@ def read_group(
 
 
 def first_rows(batches: Iterator[JobBatch], limit: int | None) -> Iterator[JobBatch]:
-    """Yield batches up to `limit` rows; None means all."""
+    """Yield batches until they have `limit` rows in total; None means all."""
     if limit is None:
         yield from batches
         return
@@ -277,7 +288,7 @@ def first_rows(batches: Iterator[JobBatch], limit: int | None) -> Iterator[JobBa
 
 
 def plan_reading(pipeline: beam.Pipeline, reader: ReadBatches) -> tuple[Any, Any]:
-    """Return the groups to read, and the schema of the rows or a side input that will have it."""
+    """Return a PCollection of groups to read, and the schema of the rows or a side input of it."""
     source, faults, resume = reader.source, reader.faults, reader.resume
     groups = load_stored(resume, GROUPS)
     schema = load_schema(resume, SCHEMA) if reader.schema is None else reader.schema
@@ -295,7 +306,7 @@ def plan_reading(pipeline: beam.Pipeline, reader: ReadBatches) -> tuple[Any, Any
     if groups is None:
         planned = _gathered(scans, "GroupUnits", Guarded(_group_plan(reader), faults))
     else:
-        # Stored groups need not travel with the pipeline.
+        # The worker loads stored groups, to keep them out of the pipeline's description.
         known = functools.partial(_given, groups) if resume is None else _stored(resume)
         planned = _start(pipeline, "LoadGroups", Guarded(known, faults))
     if schema is not None:
@@ -317,7 +328,14 @@ def _plan_here(
     groups: list[Group] | None,
     schema: pa.Schema | None,
 ) -> tuple[list[Group], pa.Schema | None]:
-    """Scan the files now; return the groups, and the schema if it follows from scans."""
+    """Scan the files in this process; return the groups, and the schema if scans show it.
+
+    Args:
+        reader: The reader.
+        files: Files of the source.
+        groups: The groups, if they are stored; else None.
+        schema: The schema, if it is known; else None.
+    """
     source = reader.source
     infers = schema is None and source.infers_from_scans
     if groups is not None and not infers:
@@ -340,18 +358,18 @@ def _schema_merge(reader: ReadBatches) -> Stored:
 
 
 def _start(pipeline: beam.Pipeline, label: str, function: Callable[[Any], Iterable[Any]]) -> Any:
-    """Return the outputs of a function that is called once, on a worker."""
+    """Return the PCollection of outputs of a function that one worker calls once."""
     return pipeline | f"Begin{label}" >> beam.Impulse() | label >> beam.FlatMap(function)
 
 
 def _gathered(elements: Any, label: str, function: Callable[[Any], Iterable[Any]]) -> Any:
-    """Return the outputs of a function that takes the list of all elements, in no order."""
+    """Return the outputs of a function that takes the list of all elements, in any order."""
     return elements | f"Gather{label}" >> beam.combiners.ToList() | label >> beam.FlatMap(function)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Files:
-    """Yield the files of a source, which may be listed already."""
+    """A function that yields the files of a source; it lists them if that was not done before."""
 
     source: Source
     files: Sequence[InputFile] | None
@@ -374,7 +392,7 @@ def _load_groups(directory: str, _: bytes) -> Iterator[Group]:
 
 @dataclasses.dataclass(frozen=True)
 class _One:
-    """Yield the one result of a function."""
+    """A generator function that yields the single result of another function."""
 
     function: Any
 
@@ -384,7 +402,12 @@ class _One:
 
 @dataclasses.dataclass(frozen=True)
 class _Merge:
-    """Yield the schema that follows from all inferences, and store remarks on it."""
+    """A function that merges the inferences of all parts into a schema, and stores remarks on it.
+
+    Attributes:
+        source: The source of the rows.
+        directory: Directory for remarks, lines for the user about the types; None means none.
+    """
 
     source: Source
     directory: str | None
@@ -399,7 +422,7 @@ class _Merge:
 
 @dataclasses.dataclass(frozen=True)
 class _GroupPlan:
-    """Cut all files into units, and join the units to groups."""
+    """A function that cuts all scanned files into units, and joins the units to groups."""
 
     source: Source
     group_bytes: int
@@ -417,6 +440,6 @@ class _GroupPlan:
 
 
 def _infer_group(source: Source, group: Group) -> Iterator[Any]:
-    """Yield what the types of every unit of a group are inferred from."""
+    """Yield the source's inference of types for every unit of a group."""
     for unit in group.units:
         yield source.infer(unit)

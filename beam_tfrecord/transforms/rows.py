@@ -1,4 +1,7 @@
-"""Rows and examples of other Beam code to batches, and batches to rows and examples."""
+"""Transforms that convert between batches and the elements of other Beam code: rows and examples.
+
+Rows are dicts, NamedTuples or `beam.Row`s; examples are `tf.train.Example`s or their bytes.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,14 @@ from beam_tfrecord.transforms.graph import element_kind
 
 @dataclasses.dataclass(eq=False)
 class BatchRows(beam.PTransform):
-    """Gather rows of any other Beam code into batches.
+    """Gather rows of other Beam code into batches.
 
-    Takes dicts, NamedTuples and `beam.Row`s. Such rows have no stable number: their place in the
-    dataset follows from their bytes, or from the key of the sink.
+    The rows are dicts, NamedTuples or `beam.Row`s. They have no stable number, so the position of
+    a row in the dataset follows from its bytes, or from the `key` columns of `WriteToTFRecord`.
 
     Attributes:
         schema: Types of the rows.
-        batch_rows: Rows of a batch.
+        batch_rows: Most rows of a batch.
     """
 
     schema: Schema | pa.Schema
@@ -44,11 +47,11 @@ class BatchRows(beam.PTransform):
             raise UsageError("BatchRows needs a schema: a beam_tfrecord.Schema or a pyarrow.Schema")
 
     def display_data(self) -> dict[str, Any]:
-        """Return what a runner's page shows."""
+        """Return the settings that a runner's page shows for this step."""
         return display.shown(schema=display.schema_text(self.schema), batch_rows=self.batch_rows)
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection[Batch]:
-        """Gather rows."""
+        """Add the step that gathers rows."""
         check_lossless(rows.pipeline)
         schema = as_arrow_schema(self.schema)
         return in_one_window(rows) | "GatherRows" >> beam.ParDo(
@@ -85,7 +88,7 @@ def as_dict(row: Any) -> dict[str, Any]:
     """Return a dict, NamedTuple or `beam.Row` as a dict.
 
     Raises:
-        DataError: It is something else.
+        DataError: The row has another type.
     """
     if isinstance(row, dict):
         return row
@@ -100,7 +103,7 @@ def as_dict(row: Any) -> dict[str, Any]:
 
 
 def batch_of_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> Batch:
-    """Build a batch without origin; rows that do not fit the schema are rejects."""
+    """Return a batch of rows whose origin is unknown; rows that do not fit become rejects."""
     nothing = pa.RecordBatch.from_pylist([], schema=schema)
     zeros = np.zeros(len(rows), np.int64)
     mapped = Mapped(list(rows), zeros, zeros, ())
@@ -108,7 +111,7 @@ def batch_of_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> Batch
 
 
 def as_arrow_schema(schema: Schema | pa.Schema | None) -> pa.Schema | None:
-    """Return the Arrow schema of a schema of either kind."""
+    """Return a schema as an Arrow schema; return other values, such as None, unchanged."""
     return schema.to_arrow() if isinstance(schema, Schema) else schema
 
 
@@ -118,10 +121,16 @@ ROWS = "rows"
 def batches_of(
     elements: beam.PCollection, coder: beam.coders.Coder | None, schema: Schema | None
 ) -> tuple[beam.PCollection[Batch], ...]:
-    """Turn elements into batches.
+    """Convert elements to one or two PCollections of batches.
+
+    Args:
+        elements: Batches, rows, or examples.
+        coder: Coder that turns each element into the bytes of a record; None means that this
+            package encodes elements.
+        schema: Types of rows; None means that they are inferred.
 
     Raises:
-        UsageError: The type of the elements is known, and cannot be written.
+        UsageError: The type hint of the elements shows that they cannot be written.
     """
     if coder is not None:
         encoded = elements | "EncodeElements" >> beam.Map(coder.encode).with_output_types(bytes)
@@ -141,7 +150,7 @@ def batches_of(
 
 
 class _Sort(beam.DoFn):
-    """Gather examples into batches, pass batches on, and send rows to an output of their own."""
+    """Gathers examples into batches, passes batches on, and sends rows to the output `ROWS`."""
 
     def start_bundle(self) -> None:
         self._examples: list[bytes] = []
@@ -171,10 +180,9 @@ class _Sort(beam.DoFn):
 
 
 def _batch_rows(rows: beam.PCollection, schema: Schema | None) -> beam.PCollection[Batch]:
-    """Gather rows; without a schema their types are found in the rows themselves.
+    """Gather rows into batches; without a schema, infer their types first.
 
-    Rows of other code cannot be read again, so the runner holds them until their types are known;
-    with a schema it does not.
+    Rows of other code cannot be read again, so the runner stores them until the types are inferred.
     """
     if schema is not None:
         return rows | "BatchRows" >> BatchRows(schema)
@@ -196,14 +204,14 @@ def _merge_types(found: Iterable[RowTypes]) -> RowTypes:
 
 
 class ToRows(beam.PTransform):
-    """Return the rows of batches as dicts, for any Beam code.
+    """Return the rows of batches as dicts, for other Beam code.
 
-    Plain dicts carry no rejects, so a batch with rejects is an error. Nor do they carry splits:
-    `WriteToTFRecord` refuses rows that had one.
+    A dict cannot carry rejects, so a batch with rejects is an error. Nor can it carry the split
+    that `AssignSplits` assigned, so `WriteToTFRecord` refuses rows that had one.
     """
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[dict[str, Any]]:
-        """Return every row."""
+        """Add the step that returns every row."""
         return batches | "ToRows" >> beam.FlatMap(_rows_of).with_output_types(dict[str, Any])
 
 
@@ -215,9 +223,10 @@ def _rows_of(batch: Batch) -> list[dict[str, Any]]:
 
 @dataclasses.dataclass(eq=False)
 class EncodeExamples(beam.PTransform):
-    """Encode batches as serialized `tf.train.Example`s in canonical form, one a row.
+    """Encode each row of batches as a serialized `tf.train.Example` in canonical form.
 
-    Bytes carry no split: `WriteToTFRecord` refuses those of rows that had one.
+    Bytes cannot carry the split that `AssignSplits` assigned, so `WriteToTFRecord` refuses examples
+    of rows that had one.
 
     Attributes:
         schema: Schema to enforce; None means that of the batches.
@@ -229,11 +238,11 @@ class EncodeExamples(beam.PTransform):
         super().__init__()
 
     def display_data(self) -> dict[str, Any]:
-        """Return what a runner's page shows."""
+        """Return the settings that a runner's page shows for this step."""
         return display.shown(schema=display.schema_text(self.schema))
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[bytes]:
-        """Encode every batch."""
+        """Add the step that encodes every batch."""
         return batches | "EncodeExamples" >> beam.FlatMap(
             examples_of, self.schema
         ).with_output_types(bytes)
@@ -262,7 +271,7 @@ def examples_of(batch: Batch, schema: Schema | None = None) -> Iterator[bytes]:
 
 
 class ToExample(beam.DoFn):
-    """Turn row dicts into `tf.train.Example`s; needs TensorFlow on the workers.
+    """Convert dicts, one a row, to `tf.train.Example`s; needs TensorFlow on the workers.
 
     Args:
         schema: Types of the rows.
@@ -272,11 +281,11 @@ class ToExample(beam.DoFn):
         self._schema = schema if isinstance(schema, Schema) else Schema.from_arrow(schema)
 
     def display_data(self) -> dict[str, Any]:
-        """Return what a runner's page shows."""
+        """Return the settings that a runner's page shows for this step."""
         return display.shown(schema=display.schema_text(self._schema))
 
     def setup(self) -> None:
-        """Make sure that TensorFlow is there."""
+        """Check that TensorFlow is installed."""
         require("tensorflow", "ToExample")
 
     def process(self, row: Mapping[str, Any]) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""`WriteToTFRecord`: from elements of any kind to a published dataset, inside a pipeline."""
+"""`WriteToTFRecord`: a transform that writes the elements of a pipeline to a TFRecord dataset."""
 
 from __future__ import annotations
 
@@ -40,52 +40,56 @@ from beam_tfrecord.workdir.target import Target, check_free, sink_target
 
 
 class WriteToTFRecord(Sink):
-    """Write elements to a sharded TFRecord dataset, and return the names of its files.
+    """Write elements to a sharded TFRecord dataset, and return the paths of its files.
 
-    Takes a bounded PCollection of `Batch`, dict, NamedTuple, `beam.Row`, `tf.train.Example` or
-    bytes (serialized examples, written untouched).
+    The input is a bounded PCollection of `Batch`, dict, NamedTuple, `beam.Row`, `tf.train.Example`
+    or bytes (serialized examples, written unchanged).
 
-    Rows of several readers, or of several mappings of one, that are flattened together are inputs
-    of their own: they are shuffled independently, and in source order have the order of the inputs
-    of the Flatten. Rows that pass through your own code as `Batch`es belong to the input that they
-    came from. Elements that are no `Batch` of a reader have no order in Beam: with
-    ``shuffle=False`` their order is that of the hashes of their bytes, the same in every run.
+    A Flatten may join rows of several readers, or of several row functions after one reader. Each
+    of these is an input of its own: its rows are shuffled independently of the others, and in
+    source order the inputs follow each other as in the Flatten. Rows that pass through your own
+    code as `Batch`es belong to the input that they come from. Elements that are not a `Batch` of a
+    reader have no order in Beam: with ``shuffle=False`` they are sorted by the hashes of their
+    bytes, so every execution of the pipeline writes the same order.
 
-    Windows have no influence: all rows of bounded input make one dataset, and an element of several
-    sliding windows is written once for each, as by Beam's own sink. The split that `AssignSplits`
-    assigned to a row decides; rows that have lost it, such as those of `ToRows`, are refused. Also
-    refused are `splits`, `split_column` and `group` for rows that have a split, even an equal one,
-    and rows of which some have a split and some have none.
+    Windows have no influence: all rows of bounded input form one dataset, and an element of several
+    sliding windows is written once for each, as by Beam's own sink.
 
-    The last step takes the lease of the directory; it waits a minute for others that publish there.
-    Until then the dataset lies in a hidden directory ``.tmp-…`` at the target. Pipelines do not
-    remove that of a pipeline that died, because it may be at work: the next `beam_tfrecord.write`
-    to the directory removes it.
+    If `AssignSplits` assigned rows to splits, they are written to these. Rows that lost their
+    split, such as those of `ToRows`, are refused. Rows with a split are also refused together with
+    `splits`, `split_column` or `group`, even if the split is equal, and together with rows that
+    have no split.
+
+    Until the last step, the dataset lies in a hidden directory ``.tmp-…`` at the target. The last
+    step takes the lease of the directory to publish it; if another job publishes there, it waits up
+    to a minute. A pipeline that dies leaves its hidden directory. Other pipelines do not remove it,
+    because they cannot know that it died; the next `beam_tfrecord.write` to the directory does.
 
     Args:
-        file_path_prefix: A directory (ends in ``/``, or is one): the dataset's own. Anything else
-            is a file prefix as in Beam, with the manifest beside it as
-            ``<prefix>-manifest.json``.
-        coder: Turns each element into bytes, as in Beam; None means that this class encodes.
-        file_name_suffix: Text after the number in each file name; by default ``.tfrecord`` in a
-            directory, nothing after a prefix.
+        file_path_prefix: Directory of the dataset, if it ends in ``/`` or is a directory. Other
+            paths are file prefixes as in Beam; the manifest is then ``<prefix>-manifest.json``.
+        coder: Coder that encodes each element as the bytes of a record, as in Beam; None means that
+            this class encodes elements as examples.
+        file_name_suffix: End of each file name; by default ``.tfrecord`` (``.tfrecord.gz`` with
+            gzip) in a directory, and nothing after a file prefix.
         num_shards: Number of shards; 0 means that `shard_size` decides.
-        shard_name_template: As in Beam; by default ``-SSSSS-of-NNNNN``.
+        shard_name_template: Pattern of the shard's number in file names, as in Beam; by default
+            ``-SSSSS-of-NNNNN``.
         compression_type: ``none``, ``gzip``, or Beam's `CompressionTypes` AUTO (by suffix),
             UNCOMPRESSED or GZIP.
         schema: Schema to enforce; None means that of the data.
         splits: Shares by name, such as ``{"train": .9, "test": .1}``; needs a directory.
         split_column: Column that names each row's split.
         group: Columns whose equal values share a split; without it, equal examples do.
-        key: Columns that decide the order.
+        key: Columns whose values decide the order.
         shards: Number of shards of all splits, or of each: ``{"train": 64, "test": 8}``.
         shard_size: Bytes of a shard before compression, such as ``"128MB"``.
         shuffle: False keeps the order of the source, if it has one.
         seed: Seed of the order and of the splits.
         max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
         overwrite: Replace a dataset at the target.
-        exchange: ``files`` or ``runner``: how records travel to their shards; None means that
-            the runner of the pipeline decides.
+        exchange: How records travel to their shards: through ``files``, or through the shuffle of
+            the ``runner``; None means the usual one of the pipeline's runner.
 
     Raises:
         UsageError: The arguments do not fit together, or the elements cannot be written.
@@ -157,7 +161,7 @@ class WriteToTFRecord(Sink):
         self._exchange = exchange
 
     def display_data(self) -> dict[str, Any]:
-        """Return what a runner's page shows."""
+        """Return the settings that a runner's page shows for this step."""
         return display.of_layout(self._job.layout) | display.shown(
             output=display.place(self._job.target.output),
             schema=display.schema_text(self._job.schema),
@@ -166,7 +170,7 @@ class WriteToTFRecord(Sink):
         )
 
     def expand(self, elements: beam.PCollection) -> beam.PCollection[str]:
-        """Build the chain."""
+        """Add the steps that write and publish the dataset to the pipeline."""
         check_lossless(elements.pipeline)
         self.check_target(elements.pipeline)
         if not elements.is_bounded:
@@ -194,7 +198,7 @@ def _check_splits(job: Job, found: Assigned) -> None:
         UsageError: The graph shows such a conflict.
     """
     splits = job.layout.splits
-    # Rows that came out of their batches may name their split in a column.
+    # Rows that were taken out of batches may name their split in a column.
     if found.are_lost and splits.column is None:
         raise UsageError(LOST_SPLITS)
     if splits.are_given and (found.certain or (found.splits and splits.column is None)):
@@ -203,7 +207,7 @@ def _check_splits(job: Job, found: Assigned) -> None:
         raise UsageError(SPLIT_IN_PART)
     if found.certain and job.target.prefix is not None:
         raise _needs_directory(job.target)
-    # Behind the user's code the rows may have any split.
+    # After the user's code the rows may have any split.
     known = found.certain or ((splits,) if found.are_missing else ())
     job.layout.shards.check(name for one in known for name in one.filled_names)
 
@@ -229,8 +233,8 @@ def write_batches(
     """Write batches as one dataset or stage; return the paths of its files.
 
     Args:
-        batches: The rows.
-        job: How to write them.
+        batches: PCollections of batches.
+        job: The job.
         done: Results of groups that an earlier attempt finished; None if there was no such attempt.
     """
     return publish_once(batches[0].pipeline, job, write_files(batches, job, done))
