@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_tfrecord.sources.base import Group, InputFile, Unit, group_units, grown, one_group
+from beam_tfrecord.sources.base import Group, InputFile, Unit, group_units, grown_bytes, one_group
 
 FILE = InputFile("/in/f", "f", 1)
 
@@ -49,8 +49,8 @@ def test_groups_hold_all_units_in_order_and_none_is_far_too_large(sizes: list[in
 
 
 def test_groups_grow_once_there_are_many() -> None:
-    assert grown(units([]), 100, 400) == 100
-    assert grown(units([1000]), 100, 400) == 100
-    assert grown(units([6400, 6400]), 100, 400) == 200
-    assert grown(units([10**6]), 100, 400) == 400
-    assert grown(units([10**6]), 100, 100) == 100
+    assert grown_bytes(0, 400, 100) == 100
+    assert grown_bytes(1000, 400, 100) == 100
+    assert grown_bytes(12800, 400, 100) == 200
+    assert grown_bytes(10**6, 400, 100) == 400
+    assert grown_bytes(10**6, 100, 100) == 100

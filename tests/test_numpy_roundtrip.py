@@ -187,7 +187,7 @@ class TestDamagedRecords:
             ({"x/shape": [-1, 2]}, "feature 'x/shape' has a negative size"),
             ({"x/shape": None}, "'x' and 'x/shape' are not in the same records"),
             ({"x/dtype": "int32"}, "feature 'x/dtype' has another value than 'int16'"),
-            ({"x": [b"\1\0\2\0", b""]}, "feature 'x' does not have one bytes value"),
+            ({"x": [b"\1\0\2\0", b""]}, "feature 'x' has not one bytes value"),
         ],
     )
     def test_features_that_do_not_fit_together(self, changes: Any, message: str) -> None:

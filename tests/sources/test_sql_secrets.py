@@ -165,7 +165,7 @@ def test_inputs_of_several_kinds_are_told_without_a_password() -> None:
 def test_ways_to_log_in(
     postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sql_secrets, "_held", {})
+    monkeypatch.setattr(sql_secrets, "_stored", {})
     query = "SELECT 1 AS x"
     with pytest.raises(UsageError, match=r"cannot log in to .*: pass --password-env or --pass"):
         Sql(postgres.url, query=query).schema()
