@@ -12,6 +12,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import Source
+from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.sources.numpy.source import Numpy
 from beam_tfrecord.sources.parquet.source import Parquet
@@ -22,6 +23,14 @@ from tests.sources.made_images import jpeg, write_tree
 
 def make_parquet(place: Path) -> str:
     return write_parquet(place, sample_table(500), files=3)
+
+
+def make_csv(place: Path) -> str:
+    place.mkdir()
+    for number in range(3):
+        rows = "".join(f"{n},{n / 8},w{n % 5}\n" for n in range(number * 40, number * 40 + 40))
+        (place / f"{number}.csv").write_text(f"id,x,word\n{rows}")
+    return str(place)
 
 
 def make_arrays(place: Path) -> str:
@@ -37,8 +46,8 @@ def make_pictures(place: Path) -> str:
 
 KINDS = pytest.mark.parametrize(
     ("kind", "make"),
-    [(Parquet, make_parquet), (Numpy, make_arrays), (Images, make_pictures)],
-    ids=["parquet", "numpy", "images"],
+    [(Csv, make_csv), (Parquet, make_parquet), (Numpy, make_arrays), (Images, make_pictures)],
+    ids=["csv", "parquet", "numpy", "images"],
 )
 
 
@@ -56,7 +65,7 @@ def scanned_by(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(kind, "scan", watching)
 
-    for kind in (Parquet, Numpy, Images):
+    for kind in (Csv, Parquet, Numpy, Images):
         watched(kind)
     return names
 

@@ -37,6 +37,8 @@ from beam_tfrecord.workdir.job import Identity, Job
 RECORD_BYTES_FOR_INPUT = 2
 # So little input makes one group of units (a task of reading), and a second worker would be idle.
 SMALL_BYTES = 16 * 2**20
+# Read in less time than the steps of a pipeline take to start.
+QUICK_BYTES = 2**20
 _RAW_SCHEMA = "raw-schema"
 
 
@@ -160,6 +162,9 @@ def hashes_input(source: Source, listing: Listing, limit: int | None) -> bool:
 def _is_quickly_scanned(source: Source, listing: Listing) -> bool:
     files = listing.sent
     if files is None or len(files) > source.quick_scans:
+        return False
+    # Types that do not follow from scans follow from all bytes.
+    if not source.infers_from_scans and listing.bytes > QUICK_BYTES:
         return False
     return not any(is_remote(file.path) for file in files)
 

@@ -28,6 +28,7 @@ from beam_tfrecord.sources.base import (
     InputFile,
     Scan,
     Source,
+    Unit,
     group_units,
     grown_bytes,
     one_group,
@@ -327,8 +328,8 @@ def _plan_here(
     files: Sequence[InputFile],
     groups: list[Group] | None,
     schema: pa.Schema | None,
-) -> tuple[list[Group], pa.Schema | None]:
-    """Scan the files in this process; return the groups, and the schema if scans show it.
+) -> tuple[list[Group], pa.Schema]:
+    """Scan the files in this process; return the groups and the schema.
 
     Args:
         reader: The reader.
@@ -337,15 +338,19 @@ def _plan_here(
         schema: The schema, if it is known; else None.
     """
     source = reader.source
-    infers = schema is None and source.infers_from_scans
-    if groups is not None and not infers:
+    if groups is not None and schema is not None:
         return groups, schema
     scans = [source.scan(chunk) for file in files for chunk in source.chunks(file)]
     if groups is None:
         groups = list(_group_plan(reader)(scans))
-    if infers:
-        (schema,) = _schema_merge(reader)([source.infer(scan) for scan in scans])
+    if schema is None:
+        seen = scans if source.infers_from_scans else _units_of(groups)
+        (schema,) = _schema_merge(reader)([source.infer(one) for one in seen])
     return groups, schema
+
+
+def _units_of(groups: Iterable[Group]) -> list[Unit]:
+    return [unit for group in groups for unit in group.units]
 
 
 def _group_plan(reader: ReadBatches) -> Stored:
@@ -363,8 +368,17 @@ def _start(pipeline: beam.Pipeline, label: str, function: Callable[[Any], Iterab
 
 
 def _gathered(elements: Any, label: str, function: Callable[[Any], Iterable[Any]]) -> Any:
-    """Return the outputs of a function that takes the list of all elements, in any order."""
-    return elements | f"Gather{label}" >> beam.combiners.ToList() | label >> beam.FlatMap(function)
+    """Return the outputs of a function that takes the list of all elements, in no order.
+
+    The list is a side input of one step: `beam.combiners.ToList` would add eight, which every
+    small job has to wait for.
+    """
+    once = elements.pipeline | f"Begin{label}" >> beam.Impulse()
+
+    def call(_: bytes, found: list[Any]) -> Iterable[Any]:
+        return function(found)
+
+    return once | label >> beam.FlatMap(call, beam.pvalue.AsList(elements))
 
 
 @dataclasses.dataclass(frozen=True)

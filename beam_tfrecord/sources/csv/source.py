@@ -92,6 +92,7 @@ class Csv(Source):
     kind: ClassVar[str] = "csv"
     detail_type: ClassVar[Any] = CsvUnit
     has_ranges: ClassVar[bool] = True
+    quick_scans: ClassVar[int] = 16
     # Columns of floats that are also read as text. Not an option: `with_texts` sets it.
     texts: ClassVar[tuple[str, ...]] = ()
 
