@@ -169,7 +169,7 @@ def test_columns_are_selected_in_order():
         (pa.array([300]), pa.int8(), "column 'c' cannot be read as int8"),
         (pa.array(["x"]), pa.int64(), "feature 'c' holds bytes values, not int64"),
         (pa.array([[1, 2, 3]]), pa.list_(pa.int64(), 2), "has 3 values, not 2"),
-        (pa.array([[1]]), pa.list_(pa.list_(pa.int64())), "not as many values"),
+        (pa.array([[1]]), pa.list_(pa.list_(pa.int64())), "not have as many values"),
     ],
 )
 def test_records_that_do_not_fit_the_schema(written, read, message):

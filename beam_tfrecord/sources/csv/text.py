@@ -114,7 +114,7 @@ def _as_data_errors(file: InputFile, encoding: str) -> Iterator[None]:
 def _opened(file: InputFile, kind: str | None) -> Any:
     if kind is not None and not file.bytes:
         # Arrow reads an empty file as a complete stream without bytes.
-        raise EOFError(f"it has no bytes, so it is not a {kind} file")
+        raise EOFError(f"it has no bytes, so it is not valid {kind}")
     with_arrow = kind not in (None, "bz2", "xz")
     if is_remote(file.path):
         raw: Any = open_read(file.path, version=file.version)
