@@ -29,7 +29,7 @@ from beam_tfrecord.exchange.plan import (
     windows_held,
 )
 from beam_tfrecord.exchange.shard_writers import Piece, PieceWriter
-from beam_tfrecord.exchange.spill import Buffer, SortedRecords, sort_entries, write_run
+from beam_tfrecord.exchange.spill import Buffer, SortedRecords, by_size, sort_entries, write_run
 from beam_tfrecord.exchange.spill_files import PLACE_BYTES, Run, RunIndex, read_index
 from beam_tfrecord.layout import Layout, cut_bins
 from beam_tfrecord.places import SHUFFLED_BIN_SHIFT
@@ -276,16 +276,11 @@ def merged_entries(slices: Sequence[Slice], *, by_bytes: bool) -> Iterator[UInt8
         DataError: A slice does not hold complete entries.
     """
     merged = heapq.merge(*map(_entries, slices), key=_place_and_payload if by_bytes else _place)
-    pending: list[bytes] = []
-    size = 0
-    for entry in merged:
-        pending.append(entry)
-        size += len(entry)
-        if size >= STEP_BYTES:
-            yield np.frombuffer(b"".join(pending), np.uint8)
-            pending, size = [], 0
-    if pending:
-        yield np.frombuffer(b"".join(pending), np.uint8)
+    return map(_joined, by_size(merged, STEP_BYTES))
+
+
+def _joined(entries: list[bytes]) -> UInt8Array:
+    return np.frombuffer(b"".join(entries), np.uint8)
 
 
 def _entries(piece: Slice) -> Iterator[bytes]:

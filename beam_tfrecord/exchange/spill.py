@@ -7,7 +7,9 @@ turns them into runs.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
+import functools
 import itertools
 import os
 import uuid
@@ -211,7 +213,7 @@ class GroupWriter(Protocol[F]):
         """Remove an unfinished file."""
 
 
-class BlockWriter(Generic[F]):
+class BlockWriter(abc.ABC, Generic[F]):
     """Base class: collects encoded batches in a block, and writes the block once it is full.
 
     Args:
@@ -249,9 +251,9 @@ class BlockWriter(Generic[F]):
         """Drop the remaining records, and remove an unfinished file."""
         self._block.clear()
 
+    @abc.abstractmethod
     def _write(self) -> Iterator[F]:
         """Write the records of the block and clear it; yield the completed outputs."""
-        raise NotImplementedError
 
 
 class Spiller(BlockWriter[Run]):
@@ -325,16 +327,23 @@ class BlockCutter(BlockWriter[tuple[tuple[str, int], bytes]]):
 
 def sort_range(blocks: Iterable[bytes], directory: str, split: str) -> Iterator[Run]:
     """Write the blocks of one split and range of places to runs of bounded size; yield each run."""
+    write = functools.partial(_run_of, directory=directory, split=split)
+    # A loop variable would hold the blocks of a run while those of the next are gathered.
+    return map(write, by_size(blocks, RUN_BYTES))
+
+
+def by_size(pieces: Iterable[bytes], least_bytes: int) -> Iterator[list[bytes]]:
+    """Yield lists of successive pieces; each but the last has `least_bytes` or more in all."""
     pending: list[bytes] = []
     size = 0
-    for block in blocks:
-        pending.append(block)
-        size += len(block)
-        if size >= RUN_BYTES:
-            yield _run_of(pending, directory, split)
+    for piece in pieces:
+        pending.append(piece)
+        size += len(piece)
+        if size >= least_bytes:
+            yield pending
             pending, size = [], 0
     if pending:
-        yield _run_of(pending, directory, split)
+        yield pending
 
 
 def _run_of(blocks: Sequence[bytes], directory: str, split: str) -> Run:

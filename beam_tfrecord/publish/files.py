@@ -324,7 +324,7 @@ def clear_leftovers(target: Target, *, keep: str | None = None) -> None:
             remove_tree(directory)
 
 
-def clear_published(target: Target, spare: str, check: Callable[[], None]) -> None:
+def clear_published(target: Target, keep: str, check: Callable[[], None]) -> None:
     """Remove the files of jobs that ended while they published; the caller holds the lease.
 
     A directory without a note stays: a pipeline that still runs, and takes the lease only at its
@@ -332,11 +332,11 @@ def clear_published(target: Target, spare: str, check: Callable[[], None]) -> No
 
     Args:
         target: The target.
-        spare: Temporary directory of the job that is publishing, whose files stay as they are.
+        keep: Temporary directory of the job that is publishing, whose files stay as they are.
         check: Function to call before anything is changed, such as `Lease.check`.
     """
     for directory in target.leftovers():
-        if directory != spare and Note.load(directory) is not None:
+        if directory != keep and Note.load(directory) is not None:
             check()
             give_up(target, directory)
 

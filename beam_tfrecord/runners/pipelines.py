@@ -9,6 +9,7 @@ runners turn flushing by time off.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import json
 import logging
@@ -154,7 +155,7 @@ class Finished(PipelineResult):
         return str(PipelineState.DONE)
 
 
-class RemoteResult(PipelineResult):
+class RemoteResult(PipelineResult, abc.ABC):
     """The result of a remote job: wraps Beam's result, and asks for the state at growing intervals.
 
     Args:
@@ -241,9 +242,9 @@ class RemoteResult(PipelineResult):
         self._note_facts()
         return state
 
+    @abc.abstractmethod
     def _failure(self, state: str) -> BeamTFRecordError:
         """Return the error to raise for a job that failed or was cancelled."""
-        raise NotImplementedError
 
     def _check_workers(self) -> None:
         """End the job, and raise, if its workers cannot start although the runner tries again."""
