@@ -10,6 +10,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.cli.main import cli
+from beam_tfrecord.dataset.load import Dataset
 from beam_tfrecord.inputs import SOURCES, SourceOptions
 from beam_tfrecord.jobs import api, settings
 from beam_tfrecord.options import (
@@ -109,10 +110,12 @@ def test_every_keyword_of_a_reader_is_documented_in_order(reader):
     assert sorted(documented) == sorted(inspect.signature(reader).parameters)
 
 
-@pytest.mark.parametrize("name", [name for name in bt.__all__ if name != "__version__"])
-def test_no_public_signature_hides_its_keywords(name):
+PUBLIC = {name: getattr(bt, name) for name in bt.__all__ if name != "__version__"}
+
+
+@pytest.mark.parametrize(("name", "value"), [*PUBLIC.items(), ("Dataset", Dataset)])
+def test_no_public_signature_hides_its_keywords(name, value):
     # `Batch.replace` takes the fields of the dataclass, as `dataclasses.replace` does.
-    value = getattr(bt, name)
     functions = {name: value}
     if inspect.isclass(value):
         functions = {n: f for n, f in vars(value).items() if n[0] != "_" and n != "replace"}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from beam_tfrecord.dataset.rows import OpenedManifest, RecordFiles, Rows
+from beam_tfrecord.dataset.tf import tf_dataset
 from beam_tfrecord.dataset.values import arrays_of, check_defaults, memory_mapped
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
@@ -22,8 +23,6 @@ from beam_tfrecord.stage import is_stage
 from beam_tfrecord.storage import absolute_path, exists
 
 if TYPE_CHECKING:
-    import tensorflow as tf
-
     from beam_tfrecord.dataset.torch import TorchDataset
 
 # Number of rows to decode at a time when writing columns to memory-mapped files.
@@ -32,6 +31,8 @@ _MEMMAP_BATCH_ROWS = 65_536
 
 class Dataset(Rows):
     """The rows of a dataset, with conversions to NumPy, TensorFlow and PyTorch; made by `load`."""
+
+    tf = tf_dataset
 
     def numpy(self, *, defaults: Mapping[str, Any] | None = None) -> dict[str, npt.NDArray[Any]]:
         """Return all rows as one array per column, shape `[rows, …]`.
@@ -87,17 +88,6 @@ class Dataset(Rows):
                 "defaults": {name: repr(value) for name, value in sorted(defaults.items())},
             },
         )
-
-    def tf(self, batch_size: int | None = None, **options: Any) -> tf.data.Dataset:
-        """Return a ``tf.data.Dataset`` of parsed examples.
-
-        Args:
-            batch_size: Number of examples per batch; None means single examples.
-            **options: Further options; see `beam_tfrecord.dataset.tf.tf_dataset`.
-        """
-        from beam_tfrecord.dataset.tf import tf_dataset
-
-        return tf_dataset(self, batch_size, **options)
 
     def torch(
         self,
