@@ -91,14 +91,14 @@ def zig_environment() -> dict[str, str]:
     """Return the environment variables that make setuptools build with zig for this platform."""
     machine = _machine()
     libc = "musl" if "musl" in _extension_suffix() else f"gnu.{_GLIBC[machine]}"
-    compiler = shlex.join(
-        [sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-{libc}"]
-    )
+    zig = shlex.join([sys.executable, "-m", "ziglang"])
+    compiler = f"{zig} cc -target {machine}-linux-{libc}"
     return {
         "CC": compiler,
+        "AR": f"{zig} ar",
         "LDSHARED": f"{compiler} -shared",
         # Otherwise the flags of the compiler that built Python would be used.
-        "CFLAGS": os.environ.get("CFLAGS", "-g0"),
+        "CFLAGS": os.environ.get("CFLAGS", "-DNDEBUG"),
     }
 
 

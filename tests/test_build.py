@@ -42,7 +42,14 @@ print(native.__file__, column.values.tolist(), row.values, hex(native.crc32c(b"1
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Return the build backend, in an environment that says nothing of compilers."""
-    for name in ("CC", "CFLAGS", "LDSHARED", "SETUPTOOLS_EXT_SUFFIX", "_PYTHON_HOST_PLATFORM"):
+    for name in (
+        "AR",
+        "CC",
+        "CFLAGS",
+        "LDSHARED",
+        "SETUPTOOLS_EXT_SUFFIX",
+        "_PYTHON_HOST_PLATFORM",
+    ):
         # Setting comes first, so that what the backend itself sets goes away again.
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -130,7 +137,7 @@ def build_wheel(tmp_path: Path, **environment: str) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, target)
     # Parts of earlier builds and settings of this process would help or disturb.
-    unset = ("CC", "CFLAGS", "LDSHARED", "PYTHONPATH")
+    unset = ("AR", "CC", "CFLAGS", "LDSHARED", "PYTHONPATH")
     inherited = {name: value for name, value in os.environ.items() if name not in unset}
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-v"]
     done = subprocess.run(
