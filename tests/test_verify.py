@@ -78,6 +78,24 @@ def test_missing_and_cut_shards(dataset: Path) -> None:
     ]
 
 
+def test_an_error_of_the_disk_leaves_the_faults_found_before_it(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = bytearray((dataset / SHARD).read_bytes())
+    data[20] ^= 1
+    (dataset / SHARD).write_bytes(data)
+    read_blocks = verify_module.read_blocks
+
+    def failing(*arguments, **keywords):
+        yield from read_blocks(*arguments, **keywords)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(verify_module, "read_blocks", failing)
+    damaged, unreadable = (fault for fault in faults(dataset) if fault.startswith(SHARD))
+    assert "the checksum of the payload does not match" in damaged
+    assert "nput/output error" in unreadable
+
+
 def test_records_in_another_order_have_another_hash(dataset: Path) -> None:
     data = (dataset / SHARD).read_bytes()
     record = len(data) // 4

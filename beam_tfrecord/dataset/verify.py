@@ -257,7 +257,7 @@ class _ShardChecker:
                     record, message = misfit
                     faults.append(Fault(shard.path, f"record {record}", message))
         except (DataError, OSError) as error:
-            faults = [_unreadable(shard.path, error)]
+            faults.append(_unreadable(shard.path, error))
         self.duplicates.end_shard(shard.path)
         if not faults:
             totals = _total_faults(shard, examples, nbytes, f"{stream_hash.intdigest():016x}")
