@@ -66,6 +66,14 @@ def test_rows_without_a_key_have_a_partition_of_their_own(trips: Path) -> None:
     assert sum(count or 0 for _, count in found) == 1000
 
 
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_rows_without_a_key_count_among_the_connections(trips: Path, most: int) -> None:
+    source = Sql(trips, table="t", partition_column="zone", partitions=4, max_connections=most)
+    found = conditions(source)
+    assert len(found) <= most
+    assert sum(count or 0 for _, count in found) == 1000
+
+
 def test_a_table_without_a_key_is_cut_by_its_rows(tmp_path: Path) -> None:
     path = make_database(
         tmp_path / "a.db", "CREATE TABLE t (x)", rows=[(i % 3,) for i in range(90)]

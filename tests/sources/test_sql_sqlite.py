@@ -425,7 +425,7 @@ def test_a_long_statement_is_given_up(tmp_path: Path) -> None:
     path = make_database(tmp_path / "a.db", "CREATE TABLE t (x)")
     endless = "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
     source = Sql(path, query=f"SELECT COUNT(*) AS n FROM ({endless})", statement_timeout_s=0.2)
-    with pytest.raises(DataError, match=r"a\.db ran into the time limit: raise --statement-time"):
+    with pytest.raises(UsageError, match=r"a\.db ran into the time limit: raise --statement-time"):
         source.all_scans()
 
 

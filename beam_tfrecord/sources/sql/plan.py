@@ -132,7 +132,11 @@ def make_plan(connection: Connection, question: Question) -> SqlPlan:
         key = connection.key_of(relation, split_by)
     partitions = None
     if wanted > 1 and split_by is not None and key is not None:
-        partitions = _by_key(connection, relation, split_by, key, wanted, rows)
+        # Rows without a key are one partition more, which --max-connections counts too.
+        key_ranges = wanted
+        if split_by.nullable and question.max_connections is not None:
+            key_ranges = min(wanted, question.max_connections - 1)
+        partitions = _by_key(connection, relation, split_by, key, key_ranges, rows)
     if wanted > 1 and partitions is None and not question.ordered:
         partitions = _by_position(connection, relation, wanted, rows)
     if wanted > 1 and partitions is None:

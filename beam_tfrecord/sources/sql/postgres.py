@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.parquet.types import can_cast
 from beam_tfrecord.sources.sql.database import (
     ConnectionLost,
@@ -244,7 +244,7 @@ class Postgres(Engine):
         if state == LOCKED_STATE or "lock timeout" in lower:
             return lock_timeout(self.place, message)
         if state == "57014" or "statement timeout" in lower:
-            return DataError(
+            return UsageError(
                 f"a statement in {self.place} ran into the time limit ({message}): "
                 "raise --statement-timeout"
             )

@@ -174,7 +174,7 @@ class Sqlite(FileEngine):
                     f"pass --types {column}=bytes"
                 )
             if message == "interrupted":
-                return DataError(
+                return UsageError(
                     f"a statement in {self.place} ran into the time limit: "
                     "raise --statement-timeout"
                 )
