@@ -4,7 +4,7 @@ import pytest
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.features.type_contract import schema_tf_columns, tf_columns
+from beam_tfrecord.features.tf_columns import schema_tf_columns, tf_columns
 
 BYTES, FLOAT, INT64 = 1, 2, 3
 

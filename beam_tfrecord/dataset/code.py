@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.dataset.tf_columns import tensor_decodings
+from beam_tfrecord.dataset.tf_decoding import tensor_decodings
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.feature_spec import FIXED, VARYING, Reading, readings
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.features.type_contract import (
+from beam_tfrecord.features.tf_columns import (
     BYTES,
     FLOAT,
     INT64,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from beam_tfrecord.dataset.rows import RecordFiles, Rows, mixed_rows
-from beam_tfrecord.dataset.tf_columns import (
+from beam_tfrecord.dataset.tf_decoding import (
     IMAGE,
     Decoding,
     Pictures,

@@ -30,7 +30,7 @@ from beam_tfrecord.errors import BeamTFRecordError, DataError
 from beam_tfrecord.exchange.block import ColumnHashes
 from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_tensor, is_text
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.features.type_contract import (
+from beam_tfrecord.features.tf_columns import (
     BYTES,
     INT64,
     SHAPE,

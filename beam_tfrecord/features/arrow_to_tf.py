@@ -52,7 +52,7 @@ from beam_tfrecord.features.tensors import (
     repeated_shape,
     tensor_column,
 )
-from beam_tfrecord.features.type_contract import (
+from beam_tfrecord.features.tf_columns import (
     decimal_is_integer,
     is_flat_tensor,
     tensor_type,
@@ -64,7 +64,7 @@ class TFArrays(NamedTuple):
     """The TF columns of one column, as arrays that the kernel encodes.
 
     Attributes:
-        arrays: One array for each TF column, in the order of `type_contract.tf_columns`.
+        arrays: One array for each TF column, in the order of `tf_columns.tf_columns`.
         null_in_list: Which rows have a null inside a list, which no Example can hold, shape
             `[rows]`; None if none has. Nulls that the kernel finds itself are not among them.
     """

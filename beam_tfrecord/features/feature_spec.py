@@ -20,7 +20,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_to_tf import arrow_to_tf, typed_scalar
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.features.type_contract import (
+from beam_tfrecord.features.tf_columns import (
     BYTES,
     FLOAT,
     INT64,

@@ -1,7 +1,7 @@
 """`Schema`: the features of a dataset, with conversions to and from JSON, Arrow and TensorFlow.
 
 A feature is one column of the rows. Its Arrow type says what the values mean, and the module
-`type_contract` says how they are stored in examples. The schema of a written dataset also has the
+`tf_columns` says how they are stored in examples. The schema of a written dataset also has the
 statistics of each feature: missing values, range, rounding.
 """
 

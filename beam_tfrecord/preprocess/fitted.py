@@ -23,7 +23,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.manifest import RAW_METADATA, TRANSFORM_FN, TRANSFORMED_METADATA
 from beam_tfrecord.preprocess.steps import EMPTY, TEXT, kind_of
-from beam_tfrecord.preprocess.tensor_columns import (
+from beam_tfrecord.preprocess.tft_conversion import (
     STRING,
     TensorColumn,
     adapter_config,

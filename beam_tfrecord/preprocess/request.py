@@ -33,7 +33,7 @@ from beam_tfrecord.preprocess.steps import (
     parse_step,
     steps_from_json,
 )
-from beam_tfrecord.preprocess.tensor_columns import (
+from beam_tfrecord.preprocess.tft_conversion import (
     FLOAT32,
     FLOAT64,
     STRING,

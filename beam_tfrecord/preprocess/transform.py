@@ -34,7 +34,7 @@ from beam_tfrecord.preprocess.request import (
     make_plan,
     make_request,
 )
-from beam_tfrecord.preprocess.tensor_columns import adapter_config, tft_batch, without_missing
+from beam_tfrecord.preprocess.tft_conversion import adapter_config, tft_batch, without_missing
 from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.assign_splits import AssignSplits

@@ -23,8 +23,8 @@ import apache_beam as beam
 
 from beam_tfrecord._version import __version__
 from beam_tfrecord.errors import DataError, StorageError, TargetExists
-from beam_tfrecord.exchange.pipeline import Written
 from beam_tfrecord.exchange.shard_writers import Piece
+from beam_tfrecord.exchange.write_steps import Written
 from beam_tfrecord.exchange.write_summary import Tally
 from beam_tfrecord.hashes import xxh64_text
 from beam_tfrecord.publish.files import clear_published, finish_publishing, published_names

@@ -26,7 +26,7 @@ from beam_tfrecord.features.arrow_types import bare_type, is_text
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert, same_values
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.features.type_contract import BYTES, VALUES, TFColumn, schema_tf_columns
+from beam_tfrecord.features.tf_columns import BYTES, VALUES, TFColumn, schema_tf_columns
 
 # More than most runs (sorted spill files) need: unused memory costs nothing, growing costs a copy.
 RUN_ROOM_BYTES = 128 * 2**20

@@ -14,7 +14,7 @@ from beam_tfrecord.batch import Batch
 from beam_tfrecord.beam_steps import in_one_window
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.checkpoints import Done
-from beam_tfrecord.exchange.pipeline import EXCHANGES, write_files
+from beam_tfrecord.exchange.write_steps import EXCHANGES, write_files
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.layout import (
     LOST_SPLITS,

@@ -20,7 +20,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, RejectedRows, UsageError
 from beam_tfrecord.sources.sql.source import Sql
-from beam_tfrecord.sources.sql.sqlite_types import declared_type
+from beam_tfrecord.sources.sql.sqlite_columns import declared_type
 from tests.sources.made_sql import conditions, make_database, rows_of
 
 INT64 = (-(2**63), 2**63 - 1)

@@ -32,7 +32,7 @@ from beam_tfrecord.sources.sql.database import (
     SqlRows,
     Table,
 )
-from beam_tfrecord.sources.sql.sqlite_types import (
+from beam_tfrecord.sources.sql.sqlite_columns import (
     KernelConnection,
     can_read,
     column_of,

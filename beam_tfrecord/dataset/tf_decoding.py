@@ -20,7 +20,7 @@ from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.feature_spec import FIXED, readings
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import OpenShape, is_foreign
-from beam_tfrecord.features.type_contract import VALUES, tf_columns
+from beam_tfrecord.features.tf_columns import VALUES, tf_columns
 
 if TYPE_CHECKING:
     import tensorflow as tf
