@@ -215,7 +215,7 @@ class Block:
         layout = self._layout
         if layout.key:
             return self._columns.hashes(batch, layout.key, written, self._place_seed)
-        number, bits = self._inputs.number(as_job_batch(batch).way), self._inputs.bits
+        number, bits = self._inputs.number(as_job_batch(batch).step_path), self._inputs.bits
         if not layout.shuffle and batch.origin is not None:
             return places_in_source_order(batch.origin, written, batch.num_rows, number, bits)
         if (origin := batch.exact_origin) is not None:

@@ -80,7 +80,7 @@ class StageWriter:
         job_batch = as_job_batch(batch)
         group: tuple[int, ...] = (job_batch.group or 0,)
         if self._inputs.count > 1:
-            group = (self._inputs.number(job_batch.way), *group)
+            group = (self._inputs.number(job_batch.step_path), *group)
         if group != self._group:
             yield from self.end_group()
             self._group, self._number = group, 0
