@@ -17,11 +17,11 @@ RULES: tuple[str, ...] = (
     "GIFs have the width and height of their largest frame, which is what TensorFlow decodes",
     "GIFs without a frame, and PNGs whose IDAT chunks are all empty, are rejected",
     "extended WebPs have 4 channels where their pixels are transparent, whatever their flags say",
-    "pictures that TensorFlow refuses are encoded anew by --format png and --format jpeg "
+    "images that TensorFlow refuses are encoded anew by --format png and --format jpeg "
     "even where they have that format",
-    "resized pictures have original_width and original_height",
+    "resized images have original_width and original_height",
     'columns of CSV files that hold nothing but "" are text',
-    "rejected pictures of folders name their own file as their unit",
+    "rejected images of folders name their own file as their unit",
     "categories with line breaks or backslashes have their own numbers, escaped in the vocabulary",
     "datasets with a fitted function have metadata/schema.pbtxt, the schema of its inputs",
     "FLOAT of MariaDB and MySQL has all of its digits, and unsigned floats are floats",

@@ -1,4 +1,4 @@
-/* Headers of the plainest and most frequent pictures. */
+/* Headers of the plainest and most frequent images. */
 #ifndef BEAM_TFRECORD_JPEG_H
 #define BEAM_TFRECORD_JPEG_H
 

@@ -195,7 +195,7 @@ def test_faults_are_rejects_with_path_and_reason(tmp_path: Path) -> None:
     assert [(reject.unit, reject.code, reject.message) for reject in rejects] == [
         ("b.jpg", "empty", "b.jpg is empty"),
         ("c.jpg", "truncated", "c.jpg is cut off before its end mark"),
-        ("d.jpg", "not-an-image", "d.jpg is no picture: it begins with b'<html>no'"),
+        ("d.jpg", "not-an-image", "d.jpg is not an image: it begins with b'<html>no'"),
         ("e.jpg", "missing", "e.jpg is missing"),
         (
             "g.jpg",
@@ -352,14 +352,14 @@ def test_notes_count_what_was_skipped(tmp_path: Path) -> None:
     source = Images(tmp_path)
     files = [file.outline() for file in source.files()]
     assert source.notes(files) == [
-        "4 files were skipped: 2 without the suffix of a picture and "
+        "4 files were skipped: 2 without the suffix of an image and "
         "2 hidden or of the operating system"
     ]
     assert source.notes([]) == []
     for name in ("a/.DS_Store", "a/Thumbs.db", "a/notes.txt"):
         (tmp_path / name).unlink()
     (note,) = source.notes(source.files())
-    assert note == "1 file was skipped: 1 without the suffix of a picture"
+    assert note == "1 file was skipped: 1 without the suffix of an image"
 
 
 def test_group_is_the_content_where_there_is_any() -> None:

@@ -218,7 +218,7 @@ class Csv(Source):
             rows=None,
             input_bytes=file.bytes,
             encoded_bytes=2 * text_bytes,
-            detail=CsvUnit(header.names, header.lines + 1),
+            detail=CsvUnit(header.names, header.line_ends + 1),
         )
 
     def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Reads the class labels of pictures: the names of all classes, and the class of each table row."""
+"""Reads the class labels of images: the names of all classes, and the class of each table row."""
 
 from __future__ import annotations
 
