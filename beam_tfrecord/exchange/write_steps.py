@@ -5,7 +5,7 @@ elements of the PCollections are small: names of runs and shards, counts, sums. 
 ``files``, records travel only in runs. With the exchange ``runner``, blocks of records first go
 through the runner's GroupByKey, so that every run covers a narrow range of *places* (positions in
 the order of the dataset). A merge task gets the names of runs and ranges of places, and reads the
-records itself. Jobs of one pass write their shards, or the Parquet files of a stage, without runs.
+records itself. Single-pass jobs write their shards, or the Parquet files of a stage, without runs.
 """
 
 from __future__ import annotations
@@ -64,9 +64,8 @@ class Written:
     """The PCollections that result from writing rows: files and counts.
 
     Attributes:
-        files: PCollection of `Run` before the merge, of `Piece` after it.
-        summary: PCollection of `Tally`, one for each group of units (the input of one task) or for
-            each bundle; at the end only one, for the job.
+        files: PCollection of `Piece`: unpublished shards or Parquet files.
+        summary: PCollection of the one `Tally` of the job.
     """
 
     files: Any
@@ -83,27 +82,23 @@ def write_files(
         job: The job.
         done: Results of groups that an earlier attempt finished; None if there was no such attempt.
 
-    Returns:
-        PCollections of `Piece` and of the one `Tally` of the job.
     """
     parts = [_write_groups(one, job, str(number)) for number, one in enumerate(batches)]
     if done is not None:
-        files = done | "DoneFiles" >> beam.FlatMap(lambda group: (*group.runs, *group.pieces))
-        parts.append(Written(files, done | "DoneSummaries" >> beam.Map(lambda group: group.tally)))
-    written = parts[0]
+        done_files = done | "DoneFiles" >> beam.FlatMap(lambda group: (*group.runs, *group.pieces))
+        parts.append((done_files, done | "DoneSummaries" >> beam.Map(lambda group: group.tally)))
+    files, summaries = parts[0]
     if len(parts) > 1:
-        written = Written(
-            [part.files for part in parts] | "AllFiles" >> beam.Flatten(),
-            [part.summary for part in parts] | "AllSummaries" >> beam.Flatten(),
-        )
+        files = [part[0] for part in parts] | "AllFiles" >> beam.Flatten()
+        summaries = [part[1] for part in parts] | "AllSummaries" >> beam.Flatten()
     summary = (
-        written.summary
+        summaries
         | "MergeSummaries" >> beam.CombineGlobally(MergeSummaries(job.directory))
         | "CheckRejects" >> beam.FlatMap(CheckRejects(job.budget, job.directory))
     )
     if job.is_one_pass:
-        return Written(written.files, summary)
-    return Written(_merge(written.files, summary, job), summary)
+        return Written(files, summary)
+    return Written(_merge(files, summary, job), summary)
 
 
 def _step(function: Callable[..., Iterable[Any]], job: Job) -> Callable[..., Iterator[Any]]:
@@ -121,8 +116,15 @@ def _step(function: Callable[..., Iterable[Any]], job: Job) -> Callable[..., Ite
     return outputs
 
 
-def _write_groups(batches: beam.PCollection[Batch], job: Job, label: str) -> Written:
-    """Write each group of units to its own files: runs, shards, or Parquet files."""
+def _write_groups(
+    batches: beam.PCollection[Batch], job: Job, label: str
+) -> tuple[beam.PCollection[Run | Piece], beam.PCollection[Tally]]:
+    """Write each group of units to its own files.
+
+    Returns:
+        The files: runs, or the shards or Parquet files of a single-pass job. And the tallies, one
+        for each group of units (the input of one task) or for each bundle.
+    """
     name = "WriteShards" if job.is_one_pass else "CutBlocks" if _is_shuffled(job) else "Spill"
     outputs = batches | f"{name}{label}" >> beam.ParDo(_WriteGroups(job)).with_outputs(
         SUMMARIES, main="files"
@@ -134,7 +136,7 @@ def _write_groups(batches: beam.PCollection[Batch], job: Job, label: str) -> Wri
             | f"Shuffle{label}" >> beam.GroupByKey()
             | f"SortRange{label}" >> beam.FlatMap(_step(_sort_range, job))  # Run
         )
-    return Written(files, outputs[SUMMARIES])
+    return files, outputs[SUMMARIES]
 
 
 def _is_shuffled(job: Job) -> bool:
@@ -244,7 +246,7 @@ def _merge(
 
 
 def _plan_round(job: Job, runs: RunSet, _: Tally) -> Iterator[RunTask]:
-    """Yield the tasks of a round, which merges runs into fewer ones, if a round is needed."""
+    """Yield the tasks of a round, an intermediate merge pass into fewer runs, if it is needed."""
     return plan_round(runs, job.layout, request_bytes(job.directory))
 
 
@@ -252,7 +254,7 @@ def _plan_merges(job: Job, runs: RunSet, summary: Tally) -> list[tuple[Window, .
     """Return the windows of every task."""
     if runs.records != summary.records:
         raise DataError(
-            f"runs hold {runs.records:,} records where {summary.records:,} were encoded: "
+            f"runs hold {runs.records:,} records, but {summary.records:,} were encoded: "
             "run the job again"
         )
     request = request_bytes(job.directory)
@@ -313,7 +315,8 @@ class _Merge(beam.DoFn):
             self._merger = Merger(self._job.layout, directory)
         merged = self._merger.merge(
             to_do,
-            # In source order, records of equal place keep the order of runs: sort these as written.
+            # In source order, the order of runs resolves ties in place, so sort the runs by name,
+            # which is the order in which they were written.
             sorted(runs),
             window_bytes=window_bytes_for(len(runs), request_bytes(directory)),
             index_of=self._index,
@@ -336,7 +339,7 @@ class _Merge(beam.DoFn):
 
 
 class MergeSummaries:
-    """Adds up tallies; records a fault, an error of the data, if they contradict each other.
+    """Adds up tallies; records a data error if they are inconsistent.
 
     Args:
         directory: Temporary directory of the job, where the fault is recorded.

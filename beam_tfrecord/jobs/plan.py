@@ -48,7 +48,7 @@ _LARGE_INDEX = 2
 _FIRST_PASSES = {
     "csv": "scan for row ends",
     "parquet": "read footers",
-    "sql": "ask the catalogue and count",
+    "sql": "ask the catalog and count",
 }
 
 

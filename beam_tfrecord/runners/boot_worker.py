@@ -52,7 +52,7 @@ _UNUSED_S = 7 * 24 * 3600
 _NOT_PACKAGES = ("submission_environment_dependencies.txt", "pickled_main_session")
 
 # Errors of a machine: another attempt may succeed.
-_PASSING = (OSError, MemoryError, EOFError)
+_TRANSIENT = (OSError, MemoryError, EOFError)
 
 
 class PackageFault(Exception):
@@ -241,7 +241,7 @@ def report_unloadable(directory: str) -> None:
     def loads(*args: Any, **options: Any) -> Any:
         try:
             return load(*args, **options)
-        except _PASSING:
+        except _TRANSIENT:
             raise
         except Exception as error:
             # A failed report is no problem: the runner gets the error in any case.

@@ -38,7 +38,7 @@ REASON_SECONDS = 50.0
 _REASON_POLL_SECONDS = 1.0
 
 _CONSOLE = "https://console.cloud.google.com/dataflow/jobs/{region}/{id}?project={project}"
-_MISSING = "runner dataflow needs pip install 'beam-tfrecord[gcp]'"
+_MISSING = "the Dataflow runner needs an extra: pip install 'beam-tfrecord[gcp]'"
 
 # Number of bundles that each process works on at once; there is one process per core, and each
 # bundle has its own buffers. With two, one bundle reads and writes while the other computes.

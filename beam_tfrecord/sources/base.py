@@ -75,7 +75,7 @@ def chosen_columns(
     if missing := [name for name in names if name not in fields]:
         raise UsageError(
             f"column {missing[0]!r} is not in the input: "
-            f"correct --columns to some of {', '.join(sorted(set(known)))}"
+            f"choose --columns from {', '.join(sorted(set(known)))}"
         )
     return pa.schema([fields[name] for name in names])
 

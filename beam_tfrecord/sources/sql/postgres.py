@@ -107,7 +107,7 @@ def _column_of(
     Args:
         field: The driver's description.
         quoted: The quoted name.
-        nullable: False only if the catalogue guarantees a value.
+        nullable: False only if the catalog guarantees a value.
         arrays: ``refuse``, ``text`` or ``list``.
         wanted: Type that the user wants, or None.
     """

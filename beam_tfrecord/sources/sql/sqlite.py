@@ -136,7 +136,7 @@ class _Snapshot:
             handles.close()
 
 
-def key_of(name: str) -> Key:
+def range_key(name: str) -> Key:
     """Return the key for a column of SQLite: QUOTE() writes literals of any kind of value."""
     return Key(name, "QUOTE({})", lambda value: _INFINITIES.get(value, str(value)))
 
@@ -336,9 +336,9 @@ class SqliteConnection(Connection):
                 return
             yield convert(rows, columns)
 
-    def key_of(self, relation: Relation, column: SqlColumn) -> Key:
+    def range_key(self, relation: Relation, column: SqlColumn) -> Key:
         """Return the key for a column; every column of SQLite has one."""
-        return key_of(self.dialect.name(column.name))
+        return range_key(self.dialect.name(column.name))
 
     def cut_points(
         self, relation: Relation, column: SqlColumn, key: Key, partitions: int
@@ -368,7 +368,7 @@ class SqliteConnection(Connection):
         number = self.locator(relation)
         if number is None:
             return None
-        key = key_of(number.select)
+        key = range_key(number.select)
         return key.expression, self.cut_points(relation, number, key, partitions)
 
     def locator(self, relation: Relation) -> SqlColumn | None:
