@@ -140,8 +140,8 @@ def places_in_source_order(
     return np.uint64(unit) | numbers.astype(np.uint64)
 
 
-def places_behind(places: UInt64Array, number: int, input_bits: int) -> UInt64Array:
-    """Return hashed places shifted behind the number of the input in their leading bits.
+def places_after_input(places: UInt64Array, number: int, input_bits: int) -> UInt64Array:
+    """Return hashed places shifted right, with the number of the input in their leading bits.
 
     In source order, rows without row numbers have such places.
     """

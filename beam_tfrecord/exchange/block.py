@@ -17,14 +17,14 @@ from beam_tfrecord import native
 from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.duplicate_count import count_duplicates
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.exchange.write_summary import Discovered, Tally
+from beam_tfrecord.exchange.tally import Discovered, Tally
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.layout import LOST_SPLITS, SPLIT_TWICE, Layout, Splits, is_split_name
 from beam_tfrecord.places import (
     ONE_INPUT,
     Inputs,
-    places_behind,
+    places_after_input,
     places_by_bytes,
     places_by_origin,
     places_in_source_order,
@@ -222,7 +222,7 @@ class Block:
         if (origin := batch.exact_origin) is not None:
             return places_by_origin(origin, written, batch.num_rows, self._place_seed, number)
         places = places_by_bytes(self.arena.data, starts, self._place_seed)
-        return places if layout.shuffle else places_behind(places, number, bits)
+        return places if layout.shuffle else places_after_input(places, number, bits)
 
     def _split(
         self, batch: Batch, written: Int64Array, starts: Int64Array

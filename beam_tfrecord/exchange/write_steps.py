@@ -48,14 +48,14 @@ from beam_tfrecord.exchange.shard_writers import DirectWriter, Piece
 from beam_tfrecord.exchange.spill import BlockCutter, GroupWriter, Spiller, sort_range
 from beam_tfrecord.exchange.spill_files import Run, RunIndex, read_index
 from beam_tfrecord.exchange.stage_writer import StageWriter
-from beam_tfrecord.exchange.write_summary import Tally, merge_tallies
+from beam_tfrecord.exchange.tally import Tally, merge_tallies
 from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.rejects import SAVED_FILE, RejectBudget, join_rejects, rejected
 from beam_tfrecord.storage import make_directory
 from beam_tfrecord.workdir.faults import Guarded, machine_faults
 from beam_tfrecord.workdir.job import Job
 
-SUMMARIES = "summaries"
+TALLIES = "tallies"
 EXCHANGES = ("files", "runner")
 
 
@@ -65,11 +65,11 @@ class Written:
 
     Attributes:
         files: PCollection of `Piece`: unpublished shards or Parquet files.
-        summary: PCollection of the one `Tally` of the job.
+        tally: PCollection of the one `Tally` of the job.
     """
 
     files: Any
-    summary: Any
+    tally: Any
 
 
 def write_files(
@@ -87,18 +87,18 @@ def write_files(
     if done is not None:
         done_files = done | "DoneFiles" >> beam.FlatMap(lambda group: (*group.runs, *group.pieces))
         parts.append((done_files, done | "DoneSummaries" >> beam.Map(lambda group: group.tally)))
-    files, summaries = parts[0]
+    files, tallies = parts[0]
     if len(parts) > 1:
         files = [part[0] for part in parts] | "AllFiles" >> beam.Flatten()
-        summaries = [part[1] for part in parts] | "AllSummaries" >> beam.Flatten()
-    summary = (
-        summaries
-        | "MergeSummaries" >> beam.CombineGlobally(MergeSummaries(job.directory))
+        tallies = [part[1] for part in parts] | "AllSummaries" >> beam.Flatten()
+    tally = (
+        tallies
+        | "MergeSummaries" >> beam.CombineGlobally(MergeTallies(job.directory))
         | "CheckRejects" >> beam.FlatMap(CheckRejects(job.budget, job.directory))
     )
     if job.is_one_pass:
-        return Written(files, summary)
-    return Written(_merge(files, summary, job), summary)
+        return Written(files, tally)
+    return Written(_merge(files, tally, job), tally)
 
 
 def _step(function: Callable[..., Iterable[Any]], job: Job) -> Callable[..., Iterator[Any]]:
@@ -127,7 +127,7 @@ def _write_groups(
     """
     name = "WriteShards" if job.is_one_pass else "CutBlocks" if _is_shuffled(job) else "Spill"
     outputs = batches | f"{name}{label}" >> beam.ParDo(_WriteGroups(job)).with_outputs(
-        SUMMARIES, main="files"
+        TALLIES, main="files"
     )
     files = outputs.files
     if name == "CutBlocks":
@@ -136,7 +136,7 @@ def _write_groups(
             | f"Shuffle{label}" >> beam.GroupByKey()
             | f"SortRange{label}" >> beam.FlatMap(_step(_sort_range, job))  # Run
         )
-    return files, outputs[SUMMARIES]
+    return files, outputs[TALLIES]
 
 
 def _is_shuffled(job: Job) -> bool:
@@ -186,11 +186,11 @@ class _WriteGroups(beam.DoFn):
     def _end_group(self, *, is_complete: bool) -> Iterator[Any]:
         assert self._writer is not None
         yield from map(self._noted, self._writer.end_group())
-        summary = self._writer.take_summary()
-        count(type(self), "reject-rows", summary.rejects)
-        yield beam.pvalue.TaggedOutput(SUMMARIES, summary)
+        tally = self._writer.take_tally()
+        count(type(self), "reject-rows", tally.rejects)
+        yield beam.pvalue.TaggedOutput(TALLIES, tally)
         if is_complete:
-            self._checkpoint.save(summary)
+            self._checkpoint.save(tally)
 
     def _noted(self, output: Any) -> Any:
         if isinstance(output, Run | Piece):
@@ -218,7 +218,7 @@ def _sort_range(
 
 
 def _merge(
-    runs: beam.PCollection[Run], summary: beam.PCollection[Tally], job: Job
+    runs: beam.PCollection[Run], tally: beam.PCollection[Tally], job: Job
 ) -> beam.PCollection[Piece]:
     """Merge runs into shards."""
     gathered = (
@@ -227,8 +227,8 @@ def _merge(
         | "GatherRuns" >> beam.CombineGlobally(gather_runs)
     )  # RunSet
     names = gathered | "RunNames" >> beam.Map(lambda runs: names_in_order(runs.names))
-    # The summary is a side input so that nothing is merged for a job over its budget.
-    checked = beam.pvalue.AsSingleton(summary)
+    # The tally is a side input so that nothing is merged for a job over its budget.
+    checked = beam.pvalue.AsSingleton(tally)
     if may_need_round(job):
         merged = (
             gathered
@@ -250,11 +250,11 @@ def _plan_round(job: Job, runs: RunSet, _: Tally) -> Iterator[RunTask]:
     return plan_round(runs, job.layout, request_bytes(job.directory))
 
 
-def _plan_merges(job: Job, runs: RunSet, summary: Tally) -> list[tuple[Window, ...]]:
+def _plan_merges(job: Job, runs: RunSet, tally: Tally) -> list[tuple[Window, ...]]:
     """Return the windows of every task."""
-    if runs.records != summary.records:
+    if runs.records != tally.records:
         raise DataError(
-            f"runs hold {runs.records:,} records, but {summary.records:,} were encoded: "
+            f"runs hold {runs.records:,} records, but {tally.records:,} were encoded: "
             "run the job again"
         )
     request = request_bytes(job.directory)
@@ -338,7 +338,7 @@ class _Merge(beam.DoFn):
         self._merger = None
 
 
-class MergeSummaries:
+class MergeTallies:
     """Adds up tallies; records a data error if they are inconsistent.
 
     Args:
@@ -347,12 +347,12 @@ class MergeSummaries:
 
     def __init__(self, directory: str) -> None:
         self._merge = Guarded(
-            lambda summaries: [merge_tallies(summaries)], directory, instead=[Tally()]
+            lambda tallies: [merge_tallies(tallies)], directory, instead=[Tally()]
         )
 
-    def __call__(self, summaries: Iterable[Tally]) -> Tally:
+    def __call__(self, tallies: Iterable[Tally]) -> Tally:
         """Return the sum of any number of tallies; an empty tally if there is a fault."""
-        total: Tally = next(self._merge(summaries))
+        total: Tally = next(self._merge(tallies))
         return total
 
 
@@ -370,15 +370,15 @@ class CheckRejects:
         self._directory = directory
         self._guarded = Guarded(self._check, directory)
 
-    def __call__(self, summary: Tally) -> Iterator[Tally]:
+    def __call__(self, tally: Tally) -> Iterator[Tally]:
         """Yield the tally after the check."""
-        yield from self._guarded(summary)
+        yield from self._guarded(tally)
         # Yield it in any case: steps that wait for it would fail and hide the reason.
-        yield summary
+        yield tally
 
-    def _check(self, summary: Tally) -> Iterator[Tally]:
-        if not self._budget.allows(summary.rejects, summary.rows):
+    def _check(self, tally: Tally) -> Iterator[Tally]:
+        if not self._budget.allows(tally.rejects, tally.rows):
             path = os.path.join(self._directory, SAVED_FILE)
-            join_rejects(summary.reject_files, path)
-            raise rejected(self._budget, summary.rejects, summary.rows, summary.sample, path)
+            join_rejects(tally.reject_files, path)
+            raise rejected(self._budget, tally.rejects, tally.rows, tally.sample, path)
         yield from ()

@@ -133,7 +133,7 @@ def test_two_rounds_of_merging_give_the_same_bytes(
     options: dict,
 ) -> None:
     monkeypatch.setattr(write_steps, "run_bytes_of", lambda _: 10_000)
-    monkeypatch.setattr(plan, "most_fan_in", lambda _: fan_in)
+    monkeypatch.setattr(plan, "max_fan_in", lambda _: fan_in)
     monkeypatch.setattr(plan, "PART_BYTES", 9_000)
     merged: list[plan.RunTask] = []
 
