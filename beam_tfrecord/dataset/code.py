@@ -382,7 +382,7 @@ def _keras_code(
     numeric = {leaf.name: (leaf, feature) for leaf, feature in _numeric_leaves(manifest.schema)}
     if label is not None and label not in numeric:
         raise UsageError(
-            f"label {label!r} is no numeric column: choose one of {', '.join(numeric) or 'none'}"
+            f"label {label!r} is not a numeric column: choose one of {', '.join(numeric) or 'none'}"
         )
     if len(numeric) < 2:
         raise UsageError(

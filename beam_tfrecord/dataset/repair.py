@@ -60,8 +60,8 @@ class Repair:
     Attributes:
         manifest: The manifest of the new dataset.
         lost: All losses of shards, in the order of the old manifest, then those of other files.
-        lost_examples: The least number of lost examples, by path of the shard. The exact number is
-            unknown, since a misplaced block overwrites records with duplicates of other, intact
+        lost_examples: The minimum number of lost examples, by path of the shard. The exact number
+            is unknown, since a misplaced block overwrites records with duplicates of other, intact
             records.
         has_all_examples: True if the new dataset has exactly the old examples, by their hash.
     """
@@ -135,7 +135,7 @@ class _SalvagedShard:
         return losses
 
     @property
-    def least_lost(self) -> int:
+    def min_lost(self) -> int:
         """`examples - found`, or 1 if these are equal, since the hash differs.
 
         It is negative if more records were found than were written.
@@ -235,7 +235,7 @@ class _Repairer:
         for one in self.salvaged:
             message = "no record is lost, but some are out of order"
             self.lost += [Lost(one.shard.path, 0, 0, 0, message)] if has_all else one.losses()
-        fewer = {one.shard.path: one.least_lost for one in self.salvaged if one.least_lost > 0}
+        fewer = {one.shard.path: one.min_lost for one in self.salvaged if one.min_lost > 0}
         rejects, hashes_of_rejects = self._rejects()
         sidecars = self._sidecars()
         schema = self.old.schema.without_observed() if self.lost else self.old.schema

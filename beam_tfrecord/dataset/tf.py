@@ -241,7 +241,7 @@ def _parsed_schema(
         UsageError: There is no column, no column of a name, or a label may be missing.
     """
     if isinstance(columns, str):
-        raise UsageError(f"columns is the text {columns!r}: give a list of names")
+        raise UsageError(f"columns is one string, {columns!r}: pass a list of names")
     names = dataset.schema.names if columns is None else tuple(columns)
     schema = dataset.manifest.schema.select(dict.fromkeys((*names, *labels)))
     if not schema.features:
@@ -306,5 +306,7 @@ def _new_names(spec: Sequence[str], rename: Mapping[str, str]) -> dict[str, str]
     names = {name: rename.get(name, name) for name in spec}
     for new, count in collections.Counter(names.values()).items():
         if count > 1:
-            raise UsageError(f"two features would be named {new!r}: rename one of them otherwise")
+            raise UsageError(
+                f"two features would be named {new!r}: choose another name for one of them"
+            )
     return names

@@ -1,4 +1,4 @@
-"""Checks the files of a dataset, or of a stage, against everything that its manifest says.
+"""Checks the files of a dataset, or of the output of ``extract``, against its manifest.
 
 A stage is the output of `extract`: a directory of Parquet files. The manifest (``manifest.json``)
 lists the files with their counts, sizes and hashes. Each disagreement is a fault.

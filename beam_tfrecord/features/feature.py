@@ -256,7 +256,7 @@ def labels_of(field: pa.Field) -> tuple[str, ...]:
 
 
 def labels_text(labels: Sequence[str]) -> bytes:
-    """Return the text of a labels file: one class name a line, the name of class 0 first."""
+    """Return the text of a labels file: one class name per line, the name of class 0 first."""
     return "".join(f"{label}\n" for label in labels).encode()
 
 

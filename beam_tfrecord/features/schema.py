@@ -176,7 +176,7 @@ class Schema:
         return cls(features, separator=separator)
 
     def dumps(self) -> str:
-        """Return the JSON text of ``schema.json``, one feature a line."""
+        """Return the JSON text of ``schema.json``, one feature per line."""
         lines = ",\n    ".join(json.dumps(f.to_json(), ensure_ascii=False) for f in self.features)
         head = "" if self.separator == "/" else f'  "separator": {json.dumps(self.separator)},\n'
         return f'{{\n{head}  "features": [\n    {lines}\n  ]\n}}\n'

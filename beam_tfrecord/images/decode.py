@@ -29,7 +29,7 @@ _SIZE = re.compile(r"(\d+)(?:x(\d+))?")
 # last step of resizing is smooth.
 _DRAFT_GAP = 2
 # A requested size of one pixel makes the decoder of JPEG use its smallest scale.
-_LEAST_SIZE = (1, 1)
+_MIN_SIZE = (1, 1)
 # Channels of Pillow's modes; all others have one.
 _CHANNELS = {"LA": 2, "RGB": 3, "RGBA": 4, "P": 3, "CMYK": 4, "YCbCr": 3, "LAB": 3, "PA": 4}
 # Files of these modes do not state which values are black and white.
@@ -137,7 +137,7 @@ def check_decode(data: memoryview, header: Header | Fault, *, max_pixels: int) -
     image = _opened(data, max_pixels)
     frame = image.tile[0][1] if image.tile else None
     if _may_reduce(header):
-        image.draft(None, _LEAST_SIZE)
+        image.draft(None, _MIN_SIZE)
     with _pillow_faults():
         image.load()
     if isinstance(header, Fault):

@@ -55,7 +55,7 @@ def run_pipelines(
     Args:
         settings: Settings of the job.
         identity: Fingerprint of the output and description of the input.
-        directory: The job's temporary directory, in which workers also record errors of the data.
+        directory: The job's temporary directory, in which workers also record data errors.
         listing: The files of the input.
         info: Entries of ``job.json`` that are known before the job runs.
         lease: Lease of the target; None if this process does not wait for the end of the job.

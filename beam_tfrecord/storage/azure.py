@@ -124,7 +124,7 @@ class AzureStorage(ObjectStore):
             time.sleep(_COPY_POLL_SECONDS)
             status = blob.get_blob_properties().copy.status
         if status != "success":
-            raise StorageError(f"cannot copy {source!r} to {target!r}: {status}: try again later")
+            raise StorageError(f"cannot copy {source!r} to {target!r} ({status}): try again later")
 
 
 def client() -> Any:

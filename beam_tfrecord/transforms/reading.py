@@ -156,11 +156,11 @@ def reader_of(batches: beam.PCollection) -> beam.PTransform | None:
         return None
     readers = [reader_of(one) for one in inputs_of(batches)]
     found = tuple(reader for reader in readers if reader is not None)
-    return ReadAll(found) if found and len(found) == len(readers) else None
+    return FlattenedReaders(found) if found and len(found) == len(readers) else None
 
 
 @dataclasses.dataclass(eq=False)
-class ReadAll(beam.PTransform):
+class FlattenedReaders(beam.PTransform):
     """Reads the elements of a Flatten again, by a Flatten of its readers."""
 
     readers: tuple[beam.PTransform, ...]
@@ -171,7 +171,7 @@ class ReadAll(beam.PTransform):
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
         """Read with all readers."""
         read = [begin | f"Read{number}" >> reader for number, reader in enumerate(self.readers)]
-        return read | "ReadAll" >> beam.Flatten()
+        return read | "FlattenReaders" >> beam.Flatten()
 
 
 def schema_of(pipeline: beam.Pipeline, reader: ReadBatches) -> Any:

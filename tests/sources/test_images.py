@@ -141,7 +141,7 @@ def test_labels_that_cannot_be(tmp_path: Path) -> None:
     write_tree(tmp_path, a=jpeg())
     with pytest.raises(UsageError, match="labels are given, but no folder names a class"):
         list(Images(tmp_path, labels=["x"]).files())
-    with pytest.raises(UsageError, match="'x' is twice in labels"):
+    with pytest.raises(UsageError, match="'x' appears twice in labels"):
         list(Images(tmp_path, labels=["x", "x"]).files())
     with pytest.raises(UsageError, match=r"cannot read labels '.*gone\.txt'"):
         list(Images(tmp_path, labels=tmp_path / "gone.txt").files())
@@ -336,7 +336,7 @@ def test_batches_have_exactly_the_schema(many: Path) -> None:
         ({"quality": 0}, "quality 0 is not from 1 to 100"),
         ({"resize": "12x"}, "cannot resize to '12x': write 256, or height x width as 240x320"),
         ({"resize": 0}, "cannot resize to '0'"),
-        ({"columns": "image"}, "columns 'image' is one text"),
+        ({"columns": "image"}, "columns 'image' is one string"),
         ({"max_bytes": 2**31}, "max_bytes 2147483648 is not from 1 to 1073741824"),
     ],
 )

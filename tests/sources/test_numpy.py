@@ -175,7 +175,7 @@ def test_raw_bytes_are_typed_by_name(tmp_path: Path) -> None:
         UsageError, match=r"--types cannot make float32: --types applies only to raw bytes"
     ):
         Numpy(path, types={"data": "float32"}).schema()
-    with pytest.raises(UsageError, match="'bfloat17' is no dtype"):
+    with pytest.raises(UsageError, match="'bfloat17' is not a dtype"):
         Numpy(path, types={"data": "bfloat17"})
 
 
@@ -242,7 +242,7 @@ def test_plain_layout_is_shape_and_bytes(tmp_path: Path) -> None:
         ({"store": "text"}, "--store 'text' has no meaning for arrays: choose bytes or values"),
         ({"layout": "class"}, "--layout 'class' has no meaning for arrays: choose plain"),
         ({"layout": "plain", "store": "values"}, "--layout plain keeps bytes"),
-        ({"columns": "data"}, "columns 'data' is one text"),
+        ({"columns": "data"}, "columns 'data' is one string"),
     ],
 )
 def test_wrong_options_are_named(options: Any, message: str) -> None:

@@ -167,12 +167,12 @@ class TestInMemory:
     @pytest.mark.parametrize(
         ("name", "message"),
         [
-            ("", "'' is no name of an array: name it with a text"),
+            ("", "'' is not an array name: pass a string"),
             (
                 "a\0b",
                 "array name 'a\\x00b' has a character that no archive can hold: rename the array",
             ),
-            ("a\ud800", "array name 'a\\ud800' is no Unicode: rename the array"),
+            ("a\ud800", "array name 'a\\ud800' is not valid Unicode: rename the array"),
             (
                 "é" * 40_000,
                 f"array name '{'é' * 80}'… has more than 65,531 bytes: shorten it",

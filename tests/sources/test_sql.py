@@ -429,9 +429,9 @@ def test_a_complete_cut_is_not_copied() -> None:
         ({}, "pass --table or --query, to say what to read"),
         ({"table": "t", "query": "SELECT 1"}, "pass --table or --query, not both"),
         ({"table": "t", "partitions": 0}, "--partitions 0 is less than 1"),
-        ({"table": "t", "arrays": "maybe"}, "arrays 'maybe' is none of refuse, text, list"),
-        ({"table": "t", "columns": "id"}, "columns 'id' is one text"),
-        ({"table": "t", "columns": ["a", "a"]}, "column 'a' is asked for twice"),
+        ({"table": "t", "arrays": "maybe"}, "arrays 'maybe' is not one of refuse, text, list"),
+        ({"table": "t", "columns": "id"}, "columns 'id' is one string"),
+        ({"table": "t", "columns": ["a", "a"]}, "column 'a' is selected twice"),
         ({"table": "t", "types": {"a": "what"}}, "'what' is not a type"),
     ],
 )

@@ -113,11 +113,11 @@ def infer_unit(unit: Unit, how: Reading) -> CsvInference:
     typer = how.typer(len(names))
     kinds: list[list[Found]] = [[] for _ in names]
     for window in _windows(unit, how):
-        behind = typer.feed(window.data, window.at, window.final)
+        next_at = typer.feed(window.data, window.at, window.final)
         for column, kind, _, start, value in typer.take_sightings():
             text = value.decode("utf-8", "backslashreplace").strip(" \t")
             kinds[column].append(Found(kind, window.line_of(start), _shortened(text)))
-        window.move(behind)
+        window.move(next_at)
     return CsvInference(unit.file, names, tuple(map(tuple, kinds)), tuple(typer.words_seen()))
 
 
@@ -177,10 +177,10 @@ class _UnitReader:
         if self._converts:
             # Needed to find the lines of values that `_converted` cannot convert.
             self._windows.append((self.filler.rows, dataclasses.replace(window)))
-        behind = self.filler.feed(window.data, window.at, window.final)
+        next_at = self.filler.feed(window.data, window.at, window.final)
         for fault in self.filler.take_faults():
             self._add_fault(fault, window.line_of(fault.start))
-        window.move(behind)
+        window.move(next_at)
         return self.filler.is_full
 
     def _add_fault(self, fault: Fault, line: int) -> None:

@@ -1,4 +1,4 @@
-"""Lists the images below directories, and joins neighbouring images into packs.
+"""Lists the images below directories, and groups neighbouring ones into packs to read at once.
 
 A pack is one `InputFile` and one unit of the source, so a job tracks far fewer entries than there
 are images. The names of the folders become classes and splits. On an object store, the folders
@@ -175,9 +175,9 @@ def _digest(names: bytes, sizes: bytes, classes: tuple[str, ...]) -> str:
     return hashlib.sha256(text).hexdigest()[:32]
 
 
-def _unpacked(data: bytes, most_bytes: int) -> bytes:
+def _unpacked(data: bytes, max_bytes: int) -> bytes:
     # A stored plan may be manipulated, and few compressed bytes must not fill the memory.
-    return zlib.decompressobj().decompress(data, most_bytes)
+    return zlib.decompressobj().decompress(data, max_bytes)
 
 
 def _version_and_state(found: Iterable[Found]) -> tuple[str, str]:

@@ -388,7 +388,7 @@ class Engine(abc.ABC):
                     return file.read().rstrip("\r\n")
             except OSError as error:
                 raise UsageError(
-                    f"cannot read password file {options.password_file!r}: {error.strerror}: "
+                    f"cannot read password file {options.password_file!r} ({error.strerror}): "
                     "put it where the database is read"
                 ) from None
         return stored_password(self.url)

@@ -76,7 +76,7 @@ class _Handles:
         self.python = sqlite3.connect(
             uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
         )
-        # Raises an error if the file is no database: opening it did not read it.
+        # Raises an error if the file is not a database: opening it did not read it.
         self.python.execute("PRAGMA schema_version")
         self.kernel = KernelConnection(uri, busy_s=_BUSY_S) if library() else None
         for statement in session_init:
@@ -183,7 +183,7 @@ class Sqlite(FileEngine):
             return UsageError(f"cannot read {self.place}: {message}")
         if isinstance(error, sqlite3.DatabaseError):
             return DataError(
-                f"cannot read {self.place}: {message}: check that the file is complete"
+                f"cannot read {self.place} ({message}): check that the file is complete"
             )
         return None
 
