@@ -1,4 +1,4 @@
-"""The public API: turns tables, pictures, arrays and databases into TFRecord datasets with Beam.
+"""The public API: turns tables, images, arrays and databases into TFRecord datasets with Beam.
 
 The first use of a public name imports its module, so importing the package itself is fast.
 """

@@ -112,7 +112,7 @@ class Batch:
         encoded: Whether the only column of `data` holds serialized examples.
         numbers: More exact values of float columns whose types rounded them: either text, or
             float64 values that round to the same float32 as the original numbers.
-        refused: Pictures among the rows that TensorFlow cannot decode, for the report of the last
+        refused: Images among the rows that TensorFlow cannot decode, for the report of the last
             step.
     """
 

@@ -38,7 +38,7 @@ SPLIT_TWICE = (
 )
 SPLIT_IN_PART = (
     "some rows come with the split that AssignSplits gave them and some with none: apply "
-    "AssignSplits to all of them, such as behind the Flatten"
+    "AssignSplits to all of them, such as after the Flatten"
 )
 
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")

@@ -58,7 +58,7 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = compose.ReadBatches
 
     def small(*arguments: Any, **options: Any) -> Any:
-        return reader(*arguments, **options | {"group_bytes": 1, "most_group_bytes": 1})
+        return reader(*arguments, **options | {"group_bytes": 1, "max_group_bytes": 1})
 
     monkeypatch.setattr(compose, "ReadBatches", small)
 

@@ -159,7 +159,7 @@ def test_strays_of_a_file_prefix_follow_its_own_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"id": Feature(type="text", nullable=False)}, "feature 'id' is int64, the schema says by"),
+        ({"id": Feature(type="text", nullable=False)}, "feature 'id' is int64, but the schema "),
         ({"name": None}, "feature 'name' is not in the schema"),
         ({"more": Feature(type="int64", nullable=False)}, "feature 'more' is missing"),
     ],
@@ -242,7 +242,7 @@ def test_above_the_limit_a_part_of_the_hashes_is_kept(
     kept = sum(xxhash.xxh64_intdigest(one, seed) % 4 == 0 for one in examples)
     assert 60 < kept < 140
     assert verify(tmp_path).notes == (
-        f"{kept} distinct examples (of one in 4 looked at) are in more than one split",
+        f"{kept} distinct examples (among one in 4 examples) are in more than one split",
     )
 
 

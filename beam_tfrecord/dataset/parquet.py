@@ -1,4 +1,4 @@
-"""Reads Parquet files as if they were a written dataset, with runs of row groups as its shards."""
+"""Reads Parquet files as if they were a written dataset; ranges of row groups are its shards."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def open_parquet(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ParquetFiles:
-    """A reader of Parquet files in which runs of row groups are the shards.
+    """A reader of Parquet files in which ranges of row groups are the shards.
 
     Records are encoded in the same way as by `write`.
 

@@ -209,7 +209,7 @@ class RecordFiles:
             except DataError as error:
                 raise DataError(
                     f"{self.path(shard)!r} does not fit the schema, in the block from record "
-                    f"{block.first_record} on: {error}: run verify to find every such record"
+                    f"{block.first_record} on ({error}): run verify to find every such record"
                 ) from error
             yield batch
 

@@ -1,4 +1,4 @@
-"""Checks the files of a dataset, or of a stage, against everything that its manifest says.
+"""Checks the files of a dataset, or of the output of ``extract``, against its manifest.
 
 A stage is the output of `extract`: a directory of Parquet files. The manifest (``manifest.json``)
 lists the files with their counts, sizes and hashes. Each disagreement is a fault.
@@ -158,8 +158,8 @@ def verify(path: str | os.PathLike[str], *, threads: int | None = None) -> Verif
     if len(shared) and manifest.split_by == BY_BYTES:
         faults += checker.duplicate_faults(shared)
     elif len(shared):
-        parts = checker.duplicates.parts
-        part = f" (of one in {parts} looked at)" if parts > 1 else ""
+        sample_every = checker.duplicates.sample_every
+        part = f" (among one in {sample_every} examples)" if sample_every > 1 else ""
         notes.append(f"{len(shared):,} distinct examples{part} are in more than one split")
     return Verification(
         faults=(*others.faults(), *faults),
@@ -181,7 +181,7 @@ def _schema_faults(name: str, manifest: Manifest, unseen: Sequence[str]) -> Iter
     for column in unseen:
         observed = manifest.schema[column].observed
         if observed is not None and (having := manifest.examples - observed.missing):
-            message = f"no example has it, the schema says {having:,}"
+            message = f"no example has it, but the schema says that {having:,} do"
             yield Fault(name, f"column {column!r}", message)
     described = [feature.observed is not None for feature in manifest.schema.features]
     if any(described) and not all(described):
@@ -272,7 +272,7 @@ class _ShardChecker:
         misplaced = list(self._splits.misplaced())
         if misplaced and self._manifest.split_by == BY_BYTES:
             # `write` splits examples that it receives encoded by their canonical form.
-            splits = SplitChecker(self._manifest, is_canonical=True)
+            splits = SplitChecker(self._manifest, hash_canonical=True)
             for shard in self._manifest.shards:
                 observe_split = splits.observer(shard)
                 for block in self._blocks(shard):

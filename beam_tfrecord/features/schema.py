@@ -1,7 +1,7 @@
 """`Schema`: the features of a dataset, with conversions to and from JSON, Arrow and TensorFlow.
 
 A feature is one column of the rows. Its Arrow type says what the values mean, and the module
-`type_contract` says how they are stored in examples. The schema of a written dataset also has the
+`tf_columns` says how they are stored in examples. The schema of a written dataset also has the
 statistics of each feature: missing values, range, rounding.
 """
 
@@ -176,7 +176,7 @@ class Schema:
         return cls(features, separator=separator)
 
     def dumps(self) -> str:
-        """Return the JSON text of ``schema.json``, one feature a line."""
+        """Return the JSON text of ``schema.json``, one feature per line."""
         lines = ",\n    ".join(json.dumps(f.to_json(), ensure_ascii=False) for f in self.features)
         head = "" if self.separator == "/" else f'  "separator": {json.dumps(self.separator)},\n'
         return f'{{\n{head}  "features": [\n    {lines}\n  ]\n}}\n'

@@ -53,7 +53,7 @@ def write(
     progress: Progress | None = None,
     source_options: Mapping[str, Any] | None = None,
 ) -> Manifest:
-    """Write tables, pictures, arrays or a database as a TFRecord dataset.
+    """Write tables, images, arrays or a database as a TFRecord dataset.
 
     If the output already contains this dataset, made from the same input with the same settings,
     the call does nothing. A job that was stopped in any way leaves the old dataset or none, and the

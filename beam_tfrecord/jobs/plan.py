@@ -19,7 +19,7 @@ from beam_tfrecord.exchange.plan import (
     MOST_WINDOW_BYTES,
     PART_BYTES,
     TASK_BYTES,
-    most_fan_in,
+    max_fan_in,
     request_bytes,
     run_bytes_for,
     window_bytes_for,
@@ -48,7 +48,7 @@ _LARGE_INDEX = 2
 _FIRST_PASSES = {
     "csv": "scan for row ends",
     "parquet": "read footers",
-    "sql": "ask the catalogue and count",
+    "sql": "ask the catalog and count",
 }
 
 
@@ -149,7 +149,7 @@ def merge_rounds(record_bytes: int, request: int) -> tuple[int, list[MergeRound]
     """
     run_bytes = grown_bytes(record_bytes, run_bytes_for(record_bytes, request))
     runs = max(1, math.ceil(record_bytes / run_bytes))
-    most = most_fan_in(request)
+    most = max_fan_in(request)
     if runs <= most:
         window = window_bytes_for(runs, request)
         tasks = math.ceil(record_bytes / max(TASK_BYTES, window))

@@ -1,4 +1,4 @@
-"""Runs a job from this process: takes the lease, resumes earlier attempts, and returns the output.
+"""Runs a job from this process: locks its output, resumes earlier attempts, returns the result.
 
 The lease is a lock file that keeps other jobs out of the output directory. All errors of a job
 become one exception with a message of one line.
@@ -150,13 +150,13 @@ def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing)
         if not settings.overwrite:
             raise TargetExists(
                 f"the input was edited since the dataset in {target.directory!r} was written: "
-                "pass --overwrite to write it anew"
+                "pass --overwrite to write it again"
             )
     if present is not None and present.fingerprint in identity.older and not settings.overwrite:
         changes = rules.RULES[identity.older.index(present.fingerprint) :]
         raise TargetExists(
             f"the dataset in {target.directory!r} was written by older rules. Changed since then: "
-            f"{'; '.join(changes)}. Pass --overwrite to write it anew"
+            f"{'; '.join(changes)}. Pass --overwrite to write it again"
         )
     check_free(target, overwrite=settings.overwrite)
     return None
@@ -278,7 +278,7 @@ def _changed(files: Sequence[InputFile]) -> InputChanged | None:
 def _keep_or_remove(job: _Running, error: BaseException) -> None:
     """Remove the temporary directory of a failed job unless another attempt can use its results.
 
-    After errors of the data or the arguments, another attempt would fail in the same way.
+    After errors in the data or the arguments, another attempt would fail in the same way.
     """
     if isinstance(error, LeaseLost):
         return  # Another job may use this directory now.

@@ -24,7 +24,7 @@ from beam_tfrecord.workdir.target import check_free
 def submit(settings: Settings) -> RemoteJob | None:
     """Start a job on a remote runner, and return without waiting for its end.
 
-    The last step of the pipeline takes the lease (lock file) of the output. An error of the data
+    The last step of the pipeline takes the lease (lock file) of the output. A data error
     ends the job with a message that the runner shows.
 
     Returns:

@@ -33,7 +33,7 @@ from beam_tfrecord.preprocess.steps import (
     parse_step,
     steps_from_json,
 )
-from beam_tfrecord.preprocess.tensor_columns import (
+from beam_tfrecord.preprocess.tft_conversion import (
     FLOAT32,
     FLOAT64,
     STRING,
@@ -129,7 +129,7 @@ def make_request(
         return Request(fitted=directory, fit=fit, raw_too=raw_too)
     if callable(transform) or (isinstance(transform, str) and _names_function(transform)):
         if typed:
-            raise UsageError("a preprocessing function does all itself: leave out the steps")
+            raise UsageError("a preprocessing function replaces all steps: leave out the steps")
         return Request(function=load_map(transform), fit=fit, raw_too=raw_too)
     if isinstance(transform, str | os.PathLike):
         steps = load_steps(os.fspath(transform))
@@ -287,7 +287,7 @@ def _traced(function: MapFunction, inputs: tuple[TensorColumn, ...]) -> Descript
         UsageError: The function raises with both types, or no column is of a type for TensorFlow.
     """
     if not inputs:
-        raise UsageError("no column is of a type that TensorFlow takes: leave out --transform")
+        raise UsageError("no column has a type that TensorFlow supports: leave out --transform")
     try:
         return _description(function, inputs)
     except UsageError as error:
@@ -299,7 +299,7 @@ def _traced(function: MapFunction, inputs: tuple[TensorColumn, ...]) -> Descript
             raise
         description = _description(function, narrow)
         _LOGGER.warning(
-            "the preprocessing function takes float32 alone: numbers are rounded to it before "
+            "the preprocessing function takes only float32: numbers are rounded to it before "
             "statistics are made"
         )
         return description

@@ -236,7 +236,7 @@ class _Columns(NamedTuple):
 
 def _columns(rows: Sequence[Row], schema: pa.Schema) -> _Columns:
     if any(type(row) is not dict and not isinstance(row, Mapping) for row in rows):
-        raise TypeError("an example was returned where the schema has columns")
+        raise TypeError("an example was returned, but the schema has columns")
     arrays, wide = [], {}
     for field in schema:
         values = [row.get(field.name) for row in rows]

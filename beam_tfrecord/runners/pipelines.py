@@ -166,7 +166,7 @@ class RemoteResult(PipelineResult, abc.ABC):
 
     Attributes:
         first_look_s: Seconds between the first two requests for the state of the job; they grow.
-        longest_look_s: The most seconds between two requests.
+        longest_look_s: The maximum number of seconds between two requests.
         logger: Name of the logger of Beam's messages about the job; empty means the root logger.
     """
 

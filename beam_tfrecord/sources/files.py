@@ -165,7 +165,7 @@ def _input_file(path: str, name: str) -> InputFile:
             pass
     except OSError as error:
         raise UsageError(
-            f"cannot read {path!r}: {error.strerror}: correct it, or leave it out"
+            f"cannot read {path!r} ({error.strerror}): correct it, or leave it out"
         ) from error
     version, state = version_and_state(status)
     return InputFile(

@@ -75,7 +75,7 @@ class MapRows(beam.PTransform):
     Attributes:
         function: A function, or a `beam.DoFn` whose `process` takes only the row.
         schema: Types of the mapped rows; None means by the return hint or by inference.
-        faults: Directory where an error of the data is recorded for the launcher; None means that
+        faults: Directory where a data error is recorded for the launcher; None means that
             the worker raises it.
         resume: Directory of a job that may be resumed, where inferred types are stored; None if the
             job cannot be resumed.
@@ -222,7 +222,7 @@ class MapBatches(beam.PTransform):
         keeps_rows: True if the function returns one row for each row, in order, so that rows keep
             their numbers. If False, the position of a row in the shuffled order follows from its
             bytes; in source order, rows have the order in which the function returned them.
-        faults: Directory where an error of the data is recorded for the launcher; None means that
+        faults: Directory where a data error is recorded for the launcher; None means that
             the worker raises it.
     """
 

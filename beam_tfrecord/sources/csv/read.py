@@ -14,7 +14,7 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.native._csv import Filler, Typer, count_lines
 from beam_tfrecord.native.values import AS_WORDS, Dialect, Fault, Target
 from beam_tfrecord.sources.base import Unit, not_in_file
-from beam_tfrecord.sources.csv.text import NULL_WORDS, open_text, to_utf8
+from beam_tfrecord.sources.csv.text import CLOSE_QUOTE, NULL_WORDS, open_text, to_utf8
 from beam_tfrecord.sources.csv.types import (
     CsvInference,
     Found,
@@ -99,7 +99,7 @@ def _windows(unit: Unit, how: Reading) -> Iterator[_Window]:
             if len(left) > MAX_ROW_BYTES:
                 raise DataError(
                     f"the row in {unit.file.name}:{window.line} is longer than {MAX_ROW_BYTES} "
-                    "bytes: a quote may never close there; correct it, or pass --quote"
+                    f"bytes: a quote may never close there: {CLOSE_QUOTE}"
                 )
             # A read as long as the rest limits the copies of a very long row.
             piece = text.read(max(how.block_bytes, len(left)))
@@ -113,11 +113,11 @@ def infer_unit(unit: Unit, how: Reading) -> CsvInference:
     typer = how.typer(len(names))
     kinds: list[list[Found]] = [[] for _ in names]
     for window in _windows(unit, how):
-        behind = typer.feed(window.data, window.at, window.final)
+        next_at = typer.feed(window.data, window.at, window.final)
         for column, kind, _, start, value in typer.take_sightings():
             text = value.decode("utf-8", "backslashreplace").strip(" \t")
             kinds[column].append(Found(kind, window.line_of(start), _shortened(text)))
-        window.move(behind)
+        window.move(next_at)
     return CsvInference(unit.file, names, tuple(map(tuple, kinds)), tuple(typer.words_seen()))
 
 
@@ -177,10 +177,10 @@ class _UnitReader:
         if self._converts:
             # Needed to find the lines of values that `_converted` cannot convert.
             self._windows.append((self.filler.rows, dataclasses.replace(window)))
-        behind = self.filler.feed(window.data, window.at, window.final)
+        next_at = self.filler.feed(window.data, window.at, window.final)
         for fault in self.filler.take_faults():
             self._add_fault(fault, window.line_of(fault.start))
-        window.move(behind)
+        window.move(next_at)
         return self.filler.is_full
 
     def _add_fault(self, fault: Fault, line: int) -> None:
@@ -191,7 +191,7 @@ class _UnitReader:
             return
         fields = "1 field" if count == 1 else f"{count} fields"
         message = (
-            f"a quote in the row in {name}:{line} never closes: correct it, or pass --quote"
+            f"a quote in the row in {name}:{line} never closes: {CLOSE_QUOTE}"
             if count < 0
             else f"the row in {name}:{line} has {fields} but {len(self._names)} are expected: "
             "correct it, or pass --delimiter"

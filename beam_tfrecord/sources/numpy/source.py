@@ -28,11 +28,11 @@ from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
 from beam_tfrecord.sources.numpy.columns import (
     Column,
     arrow_array,
+    can_read_as,
     check_names,
     columns_of,
     common_rows,
     field_of,
-    holds,
     joined_column,
     names_of,
     note_big_endian,
@@ -292,7 +292,7 @@ class Numpy(Source):
                 continue
             column = inside[field.name]
             own = field_of(column, store=self.store).type
-            if not holds(field.type, column, own):
+            if not can_read_as(field.type, column, own):
                 raise SchemaConflict(
                     f"column {field.name!r} is {own} in {unit.file.name} but {field.type} in the "
                     f"schema: change it to {own} there, or convert it with --map"

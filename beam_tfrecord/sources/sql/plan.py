@@ -129,7 +129,7 @@ def make_plan(connection: Connection, question: Question) -> SqlPlan:
     wanted = max(1, min(wanted, question.max_connections or MAX_PARTITIONS, MAX_PARTITIONS))
     key = None
     if split_by is not None and (wanted > 1 or question.ordered):
-        key = connection.key_of(relation, split_by)
+        key = connection.range_key(relation, split_by)
     partitions = None
     if wanted > 1 and split_by is not None and key is not None:
         # Rows without a key are one partition more, which --max-connections counts too.
@@ -186,7 +186,7 @@ def _chosen(
             if wanted not in by_name:
                 raise UsageError(
                     f"column {wanted!r} is not in the input: "
-                    f"correct {option} to some of {', '.join(sorted(by_name))}"
+                    f"choose {option} from {', '.join(sorted(by_name))}"
                 )
     chosen = found if question.columns is None else [by_name[one] for one in question.columns]
     for column in chosen:
@@ -243,7 +243,7 @@ def _partition_count(table: Table | None, rows: int | None, row_bytes: int) -> i
 
 
 def _row_bytes(table: Table | None, rows: int | None, columns: Sequence[SqlColumn]) -> int:
-    """Estimate the size of a row from its fixed columns and the catalogue's size of the table."""
+    """Estimate the size of a row from its fixed columns and the catalog's size of the table."""
     fixed = sum(_column_bytes(column) for column in columns)
     if table is None or table.bytes is None:
         return fixed
