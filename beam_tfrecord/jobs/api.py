@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import UsageError, for_caller
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.inputs import SourceOptions, make_source
 from beam_tfrecord.jobs.settings import ExtractSettings, Inputs, make_settings
@@ -206,7 +206,7 @@ def schema(
     source = make_source(inputs, from_=from_, options=source_options)
     arrow, remarks = source.inferred()
     for remark in remarks:
-        _LOGGER.warning("%s", remark)
+        _LOGGER.warning("%s", for_caller(remark))
     return Schema.from_arrow(arrow)
 
 
