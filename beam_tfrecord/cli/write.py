@@ -354,29 +354,8 @@ def _stage_warnings(manifest: StageManifest, output: str) -> list[str]:
     return [*empty, *_rejects(manifest.rejects["rows"], output)]
 
 
-def render(value: Mapping[str, Any], *, indent: int = 0) -> list[str]:
+def render(value: Mapping[str, Any]) -> list[str]:
     """Return a nested mapping as lines of text, one for each key."""
-    lines = []
-    for key, item in value.items():
-        label = f"{' ' * indent}{key.replace('_', ' ')}:"
-        if isinstance(item, Mapping) and item:
-            lines += [label, *render(item, indent=indent + 2)]
-        else:
-            lines.append(f"{label} {_text(key, item)}")
-    return lines
+    from beam_tfrecord.tables import outline
 
-
-def _text(key: str, value: Any) -> str:
-    from beam_tfrecord.sizes import format_size
-
-    if value is None:
-        return "unknown"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return format_size(value) if key.endswith("bytes") else f"{value:,}"
-    if isinstance(value, list | tuple):
-        return ", ".join(_text(key, item) for item in value) or "none"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}={_text(name, item)}" for name, item in value.items()) or "none"
-    return str(value)
+    return [f"{'  ' * depth}{label}: {text}".rstrip() for depth, label, text in outline(value)]

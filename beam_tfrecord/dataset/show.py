@@ -11,7 +11,7 @@ import math
 import os
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from beam_tfrecord.features.arrow_types import is_numpy_tensor
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.manifest import Manifest
 from beam_tfrecord.sizes import format_size
+from beam_tfrecord.tables import text_table
 
 MAX_COUNTED_VALUES = 1000
 _CELL_CHARACTERS = 30
@@ -155,8 +156,10 @@ def render_show(shown: Mapping[str, Any]) -> str:
         )
         for of in shown["features"]
     ]
-    parts.append(_table(("split", "examples", "shards", "size"), splits, right=(1, 2, 3)))
-    parts.append(_table(("feature", "type", "null", "min", "max", ""), features, right=(2, 3, 4)))
+    parts.append(text_table(("split", "examples", "shards", "size"), splits, right=(1, 2, 3)))
+    parts.append(
+        text_table(("feature", "type", "null", "min", "max", ""), features, right=(2, 3, 4))
+    )
     if "counts" in shown:
         parts.append(_render_counts(shown["counts"]))
     return "\n\n".join(parts) + "\n"
@@ -172,7 +175,7 @@ def _render_counts(counts: Mapping[str, Any]) -> str:
     rows = [
         (value, *(f"{of.get(split, 0):,}" for split in splits)) for value, of in by_value.items()
     ]
-    return _table((counts["column"], *splits), rows, right=range(1, len(splits) + 1))
+    return text_table((counts["column"], *splits), rows, right=range(1, len(splits) + 1))
 
 
 def _share(share: float | None) -> str:
@@ -205,19 +208,6 @@ def _cell(value: Any) -> str:
     return text if len(text) <= _CELL_CHARACTERS else text[: _CELL_CHARACTERS - 1] + "…"
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[int]) -> str:
-    """Return rows of cells as aligned columns; columns with an index in `right` are flush right."""
-    lines = [header, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
-
-
 def render_rows(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return rows as a text table for users; a missing value is an empty cell."""
     if not rows:
@@ -229,7 +219,7 @@ def render_rows(rows: Sequence[Mapping[str, Any]]) -> str:
         for column, name in enumerate(header)
         if all(isinstance(row[name], int | float | None) for row in rows)
     ]
-    return _table(header, cells, right=numbers)
+    return text_table(header, cells, right=numbers)
 
 
 _MICROSECONDS = 1_000_000

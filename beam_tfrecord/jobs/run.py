@@ -12,7 +12,7 @@ import datetime
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord import rules
@@ -54,6 +54,7 @@ from beam_tfrecord.workdir.job_file import (
     INPUT_STATE,
     INPUT_XXH64,
     JOB_NAME,
+    WITHOUT_FUNCTIONS,
     add_to_job,
     load_job,
 )
@@ -118,6 +119,14 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
             raise
         # Another job may have published here before this one got the lease.
         present = _same_output(settings, identity, listing)
+        if present is None and not settings.overwrite and exists(target.manifest):
+            # Not refused: only another function may have written it.
+            _LOGGER.warning(
+                "replacing the dataset in %r, which was written from a notebook with the same "
+                "input and settings, except for the function",
+                target.directory,
+            )
+            settings = dataclasses.replace(settings, overwrite=True)
         token = identity.fingerprint or os.urandom(8).hex()
         job = _Running(settings, identity, target.temporary(token[:12]))
         goes_on = present is None and job.is_resumable
@@ -137,7 +146,8 @@ def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing)
     """Return the manifest at the target if this job would make the same output, else None.
 
     Raises:
-        TargetExists: The target contains another output, and `overwrite` is not set.
+        TargetExists: The target contains another output, `overwrite` is not set, and the output may
+            differ in more than the user's functions or was not written from a notebook.
     """
     target, known = settings.target, identity.fingerprint
     present: M | None = None
@@ -145,7 +155,7 @@ def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing)
         with contextlib.suppress(BeamTFRecordError):
             present = settings.load_output()
     if present is not None and known and present.fingerprint == known:
-        if not _is_edited(target.path(JOB_NAME), settings.source, listing):
+        if not _is_edited(_job_at(target), settings.source, listing):
             return present
         if not settings.overwrite:
             raise TargetExists(
@@ -158,17 +168,32 @@ def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing)
             f"the dataset in {target.directory!r} was written by older rules. Changed since then: "
             f"{'; '.join(changes)}. Pass --overwrite to write it again"
         )
-    check_free(target, overwrite=settings.overwrite)
+    may_replace = settings.overwrite
+    if present is not None and identity.without_functions and not may_replace:
+        before = _job_at(target)
+        is_alike = before.get(WITHOUT_FUNCTIONS) == identity.without_functions
+        may_replace = is_alike and not _is_edited(before, settings.source, listing)
+    check_free(target, overwrite=may_replace)
     return None
 
 
-def _is_edited(job_path: str, source: Source, listing: Listing) -> bool:
-    """Return whether the input was edited since a dataset was made, given equal names and sizes."""
-    # The manifest has no times of files, because it must be equal for copies of the same files.
+def _job_at(target: Target) -> dict[str, Any]:
+    """Return the content of ``job.json`` at a target; empty if it is missing or damaged."""
     try:
-        before = load_job(read_small(job_path).decode())
+        return load_job(read_small(target.path(JOB_NAME)).decode())
     except (FileNotFoundError, DataError, UnicodeDecodeError):
-        return False
+        return {}
+
+
+def _is_edited(before: Mapping[str, Any], source: Source, listing: Listing) -> bool:
+    """Return whether the input was edited since a dataset was made, given equal names and sizes.
+
+    Args:
+        before: The ``job.json`` of the dataset.
+        source: Source of the input.
+        listing: Files of the input.
+    """
+    # The manifest has no times of files, because it must be equal for copies of the same files.
     files = listing.outlines
     if before.get(INPUT, now := input_sha256(files)) != now:
         return True
@@ -201,6 +226,8 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
             remove_unmarked(directory)
         make_directory(directory)
         info = {"started": started, "attempts": number, **input_info(files)}
+        if job.identity.without_functions:
+            info[WITHOUT_FUNCTIONS] = job.identity.without_functions
         # Without this, Beam would print stack traces before the one-line error of this package.
         logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
         launch = Launch(modules=modules_of(settings), directory=directory)

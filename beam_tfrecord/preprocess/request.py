@@ -71,19 +71,17 @@ class Request:
     fit: str = TRAIN
     raw_too: bool = False
 
-    def identity(self) -> dict[str, Any] | None:
-        """Return JSON values that decide the output: equal values mean equal preprocessing.
+    def identity(self) -> dict[str, Any]:
+        """Return values that decide the output: equal values mean equal preprocessing.
 
         Returns:
-            None if the code of a function has no hash.
+            JSON values, and the `MapFunction` if there is one.
         """
         common: dict[str, Any] = {"fit": self.fit, "raw_too": self.raw_too}
         if self.fitted is not None:
             return {**common, "fitted": _tree_sha256(self.fitted)}
         if self.function is not None:
-            sha256 = self.function.sha256
-            name = getattr(self.function.function, "__qualname__", "")
-            return None if sha256 is None else {**common, "function": [name, sha256]}
+            return {**common, "function": self.function}
         steps = [step.to_json() for step in self.steps]
         for step in steps:
             if "matrix" in step:
