@@ -28,7 +28,7 @@ from beam_tfrecord.cli.base import (
     signal_handler,
     stdout_failure,
 )
-from beam_tfrecord.cli.read import READ_COMMANDS
+from beam_tfrecord.cli.dataset_commands import DATASET_COMMANDS
 from beam_tfrecord.cli.write import JOB_COMMANDS
 from beam_tfrecord.errors import BeamTFRecordError, options_named_by
 
@@ -91,7 +91,7 @@ def cli() -> None:
     """Turn tables, pictures, arrays and databases into sharded, shuffled, split datasets."""
 
 
-for command in (*JOB_COMMANDS, *READ_COMMANDS):
+for command in (*JOB_COMMANDS, *DATASET_COMMANDS):
     cli.add_command(command)
 
 

@@ -1,4 +1,4 @@
-"""Defines the commands that read datasets: show, head, verify, diff, repair. None imports Beam."""
+"""Defines the commands on datasets: show, head, verify, diff, repair. None of them imports Beam."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from beam_tfrecord.cli.base import counted, debug_option, print_message, print_r
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 
-DATA_AT_FAULT = 1
+EXIT_BAD_DATA = 1
 
 
 @click.command()
@@ -92,7 +92,7 @@ def verify(ctx: click.Context, dataset: str, as_json: bool) -> None:
         f"verified {counted(found.shards, 'shard')}, {counted(found.examples, 'example')}: {faults}"
     )
     if found.faults:
-        ctx.exit(DATA_AT_FAULT)
+        ctx.exit(EXIT_BAD_DATA)
 
 
 @click.command()
@@ -113,7 +113,7 @@ def diff(ctx: click.Context, a: str, b: str, as_json: bool) -> None:
             print_result(line)
     print_message("the data is the same" if found.same_data else "the data differs")
     if not found.same_data:
-        ctx.exit(DATA_AT_FAULT)
+        ctx.exit(EXIT_BAD_DATA)
 
 
 @click.command()
@@ -141,7 +141,7 @@ def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None
         lost_text = "more than were written: some may be lost, and others there twice"
     print_message(f"wrote {counted(done.manifest.examples, 'intact example')}, {lost_text}")
     if not done.is_whole:
-        ctx.exit(DATA_AT_FAULT)
+        ctx.exit(EXIT_BAD_DATA)
 
 
 def _json(value: Any) -> str:
@@ -150,4 +150,4 @@ def _json(value: Any) -> str:
     return json.dumps(json_value(value), indent=2, ensure_ascii=False)
 
 
-READ_COMMANDS = (show, head, verify, diff, repair)
+DATASET_COMMANDS = (show, head, verify, diff, repair)
