@@ -87,7 +87,7 @@ def test_the_text_of_show(path: Path) -> None:
         == """\
 out/: 4 examples, 1.2 kB (shuffled, seed 0)
 
-7 rows were rejected
+rejected: 7 rows
 
 split  examples  shards   size
 train         3       1  617 B

@@ -69,11 +69,6 @@ def stdout_failure(error: OSError) -> Failure:
     return Failure(f"cannot write to standard output: {(error.strerror or str(error)).lower()}", 1)
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as ``1 row`` or ``2,000 rows``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 class LogWarnings(logging.Handler):
     """Collects the warnings that the package logs in a block, and prints them at its end."""
 

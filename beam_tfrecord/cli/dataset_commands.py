@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from beam_tfrecord.cli.base import counted, debug_option, print_message, print_result
+from beam_tfrecord.cli.base import debug_option, print_message, print_result
+from beam_tfrecord.sizes import counted
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 

@@ -20,7 +20,6 @@ from beam_tfrecord.cli.base import (
     Failure,
     LogWarnings,
     check_beam_options,
-    counted,
     debug_option,
     job_arguments,
     parse_prices,
@@ -38,6 +37,7 @@ from beam_tfrecord.options.runners import (
     misplaced,
     runner_words,
 )
+from beam_tfrecord.sizes import counted
 
 if TYPE_CHECKING:
     from beam_tfrecord.manifest import Manifest

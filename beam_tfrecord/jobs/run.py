@@ -44,6 +44,7 @@ from beam_tfrecord.progress import Progress, watch
 from beam_tfrecord.publish.files import clear_leftovers, give_up, remove_leftovers
 from beam_tfrecord.rejects import SAVED_FILE
 from beam_tfrecord.runners.launch import Launch, launching
+from beam_tfrecord.sizes import counted, format_size
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.sources.files import Listing, list_input
 from beam_tfrecord.storage import Lease, exists, lease, list_names, make_directory, read_small
@@ -302,10 +303,11 @@ def _state(job: _Running) -> str:
     state = progress_of(job.directory)
     if not state.done:
         return "nothing was published, and no part of the input was done yet"
-    of_all = "" if state.groups is None else f" of {state.groups:,}"
+    done = counted(state.done, "part")
+    if state.groups is not None:
+        done = f"{state.done:,} of {counted(state.groups, 'part')}"
     return (
-        f"nothing was published; {state.done:,}{of_all} parts of the input are done and kept: "
-        "the same command goes on from there"
+        f"nothing was published; finished {done} of the input: the same command goes on from there"
     )
 
 

@@ -13,6 +13,7 @@ from beam_tfrecord.batch import Batch, Origin, Reject
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.native._csv import Filler, Typer, count_lines
 from beam_tfrecord.native.values import AS_WORDS, Dialect, Fault, Target
+from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import Unit, not_in_file
 from beam_tfrecord.sources.csv.text import NULL_WORDS, open_text, to_utf8
 from beam_tfrecord.sources.csv.types import (
@@ -189,12 +190,11 @@ class _UnitReader:
             text = fault.value.decode("utf-8", "backslashreplace")
             self._reject_value(fault.row, self._fields[fault.target], text, line)
             return
-        fields = "1 field" if count == 1 else f"{count} fields"
         message = (
             f"a quote in the row in {name}:{line} never closes: correct it, or pass --quote"
             if count < 0
-            else f"the row in {name}:{line} has {fields} but {len(self._names)} are expected: "
-            "correct it, or pass --delimiter"
+            else f"the row in {name}:{line} has {counted(count, 'field')} but "
+            f"{len(self._names)} are expected: correct it, or pass --delimiter"
         )
         row = self.first_row + fault.row
         self._rejects[fault.row] = Reject(self._unit.name, row, "", "bad-row", message)

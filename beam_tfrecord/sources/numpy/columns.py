@@ -33,7 +33,8 @@ from beam_tfrecord.features.tensors import (
     refusal_of,
     tensor_block,
 )
-from beam_tfrecord.sources.base import InputFile, Unit, not_in_all_files
+from beam_tfrecord.sizes import counted
+from beam_tfrecord.sources.base import InputFile, not_in_all_files
 from beam_tfrecord.sources.numpy.files import StoredArray, check_shape, is_in_memory, shown_file
 
 # The units of time that both NumPy and Arrow have.
@@ -314,7 +315,7 @@ def common_rows(arrays: Sequence[StoredArray], file: InputFile) -> int:
     for array in arrays[1:]:
         if array.shape[0] != arrays[0].shape[0]:
             raise DataError(
-                f"array {array.name!r} of {shown} has {array.shape[0]:,} rows but "
+                f"array {array.name!r} of {shown} has {counted(array.shape[0], 'row')} but "
                 f"{arrays[0].name!r} has {arrays[0].shape[0]:,}: make them equal, leave one "
                 f"{leave_out}, or pass {as_row}"
             )

@@ -25,6 +25,7 @@ import pyarrow as pa
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import Unit
 from beam_tfrecord.sources.parquet.types import can_cast
 from beam_tfrecord.sources.sql.database import (
@@ -145,7 +146,7 @@ def read_partition(
             time.sleep(pause_s)
     if expected is not None and rows != expected:
         raise DataError(
-            f"partition {index} of {plan.name} in {engine.place} gave {rows:,} rows but "
+            f"partition {index} of {plan.name} in {engine.place} gave {counted(rows, 'row')} but "
             f"{expected:,} were counted: it was changed while it was read: run the job again"
         )
 
