@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.batch import Reject
+from beam_tfrecord.batch import Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.feature import make_field
 from beam_tfrecord.features.tensors import (
@@ -423,10 +423,10 @@ def holds(wanted: pa.DataType, column: Column, own: pa.DataType) -> bool:
     )
 
 
-def too_large(unit: Unit, row: int, row_bytes: int) -> Reject:
-    """Return the reject for a row that is too large for an example."""
+def too_large(origin: Origin, row: int, row_bytes: int) -> Reject:
+    """Return the reject for a row of a unit that is too large for an example."""
     message = (
-        f"row {row} of {unit.name} has {row_bytes:,} bytes, more than an example can hold: "
+        f"{origin.address_of(row)} has {row_bytes:,} bytes, more than an example can hold: "
         "cut the array into smaller rows"
     )
-    return Reject(unit.name, row, "", "too-large", message)
+    return Reject(origin.unit, row, "", "too-large", message)
