@@ -38,7 +38,7 @@ from beam_tfrecord.jobs.identity import (
     remove_unmarked,
     state_sha256,
 )
-from beam_tfrecord.jobs.remote import modules_of, preflight
+from beam_tfrecord.jobs.remote import modules_of, preflight, silence_beam
 from beam_tfrecord.jobs.settings import JobSettings, M
 from beam_tfrecord.progress import Progress, watch
 from beam_tfrecord.publish.files import clear_leftovers, give_up, remove_leftovers
@@ -102,6 +102,12 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
     """
     preflight(settings)
     listing = list_input(settings.source)
+    _LOGGER.debug(
+        "the input has %s, %s, of kind %s",
+        counted(len(listing.outlines), "file"),
+        format_size(listing.bytes),
+        settings.source.kind,
+    )
     identity = settings.identity(listing.outlines)
     target = settings.target
     present = _same_output(settings, identity, listing)
@@ -202,8 +208,8 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
             remove_unmarked(directory)
         make_directory(directory)
         info = {"started": started, "attempts": number, **input_info(files)}
-        # Without this, Beam would print stack traces before the one-line error of this package.
-        logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+        silence_beam()
+        _LOGGER.debug("attempt %d works in %s", number, directory)
         launch = Launch(modules=modules_of(settings), directory=directory)
         with watch(directory, listing.bytes, progress), launching(launch):
             from beam_tfrecord.jobs.compose import run_pipelines
