@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import signal
 import sys
@@ -42,12 +43,17 @@ from beam_tfrecord.options.runners import (
 from beam_tfrecord.sizes import counted
 
 if TYPE_CHECKING:
+    from beam_tfrecord.features.feature import ColumnStats
     from beam_tfrecord.manifest import Manifest
     from beam_tfrecord.stage import StageManifest
 
 Result = TypeVar("Result")
 
 _COLUMNS_NAMED = 5
+# The error of rounding to float32 that is worth a warning, as a share of the range of a column.
+# Every float that is not a float32 is rounded, mostly by 1e-7 of the range or less. Half precision,
+# the coarsest usual input of a model, has steps of 5e-4 of a feature that is scaled to 1.
+NOTICED_ROUNDING = 1e-4
 
 
 @click.command(cls=BeamCommand, short_help="Write files or a database as a dataset.")
@@ -297,28 +303,30 @@ def _size(manifest: Manifest, output: str) -> str:
 
 
 def warnings_of(manifest: Manifest, output: str) -> list[str]:
-    """Return the warnings about a new dataset: no rows, lost precision, rejects, order by bytes."""
+    """Return the warnings about a new dataset: no rows, lost precision, rejects."""
     lines = []
     if not manifest.examples:
         lines.append("the input holds no rows: the dataset has no shards")
     lines += _losses(manifest)
-    lines += _rejects(manifest.rejects.get("rows", 0), output)
-    if manifest.order == "shuffled" and manifest.place == "bytes":
-        lines.append("rows have no stable number here: their order follows from their bytes")
-    return lines
+    return lines + _rejects(manifest.rejects.get("rows", 0), output)
 
 
 def _losses(manifest: Manifest) -> list[str]:
-    rounded: dict[str, float] = {}
+    coarse: list[str] = []
     cut: dict[str, float] = {}
     for feature in manifest.schema.features:
-        if feature.observed is not None and (error := feature.observed.max_relative_error) > 0:
-            (rounded if feature.store == "auto" else cut)[feature.name] = error
+        if feature.observed is None or not (error := feature.observed.max_relative_error):
+            continue
+        if feature.store != "auto":
+            cut[feature.name] = error
+        elif rounding_of(feature.observed) > NOTICED_ROUNDING:
+            coarse.append(feature.name)
     lines = []
-    if rounded:
+    if coarse:
         lines.append(
-            f"values of {_named(rounded)} were rounded to float32 (relative error at most "
-            f'{max(rounded.values()):.1e}): "store": "bytes" or "text" in --schema keeps them exact'
+            f"float32 is too coarse for {_named(coarse)}: rounding moves values by more than "
+            f'{NOTICED_ROUNDING:.2%} of their range: "store": "bytes" or "text" in --schema '
+            "keeps them exact"
         )
     if cut:
         lines.append(
@@ -326,6 +334,19 @@ def _losses(manifest: Manifest) -> list[str]:
             f'{max(cut.values()):.1e}): "store": "text" in --schema keeps them exact'
         )
     return lines
+
+
+def rounding_of(observed: ColumnStats) -> float:
+    """Return the largest error of rounding to float32 as a share of the range of the values."""
+    if math.isinf(observed.max_relative_error):
+        return math.inf  # A value is beyond the range of float32.
+    if observed.min is None or observed.max is None:
+        return 0.0
+    largest = max(abs(observed.min), abs(observed.max))
+    # Half the distance between neighbours, which is constant below the smallest normal number.
+    error = max(largest * 2.0**-24, 2.0**-150)
+    spread = float(observed.max - observed.min)
+    return error / spread if spread else 0.0
 
 
 def _named(columns: Iterable[str]) -> str:

@@ -190,7 +190,9 @@ def _notes(feature: Mapping[str, Any]) -> str:
     if "fill" in feature:
         notes.append(f"nulls in lists are {_cell(feature['fill'])}")
     if "loss" in feature:
-        notes.append(f"rounded, relative error ≤ {feature['loss']['max_relative_error']:.1e}")
+        error = feature["loss"]["max_relative_error"]
+        to = "" if feature.get("store") else " to float32"
+        notes.append(f"rounded{to}, relative error ≤ {error:.1e}")
     return ", ".join(notes)
 
 
