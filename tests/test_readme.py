@@ -238,7 +238,7 @@ def command_lines() -> Iterator[tuple[str, str]]:
 
 
 def help_of(command: str) -> str:
-    ran = run(command, "--help")
+    ran = run(command, "--help-all")
     assert ran.exit_code == 0, f"there is no command {command}"
     return ran.stdout
 

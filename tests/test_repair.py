@@ -145,8 +145,8 @@ def test_more_records_than_were_written_are_told(dataset: Path) -> None:
     assert repaired(dataset) == (
         1,
         [f"{FIRST}: found 5 of 4 records, 1 of them equal to others: {UNLIKE}"],
-        "wrote 13 intact examples, more than were written: some may be lost, and others there "
-        "twice",
+        "wrote 13 intact examples, more than the dataset originally had: some may be missing, "
+        "others duplicated",
     )
 
 

@@ -117,7 +117,7 @@ class ParquetFiles:
                     encoded = encoder.encode(Batch(data), arena)
                     if encoded.rejects:
                         row, _, _, message, _ = encoded.rejects[0]
-                        raise DataError(f"row {first + row} of {shard.path}: {message}")
+                        raise DataError(f"{shard.path} row {first + row}: {message}")
                     # Copied, since a block must own its memory.
                     used = arena.used_data().copy(), arena.used_starts().copy()
                     yield shard, RecordBlock(*used, 0, first)

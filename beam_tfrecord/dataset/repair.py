@@ -19,6 +19,7 @@ from beam_tfrecord.hashes import data_hash, file_hash
 from beam_tfrecord.layout import ShardNames, shard_suffix
 from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, Shard, Split, manifest_path
 from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash, save_rejects
+from beam_tfrecord.sizes import counted
 from beam_tfrecord.storage import is_plain_name, is_remote, put, sync_directory
 from beam_tfrecord.workdir.job_file import JOB_NAME, STORED_BYTES, STORED_HASHES, dump_job
 
@@ -50,7 +51,7 @@ class Lost:
             return f"{self.path}: {self.message}"
         place = f"{self.path}: bytes {self.start:,} to {self.stop:,}"
         unsure = "" if self.message == _DAMAGED else f" ({self.message})"
-        return f"{place}: at most {_records(self.most_records)} lost{unsure}"
+        return f"{place}: at most {counted(self.most_records, 'record')} lost{unsure}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,13 +125,13 @@ class _SalvagedShard:
         if not is_counted:
             equal = f", {self.duplicates:,} of them equal to others" if self.duplicates else ""
             message = (
-                f"found {self.found:,} of {_records(examples)}{equal}: they do not match the "
-                "shard's hash; some may be missing, duplicated, or bytes inside another record's "
-                "value"
+                f"found {self.found:,} of {counted(examples, 'record')}{equal}: they do not match "
+                "the shard's hash; some may be missing, duplicated, or bytes inside another "
+                "record's value"
             )
             losses.append(Lost(path, 0, 0, examples, message))
         elif (elsewhere := missing - sum(one.most_records for one in losses)) > 0:
-            message = f"{_records(elsewhere)} lost at an unknown position"
+            message = f"{counted(elsewhere, 'record')} lost at an unknown position"
             losses.append(Lost(path, 0, 0, elsewhere, message))
         return losses
 
@@ -347,7 +348,3 @@ def _reason(unsure: int) -> str:
         return _DAMAGED
     are, they = ("is", "it") if unsure == 1 else ("are", "they")
     return f"of these, {unsure:,} {are} left out because {they} may be part of a damaged value"
-
-
-def _records(count: int) -> str:
-    return f"{count:,} record{'' if count == 1 else 's'}"

@@ -23,7 +23,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_numpy_tensor
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.manifest import Manifest
-from beam_tfrecord.sizes import format_size
+from beam_tfrecord.sizes import counted, format_size
 from beam_tfrecord.tables import text_table
 
 MAX_COUNTED_VALUES = 1000
@@ -136,11 +136,11 @@ def render_show(shown: Mapping[str, Any]) -> str:
     """Return the result of `show` as text for users."""
     kinds = [f"{shown['order']}, seed {shown['seed']}", shown["compression"].lower()]
     parts = [
-        f"{shown['path']}: {shown['examples']:,} examples, {format_size(shown['bytes'])} "
+        f"{shown['path']}: {counted(shown['examples'], 'example')}, {format_size(shown['bytes'])} "
         f"({', '.join(filter(None, kinds))})"
     ]
     if shown["rejected_rows"]:
-        parts.append(f"{shown['rejected_rows']:,} rows were rejected")
+        parts.append(f"rejected: {counted(shown['rejected_rows'], 'row')}")
     splits = [
         (name, f"{of['examples']:,}", f"{of['shards']:,}", format_size(of["bytes"]))
         for name, of in shown["splits"].items()
@@ -193,7 +193,9 @@ def _notes(feature: Mapping[str, Any]) -> str:
     if "fill" in feature:
         notes.append(f"nulls in lists are {_cell(feature['fill'])}")
     if "loss" in feature:
-        notes.append(f"rounded, relative error ≤ {feature['loss']['max_relative_error']:.1e}")
+        error = feature["loss"]["max_relative_error"]
+        to = "" if feature.get("store") else " to float32"
+        notes.append(f"rounded{to}, relative error ≤ {error:.1e}")
     return ", ".join(notes)
 
 

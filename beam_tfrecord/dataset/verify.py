@@ -35,6 +35,7 @@ from beam_tfrecord.manifest import (
 from beam_tfrecord.places import purpose_seed
 from beam_tfrecord.records.tfrecord import RecordBlock, RecordFault, read_blocks
 from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash
+from beam_tfrecord.sizes import counted
 from beam_tfrecord.stage import StageFile, StageManifest, is_stage
 from beam_tfrecord.storage import (
     absolute_path,
@@ -302,9 +303,9 @@ class _ShardChecker:
 
 def _total_faults(shard: Shard, examples: int, nbytes: int, digest: str) -> Iterator[str]:
     if examples != shard.examples:
-        yield f"{examples:,} examples, the manifest says {shard.examples:,}"
+        yield f"{counted(examples, 'example')}, the manifest says {shard.examples:,}"
     if nbytes != shard.bytes:
-        yield f"{nbytes:,} bytes, the manifest says {shard.bytes:,}"
+        yield f"{counted(nbytes, 'byte')}, the manifest says {shard.bytes:,}"
     elif digest != shard.xxh64:
         yield f"the hash is {digest}, the manifest says {shard.xxh64}"
 
@@ -393,7 +394,7 @@ class _OtherFiles:
         table = load_rejects(self._path(self._rejects))
         seen = rejects_hash(table)
         if table.num_rows != known["rows"]:
-            yield f"{table.num_rows:,} rows, the manifest says {known['rows']:,}"
+            yield f"{counted(table.num_rows, 'row')}, the manifest says {known['rows']:,}"
         elif seen != known.get("xxh64"):
             yield f"the hash is {seen}, the manifest says {known.get('xxh64')}"
 
@@ -480,11 +481,11 @@ def _stage_file_faults(directory: str, file: StageFile) -> Iterator[str]:
     path = os.path.join(directory, file.path)
     nbytes, xxh64 = file_size(path), file_hash(path)
     if nbytes != file.bytes:
-        yield f"{nbytes:,} bytes, the manifest says {file.bytes:,}"
+        yield f"{counted(nbytes, 'byte')}, the manifest says {file.bytes:,}"
     elif xxh64 != file.xxh64:
         yield f"the hash is {xxh64}, the manifest says {file.xxh64}"
     else:
         with open_read(path, buffer_bytes=0) as opened:
             rows = int(pq.ParquetFile(pa.PythonFile(opened, mode="r")).metadata.num_rows)
         if rows != file.rows:
-            yield f"{rows:,} rows, the manifest says {file.rows:,}"
+            yield f"{counted(rows, 'row')}, the manifest says {file.rows:,}"

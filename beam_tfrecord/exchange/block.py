@@ -247,7 +247,17 @@ def _rejects_of(batch: Batch, rejected: Iterable[RowReject]) -> list[Reject]:
     if origin is None:
         return [Reject("", -1, *reject[1:]) for reject in rejected]
     numbers = origin.row_numbers(batch.num_rows)
-    return [Reject(origin.unit, int(numbers[row]), *rest) for row, *rest in rejected]
+    return [
+        Reject(
+            origin.unit,
+            int(numbers[one.row]),
+            one.column,
+            one.code,
+            f"{origin.address_of(int(numbers[one.row]))}: {one.message}",
+            one.value,
+        )
+        for one in rejected
+    ]
 
 
 def pieces_of(batch: Batch, piece_bytes: int) -> Iterator[Batch]:

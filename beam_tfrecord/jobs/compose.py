@@ -14,6 +14,7 @@ from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.plan import run_bytes_of
 from beam_tfrecord.exchange.stage_writer import FILE_BYTES
+from beam_tfrecord.extras import import_tensorflow
 from beam_tfrecord.jobs.settings import ExtractSettings, JobSettings, Settings
 from beam_tfrecord.places import Inputs
 from beam_tfrecord.preprocess.transform import Preprocess
@@ -192,6 +193,7 @@ def _write_preprocessed(settings: Settings, job: Job, listing: Listing) -> None:
     """
     request = settings.transform
     assert request is not None
+    import_tensorflow()
     if is_remote(job.directory):
         raise UsageError(
             "preprocessing writes to a local disk, or one that all workers share: "

@@ -38,12 +38,13 @@ from beam_tfrecord.jobs.identity import (
     remove_unmarked,
     state_sha256,
 )
-from beam_tfrecord.jobs.remote import modules_of, preflight
+from beam_tfrecord.jobs.remote import modules_of, preflight, silence_beam
 from beam_tfrecord.jobs.settings import JobSettings, M
 from beam_tfrecord.progress import Progress, watch
 from beam_tfrecord.publish.files import clear_leftovers, give_up, remove_leftovers
 from beam_tfrecord.rejects import SAVED_FILE
 from beam_tfrecord.runners.launch import Launch, launching
+from beam_tfrecord.sizes import counted, format_size
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.sources.files import Listing, list_input
 from beam_tfrecord.storage import Lease, exists, lease, list_names, make_directory, read_small
@@ -102,6 +103,12 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
     """
     preflight(settings)
     listing = list_input(settings.source)
+    _LOGGER.debug(
+        "the input has %s, %s, of kind %s",
+        counted(len(listing.outlines), "file"),
+        format_size(listing.bytes),
+        settings.source.kind,
+    )
     identity = settings.identity(listing.outlines)
     target = settings.target
     present = _same_output(settings, identity, listing)
@@ -228,8 +235,8 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
         info = {"started": started, "attempts": number, **input_info(files)}
         if job.identity.without_functions:
             info[WITHOUT_FUNCTIONS] = job.identity.without_functions
-        # Without this, Beam would print stack traces before the one-line error of this package.
-        logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+        silence_beam()
+        _LOGGER.debug("attempt %d works in %s", number, directory)
         launch = Launch(modules=modules_of(settings), directory=directory)
         with watch(directory, listing.bytes, progress), launching(launch):
             from beam_tfrecord.jobs.compose import run_pipelines
@@ -329,10 +336,11 @@ def _state(job: _Running) -> str:
     state = progress_of(job.directory)
     if not state.done:
         return "nothing was published, and no part of the input was done yet"
-    of_all = "" if state.groups is None else f" of {state.groups:,}"
+    done = counted(state.done, "part")
+    if state.groups is not None:
+        done = f"{state.done:,} of {counted(state.groups, 'part')}"
     return (
-        f"nothing was published; {state.done:,}{of_all} parts of the input are done and kept: "
-        "the same command goes on from there"
+        f"nothing was published; finished {done} of the input: the same command goes on from there"
     )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.extras import require
+from beam_tfrecord.extras import import_tensorflow, require
 from beam_tfrecord.manifest import fitted_files
 from beam_tfrecord.preprocess.fitted import Description, check_fitted, load_description
 from beam_tfrecord.preprocess.steps import (
@@ -128,6 +128,8 @@ def make_request(
     if callable(transform) or (isinstance(transform, str) and _names_function(transform)):
         if typed:
             raise UsageError("a preprocessing function replaces all steps: leave out the steps")
+        # The module of the function imports it, too.
+        import_tensorflow()
         return Request(function=load_map(transform), fit=fit, raw_too=raw_too)
     if isinstance(transform, str | os.PathLike):
         steps = load_steps(os.fspath(transform))

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_text
+from beam_tfrecord.sizes import counted
 
 # Kinds of columns: what a column holds before, between or after its steps.
 INTEGER, FLOAT, TEXT, INDEX = "integer", "float", "text", "index"
@@ -404,7 +405,7 @@ def _check_matrix(options: Mapping[str, Any], column: str, index_count: int | No
         )
     if index_count is not None and matrix.shape[0] < index_count:
         raise UsageError(
-            f"matrix {path!r} has {matrix.shape[0]} rows but column {column!r} can have "
+            f"matrix {path!r} has {counted(matrix.shape[0], 'row')} but column {column!r} can have "
             f"{index_count} indices: give a row for each, those out of the vocabulary included"
         )
     if 4 * matrix.size > _MATRIX_BYTES:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.native._csv import count_lines, first_row
 from beam_tfrecord.native.values import Dialect, Row
+from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.storage import is_remote, open_read
 
@@ -304,7 +305,7 @@ def read_header(
         )
     if names is not None and len(names) != count:
         raise DataError(
-            f"{file.name} has {count} columns but --names has {len(names)}: "
+            f"{file.name} has {counted(count, 'column')} but --names has {len(names)}: "
             "pass one name for each column"
         )
     if not has_header:

@@ -105,7 +105,7 @@ class Pack(InputFile):
         now = [Found(b"", 0, 0) if isinstance(file, Skipped) else file for file in files]
         if self.is_unchanged(*_version_and_state(now)):
             return
-        others = f" or one of the {self.inside - 1:,} files after it" if self.inside > 1 else ""
+        others = f" or another of its {self.inside:,} files" if self.inside > 1 else ""
         changed = f"{self.name}{others}"
         for name, size, file in zip(names, sizes, now, strict=True):
             if file.size != size:

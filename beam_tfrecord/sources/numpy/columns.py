@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.batch import Reject
+from beam_tfrecord.batch import Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.feature import make_field
 from beam_tfrecord.features.tensors import (
@@ -33,7 +33,8 @@ from beam_tfrecord.features.tensors import (
     refusal_of,
     tensor_block,
 )
-from beam_tfrecord.sources.base import InputFile, Unit, not_in_all_files
+from beam_tfrecord.sizes import counted
+from beam_tfrecord.sources.base import InputFile, not_in_all_files
 from beam_tfrecord.sources.numpy.files import StoredArray, check_shape, is_in_memory, shown_file
 
 # The units of time that both NumPy and Arrow have.
@@ -315,7 +316,7 @@ def common_rows(arrays: Sequence[StoredArray], file: InputFile) -> int:
     for array in arrays[1:]:
         if array.shape[0] != arrays[0].shape[0]:
             raise DataError(
-                f"array {array.name!r} of {shown} has {array.shape[0]:,} rows but "
+                f"array {array.name!r} of {shown} has {counted(array.shape[0], 'row')} but "
                 f"{arrays[0].name!r} has {arrays[0].shape[0]:,}: make them equal, leave one "
                 f"{leave_out}, or pass {as_row}"
             )
@@ -422,10 +423,10 @@ def can_read_as(wanted: pa.DataType, column: Column, own: pa.DataType) -> bool:
     )
 
 
-def too_large(unit: Unit, row: int, row_bytes: int) -> Reject:
-    """Return the reject for a row that is too large for an example."""
+def too_large(origin: Origin, row: int, row_bytes: int) -> Reject:
+    """Return the reject for a row of a unit that is too large for an example."""
     message = (
-        f"row {row} of {unit.name} has {row_bytes:,} bytes, more than an example can hold: "
+        f"{origin.address_of(row)} has {row_bytes:,} bytes, more than an example can hold: "
         "cut the array into smaller rows"
     )
-    return Reject(unit.name, row, "", "too-large", message)
+    return Reject(origin.unit, row, "", "too-large", message)

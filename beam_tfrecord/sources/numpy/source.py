@@ -250,11 +250,12 @@ class Numpy(Source):
             SchemaConflict: A column has another type than in `schema`.
         """
         contents: _Contents = unit.detail
-        origin, row_bytes = Origin(unit.name, unit.index, 0), contents.row_bytes
+        row_bytes = contents.row_bytes
+        origin = Origin(unit.name, unit.index, 0, address=(f"{unit.file.name} row ", unit.start))
         wanted = self._wanted(unit, contents, schema)
         if unit.start == unit.stop or row_bytes > _MAX_ROW_BYTES:
             rows = range(unit.stop - unit.start)
-            rejects = tuple(too_large(unit, row, row_bytes) for row in rows)
+            rejects = tuple(too_large(origin, row, row_bytes) for row in rows)
             nothing = pa.RecordBatch.from_pylist([], schema=schema)
             yield Batch(nothing, origin, rejects=rejects)
             if hashes is not None:

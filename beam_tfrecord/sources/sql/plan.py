@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.sql.database import Connection, Key, Relation, SqlColumn, Table, trimmed
 
 MAX_PARTITIONS = 1000
@@ -340,7 +341,7 @@ def _checked(
     found = sum(partition.rows or 0 for partition in partitions)
     if rows is not None and found != rows:
         raise DataError(
-            f"the partitions of {relation.name} hold {found:,} rows but it has {rows:,}: "
+            f"the partitions of {relation.name} hold {counted(found, 'row')} but it has {rows:,}: "
             "choose another --partition-column, or pass --partitions 1"
         )
     return partitions
