@@ -45,6 +45,10 @@ _GLIBC = {"x86_64": "2.17", "aarch64": "2.17"}
 Settings = Mapping[str, Any] | None
 
 
+if sys.platform == "win32":
+    raise SystemExit("beam-tfrecord runs on Linux and macOS; on Windows, install it in WSL")
+
+
 def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
     """Return what a wheel needs to be built, a compiler from PyPI included if there is none."""
     return [*build_meta.get_requires_for_build_wheel(config_settings), *_compiler_package()]

@@ -101,6 +101,23 @@ def test_a_processor_that_zig_is_not_known_for_needs_a_compiler(
         backend.get_requires_for_build_wheel()
 
 
+def test_windows_is_refused_in_one_line(
+    backend: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert backend.__spec__ is not None
+    assert backend.__spec__.loader is not None
+    with pytest.raises(SystemExit, match=r"^beam-tfrecord runs on Linux and macOS; on Windows"):
+        backend.__spec__.loader.exec_module(backend)
+    importing = "import sys; sys.platform = 'win32'; import beam_tfrecord"
+    done = subprocess.run(
+        [sys.executable, "-c", importing], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: beam_tfrecord runs on Linux and macOS; on Windows, use it in WSL"
+    )
+
+
 def test_without_the_headers_of_python_one_line_names_their_package(
     backend: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
