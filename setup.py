@@ -1,7 +1,8 @@
 """Builds the native kernel and the Java helper; all else about the package is in pyproject.toml.
 
-``build_backend/`` finds the C compiler. Without a Java compiler the package does all but read
-databases by their ``jdbc:`` drivers.
+``build_backend/`` finds the C compiler. The kernel uses the limited API of Python (abi3), so one
+wheel of a platform serves every Python version. Without a Java compiler the package does all but
+read databases by their ``jdbc:`` drivers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
-NATIVE = Path("beam_tfrecord") / "native"
+PACKAGE = Path("beam_tfrecord")
+NATIVE = PACKAGE / "native"
 
 C_SOURCES: dict[str, list[str]] = {
     "_records": [
@@ -36,7 +38,11 @@ C_SOURCES: dict[str, list[str]] = {
     "_sqlite": ["utf8.c", "sqlite_rows.c"],
 }
 
-JAVA = Path("beam_tfrecord") / "java"
+# The oldest Python that the kernel runs on, as the C compiler and as wheel tags name it.
+LIMITED_API = ("Py_LIMITED_API", "0x030B0000")
+WHEEL_PYTHON = "cp311"
+
+JAVA = PACKAGE / "java"
 JAR = JAVA / "beam-tfrecord.jar"
 
 NO_JAR = (
@@ -103,6 +109,8 @@ def extensions() -> list[Extension]:
             include_dirs=[NATIVE.as_posix()],
             depends=[path.as_posix() for form in ("*.h", "*.pxd") for path in NATIVE.glob(form)],
             extra_compile_args=["-O3", "-std=c11"],
+            define_macros=[LIMITED_API],
+            py_limited_api=True,
         )
         for name, sources in C_SOURCES.items()
     ]
@@ -112,5 +120,8 @@ setup(
     ext_modules=extensions(),
     cmdclass={"build_py": BuildPyWithJar, "sdist": SdistWithJar},
     # Cython's C goes beside the object files, not into the sources.
-    options={"build_ext": {"cython_c_in_temp": True}},
+    options={
+        "build_ext": {"cython_c_in_temp": True},
+        "bdist_wheel": {"py_limited_api": WHEEL_PYTHON},
+    },
 )
