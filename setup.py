@@ -7,9 +7,12 @@ read databases by their ``jdbc:`` drivers.
 
 from __future__ import annotations
 
+import re
+import runpy
 import subprocess
 import sys
 import tempfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -116,7 +119,23 @@ def extensions() -> list[Extension]:
     ]
 
 
+def readme() -> str:
+    """Return the README; relative links become links to this version in the public repository."""
+    project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
+    version = runpy.run_path(str(PACKAGE / "_version.py"))["__version__"]
+
+    def absolute(link: re.Match[str]) -> str:
+        view = "raw" if link["text"].startswith("!") else "blob"
+        address = f"{project['urls']['Source']}/{view}/v{version}/{link['target']}"
+        return f"{link['text']}({address}" if Path(link["target"]).exists() else link[0]
+
+    text = Path("README.md").read_text(encoding="utf-8")
+    return re.sub(r"(?P<text>!\[[^]]*\]|\])\((?P<target>[^)#\s]+)", absolute, text)
+
+
 setup(
+    long_description=readme(),
+    long_description_content_type="text/markdown",
     ext_modules=extensions(),
     cmdclass={"build_py": BuildPyWithJar, "sdist": SdistWithJar},
     # Cython's C goes beside the object files, not into the sources.
