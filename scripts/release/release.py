@@ -116,7 +116,7 @@ def try_here(wheel: Path, version: str, python: str, work: Path) -> str:
     environment = work / f"python{python}"
     made = [*UV, "venv", "--quiet", "--python", python, str(environment)]
     if subprocess.run(made, capture_output=True, check=False).returncode:
-        return f"not tried: Python {python}, which is not on this machine"
+        return f"not tried: Python {python}, which this machine does not have"
     program = environment / "bin" / "python"
     run(*UV, "pip", "install", "--quiet", "--python", program, wheel, PATH="")
     said = run(program, "-I", SMOKE, PATH="")
