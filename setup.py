@@ -1,15 +1,19 @@
 """Builds the native kernel and the Java helper; all else about the package is in pyproject.toml.
 
-``build_backend/`` finds the C compiler. Without a Java compiler the package does all but read
-databases by their ``jdbc:`` drivers.
+``build_backend/`` finds the C compiler. The kernel uses the limited API of Python (abi3), so one
+wheel of a platform serves every Python version. Without a Java compiler the package does all but
+read databases by their ``jdbc:`` drivers.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import runpy
 import subprocess
 import sys
 import tempfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -18,7 +22,8 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
-NATIVE = Path("beam_tfrecord") / "native"
+PACKAGE = Path("beam_tfrecord")
+NATIVE = PACKAGE / "native"
 
 # Each is a binding in Cython of the C files, which are one static library.
 BINDINGS = ("_csv", "_records", "_sqlite", "_files")
@@ -32,7 +37,11 @@ KERNEL = (
     },
 )
 
-JAVA = Path("beam_tfrecord") / "java"
+# The oldest Python that the kernel runs on, as the C compiler and as wheel tags name it.
+LIMITED_API = ("Py_LIMITED_API", "0x030B0000")
+WHEEL_PYTHON = "cp311"
+
+JAVA = PACKAGE / "java"
 JAR = JAVA / "beam-tfrecord.jar"
 
 NO_JAR = (
@@ -114,13 +123,32 @@ def extensions() -> list[Extension]:
                 path.as_posix() for form in ("[a-z]*.[ch]", "*.pxd") for path in NATIVE.glob(form)
             ],
             extra_compile_args=["-O1", "-g0", "-std=c11"],
+            define_macros=[LIMITED_API],
+            py_limited_api=True,
         )
         for name in BINDINGS
     ]
 
 
+def readme() -> str:
+    """Return the README; relative links become links to this version in the public repository."""
+    project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
+    version = runpy.run_path(str(PACKAGE / "_version.py"))["__version__"]
+
+    def absolute(link: re.Match[str]) -> str:
+        view = "raw" if link["text"].startswith("!") else "blob"
+        address = f"{project['urls']['Source']}/{view}/v{version}/{link['target']}"
+        return f"{link['text']}({address}" if Path(link["target"]).exists() else link[0]
+
+    text = Path("README.md").read_text(encoding="utf-8")
+    return re.sub(r"(?P<text>!\[[^]]*\]|\])\((?P<target>[^)#\s]+)", absolute, text)
+
+
 setup(
+    long_description=readme(),
+    long_description_content_type="text/markdown",
     ext_modules=extensions(),
     libraries=[KERNEL],
     cmdclass={"build_ext": BuildExtWithKernel, "build_py": BuildPyWithJar, "sdist": SdistWithJar},
+    options={"bdist_wheel": {"py_limited_api": WHEEL_PYTHON}},
 )

@@ -353,7 +353,7 @@ EVERY_TYPE: list[tuple[pa.DataType, list[Any]]] = [
     (pa.time64("ns"), [MOMENT.time(), None]),
     (pa.duration("s"), [datetime.timedelta(days=-1), None]),
     (pa.timestamp("s"), [MOMENT, None]),
-    (pa.timestamp("ns", "Europe/Berlin"), [MOMENT.astimezone(datetime.timezone.utc), None]),
+    (pa.timestamp("ns", "Europe/Berlin"), [MOMENT.astimezone(datetime.UTC), None]),
     (pa.list_(pa.int16()), [[1, None], None]),
     (pa.large_list(pa.string()), [["a"], []]),
     (pa.list_(pa.float32(), 2), [[1.0, 2.0], None]),

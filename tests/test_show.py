@@ -189,7 +189,7 @@ def test_rows_as_a_table() -> None:
         (b"\xff\x00", '{"b64": "/wA="}'),
         (datetime.date(2020, 1, 2), '"2020-01-02"'),
         (
-            datetime.datetime(2020, 1, 2, 3, tzinfo=datetime.timezone.utc),
+            datetime.datetime(2020, 1, 2, 3, tzinfo=datetime.UTC),
             '"2020-01-02T03:00:00+00:00"',
         ),
         (datetime.time(1, 2, 3), '"01:02:03"'),

@@ -31,7 +31,7 @@ from beam_tfrecord.storage import Entry, file_size, is_remote, read_small, statu
 from beam_tfrecord.tables import listed, paragraph
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 # Rows are converted to Python objects in small slices: those of a full block need much memory.
 _ROWS_AT_ONCE = 1024

@@ -262,7 +262,7 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
 
 def now_text() -> str:
     """Return the time as ISO 8601 text, in UTC."""
-    return datetime.datetime.now(datetime.timezone.utc).isoformat()
+    return datetime.datetime.now(datetime.UTC).isoformat()
 
 
 def input_info(files: Sequence[InputFile]) -> dict[str, str | None]:

@@ -158,7 +158,7 @@ def _job_info(job: Job, tally: Tally) -> dict[str, Any]:
     return {
         **job.info,
         **hashed,
-        "finished": datetime.datetime.now(datetime.timezone.utc).isoformat(),
+        "finished": datetime.datetime.now(datetime.UTC).isoformat(),
         "rows_read": tally.rows,
         "beam_tfrecord": __version__,
         "beam": beam.version.__version__,

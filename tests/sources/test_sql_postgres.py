@@ -27,7 +27,7 @@ from tests.databases.proxy import Proxy
 from tests.databases.server import free_port
 from tests.sources.made_sql import conditions, rows_of, shards_of
 
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 US = pa.timestamp("us")
 DAY = datetime.date
 MOMENT = datetime.datetime
