@@ -40,7 +40,7 @@ from beam_tfrecord.jobs.identity import (
 )
 from beam_tfrecord.jobs.remote import modules_of, preflight
 from beam_tfrecord.jobs.settings import JobSettings, M
-from beam_tfrecord.progress import Progress, watch
+from beam_tfrecord.progress import Progress
 from beam_tfrecord.publish.files import clear_leftovers, give_up, remove_leftovers
 from beam_tfrecord.rejects import SAVED_FILE
 from beam_tfrecord.runners.launch import Launch, launching
@@ -57,6 +57,7 @@ from beam_tfrecord.workdir.job_file import (
     add_to_job,
     load_job,
 )
+from beam_tfrecord.workdir.progress_files import watch
 from beam_tfrecord.workdir.target import Target, check_free
 
 _LOGGER = logging.getLogger(__name__)
