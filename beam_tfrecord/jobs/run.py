@@ -204,7 +204,7 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
         info = {"started": started, "attempts": number, **input_info(files)}
         # Without this, Beam would print stack traces before the one-line error of this package.
         logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
-        launch = Launch(modules=modules_of(settings), directory=directory)
+        launch = Launch(modules=modules_of(settings), directory=directory, progress=progress)
         with watch(directory, listing.bytes, progress), launching(launch):
             from beam_tfrecord.jobs.compose import run_pipelines
 
