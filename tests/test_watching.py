@@ -199,3 +199,17 @@ def test_the_files_of_a_job_hold_all_of_it(
     assert sums._done[WRITING] == sums._totals[WRITING] == ROWS
     assert sums._totals[PUBLISHING] == 3
     assert not list((tmp_path / "out").glob(".tmp*"))
+
+
+def test_verify_and_repair_report_their_bytes(tmp_path: Path, table: pa.Table) -> None:
+    pa.parquet.write_table(table, tmp_path / "a.parquet")
+    manifest = bt.write(str(tmp_path / "a.parquet"), str(tmp_path / "out"))
+    reports = Reports()
+    assert bt.verify(str(tmp_path / "out"), progress=reports).ok
+    assert reports.all[0] == ("verifying", 0, manifest.bytes, "B", 0)
+    assert reports.all[-1] == ("verifying", manifest.bytes, manifest.bytes, "B", 0)
+    bt.repair(str(tmp_path / "out"), str(tmp_path / "repaired"), progress=reports)
+    assert reports.all[-1] == ("repairing", manifest.bytes, manifest.bytes, "B", 0)
+    stage = bt.extract(str(tmp_path / "a.parquet"), str(tmp_path / "stage"))
+    assert bt.verify(str(tmp_path / "stage"), progress=reports).ok
+    assert reports.all[-1] == ("verifying", stage.bytes, stage.bytes, "B", 0)
