@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 import pickle
+import pty
+import re
+import select
+import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -213,3 +219,34 @@ def test_verify_and_repair_report_their_bytes(tmp_path: Path, table: pa.Table) -
     stage = bt.extract(str(tmp_path / "a.parquet"), str(tmp_path / "stage"))
     assert bt.verify(str(tmp_path / "stage"), progress=reports).ok
     assert reports.all[-1] == ("verifying", stage.bytes, stage.bytes, "B", 0)
+
+
+@pytest.mark.slow
+def test_an_interrupt_leaves_the_terminal_clean(tmp_path: Path, table: pa.Table) -> None:
+    pa.parquet.write_table(table, tmp_path / "a.parquet")
+    (tmp_path / "slow.py").write_text(
+        "import time\n\ndef wait(row):\n    time.sleep(0.001)\n    return row\n"
+    )
+    words = ["write", "a.parquet", "out", "--map", "slow.py:wait"]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.execv(sys.executable, [sys.executable, "-m", "beam_tfrecord", *words])
+    shown = _read_until(terminal, re.compile(r"first pass: \d+%\|"))
+    os.kill(pid, signal.SIGINT)
+    shown += _read_until(terminal, re.compile(r"interrupted: [^\n]*\n"))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 128 + signal.SIGINT
+    os.close(terminal)
+    last = shown.rstrip("\r\n").split("\r")[-3:]
+    assert last[0].startswith("first pass: ")
+    assert last[1].strip() == "", "the bar is removed"
+    assert last[2].startswith("error: interrupted: nothing was published")
+
+
+def _read_until(terminal: int, wanted: re.Pattern[str]) -> str:
+    text, until_s = "", time.monotonic() + 60
+    while not wanted.search(text):
+        assert time.monotonic() < until_s, text
+        if select.select([terminal], [], [], 1)[0]:
+            text += os.read(terminal, 65536).decode()
+    return text
