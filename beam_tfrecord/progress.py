@@ -1,28 +1,34 @@
-"""Shows the progress of a job on stderr: a bar on a terminal, or a line every few seconds.
-
-It measures progress by the sizes of the files in the job's temporary directory. So it works for
-every runner that writes to a filesystem that this process can list.
-"""
+"""Shows progress on stderr: a bar on a terminal, or a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import math
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TextIO
 
-from beam_tfrecord.errors import StorageError
 from beam_tfrecord.sizes import format_size
-from beam_tfrecord.storage import is_remote, list_files
 
 LINE_EVERY_S = 10.0
+# Nothing is drawn in the first quarter of a second, so that short commands show no bar.
+DRAW_EVERY_S = 0.25
+# A rate over less time says nothing.
+_LEAST_RATE_S = 1.0
+_USUAL_COLUMNS = 80
+# Numbers from here on are shown with three digits, such as 1.20M.
+_FIRST_SHORT = 100_000
 
 
 class Progress:
     """Shows the progress of a job on a stream; its methods are thread-safe.
+
+    A bar and the lines of a log would overwrite each other. So if the package logs more than
+    warnings, lines are printed on a terminal, too.
 
     Args:
         enabled: False shows nothing.
@@ -42,88 +48,167 @@ class Progress:
     ) -> None:
         self._enabled = enabled
         self._stream = sys.stderr if stream is None else stream
-        self._line_every_s = line_every_s
+        has_log = logging.getLogger("beam_tfrecord").isEnabledFor(logging.INFO)
+        self._has_bar = enabled and self._stream.isatty() and not has_log
+        self._every_s = DRAW_EVERY_S if self._has_bar else line_every_s
         self._clock = clock
-        self._lock = threading.Lock()
+        # The handler of a signal may close a display that its thread is just drawing.
+        self._lock = threading.RLock()
         self._phase = ""
         self._bar: Any = None
-        self._began_s = self._last_line_s = clock()
-        self._began_bytes = 0
+        self._began_s = self._shown_s = clock()
+        self._began_at = 0
 
-    def update(self, phase: str, done_bytes: int, total_bytes: int | None = None) -> None:
+    def update(
+        self, phase: str, done: int, total: int | None = None, *, unit: str = "B", rejects: int = 0
+    ) -> None:
         """Show the progress of one phase of the job.
 
         Args:
             phase: Name of the phase, such as ``reading``; a new name begins a new bar.
-            done_bytes: Bytes done so far in this phase. The rate does not count the bytes of the
-                first report of a phase, because an earlier attempt may have done them.
-            total_bytes: Bytes of the phase; None if unknown, and then no remaining time is shown.
+            done: Amount done so far in this phase. The rate does not count the amount of the first
+                report of a phase, because an earlier attempt may have done it.
+            total: Amount of the phase; None if unknown, and then no remaining time is shown. An
+                amount that was only estimated is dropped once more than that is done.
+            unit: ``B`` for bytes, or a noun in the singular, such as ``row``.
+            rejects: Number of rows rejected so far.
         """
         if not self._enabled:
             return
         with self._lock:
             now_s = self._clock()
             if phase != self._phase:
-                self._close_bar()
-                self._phase, self._began_s, self._began_bytes = phase, now_s, done_bytes
-            if self._stream.isatty():
-                self._draw(done_bytes, total_bytes)
-            elif now_s - self._last_line_s >= self._line_every_s:
-                self._last_line_s = now_s
-                seconds = now_s - self._began_s
-                rate = (done_bytes - self._began_bytes) / seconds if seconds > 0 else 0.0
-                # A stream that fails, for example on a full disk, must not end the job.
-                with contextlib.suppress(OSError):
-                    line = progress_line(phase, done_bytes, total_bytes, rate)
-                    print(line, file=self._stream, flush=True)
+                self._phase, self._began_s, self._began_at = phase, now_s, done
+            if now_s - self._shown_s < self._every_s:
+                return
+            self._shown_s = now_s
+            seconds = now_s - self._began_s
+            rate = (done - self._began_at) / seconds if seconds >= _LEAST_RATE_S else 0.0
+            if total is not None and done > total:
+                total = None
+            facts = _facts(done, total, unit, seconds, rate, rejects)
+            # A stream that fails, for example on a full disk, must not end the job.
+            with contextlib.suppress(OSError):
+                if self._has_bar:
+                    self._draw(_line(phase, done, total, facts, "|{bar}| "), done, total)
+                else:
+                    print(_line(phase, done, total, facts), file=self._stream, flush=True)
 
-    def _draw(self, done_bytes: int, total_bytes: int | None) -> None:
+    def _draw(self, bar_format: str, done: int, total: int | None) -> None:
+        from tqdm import tqdm
+
         if self._bar is None:
-            from tqdm import tqdm
+            # If tqdm asks the terminal for its size, it shows nothing if the answer is 0 columns.
+            size = {"ncols": 1, "nrows": 2, "position": 0}
+            self._bar = tqdm(file=self._stream, leave=False, delay=math.inf, **size)
+        bar = self._bar
+        bar.bar_format, bar.n, bar.total = bar_format, done, total
+        bar.ncols = _columns(self._stream)
+        bar.refresh()
 
-            self._bar = tqdm(
-                desc=self._phase,
-                total=total_bytes,
-                initial=self._began_bytes,
-                unit="B",
-                unit_scale=True,
-                leave=False,
-                dynamic_ncols=True,
-                file=self._stream,
-            )
-        self._bar.total = total_bytes
-        self._bar.update(done_bytes - self._bar.n)
+    def say(self, text: str) -> None:
+        """Print a line, above the bar if there is one."""
+        if not self._enabled:
+            return
+        with self._lock, contextlib.suppress(OSError):
+            if self._bar is not None:
+                self._bar.clear()
+            print(text, file=self._stream, flush=True)
 
-    def _close_bar(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+    def close(self) -> None:
+        """Remove the bar, and show nothing from now on."""
+        with self._lock, contextlib.suppress(OSError):
+            self._enabled = False
+            if self._bar is not None:
+                self._bar.clear()
+                self._bar.close()
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._close_bar()
+        self.close()
 
 
-def progress_line(phase: str, done_bytes: int, total_bytes: int | None, rate: float) -> str:
-    """Return one line such as ``reading: 1.2 GB of 4.0 GB (30%), 150.0 MB/s, 18.7 s left``.
+def adder(progress: Progress | None, phase: str, total: int) -> Callable[[int], None]:
+    """Return a thread-safe function that adds a number of bytes to the progress of a phase.
 
     Args:
+        progress: Display of the progress; None shows nothing.
         phase: Name of the phase.
-        done_bytes: Bytes done so far.
-        total_bytes: Bytes of the phase; None if unknown.
-        rate: Bytes a second; 0 if unknown.
+        total: Bytes of the phase.
     """
-    parts = [format_size(done_bytes)]
-    if total_bytes:
-        parts[0] += f" of {format_size(total_bytes)} ({100 * done_bytes // total_bytes}%)"
-    if rate > 0:
-        parts.append(f"{format_size(rate)}/s")
-        if total_bytes:
-            parts.append(f"{format_seconds(max(0, total_bytes - done_bytes) / rate)} left")
-    return f"{phase}: {', '.join(parts)}"
+    if progress is None:
+        return lambda _: None
+    lock, done = threading.Lock(), 0
+
+    def add(nbytes: int) -> None:
+        nonlocal done
+        with lock:
+            done += nbytes
+        progress.update(phase, done, total)
+
+    add(0)
+    return add
+
+
+def _columns(stream: TextIO) -> int:
+    """Return the width of a terminal; some report 0, others cannot be asked."""
+    with contextlib.suppress(OSError, ValueError):
+        return os.get_terminal_size(stream.fileno()).columns or _USUAL_COLUMNS
+    return _USUAL_COLUMNS
+
+
+def _line(phase: str, done: int, total: int | None, facts: str, after_percent: str = ", ") -> str:
+    """Return a line such as ``reading: 30%, 1.2 GB of 4.0 GB, 150.0 MB/s, 19 s left``.
+
+    As long as nothing is done, it is like ``reading: 4.0 GB …, 7 s`` or ``starting …, 7 s``.
+    """
+    if not done and not total:
+        return f"{phase} {facts}"
+    percent = f"{100 * done // total}%{after_percent}" if done and total else ""
+    return f"{phase}: {percent}{facts}"
+
+
+def _facts(
+    done: int, total: int | None, unit: str, seconds: float, rate: float, rejects: int
+) -> str:
+    if not done:
+        facts = [f"{_amount(total, unit)} …" if total else "…"]
+        facts += [_about(seconds)] if seconds >= 1 else []
+    elif total:
+        facts = [f"{_number(done, unit)} of {_amount(total, unit)}"]
+    else:
+        facts = [_amount(done, unit)]
+    if rate >= 1:
+        facts.append(f"{_amount(rate, unit)}/s")
+    if rate > 0 and total and done < total:
+        facts.append(f"{_about((total - done) / rate)} left")
+    if rejects:
+        facts.append(_amount(rejects, "reject"))
+    return ", ".join(facts)
+
+
+def _amount(number: float, unit: str) -> str:
+    """Return an amount with its unit, such as ``1.2 GB``, ``1 row`` or ``1.20M rows``."""
+    text = _number(number, unit)
+    return text if unit == "B" else f"{text} {unit}{'' if text == '1' else 's'}"
+
+
+def _number(number: float, unit: str) -> str:
+    if unit == "B":
+        return format_size(number)
+    if number < _FIRST_SHORT:
+        return f"{number:,.0f}"
+    from tqdm import tqdm
+
+    return str(tqdm.format_sizeof(number))
+
+
+def _about(seconds: float) -> str:
+    """Return a duration like `format_seconds`, in complete seconds."""
+    seconds = math.ceil(seconds)
+    return f"{seconds} s" if seconds < 60 else format_seconds(seconds)
 
 
 def format_seconds(seconds: float) -> str:
@@ -134,68 +219,3 @@ def format_seconds(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-INTERVAL_S = 0.5
-REMOTE_INTERVAL_S = 10.0
-
-
-@contextlib.contextmanager
-def watch(directory: str, input_bytes: int, progress: Progress | None) -> Iterator[None]:
-    """Report the progress of a job from a background thread until the block ends.
-
-    Args:
-        directory: The job's temporary directory.
-        input_bytes: Size of the input.
-        progress: Display of the progress; None reports nothing.
-    """
-    if progress is None:
-        yield
-        return
-    done = threading.Event()
-    watcher = threading.Thread(
-        target=_report, args=(directory, input_bytes, progress, done), daemon=True
-    )
-    watcher.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watcher.join()
-
-
-def _report(directory: str, input_bytes: int, progress: Progress, done: threading.Event) -> None:
-    # Every listing of an object store is a request, which costs money.
-    interval_s = REMOTE_INTERVAL_S if is_remote(directory) else INTERVAL_S
-    while not done.wait(interval_s):
-        spilled, written = _written_bytes(directory)
-        if written and spilled:
-            progress.update("writing shards", written, max(spilled, written))
-        elif written or spilled:
-            progress.update("encoding", written + spilled)
-        else:
-            progress.update(f"reading {input_bytes:,} bytes", 0)
-
-
-def _written_bytes(directory: str) -> tuple[int, int]:
-    """Return the present bytes of sorted spill files (runs) and of shards in a directory."""
-    spilled = written = 0
-    for name, nbytes in _files(directory):
-        if name.startswith("run-"):
-            spilled += nbytes
-        elif "shard-" in name:
-            written += nbytes
-    return spilled, written
-
-
-def _files(directory: str) -> Iterator[tuple[str, int]]:
-    """Yield the name and size of each file, except files that vanish or cannot be listed."""
-    with contextlib.suppress(StorageError, FileNotFoundError):
-        if is_remote(directory):
-            for file in list_files(directory):
-                yield os.path.basename(file.path), file.bytes
-            return
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                with contextlib.suppress(FileNotFoundError):
-                    yield entry.name, entry.stat().st_size

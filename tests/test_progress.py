@@ -1,12 +1,22 @@
-"""Progress: lines where there is no terminal, a bar where there is one."""
+"""Progress: a bar on a terminal, lines where there is none."""
 
+from __future__ import annotations
+
+import errno
+import fcntl
 import io
 import itertools
+import logging
+import os
+import struct
+import termios
 import threading
+from collections.abc import Iterator
+from typing import TextIO
 
 import pytest
 
-from beam_tfrecord.progress import Progress, format_seconds, progress_line
+from beam_tfrecord.progress import Progress, adder, format_seconds
 
 
 class Clock:
@@ -20,6 +30,23 @@ class Clock:
 class Terminal(io.StringIO):
     def isatty(self):
         return True
+
+
+class NotebookStream(io.StringIO):
+    """Like the stderr of ipykernel: no terminal, and no file."""
+
+    def fileno(self):
+        raise io.UnsupportedOperation("fileno")
+
+
+def lines_of(*reports, every_s=10, rejects=0, unit="row"):
+    """Return the lines for reports (phase, done, total), one every `every_s` seconds."""
+    stream, clock = NotebookStream(), Clock()
+    progress = Progress(stream=stream, line_every_s=every_s, clock=clock)
+    for report in reports:
+        clock.now_s += every_s
+        progress.update(*report, unit=unit, rejects=rejects)
+    return stream.getvalue().splitlines()
 
 
 def test_lines_come_now_and_then():
@@ -36,32 +63,59 @@ def test_lines_come_now_and_then():
         clock.now_s += 9
         progress.update("merging", 1, None)
     assert stream.getvalue().splitlines() == [
-        "reading: 1.0 GB of 4.0 GB (25%), 100.0 MB/s, 30.0 s left",
+        "reading: 25%, 1.0 GB of 4.0 GB, 100.0 MB/s, 30 s left",
         "merging: 1 B",
     ]
 
 
+def test_as_long_as_nothing_is_done_there_is_no_rate():
+    assert lines_of(("starting", 0), ("starting", 0), ("starting", 0)) == [
+        "starting …",
+        "starting …, 10 s",
+        "starting …, 20 s",
+    ]
+    waiting = ("scanning", 0, 90_900_000)
+    assert lines_of(waiting, waiting, every_s=7, unit="B") == [
+        "scanning: 90.9 MB …",
+        "scanning: 90.9 MB …, 7 s",
+    ]
+
+
+def test_counts_of_rows_and_rejects():
+    assert lines_of(
+        ("reading", 0, 2_700_000),
+        ("reading", 1_200_000, 2_700_000),
+        ("writing", 1, 1),
+        ("writing", 1, 2),
+        ("writing", 12_345, None),
+    ) == [
+        "reading: 2.70M rows …",
+        "reading: 44%, 1.20M of 2.70M rows, 120k rows/s, 13 s left",
+        "writing: 100%, 1 of 1 row",
+        "writing: 50%, 1 of 2 rows",
+        "writing: 12,345 rows, 617 rows/s",
+    ]
+    assert lines_of(("reading", 1, 2), rejects=1) == ["reading: 50%, 1 of 2 rows, 1 reject"]
+    assert lines_of(("reading", 1), rejects=1_352) == ["reading: 1 row, 1,352 rejects"]
+
+
+def test_a_total_that_was_too_small_is_dropped():
+    assert lines_of(("reading", 30, 20)) == ["reading: 30 rows"]
+
+
 def test_the_rate_is_that_of_the_phase():
-    stream, clock = io.StringIO(), Clock()
-    progress = Progress(stream=stream, line_every_s=10, clock=clock)
-    progress.update("reading", 7_000_000)
-    clock.now_s += 10
-    progress.update("merging", 0)
-    clock.now_s += 10
-    progress.update("merging", 20_000_000)
-    assert stream.getvalue().splitlines() == ["merging: 0 B", "merging: 20.0 MB, 2.0 MB/s"]
+    assert lines_of(("reading", 7_000_000), ("merging", 0), ("merging", 20_000_000), unit="B") == [
+        "reading: 7.0 MB",
+        "merging …",
+        "merging: 20.0 MB, 2.0 MB/s",
+    ]
 
 
 def test_what_a_phase_begins_with_is_not_of_its_rate():
-    stream, clock = io.StringIO(), Clock()
-    progress = Progress(stream=stream, line_every_s=10, clock=clock)
-    clock.now_s += 10
-    progress.update("encoding", 34_000_000, 100_000_000)
-    clock.now_s += 10
-    progress.update("encoding", 54_000_000, 100_000_000)
-    assert stream.getvalue().splitlines() == [
-        "encoding: 34.0 MB of 100.0 MB (34%)",
-        "encoding: 54.0 MB of 100.0 MB (54%), 2.0 MB/s, 23.0 s left",
+    reports = ("reading", 34_000_000, 100_000_000), ("reading", 54_000_000, 100_000_000)
+    assert lines_of(*reports, unit="B") == [
+        "reading: 34%, 34.0 MB of 100.0 MB",
+        "reading: 54%, 54.0 MB of 100.0 MB, 2.0 MB/s, 23 s left",
     ]
 
 
@@ -69,53 +123,135 @@ def test_a_line_in_the_moment_when_a_phase_begins_has_no_rate():
     # A real clock goes on between any two looks.
     stream, ticks = io.StringIO(), itertools.count()
     progress = Progress(stream=stream, line_every_s=0, clock=lambda: next(ticks) / 1e5)
-    progress.update("encoding", 34_000_000)
-    assert stream.getvalue() == "encoding: 34.0 MB\n"
+    progress.update("reading", 34_000_000)
+    progress.update("reading", 44_000_000)
+    assert stream.getvalue() == "reading: 34.0 MB\nreading: 44.0 MB\n"
 
 
-def test_nothing_at_all_where_it_is_not_enabled():
+def test_nothing_at_all_if_it_is_not_enabled():
     for stream in (io.StringIO(), Terminal()):
-        with Progress(False, stream=stream, line_every_s=0) as progress:
+        clock = Clock()
+        with Progress(False, stream=stream, line_every_s=0, clock=clock) as progress:
+            clock.now_s += 100
             progress.update("reading", 1, 2)
+            progress.say("a line")
         assert stream.getvalue() == ""
 
 
 def test_a_bar_on_a_terminal():
-    stream = Terminal()
-    with Progress(stream=stream) as progress:
-        progress.update("reading", 500_000, 1_000_000)
-        progress.update("reading", 1_000_000, 1_000_000)
+    stream, clock = Terminal(), Clock()
+    with Progress(stream=stream, clock=clock) as progress:
+        progress.update("starting", 0)
+        assert stream.getvalue() == "", "a short command shows no bar"
+        clock.now_s += 1
+        progress.update("reading", 500_000, 1_000_000, unit="row", rejects=2)
+        drawn = stream.getvalue()
+        assert drawn.startswith("\rreading: 50%|##")
+        assert drawn.endswith("| 500k of 1.00M rows, 2 rejects")
+        progress.update("reading", 600_000, 1_000_000, unit="row")
+        assert stream.getvalue() == drawn, "drawn only now and then"
+        clock.now_s += 1
         progress.update("merging", 10, None)
-    text = stream.getvalue()
-    assert "reading:  50%" in text
-    assert "500k/1.00M" in text
-    assert "merging:" in text
     # The bar goes away when it is done: what follows begins on an empty line.
-    assert text.endswith("\r")
+    assert stream.getvalue().endswith("\rmerging: 10 B" + " " * 67 + "\r" + " " * 13 + "\r")
+
+
+def test_a_closed_display_shows_nothing_more():
+    stream, clock = Terminal(), Clock()
+    progress = Progress(stream=stream, clock=clock)
+    clock.now_s += 1
+    progress.update("reading", 1, 2)
+    progress.close()
+    shown = stream.getvalue()
+    clock.now_s += 1
+    progress.update("reading", 2, 2)
+    assert stream.getvalue() == shown
+
+
+def test_a_line_is_never_glued_to_the_bar():
+    stream, clock = Terminal(), Clock()
+    progress = Progress(stream=stream, clock=clock)
+    progress.say("first")
+    clock.now_s += 1
+    progress.update("reading", 1, 2)
+    progress.say("2 of 4 slots")
+    clock.now_s += 1
+    progress.update("reading", 1, 2)
+    progress.close()
+    first, second, third = stream.getvalue().split("\n")
+    assert first == "first"
+    assert second.startswith("\rreading: 50%")
+    assert second.endswith("\r" + " " * 80 + "\r2 of 4 slots")
+    assert third.startswith("\rreading: 50%")
+
+
+def test_a_log_gets_lines_instead_of_a_bar():
+    logger = logging.getLogger("beam_tfrecord")
+    logger.setLevel(logging.INFO)
+    try:
+        stream = Terminal()
+        Progress(stream=stream, line_every_s=0).update("reading", 1, 2)
+    finally:
+        logger.setLevel(logging.NOTSET)
+    assert stream.getvalue() == "reading: 50%, 1 B of 2 B\n"
+
+
+@pytest.fixture(params=[(0, 0), (24, 100)])
+def terminal(request: pytest.FixtureRequest) -> Iterator[tuple[TextIO, int, int]]:
+    """Yield a real terminal of some size, its other end, and the width to expect."""
+    rows, columns = request.param
+    other, own = os.openpty()
+    fcntl.ioctl(own, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    with open(own, "w") as stream:
+        yield stream, other, columns or 80
+    os.close(other)
+
+
+def test_a_real_terminal_even_without_a_size(terminal: tuple[TextIO, int, int]) -> None:
+    stream, other, columns = terminal
+    clock = Clock()
+    with Progress(stream=stream, clock=clock) as progress:
+        clock.now_s += 1
+        progress.update("reading", 1, 2, unit="row")
+        drawn = os.read(other, 4096).decode()
+        assert drawn.startswith("\rreading: 50%|█")
+        assert drawn.endswith("| 1 of 2 rows")
+        assert len(drawn) == 1 + columns
+    assert os.read(other, 4096).decode().strip() == ""
+
+
+def test_a_stream_that_fails_does_not_end_the_job():
+    class Full(Terminal):
+        def write(self, text):
+            raise OSError(errno.ENOSPC, "full")
+
+    for stream in (Full(), NotebookStream()):
+        clock = Clock()
+        with Progress(stream=stream, clock=clock) as progress:
+            clock.now_s += 20
+            progress.update("reading", 1, 2)
+            progress.say("a line")
 
 
 def test_updates_from_several_threads():
-    stream = Terminal()
-    with Progress(stream=stream) as progress:
+    stream = io.StringIO()
+    with Progress(stream=stream, line_every_s=0) as progress:
+        add = adder(progress, "verifying", 400)
 
-        def work(phase):
-            for done in range(50):
-                progress.update(phase, done, 50)
+        def work():
+            for _ in range(50):
+                add(2)
 
-        threads = [threading.Thread(target=work, args=(phase,)) for phase in "ab"]
+        threads = [threading.Thread(target=work) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert "a:" in stream.getvalue()
-    assert "b:" in stream.getvalue()
+    assert "verifying: 100%, 400 B of 400 B\n" in stream.getvalue()
 
 
-def test_a_line_without_what_is_not_known():
-    assert progress_line("x", 0, None, 0) == "x: 0 B"
-    assert progress_line("x", 10, 0, 5) == "x: 10 B, 5 B/s"
-    # More was done than was expected: nothing is left, not less than nothing.
-    assert progress_line("x", 20, 10, 10) == "x: 20 B of 10 B (200%), 10 B/s, 0.0 s left"
+def test_nobody_to_show_sums_to():
+    adder(None, "verifying", 400)(3)
 
 
 @pytest.mark.parametrize(

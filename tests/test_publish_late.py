@@ -153,7 +153,8 @@ def test_equal_shards_of_another_job_are_not_this_ones(
     kept = tmp_path / "kept"
     shutil.copytree(step.output, kept)
     write_rows(good, step.output)
-    there = files(step.output)
+    # Each try adds to the file of progress, which nothing but the display reads.
+    there = {name: data for name, data in files(step.output).items() if "/progress-" not in name}
     shutil.copytree(kept, step.output, dirs_exist_ok=True)
     with pytest.raises(TargetExists):
         step.try_once(clears=False)

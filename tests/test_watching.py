@@ -1,50 +1,252 @@
-"""What is told of a running job follows from the files of its temporary directory."""
+"""The progress of a running job follows from the files in its temporary directory."""
 
 from __future__ import annotations
 
-import threading
+import errno
+import os
+import pickle
+import pty
+import re
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 
-from beam_tfrecord import progress
+import beam_tfrecord as bt
+from beam_tfrecord.progress import Progress
+from beam_tfrecord.workdir import progress_files
+from beam_tfrecord.workdir.progress_files import (
+    PUBLISHING,
+    READING,
+    SCANNING,
+    TYPES,
+    UNITS,
+    WRITING,
+    ProgressLog,
+    watch,
+)
+
+ROWS = 50_000
 
 
-class Seen:
-    """Stands for what shows progress; ends when it was told something."""
+class Reports(Progress):
+    """Collects the reports of progress: (phase, done, total, unit, rejects)."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, int, int | None]] = []
-        self.is_told = threading.Event()
+        super().__init__(False)
+        self.all: list[tuple[Any, ...]] = []
 
-    def update(self, phase: str, done_bytes: int, total_bytes: int | None = None) -> None:
-        self.told.append((phase, done_bytes, total_bytes))
-        self.is_told.set()
+    def update(
+        self, phase: str, done: int, total: int | None = None, *, unit: str = "B", rejects: int = 0
+    ) -> None:
+        self.all.append((phase, done, total, unit, rejects))
+
+    def wait_for(self, is_wanted: Callable[[tuple[Any, ...]], bool]) -> tuple[Any, ...]:
+        until_s = time.monotonic() + 10
+        while time.monotonic() < until_s:
+            if self.all and is_wanted(self.all[-1]):
+                return self.all[-1]
+            time.sleep(0.001)
+        pytest.fail(f"last report: {self.all[-1:]}")
+
+    def last(self, phase: str) -> tuple[Any, ...]:
+        return [report for report in self.all if report[0] == phase][-1]
 
 
-def told_of(directory: Path, input_bytes: int) -> tuple[str, int, int | None]:
-    seen = Seen()
+@pytest.fixture(autouse=True)
+def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_files, "INTERVAL_S", 0.001)
+    monkeypatch.setattr(progress_files, "ENTRY_EVERY_S", 0.0)
+
+
+def test_a_job_begins_with_no_entry(tmp_path: Path) -> None:
+    for directory in (tmp_path, tmp_path / "not made yet"):
+        reports = Reports()
+        with watch(str(directory), 1234, reports):
+            assert reports.wait_for(bool) == ("starting", 0, None, "B", 0)
+
+
+def test_entries_add_up_and_the_last_phase_counts(tmp_path: Path) -> None:
+    reports = Reports()
+    reading, other = (ProgressLog(str(tmp_path), READING) for _ in range(2))
+    types = ProgressLog(str(tmp_path), TYPES)
+    with watch(str(tmp_path), 1000, reports):
+        # A total that is known early does not begin its phase.
+        reading.add(total=10_000)
+        types.add()
+        reports.wait_for(lambda report: report[:2] == (TYPES, 0))
+        types.add(500, total=1000)
+        reports.wait_for(lambda report: report == (TYPES, 500, 1000, "B", 0))
+        reading.add(1_000)
+        other.add(200, rejects=7)
+        reports.wait_for(lambda report: report == (READING, 1_200, 10_000, "row", 7))
+        # A second pipeline of the job begins again.
+        types.add(500)
+        reports.wait_for(lambda report: report == (TYPES, 1_000, 1000, "B", 7))
+
+
+def test_a_log_is_written_only_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_files, "ENTRY_EVERY_S", 1e9)
+    log = pickle.loads(pickle.dumps(ProgressLog(str(tmp_path), READING)))
+    for _ in range(5):
+        log.add(2)
+    (file,) = tmp_path.iterdir()
+    assert file.read_text() == "reading\t2\t0\t0\n"
+    log.flush()
+    assert file.read_text() == "reading\t2\t0\t0\nreading\t8\t0\t0\n"
+
+
+def test_a_full_disk_and_no_directory_do_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    ProgressLog(str(tmp_path / "gone"), READING).add(1)
+    ProgressLog(None, READING).add(1)
+    monkeypatch.setattr("builtins.open", full)
+    ProgressLog(str(tmp_path), READING).add(1)
+    monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nobody_looks_if_nothing_is_shown(tmp_path: Path) -> None:
+    def fail(*_: Any) -> None:
+        pytest.fail("looked")
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(progress, "INTERVAL_S", 0.001)
-        with progress.watch(str(directory), input_bytes, seen):  # type: ignore[arg-type]
-            assert seen.is_told.wait(10)
-    return seen.told[-1]
+        patch.setattr(progress_files, "_report", fail)
+        with watch(str(tmp_path), 10, None):
+            pass
 
 
-def test_nothing_is_there_yet(tmp_path: Path) -> None:
-    assert told_of(tmp_path, 1234) == ("reading 1,234 bytes", 0, None)
-    assert told_of(tmp_path / "not made yet", 1234) == ("reading 1,234 bytes", 0, None)
+def test_sizes_of_files_are_what_shows_in_an_object_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_files, "is_remote", lambda _: True)
+    monkeypatch.setattr(progress_files, "REMOTE_INTERVAL_S", 0.0)
+    ProgressLog(str(tmp_path), READING).add(1)
+    assert list(tmp_path.iterdir()) == [], "an entry would be an object of its own"
+    reports = Reports()
+    with watch(str(tmp_path), 1000, reports):
+        reports.wait_for(lambda report: report == (READING, 0, 1000, "B", 0))
+        (tmp_path / "run-a").write_bytes(bytes(300))
+        (tmp_path / "run-b").write_bytes(bytes(100))
+        reports.wait_for(lambda report: report == (READING, 400, None, "B", 0))
+        (tmp_path / "shard-train-0").write_bytes(bytes(80))
+        reports.wait_for(lambda report: report == (WRITING, 80, 400, "B", 0))
 
 
-def test_runs_and_then_shards_grow(tmp_path: Path) -> None:
-    (tmp_path / "run-a").write_bytes(bytes(300))
-    (tmp_path / "run-b").write_bytes(bytes(100))
-    assert told_of(tmp_path, 1000) == ("encoding", 400, None)
-    (tmp_path / "shard-train-0").write_bytes(bytes(80))
-    assert told_of(tmp_path, 1000) == ("writing shards", 80, 400)
+@pytest.fixture
+def table() -> pa.Table:
+    return pa.table({"id": range(ROWS), "word": [f"word {i % 7}" for i in range(ROWS)]})
 
 
-def test_nobody_looks_where_nothing_is_shown(tmp_path: Path) -> None:
-    before = threading.active_count()
-    with progress.watch(str(tmp_path), 10, None):
-        assert threading.active_count() == before
+def fail_on_some(row: dict[str, Any]) -> dict[str, Any]:
+    if row["id"] % 1000 == 0:
+        raise ValueError("no")
+    return row
+
+
+def test_a_job_reports_each_phase_to_its_end(tmp_path: Path, table: pa.Table) -> None:
+    pa.csv.write_csv(table, tmp_path / "a.csv")
+    nbytes = (tmp_path / "a.csv").stat().st_size
+    # The file is copied, so that it is too large to be scanned by the launcher.
+    for number in range(3):
+        (tmp_path / f"a{number}.csv").write_bytes((tmp_path / "a.csv").read_bytes())
+    reports = Reports()
+    bt.write(
+        str(tmp_path / "*.csv"),
+        str(tmp_path / "out"),
+        map=fail_on_some,
+        max_rejects="1%",
+        schema=bt.Schema.from_arrow(table.schema),
+        progress=reports,
+    )
+    phases = [report[0] for report in reports.all]
+    assert phases.index(SCANNING) < phases.index(READING) < phases.index(WRITING)
+    assert set(phases) <= {"starting", *UNITS}
+    # A look comes before the last entries of a phase, or after them.
+    for phase, total in (
+        (SCANNING, 4 * nbytes),
+        (READING, 4 * ROWS),
+        (WRITING, 4 * ROWS - 4 * ROWS // 1000),
+    ):
+        _, done, of_all, _, _ = reports.last(phase)
+        assert 0 <= done <= total
+        assert of_all == total
+    assert reports.last(PUBLISHING if PUBLISHING in phases else WRITING)[4] == 4 * ROWS // 1000
+
+
+def test_the_files_of_a_job_hold_all_of_it(
+    tmp_path: Path, table: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pa.parquet.write_table(table, tmp_path / "a.parquet")
+    sums = progress_files._Files(str(tmp_path))
+
+    def look(directory: str) -> None:
+        sums._directory = directory
+        sums.state()
+
+    # What runs last while the temporary directory is there.
+    monkeypatch.setattr("beam_tfrecord.jobs.run.forget_faults", look)
+    bt.write(str(tmp_path / "a.parquet"), str(tmp_path / "out"), shards=3)
+    assert sums._done[READING] == sums._totals[READING] == ROWS
+    assert sums._done[WRITING] == sums._totals[WRITING] == ROWS
+    assert sums._totals[PUBLISHING] == 3
+    assert not list((tmp_path / "out").glob(".tmp*"))
+
+
+def test_verify_and_repair_report_their_bytes(tmp_path: Path, table: pa.Table) -> None:
+    pa.parquet.write_table(table, tmp_path / "a.parquet")
+    manifest = bt.write(str(tmp_path / "a.parquet"), str(tmp_path / "out"))
+    reports = Reports()
+    assert bt.verify(str(tmp_path / "out"), progress=reports).ok
+    assert reports.all[0] == ("verifying", 0, manifest.bytes, "B", 0)
+    assert reports.all[-1] == ("verifying", manifest.bytes, manifest.bytes, "B", 0)
+    bt.repair(str(tmp_path / "out"), str(tmp_path / "repaired"), progress=reports)
+    assert reports.all[-1] == ("repairing", manifest.bytes, manifest.bytes, "B", 0)
+    stage = bt.extract(str(tmp_path / "a.parquet"), str(tmp_path / "stage"))
+    assert bt.verify(str(tmp_path / "stage"), progress=reports).ok
+    assert reports.all[-1] == ("verifying", stage.bytes, stage.bytes, "B", 0)
+
+
+@pytest.mark.slow
+def test_an_interrupt_leaves_the_terminal_clean(tmp_path: Path, table: pa.Table) -> None:
+    pa.parquet.write_table(table, tmp_path / "a.parquet")
+    (tmp_path / "slow.py").write_text(
+        "import time\n\ndef wait(row):\n    time.sleep(0.001)\n    return row\n"
+    )
+    words = ["write", "a.parquet", "out", "--map", "slow.py:wait"]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.execv(sys.executable, [sys.executable, "-m", "beam_tfrecord", *words])
+    shown = _read_until(terminal, re.compile(r"first pass: \d+%\|"))
+    os.kill(pid, signal.SIGINT)
+    shown += _read_until(terminal, re.compile(r"interrupted: [^\n]*\n"))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 128 + signal.SIGINT
+    os.close(terminal)
+    last = shown.rstrip("\r\n").split("\r")[-3:]
+    assert last[0].startswith("first pass: ")
+    assert last[1].strip() == "", "the bar is removed"
+    assert last[2].startswith("error: interrupted: nothing was published")
+
+
+def _read_until(terminal: int, wanted: re.Pattern[str]) -> str:
+    text, until_s = "", time.monotonic() + 60
+    while not wanted.search(text):
+        assert time.monotonic() < until_s, text
+        if select.select([terminal], [], [], 1)[0]:
+            text += os.read(terminal, 65536).decode()
+    return text

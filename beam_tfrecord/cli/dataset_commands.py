@@ -81,8 +81,10 @@ def head(dataset: str, count: int, split: str | None, as_json: bool) -> None:
 def verify(ctx: click.Context, dataset: str, as_json: bool) -> None:
     """Check every CRC, count, hash and value of DATASET; exit 1 if one is wrong."""
     from beam_tfrecord.dataset.verify import verify as verify_dataset
+    from beam_tfrecord.progress import Progress
 
-    found = verify_dataset(dataset)
+    with Progress() as progress:
+        found = verify_dataset(dataset, progress=progress)
     if as_json:
         print_result(_json(found.to_json()))
     else:
@@ -128,8 +130,10 @@ def diff(ctx: click.Context, a: str, b: str, as_json: bool) -> None:
 def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None:
     """Write the intact records of DATASET to OUTPUT, and report losses; exit 1 if there are any."""
     from beam_tfrecord.dataset.repair import repair as repair_dataset
+    from beam_tfrecord.progress import Progress
 
-    done = repair_dataset(dataset, output)
+    with Progress() as progress:
+        done = repair_dataset(dataset, output, progress=progress)
     if as_json:
         print_result(_json(done.to_json()))
     else:

@@ -45,6 +45,7 @@ from beam_tfrecord.sizes import counted
 if TYPE_CHECKING:
     from beam_tfrecord.features.feature import ColumnStats
     from beam_tfrecord.manifest import Manifest
+    from beam_tfrecord.progress import Progress
     from beam_tfrecord.stage import StageManifest
 
 Result = TypeVar("Result")
@@ -236,7 +237,7 @@ def _run(
 
     before = _manifest_version(output)
     began_s = time.monotonic()
-    with TimedProgress(enabled=not is_quiet()) as progress, _job_ends_at_interrupt():
+    with TimedProgress(enabled=not is_quiet()) as progress, _job_ends_at_interrupt(progress):
         manifest = function(inputs, output, progress=progress, **arguments)
     is_new = before is None or _manifest_version(output) != before
     return manifest, is_new, time.monotonic() - began_s
@@ -251,11 +252,14 @@ def _manifest_version(output: str) -> str | None:
 
 
 @contextlib.contextmanager
-def _job_ends_at_interrupt() -> Iterator[None]:
+def _job_ends_at_interrupt(progress: Progress) -> Iterator[None]:
     """End the process at the first interrupt of a running job, and print which results remain.
 
     This is safe because a job can resume from its files at any moment. The process does not wait
     for its threads because they may be busy for a long time.
+
+    Args:
+        progress: Display to close before anything is printed.
     """
     from beam_tfrecord.jobs.run import what_is_kept
     from beam_tfrecord.runners.launch import cancel_all
@@ -268,6 +272,7 @@ def _job_ends_at_interrupt() -> Iterator[None]:
             return
         # A second signal ends the process at once.
         signal.signal(number, signal.SIG_DFL)
+        progress.close()
         cancelled = cancel_all()
         # Not the earlier result: a remote job may have published before the runner cancelled it.
         outcome = "; ".join([*cancelled, what_is_kept() or "nothing was published"])

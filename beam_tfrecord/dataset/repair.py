@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.hashes import data_hash, file_hash
 from beam_tfrecord.layout import ShardNames, shard_suffix
 from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, Shard, Split, manifest_path
+from beam_tfrecord.progress import Progress, adder
 from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash, save_rejects
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.storage import is_plain_name, is_remote, put, sync_directory
@@ -144,7 +145,12 @@ class _SalvagedShard:
         return (self.shard.examples - self.found) or 1
 
 
-def repair(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> Repair:
+def repair(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    progress: Progress | None = None,
+) -> Repair:
     """Write the intact records of a dataset as a new one, split by split in the same order.
 
     A record with correct checksums is intact, unless it lies inside the value of a damaged record:
@@ -161,6 +167,7 @@ def repair(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> Repa
     Args:
         path: Path of the dataset's directory, its manifest, or its file prefix.
         output: Path of a directory that does not exist or is empty.
+        progress: Progress bar to update; None shows none.
 
     Returns:
         The new manifest and the losses.
@@ -183,7 +190,8 @@ def repair(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> Repa
     _check_output(source, target)
     os.makedirs(target, exist_ok=True)
     prefix = os.path.basename(file).removesuffix(MANIFEST_NAME)
-    repaired = _Repairer(manifest, source, target, prefix).run()
+    advance = adder(progress, "repairing", manifest.bytes)
+    repaired = _Repairer(manifest, source, target, prefix, advance).run()
     sync_directory(target)
     put(os.path.join(target, MANIFEST_NAME), repaired.manifest.dumps().encode())
     sync_directory(target)
@@ -210,6 +218,7 @@ class _Repairer:
         source: Directory of the damaged dataset.
         target: Directory of the new dataset.
         prefix: The file prefix of the old dataset and its dash; empty without a prefix.
+        advance: Function to call with the size of each shard that is done.
         lost: All losses found so far.
         salvaged: The damaged shards found so far.
     """
@@ -218,6 +227,7 @@ class _Repairer:
     source: str
     target: str
     prefix: str
+    advance: Callable[[int], None]
     lost: list[Lost] = dataclasses.field(default_factory=list)
     salvaged: list[_SalvagedShard] = dataclasses.field(default_factory=list)
 
@@ -286,6 +296,7 @@ class _Repairer:
                 self.salvaged.append(
                     _SalvagedShard(shard, problem, piece.examples, duplicates, damage)
                 )
+            self.advance(shard.bytes)
             if piece.examples:
                 yield piece
             else:

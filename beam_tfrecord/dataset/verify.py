@@ -33,6 +33,7 @@ from beam_tfrecord.manifest import (
     manifest_path,
 )
 from beam_tfrecord.places import purpose_seed
+from beam_tfrecord.progress import Progress, adder
 from beam_tfrecord.records.tfrecord import RecordBlock, RecordFault, read_blocks
 from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash
 from beam_tfrecord.sizes import counted
@@ -110,7 +111,9 @@ class Verification:
         return dataclasses.asdict(self) | {"ok": self.ok}
 
 
-def verify(path: str | os.PathLike[str], *, threads: int | None = None) -> Verification:
+def verify(
+    path: str | os.PathLike[str], *, threads: int | None = None, progress: Progress | None = None
+) -> Verification:
     """Check a dataset, or a stage: every CRC, count, size and hash, the schema, and stray files.
 
     If the bytes of an example, its group columns or a column decide its split, the split is checked
@@ -126,6 +129,7 @@ def verify(path: str | os.PathLike[str], *, threads: int | None = None) -> Verif
     Args:
         path: Path of the dataset's directory, its manifest, or its file prefix.
         threads: Number of shards to read at a time; None means the number of cores.
+        progress: Progress bar to update; None shows none.
 
     Returns:
         The faults and the numbers of what was read. A damaged manifest is a fault, too.
@@ -134,14 +138,14 @@ def verify(path: str | os.PathLike[str], *, threads: int | None = None) -> Verif
         UsageError: There is no dataset at `path`.
     """
     if is_stage(path):
-        return _verify_stage(path)
+        return _verify_stage(path, progress)
     file = manifest_path(path)
     name = os.path.basename(file)
     try:
         manifest = Manifest.load(path)
     except DataError as error:
         return Verification((Fault(name, "", str(error)),))
-    checker = _ShardChecker(directory_of(file), manifest)
+    checker = _ShardChecker(directory_of(file), manifest, progress)
     checked = checker.check_all(threads)
     faults = [fault for one in checked for fault in one.faults]
     shared = checker.duplicates.shared()
@@ -204,13 +208,14 @@ class _CheckedShard:
 class _ShardChecker:
     """Reads shards and checks their records; thread-safe."""
 
-    def __init__(self, directory: str, manifest: Manifest) -> None:
+    def __init__(self, directory: str, manifest: Manifest, progress: Progress | None) -> None:
         self.fit = SchemaFit(manifest.schema, manifest.examples)
         self.duplicates = DuplicateFinder(manifest)
         self._splits = SplitChecker(manifest)
         self._directory = directory
         self._manifest = manifest
         self._seed = purpose_seed(0, "content")
+        self._advance = adder(progress, "verifying", manifest.bytes)
 
     def check_all(self, threads: int | None) -> list[_CheckedShard]:
         """Return the result for every shard, in the order of the manifest."""
@@ -250,6 +255,7 @@ class _ShardChecker:
                 stream_hash.update(block.data)
                 examples += len(block.starts)
                 nbytes += len(block.data)
+                self._advance(len(block.data))
                 hashes = self._hashes(block)
                 content += int(hashes.sum(dtype=np.uint64))
                 self.duplicates.add(shard.path, hashes)
@@ -447,7 +453,7 @@ def _shard_names(known: set[str]) -> re.Pattern[str]:
     return re.compile("|".join(re.escape(form).replace("0", r"\d+") for form in sorted(forms)))
 
 
-def _verify_stage(path: str | os.PathLike[str]) -> Verification:
+def _verify_stage(path: str | os.PathLike[str], progress: Progress | None) -> Verification:
     """Check size, hash and rows of every file of a stage, and find files not in its manifest."""
     try:
         manifest = StageManifest.load(path)
@@ -456,11 +462,11 @@ def _verify_stage(path: str | os.PathLike[str]) -> Verification:
     directory = absolute_path(path)
     if directory.endswith(".json"):
         directory = os.path.dirname(directory)
-    faults = [
-        fault
-        for file in manifest.files
-        for fault in _faults_of(file.path, _stage_file_faults(directory, file))
-    ]
+    advance = adder(progress, "verifying", sum(file.bytes for file in manifest.files))
+    faults = []
+    for file in manifest.files:
+        faults += _faults_of(file.path, _stage_file_faults(directory, file))
+        advance(file.bytes)
     damaged = {fault.path for fault in faults}
     sound = [file for file in manifest.files if file.path not in damaged]
     known = {file.path for file in manifest.files}

@@ -35,6 +35,7 @@ from beam_tfrecord.layout import Layout, cut_bins
 from beam_tfrecord.places import SHUFFLED_BIN_SHIFT
 from beam_tfrecord.records.tfrecord import FRAME_BYTES
 from beam_tfrecord.storage import read_into
+from beam_tfrecord.workdir.progress_files import WRITING, ProgressLog
 
 UInt8Array = npt.NDArray[np.uint8]
 
@@ -124,12 +125,14 @@ class Merger:
     Args:
         layout: How records are ordered and compressed.
         directory: Directory to write shards to.
+        progress: Log of the records that are written to shards; None means none.
     """
 
-    def __init__(self, layout: Layout, directory: str) -> None:
+    def __init__(self, layout: Layout, directory: str, progress: ProgressLog | None = None) -> None:
         self._layout = layout
         self._directory = directory
         self._reader = SliceReader()
+        self._progress = progress or ProgressLog(None, WRITING)
         self.buffer = Buffer()
 
     def merge(
@@ -151,6 +154,7 @@ class Merger:
         Raises:
             DataError: The content of a run does not match its footer.
         """
+        self._progress.add()
         window_bytes = WINDOW_BYTES if window_bytes is None else window_bytes
         groups = groups_of(windows, runs, window_bytes, index_of)
         by_shard = itertools.groupby(
@@ -161,11 +165,13 @@ class Merger:
             try:
                 for _, data, sizes in records:
                     writer.write(data, np.cumsum(sizes) - sizes)
+                    self._progress.add(len(sizes))
                 piece = writer.close()
             except BaseException:
                 writer.abort()
                 raise
             yield piece
+        self._progress.flush()
 
     def _by_window(
         self, groups: Sequence[WindowGroup], window_bytes: int

@@ -54,6 +54,7 @@ from beam_tfrecord.rejects import SAVED_FILE, RejectBudget, join_rejects, reject
 from beam_tfrecord.storage import make_directory
 from beam_tfrecord.workdir.faults import Guarded, machine_faults
 from beam_tfrecord.workdir.job import Job
+from beam_tfrecord.workdir.progress_files import MERGING, READING, WRITING, ProgressLog
 
 TALLIES = "tallies"
 EXCHANGES = ("files", "runner")
@@ -188,6 +189,8 @@ class _WriteGroups(beam.DoFn):
         yield from map(self._noted, self._writer.end_group())
         tally = self._writer.take_tally()
         count(type(self), "reject-rows", tally.rejects)
+        if tally.rejects:
+            ProgressLog(self._job.directory, READING).add(rejects=tally.rejects)
         yield beam.pvalue.TaggedOutput(TALLIES, tally)
         if is_complete:
             self._checkpoint.save(tally)
@@ -247,7 +250,10 @@ def _merge(
 
 def _plan_round(job: Job, runs: RunSet, _: Tally) -> Iterator[RunTask]:
     """Yield the tasks of a round, an intermediate merge pass into fewer runs, if it is needed."""
-    return plan_round(runs, job.layout, request_bytes(job.directory))
+    tasks = list(plan_round(runs, job.layout, request_bytes(job.directory)))
+    if tasks:
+        ProgressLog(job.directory, MERGING).add(total=len(tasks))
+    yield from tasks
 
 
 def _plan_merges(job: Job, runs: RunSet, tally: Tally) -> list[tuple[Window, ...]]:
@@ -257,6 +263,7 @@ def _plan_merges(job: Job, runs: RunSet, tally: Tally) -> list[tuple[Window, ...
             f"runs hold {runs.records:,} records, but {tally.records:,} were encoded: "
             "run the job again"
         )
+    ProgressLog(job.directory, WRITING).add(total=runs.records)
     request = request_bytes(job.directory)
     return plan_merges(
         runs.counts,
@@ -272,6 +279,8 @@ def _merge_runs(job: Job, task: RunTask, names: Sequence[RunName]) -> Iterator[R
     key = task.key(paths)
     found = find_merged(job.directory, key) if job.is_resumable else None
     run = found if isinstance(found, Run) else None
+    progress = ProgressLog(job.directory, MERGING)
+    progress.add()
     if run is None:
         run = merge_runs(task, paths, job.layout, job.directory)
         if run is None:
@@ -279,6 +288,8 @@ def _merge_runs(job: Job, task: RunTask, names: Sequence[RunName]) -> Iterator[R
         count(_WriteGroups, "write-runs", 1)
         if job.is_resumable:
             save_merged(job.directory, key, run)
+    progress.add(1)
+    progress.flush()
     yield RunName(run.path, (task.first_place, task.last_place))
 
 
@@ -307,12 +318,14 @@ class _Merge(beam.DoFn):
             key = work_key((shard,), runs) if is_resumable else ""
             done = find_merged(directory, key) if is_resumable else None
             if isinstance(done, Piece):
+                ProgressLog(directory, WRITING).add(done.examples)
                 yield done
             else:
                 to_do.extend(shard)
                 keys.append(key)
         if self._merger is None:
-            self._merger = Merger(self._job.layout, directory)
+            progress = ProgressLog(directory, WRITING)
+            self._merger = Merger(self._job.layout, directory, progress)
         merged = self._merger.merge(
             to_do,
             # In source order, the order of runs resolves ties in place, so sort the runs by name,

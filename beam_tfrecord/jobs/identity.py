@@ -7,6 +7,7 @@ The temporary directory of a job is named by its fingerprint, so a repeated call
     group-<key>    results of a group of units (see `exchange.checkpoints`)
     done-<key>     a merged shard
     publishing     names of files that are about to be published (see `publish.files`)
+    progress-…     how far each process is, only for display (see `workdir.progress_files`)
 
 A *unit* is a part of the input that is always read as one piece, and a *group* is a task of some
 units. Three values ensure that a job never uses results of another job. The fingerprint covers all
@@ -39,6 +40,7 @@ from beam_tfrecord.user_function import MapFunction, is_interactive
 from beam_tfrecord.workdir import object_file
 from beam_tfrecord.workdir.faults import forget_faults
 from beam_tfrecord.workdir.job import Identity
+from beam_tfrecord.workdir.progress_files import PROGRESS_PREFIX
 from beam_tfrecord.workdir.stored_plan import (
     GROUPS,
     REMARKS,
@@ -275,7 +277,8 @@ def remove_unmarked(directory: str) -> None:
     """Remove the unfinished files of an earlier attempt, which no checkpoint names."""
     known = marked_files(directory)
     for name in list_names(directory):
-        if name.lstrip(".").startswith(("run-", "shard-", "rejects")) and name not in known:
+        of_attempt = ("run-", "shard-", "rejects", PROGRESS_PREFIX)
+        if name.lstrip(".").startswith(of_attempt) and name not in known:
             with contextlib.suppress(FileNotFoundError):
                 remove(os.path.join(directory, name))
 

@@ -40,7 +40,7 @@ from beam_tfrecord.jobs.identity import (
 )
 from beam_tfrecord.jobs.remote import modules_of, preflight, silence_beam
 from beam_tfrecord.jobs.settings import JobSettings, M
-from beam_tfrecord.progress import Progress, watch
+from beam_tfrecord.progress import Progress
 from beam_tfrecord.publish.files import clear_leftovers, give_up, remove_leftovers
 from beam_tfrecord.rejects import SAVED_FILE
 from beam_tfrecord.runners.launch import Launch, launching
@@ -59,6 +59,7 @@ from beam_tfrecord.workdir.job_file import (
     add_to_job,
     load_job,
 )
+from beam_tfrecord.workdir.progress_files import watch
 from beam_tfrecord.workdir.target import Target, check_free
 
 _LOGGER = logging.getLogger(__name__)
@@ -237,7 +238,7 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
             info[WITHOUT_FUNCTIONS] = job.identity.without_functions
         silence_beam()
         _LOGGER.debug("attempt %d works in %s", number, directory)
-        launch = Launch(modules=modules_of(settings), directory=directory)
+        launch = Launch(modules=modules_of(settings), directory=directory, progress=progress)
         with watch(directory, listing.bytes, progress), launching(launch):
             from beam_tfrecord.jobs.compose import run_pipelines
 

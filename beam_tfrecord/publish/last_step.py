@@ -33,6 +33,7 @@ from beam_tfrecord.storage import Lease, exists, lease, make_directory, remove_t
 from beam_tfrecord.workdir.faults import Guarded, recorded_fault
 from beam_tfrecord.workdir.job import Job
 from beam_tfrecord.workdir.job_file import INPUT_XXH64, PUBLICATION
+from beam_tfrecord.workdir.progress_files import PUBLISHING, ProgressLog
 from beam_tfrecord.workdir.target import Target, check_free
 
 # Publishing takes seconds: a job that holds the output for longer is not in its last step.
@@ -73,6 +74,10 @@ def _published(task: tuple[Job, Tally, Sequence[Piece]]) -> Iterator[str]:
         # elsewhere. All earlier steps have recorded their faults by now.
         return
     _check_counts(job, tally, pieces)
+    progress = ProgressLog(job.directory, PUBLISHING)
+    progress.add(total=len(pieces))
+    progress.add()
+    progress.flush()
     make_directory(job.target.directory)
     if job.lease is not None:
         # The temporary directory stays until the launcher removes it at the end of the job: before

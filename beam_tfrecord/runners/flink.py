@@ -341,22 +341,39 @@ class FlinkResult(RemoteResult):
         self._cluster = cluster
         self._expected = expected
         self._checked_s = time.monotonic()
+        self._slots = self._most_slots = 0
 
     def _check_workers(self) -> None:
         """End the job, and raise, if its workers cannot start or cannot load its code.
 
-        Flink would try again for minutes.
+        Flink would try again for minutes. Also say so if a TaskManager is gone.
         """
         if time.monotonic() - self._checked_s < _FAULTS_LOOK_S:
             return
         self._checked_s = time.monotonic()
         fault = self._reported_fault()
         with contextlib.suppress(NoAnswer):
+            self._check_slots()
             fault = fault or start_fault(self._traces(), self._expected)
         if fault is not None:
             with contextlib.suppress(TimeoutError, NoAnswer):
                 self._remote.cancel()
             raise UsageError(fault)
+
+    def _check_slots(self) -> None:
+        """Say how many slots are left if some are lost, since the job may wait for them."""
+        before, self._slots = self._slots, int(self._cluster.overview()["slots-total"])
+        if self._slots < before:
+            self._say(f"{self._slots} of {self._most_slots} slots: a TaskManager is gone")
+        elif before < self._slots <= self._most_slots:
+            self._say(f"{self._slots} of {self._most_slots} slots: a TaskManager is back")
+        self._most_slots = max(self._most_slots, self._slots)
+
+    def _say(self, text: str) -> None:
+        if self._launch.progress is None:
+            _LOGGER.warning("flink: %s", text)
+        else:
+            self._launch.progress.say(f"flink: {text}")
 
     def _reported_fault(self) -> str | None:
         """Return a worker's report of code that it cannot load (see `boot_worker`), or None."""

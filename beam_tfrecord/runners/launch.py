@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from beam_tfrecord.progress import Progress
+
 CANCEL_SECONDS = 30.0
 
 
@@ -45,6 +47,7 @@ class Launch:
         runs: True to run pipelines; False to only collect them in `built`.
         modules: Names of the modules of the user's functions, which remote workers need.
         directory: Temporary directory of the job; empty if there is none.
+        progress: Display that messages about a running job go to; None means the log.
         job: The last remote job that was started; None if there is none.
         facts: Facts about the job for ``job.json``.
         built: The pipelines that were built but not run.
@@ -54,6 +57,7 @@ class Launch:
     runs: bool = True
     modules: tuple[str, ...] = ()
     directory: str = ""
+    progress: Progress | None = None
     job: RemoteJob | None = None
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
     built: list[Any] = dataclasses.field(default_factory=list)

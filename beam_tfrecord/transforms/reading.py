@@ -29,14 +29,27 @@ from beam_tfrecord.sources.base import (
     InputFile,
     Scan,
     Source,
-    Unit,
     group_units,
     grown_bytes,
     one_group,
 )
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import inputs_of, mark_step, step_label
+from beam_tfrecord.transforms.plan_steps import (
+    AnnouncedGroups,
+    ListedFiles,
+    ScannedChunk,
+    infer_group,
+    units_of,
+)
 from beam_tfrecord.workdir.faults import Guarded
+from beam_tfrecord.workdir.progress_files import (
+    FIRST_PASS,
+    READING,
+    SCANNING,
+    TYPES,
+    ProgressLog,
+)
 from beam_tfrecord.workdir.stored_plan import (
     GROUPS,
     SCHEMA,
@@ -176,7 +189,7 @@ class FlattenedReaders(beam.PTransform):
 
 def schema_of(pipeline: beam.Pipeline, reader: ReadBatches) -> Any:
     """Return the schema of a reader's rows, or a side input that yields it once inferred."""
-    return plan_reading(pipeline, reader)[1]
+    return plan_reading(pipeline, reader, reads=False)[1]
 
 
 class _ReadGroup(beam.DoFn):
@@ -191,6 +204,7 @@ class _ReadGroup(beam.DoFn):
         self._may_skip = may_skip
         self._step_path = (step,)
         self._read = Guarded(self._outputs, reader.faults)
+        self._progress = ProgressLog(reader.faults, _phase_of(reader))
 
     def process(self, group: Group, schema: pa.Schema) -> Iterator[Any]:
         yield from self._read((group, schema))
@@ -198,10 +212,12 @@ class _ReadGroup(beam.DoFn):
     def _outputs(self, task: tuple[Group, pa.Schema]) -> Iterator[Any]:
         group, schema = task
         key = ""
+        self._progress.add()
         if self._resume is not None:
             key = group_key(group, schema)
             if self._may_skip and (done := find_group(self._resume, key)) is not None:
                 count(type(self), "resumed-groups", 1)
+                self._progress.add(done.tally.rows, rejects=done.tally.rejects)
                 yield beam.pvalue.TaggedOutput(DONE, done)
                 return
         hashes: list[int] | None = [] if self._hashes else None
@@ -218,6 +234,13 @@ class _ReadGroup(beam.DoFn):
                 return
             count(type(self), "read-rows", batch.num_rows)
             yield batch
+            # By now, the steps that are fused with this one are done with the batch.
+            self._progress.add(batch.rows_counted)
+        self._progress.flush()
+
+
+def _phase_of(reader: ReadBatches) -> str:
+    return FIRST_PASS if reader.reads_all else READING
 
 
 def numbered_batches(
@@ -290,34 +313,50 @@ def first_rows(batches: Iterator[JobBatch], limit: int | None) -> Iterator[JobBa
             return
 
 
-def plan_reading(pipeline: beam.Pipeline, reader: ReadBatches) -> tuple[Any, Any]:
-    """Return a PCollection of groups to read, and the schema or a side input that yields it."""
+def plan_reading(
+    pipeline: beam.Pipeline, reader: ReadBatches, *, reads: bool = True
+) -> tuple[Any, Any]:
+    """Return a PCollection of groups to read, and the schema or a side input that yields it.
+
+    Args:
+        pipeline: The pipeline.
+        reader: The reader.
+        reads: False if only the schema is needed, and the rows are not read.
+    """
     source, faults, resume = reader.source, reader.faults, reader.resume
     groups = load_stored(resume, GROUPS)
     schema = load_schema(resume, SCHEMA) if reader.schema is None else reader.schema
     if reader.plans_in_launcher and reader.files is not None:
         groups, schema = _plan_here(reader, reader.files, groups, schema)
+    typed = ProgressLog(faults, TYPES)
+    announced = functools.partial(
+        AnnouncedGroups,
+        limit=reader.limit,
+        rows=ProgressLog(faults if reads else None, _phase_of(reader)),
+        types=typed if schema is None and not source.infers_from_scans else None,
+    )
     if groups is None or (schema is None and source.infers_from_scans):
+        scanned = ProgressLog(faults, SCANNING)
         scans = (
             _start(
-                pipeline, "ListFiles", Guarded(_Files(source, reader.files), faults)
+                pipeline, "ListFiles", Guarded(ListedFiles(source, reader.files, scanned), faults)
             )  # InputFile
             | "CutFiles" >> beam.FlatMap(Guarded(source.chunks, faults))  # Chunk
             | "SpreadChunks" >> beam.Reshuffle()
-            | "ScanChunks" >> beam.FlatMap(Guarded(_YieldResult(source.scan), faults))  # Scan
+            | "ScanChunks" >> beam.FlatMap(Guarded(ScannedChunk(source, scanned), faults))  # Scan
         )
     if groups is None:
-        planned = _gathered(scans, "GroupUnits", Guarded(_group_plan(reader), faults))
+        planned = _gathered(scans, "GroupUnits", Guarded(announced(_group_plan(reader)), faults))
     else:
         # The worker loads stored groups, to keep them out of the pipeline's description.
         known = functools.partial(_given, groups) if resume is None else _stored(resume)
-        planned = _start(pipeline, "LoadGroups", Guarded(known, faults))
+        planned = _start(pipeline, "LoadGroups", Guarded(announced(known), faults))
     if schema is not None:
         return planned, schema
     if source.infers_from_scans:
         inferred = scans | "InferScans" >> beam.FlatMap(Guarded(_YieldResult(source.infer), faults))
     else:
-        infer = Guarded(functools.partial(_infer_group, source), faults)
+        infer = Guarded(functools.partial(infer_group, source, typed), faults)
         inferred = (
             planned | "SpreadInference" >> beam.Reshuffle() | "InferUnits" >> beam.FlatMap(infer)
         )
@@ -346,13 +385,9 @@ def _plan_here(
     if groups is None:
         groups = list(_group_plan(reader)(scans))
     if schema is None:
-        seen = scans if source.infers_from_scans else _units_of(groups)
+        seen = scans if source.infers_from_scans else units_of(groups)
         (schema,) = _schema_merge(reader)([source.infer(one) for one in seen])
     return groups, schema
-
-
-def _units_of(groups: Iterable[Group]) -> list[Unit]:
-    return [unit for group in groups for unit in group.units]
 
 
 def _group_plan(reader: ReadBatches) -> Stored:
@@ -381,17 +416,6 @@ def _gathered(elements: Any, label: str, function: Callable[[Any], Iterable[Any]
         return function(found)
 
     return once | label >> beam.FlatMap(call, beam.pvalue.AsList(elements))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Files:
-    """A callable that yields the files of a source; it lists them if that was not done before."""
-
-    source: Source
-    files: Sequence[InputFile] | None
-
-    def __call__(self, _: bytes) -> Iterator[InputFile]:
-        yield from self.source.files() if self.files is None else self.files
 
 
 def _given(groups: Sequence[Group], _: bytes) -> Iterator[Group]:
@@ -454,9 +478,3 @@ class _GroupPlan:
         groups = one_group(units) if self.limit else group_units(units, group_bytes)
         # The largest first, so that all workers end at nearly the same time.
         yield from sorted(groups, key=lambda group: -group.encoded_bytes)
-
-
-def _infer_group(source: Source, group: Group) -> Iterator[Any]:
-    """Yield the source's inference of types for every unit of a group."""
-    for unit in group.units:
-        yield source.infer(unit)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
+import io
 import json
 import stat
 import sys
@@ -14,9 +16,11 @@ from typing import Any, ClassVar
 import pytest
 
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.progress import Progress
 from beam_tfrecord.runners import boot, flink_cluster
-from beam_tfrecord.runners.flink import cache_ms, warn_of_tries
+from beam_tfrecord.runners.flink import FlinkResult, cache_ms, warn_of_tries
 from beam_tfrecord.runners.flink_cluster import Cluster, parse_address, parse_duration_ms
+from beam_tfrecord.runners.launch import Launch, RemoteJob
 
 # As Flink 1.19.3 answers, shortened to what is asked for.
 ANSWERS: dict[str, Any] = {
@@ -66,6 +70,29 @@ def test_the_room_of_a_cluster(flink: tuple[Cluster, dict[str, Any]]) -> None:
     assert flink_cluster.room_of(flink[0]) == flink_cluster.Room(
         "1.19.3", 3, 2, restarts=True, restart_delay_ms=1000
     )
+
+
+def test_a_lost_task_manager_is_reported_while_the_job_waits(
+    flink: tuple[Cluster, dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("beam_tfrecord.runners.flink._FAULTS_LOOK_S", 0.0)
+    flink[1]["/v1/jobs/overview"] = {"jobs": []}
+    job = RemoteJob("flink", "trips", "http://page", lambda: None)
+    for stream in (io.StringIO(), None):
+        progress = None if stream is None else Progress(stream=stream)
+        launch = Launch(progress=progress)
+        result = FlinkResult(None, job, launch, contextlib.ExitStack(), flink[0], {})
+        for slots in (4, 4, 2, 2, 3, 4, 4):
+            flink[1]["/v1/overview"]["slots-total"] = slots
+            result._check_workers()
+        shown = caplog.messages if stream is None else stream.getvalue().splitlines()
+        assert shown == [
+            "flink: 2 of 4 slots: a TaskManager is gone",
+            "flink: 3 of 4 slots: a TaskManager is back",
+            "flink: 4 of 4 slots: a TaskManager is back",
+        ]
 
 
 @pytest.mark.parametrize("told", [[], [{"key": "restart-strategy.type", "value": "none"}]])
