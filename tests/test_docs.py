@@ -31,6 +31,7 @@ import apache_beam as beam
 import pytest
 
 import beam_tfrecord as bt
+from beam_tfrecord import errors
 from beam_tfrecord.cli.main import cli
 from tests.repository import ROOT, tracked_files
 
@@ -356,6 +357,20 @@ def test_the_table_of_transforms_is_complete() -> None:
         name
         for name, value in public.items()
         if inspect.isclass(value) and issubclass(value, beam.PTransform | beam.DoFn)
+    }
+
+
+def test_every_error_is_in_the_table_with_its_exit_code() -> None:
+    rows = re.findall(
+        r"^\| (`[A-Z].*`) \| (\d) \|", TEXTS[DOCS / "rejects-and-errors.md"], re.MULTILINE
+    )
+    named = {name: int(code) for cell, code in rows for name in re.findall(r"`(\w+)`", cell)}
+    base = errors.BeamTFRecordError
+    found = [value for value in vars(errors).values() if inspect.isclass(value)]
+    assert named == {
+        error.__name__: error.exit_code
+        for error in found
+        if issubclass(error, base) and error is not base
     }
 
 
