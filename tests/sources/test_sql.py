@@ -6,7 +6,6 @@ import dataclasses
 import logging
 import math
 import pickle
-import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,6 @@ from hypothesis import strategies as st
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, UsageError
-from beam_tfrecord.options import FROM, SOURCE_OPTIONS, WRITE_OPTIONS
 from beam_tfrecord.sources.sql import read as sql_read
 from beam_tfrecord.sources.sql.database import ConnectionLost, Engine, Misfit, SqlColumn, SqlRows
 from beam_tfrecord.sources.sql.plan import ranges
@@ -30,7 +28,6 @@ from beam_tfrecord.sources.sql.source import Sql
 from tests.sources.made_sql import conditions, make_database, rows_of, shards_of
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = (ROOT / "docs" / "databases.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -504,22 +501,7 @@ def test_no_shuffle_asks_the_source_for_an_order(trips: Path, tmp_path: Path) ->
         assert made.source.ordered is not shuffle
 
 
-# --- the documentation, and the bench
-
-
-def test_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", DOCUMENT, re.S)
-    monkeypatch.chdir(tmp_path)
-    exec(compile(block, "docs/databases.md", "exec"), {})
-    rows = sorted(bt.load("out").rows(), key=lambda row: row["id"])
-    assert rows == [{"id": 1, "fare": 2.5}, {"id": 2, "fare": None}]
-
-
-def test_flags_in_the_documentation_exist() -> None:
-    # Those with an underscore are Beam's.
-    documented = {flag for flag in re.findall(r"--[a-z][a-z_-]*", DOCUMENT) if "_" not in flag}
-    known = {option.flag for option in (*WRITE_OPTIONS, *SOURCE_OPTIONS)}
-    assert {"--partition-column", "--password-env", "--arrays"} <= documented <= known | {FROM.flag}
+# --- the bench
 
 
 def test_the_bench_measures_and_tells(tmp_path: Path) -> None:

@@ -1,0 +1,45 @@
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+import pyarrow.parquet as pq
+
+for reject in pq.read_table("out/rejects/").to_pylist():
+    print(reject["column"], reject["value"])
