@@ -1,4 +1,4 @@
-"""The public API: turns tables, pictures, arrays and databases into TFRecord datasets with Beam.
+"""The public API: turns tables, images, arrays and databases into TFRecord datasets with Beam.
 
 The first use of a public name imports its module, so importing the package itself is fast.
 """
@@ -6,6 +6,7 @@ The first use of a public name imports its module, so importing the package itse
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord._version import __version__
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     )
     from beam_tfrecord.transforms.rows import BatchRows, EncodeExamples, ToExample, ToRows
     from beam_tfrecord.transforms.write import WriteToTFRecord
+
+if sys.platform == "win32":
+    raise ImportError("beam_tfrecord runs on Linux and macOS; on Windows, use it in WSL")
 
 __all__ = [
     "AssignSplits",

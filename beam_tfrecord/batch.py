@@ -58,6 +58,8 @@ class Origin:
             from 0; None means all 0.
         is_exact: False if the numbers give only the order of the rows, not which rows of the unit
             they are. Then the bytes of a row decide its position in the dataset.
+        address: Text before the number of a row in messages, and the number of row 0 there; None
+            means the unit and the row number. It has no influence on the dataset.
     """
 
     unit: str
@@ -65,6 +67,16 @@ class Origin:
     rows: int | Int64Array
     sub: Int64Array | None = None
     is_exact: bool = True
+    address: tuple[str, int] | None = None
+
+    def address_of(self, row: int) -> str:
+        """Return where a row is, for messages: ``a.csv:9`` (a line) or ``a.parquet row 8``.
+
+        Args:
+            row: Number of the row within the unit.
+        """
+        text, first = self.address or (f"{self.unit} row ", 0)
+        return f"{text}{first + row}"
 
     def row_numbers(self, num_rows: int) -> Int64Array:
         """Return the row numbers, shape `[num_rows]`."""
@@ -112,7 +124,7 @@ class Batch:
         encoded: Whether the only column of `data` holds serialized examples.
         numbers: More exact values of float columns whose types rounded them: either text, or
             float64 values that round to the same float32 as the original numbers.
-        refused: Pictures among the rows that TensorFlow cannot decode, for the report of the last
+        refused: Images among the rows that TensorFlow cannot decode, for the report of the last
             step.
     """
 

@@ -42,7 +42,8 @@ _AFTER_DASHES = r"(?<!\S)(\(?)-- (--[a-z][\w-]*=[^\s(),;]+)"
 class BeamTFRecordError(Exception):
     """Base of every error that this package raises on purpose.
 
-    `str` returns the message with options named by flag or by keyword; see `options_named_by`.
+    `str` and `repr` show the message with options named by flag or by keyword; see
+    `options_named_by`.
     """
 
     exit_code = 2
@@ -54,6 +55,9 @@ class BeamTFRecordError(Exception):
 
     def __str__(self) -> str:
         return for_caller(self.message)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
 
 
 class DataError(BeamTFRecordError):

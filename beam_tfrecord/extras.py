@@ -1,8 +1,13 @@
-"""Checks that the optional packages of a feature are installed, or names the pip command."""
+"""Checks that the optional packages of a feature are installed, and imports TensorFlow quietly."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.util
+import os
+import sys
+from collections.abc import Iterator
 
 from beam_tfrecord.errors import UsageError
 
@@ -54,3 +59,42 @@ def _is_installed(module: str) -> bool:
     except ValueError:
         # The module is loaded, but its spec is None.
         return True
+
+
+TENSORFLOW_LOG = "TF_CPP_MIN_LOG_LEVEL"
+
+
+def import_tensorflow(module: str = "tensorflow_transform.beam") -> None:
+    """Import a module that uses TensorFlow, without the log of its C++ code on stderr.
+
+    The log comes past Python's logging and says nothing that a user could act on. It remains if the
+    user has set TensorFlow's own variable for its level.
+
+    Args:
+        module: Name of the module.
+    """
+    if TENSORFLOW_LOG in os.environ:
+        return
+    os.environ[TENSORFLOW_LOG] = "3"
+    # Its libraries print some lines when they are loaded, before they read the variable.
+    with _without_stderr():
+        importlib.import_module(module)
+
+
+@contextlib.contextmanager
+def _without_stderr() -> Iterator[None]:
+    """Drop what this process writes to the file descriptor of stderr during the block."""
+    try:
+        before = os.dup(2)
+    except OSError:  # It is closed.
+        yield
+        return
+    with open(os.devnull, "wb") as null:
+        sys.stderr.flush()
+        os.dup2(null.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, 2)
+        os.close(before)

@@ -17,6 +17,7 @@ from typing import Any, TypedDict
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.options import flag_of
+from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import COMPRESSION_SUFFIXES, as_paths, remote_entries
@@ -209,7 +210,9 @@ def _kind_of_files(where: str, files: Iterable[str]) -> str:
             f"cannot tell what {where!r} holds: no file in it has a suffix such as .csv or "
             ".parquet: pass --from csv|parquet|…"
         )
-    found = " and ".join(f"{kind} ({count} files)" for kind, count in sorted(counts.items()))
+    found = " and ".join(
+        f"{kind} ({counted(count, 'file')})" for kind, count in sorted(counts.items())
+    )
     raise UsageError(f"{where!r} holds {found}: pass --from to choose one")
 
 

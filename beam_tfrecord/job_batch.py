@@ -14,7 +14,7 @@ from beam_tfrecord.batch import Batch
 from beam_tfrecord.features.arrow_arrays import Int64Array
 
 # Labels of the pipeline steps that rows have passed, the reader first.
-Way = tuple[str, ...]
+StepPath = tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ class JobBatch(Batch):
         rows_read: Number of source rows that became this batch, including rows that later steps
             dropped; None if each row or reject is one source row.
         part: Position of the batch in its group; None in a job that cannot be resumed.
-        way: Labels of the steps of this package that the rows have passed in a pipeline.
+        step_path: Labels of the steps of this package that the rows have passed in a pipeline.
         input_hash: Hash of the bytes that a group of units was read from. Only the last batch of a
             group, which has no rows, contains it; in other batches it is None.
     """
@@ -51,7 +51,7 @@ class JobBatch(Batch):
     group: int | None = None
     rows_read: int | None = None
     part: Part | None = None
-    way: Way = ()
+    step_path: StepPath = ()
     input_hash: int | None = None
 
     @property

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sizes import parse_size
+from beam_tfrecord.sizes import counted, parse_size
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
@@ -38,7 +38,7 @@ SPLIT_TWICE = (
 )
 SPLIT_IN_PART = (
     "some rows come with the split that AssignSplits gave them and some with none: apply "
-    "AssignSplits to all of them, such as behind the Flatten"
+    "AssignSplits to all of them, such as after the Flatten"
 )
 
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
@@ -265,7 +265,7 @@ def apportion(total: int, split_bytes: Mapping[str, int]) -> dict[str, int]:
     if total < len(split_bytes):
         raise UsageError(
             f"{total} {'shard is' if total == 1 else 'shards are'} too few for "
-            f"{len(split_bytes)} splits: give at least one each"
+            f"{counted(len(split_bytes), 'split')}: give at least one each"
         )
     large, shards = dict(split_bytes), total
     while small := [name for name, n in large.items() if n * shards < sum(large.values())]:

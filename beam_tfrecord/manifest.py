@@ -17,7 +17,9 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.layout import is_split_name
+from beam_tfrecord.sizes import format_size
 from beam_tfrecord.storage import absolute_path, exists, is_directory, is_plain_name, read_small
+from beam_tfrecord.tables import cell, html_table, listed
 from beam_tfrecord.type_checks import check_fields, has_type
 
 T = TypeVar("T")
@@ -111,6 +113,14 @@ class Manifest:
     splits: Mapping[str, Split]
     split_by: str | None = None
 
+    def __repr__(self) -> str:
+        counts = [f"{name}={split.examples:,}" for name, split in self.splits.items()]
+        columns = listed(self.schema.names)
+        return f"<Manifest: {listed(counts)}; {format_size(self.bytes)}; {columns}>"
+
+    def _repr_html_(self) -> str:
+        return splits_html(self.splits) + self.schema._repr_html_()
+
     @property
     def examples(self) -> int:
         """Number of examples of all splits."""
@@ -181,6 +191,15 @@ class Manifest:
         if (text := manifest_text(file)) is None:
             raise UsageError(f"no dataset at {os.fspath(path)!r}: there is no {file!r}")
         return cls.loads(text, where=file)
+
+
+def splits_html(splits: Mapping[str, Split]) -> str:
+    """Return the sizes of splits as an HTML table."""
+    rows = [
+        (cell(name), f"{of.examples:,}", f"{len(of.shards):,}", format_size(of.bytes))
+        for name, of in splits.items()
+    ]
+    return html_table(("split", "examples", "shards", "size"), rows, right=(1, 2, 3))
 
 
 def manifest_text(file: str) -> str | None:

@@ -18,7 +18,7 @@ from beam_tfrecord import native
 from beam_tfrecord.batch import Origin
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_arrays import Int64Array
-from beam_tfrecord.job_batch import Way
+from beam_tfrecord.job_batch import StepPath
 
 UInt64Array = npt.NDArray[np.uint64]
 
@@ -61,29 +61,30 @@ class Inputs:
     """The inputs that the rows of one dataset come from, in order.
 
     Attributes:
-        ways: For each input, the labels of the pipeline steps that its rows pass. Rows that passed
-            other steps count as one more input.
+        step_paths: For each input, the labels of the pipeline steps that its rows pass. Rows that
+            passed other steps count as one more input.
         have_splits: Whether an earlier step has assigned a split to each row.
     """
 
-    ways: tuple[Way, ...] = ()
+    step_paths: tuple[StepPath, ...] = ()
     have_splits: bool = False
 
     @property
     def count(self) -> int:
         """Number of inputs, including the one for rows that passed other steps."""
-        return len(self.ways) + 1 if len(self.ways) > 1 else 1
+        return len(self.step_paths) + 1 if len(self.step_paths) > 1 else 1
 
     @property
     def bits(self) -> int:
         """Number of bits that the number of an input needs."""
         return (self.count - 1).bit_length()
 
-    def number(self, way: Way) -> int:
-        """Return the number of the input whose rows passed the steps `way`."""
+    def number(self, step_path: StepPath) -> int:
+        """Return the number of the input whose rows passed the steps `step_path`."""
         if self.count == 1:
             return 0
-        return self.ways.index(way) if way in self.ways else len(self.ways)
+        paths = self.step_paths
+        return paths.index(step_path) if step_path in paths else len(paths)
 
 
 ONE_INPUT = Inputs()
@@ -139,8 +140,8 @@ def places_in_source_order(
     return np.uint64(unit) | numbers.astype(np.uint64)
 
 
-def places_behind(places: UInt64Array, number: int, input_bits: int) -> UInt64Array:
-    """Return hashed places shifted behind the number of the input in their leading bits.
+def places_after_input(places: UInt64Array, number: int, input_bits: int) -> UInt64Array:
+    """Return hashed places shifted right, with the number of the input in their leading bits.
 
     In source order, rows without row numbers have such places.
     """

@@ -18,6 +18,7 @@ from beam_tfrecord import native
 from beam_tfrecord.batch import Reject
 from beam_tfrecord.errors import RejectedRows, UsageError
 from beam_tfrecord.hashes import data_hash
+from beam_tfrecord.sizes import counted
 from beam_tfrecord.storage import WholeFile, open_read, put
 
 REJECTS_FILE = "rejects/rejects-00000.parquet"
@@ -245,6 +246,7 @@ def rejected(
     shown = "; ".join(dict.fromkeys(reject.message for reject in sample[:3]))
     more = f" and {rejects - 3:,} more" if rejects > 3 else ""
     return RejectedRows(
-        f"{rejects:,} of {rows:,} rows cannot be written (allowed: {budget}): {shown}{more}: "
-        f"mend the data, or allow them with --max-rejects; all are listed in {listed}"
+        f"{rejects:,} of {counted(rows, 'row')} cannot be written (allowed: {budget}): "
+        f"{shown}{more}: mend the data, or allow them with --max-rejects; "
+        f"all are listed in {listed}"
     )

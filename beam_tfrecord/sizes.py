@@ -1,4 +1,4 @@
-"""Parses and formats byte sizes; MB is 10^6 bytes, MiB is 2^20 bytes."""
+"""Parses and formats byte sizes and counts; MB is 10^6 bytes, MiB is 2^20 bytes."""
 
 from __future__ import annotations
 
@@ -38,3 +38,8 @@ def format_size(nbytes: float) -> str:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
         nbytes /= 1000
     return f"{nbytes:.2f} TB"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as ``1 row`` or ``2,000 rows``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

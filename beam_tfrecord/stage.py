@@ -28,7 +28,9 @@ from beam_tfrecord.manifest import (
     parse_sealed,
     sealed_lines,
 )
+from beam_tfrecord.sizes import format_size
 from beam_tfrecord.storage import absolute_path
+from beam_tfrecord.tables import listed
 from beam_tfrecord.type_checks import check_fields
 
 SCHEMA_KEY = b"beam_tfrecord.schema"
@@ -202,6 +204,10 @@ class StageManifest:
     source: Mapping[str, Any] | None
     rejects: Mapping[str, Any]
     files: tuple[StageFile, ...]
+
+    def __repr__(self) -> str:
+        size = f"rows={self.rows:,}, files={len(self.files):,}"
+        return f"<StageManifest: {size}; {format_size(self.bytes)}; {listed(self.schema.names)}>"
 
     @property
     def rows(self) -> int:

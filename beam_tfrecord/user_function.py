@@ -45,6 +45,10 @@ class MapFunction:
         """Call the function."""
         return self.function(*args, **kwargs)
 
+    def identity(self) -> list[str | None]:
+        """Return the name of the function and the hash of its source code, for fingerprints."""
+        return [getattr(self.function, "__qualname__", ""), self.sha256]
+
     @property
     def takes_batches(self) -> bool:
         """Whether the annotation of the function's first parameter is `pyarrow.RecordBatch`."""
@@ -89,6 +93,13 @@ def load_map(function: str | Callable[..., Any] | MapFunction) -> MapFunction:
     _look_in(os.getcwd())
     module = _run(function, lambda: importlib.import_module(place))
     return MapFunction(_find(module, function), function, _module_sha256(module))
+
+
+def is_interactive() -> bool:
+    """Return whether people type code into this process: a notebook, IPython or a prompt."""
+    # Python defines its prompt only while it is interactive, and IPython (the kernel of Jupyter,
+    # VS Code and Colab) defines one for code that asks this question.
+    return hasattr(sys, "ps1")
 
 
 def source_sha256(function: Callable[..., Any]) -> str | None:

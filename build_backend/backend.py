@@ -1,15 +1,14 @@
 """The PEP 517 build backend: setuptools with a C compiler that is always there.
 
-The system's compiler builds the native kernel. Where there is none, and for a wheel of another
-Linux processor (``_PYTHON_HOST_PLATFORM=linux-aarch64``), the backend asks for the PyPI package
-ziglang and builds with its clang.
+The system's compiler builds the native kernel. If there is none, or if the environment names the
+platform of the wheel (``_PYTHON_HOST_PLATFORM=linux-aarch64``), the backend asks for the PyPI
+package ziglang and builds with its clang, for any processor and for old versions of glibc.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import platform
 import shlex
 import shutil
 import sys
@@ -45,6 +44,10 @@ _GLIBC = {"x86_64": "2.17", "aarch64": "2.17"}
 Settings = Mapping[str, Any] | None
 
 
+if sys.platform == "win32":
+    raise SystemExit("beam-tfrecord runs on Linux and macOS; on Windows, install it in WSL")
+
+
 def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
     """Return what a wheel needs to be built, a compiler from PyPI included if there is none."""
     return [*build_meta.get_requires_for_build_wheel(config_settings), *_compiler_package()]
@@ -76,11 +79,11 @@ def build_editable(
 def system_compiler() -> str | None:
     """Return the command of the C compiler to use, or None if this machine has none.
 
-    ``$CC`` is used as it is, whatever it names. A wheel for another processor needs ``$CC``.
+    ``$CC`` is used as it is, whatever it names. A wheel for a named platform needs ``$CC`` or zig.
     """
     if command := os.environ.get("CC"):
         return command
-    if _is_cross_build():
+    if os.environ.get("_PYTHON_HOST_PLATFORM", "").startswith("linux-"):
         return None
     # A Python built elsewhere may name a compiler that this machine lacks.
     commands = (sysconfig.get_config_var("CC") or "cc", "cc", "gcc", "clang")
@@ -90,15 +93,17 @@ def system_compiler() -> str | None:
 def zig_environment() -> dict[str, str]:
     """Return the environment variables that make setuptools build with zig for this platform."""
     machine = _machine()
-    libc = "musl" if "musl" in _extension_suffix() else f"gnu.{_GLIBC[machine]}"
-    compiler = shlex.join(
-        [sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-{libc}"]
-    )
+    is_musl = "musl" in str(sysconfig.get_config_var("EXT_SUFFIX"))
+    libc = "musl" if is_musl else f"gnu.{_GLIBC[machine]}"
+    zig = shlex.join([sys.executable, "-m", "ziglang"])
+    compiler = f"{zig} cc -target {machine}-linux-{libc}"
     return {
         "CC": compiler,
-        "LDSHARED": f"{compiler} -shared",
+        "AR": f"{zig} ar",
+        # Zig's own runtime has debug information, whatever CFLAGS say.
+        "LDSHARED": f"{compiler} -shared -s",
         # Otherwise the flags of the compiler that built Python would be used.
-        "CFLAGS": os.environ.get("CFLAGS", "-g0"),
+        "CFLAGS": os.environ.get("CFLAGS", "-DNDEBUG"),
     }
 
 
@@ -114,9 +119,6 @@ def check_headers(include: str) -> None:
 def _prepare_compiler() -> None:
     """Set the environment variables from which setuptools takes the compiler."""
     check_headers(sysconfig.get_path("include"))
-    if _is_cross_build():
-        suffix = _extension_suffix().replace(platform.machine(), _machine())
-        os.environ.setdefault("SETUPTOOLS_EXT_SUFFIX", suffix)
     if command := system_compiler():
         os.environ["CC"] = command
         return
@@ -148,13 +150,3 @@ def _compiler_package() -> list[str]:
 def _machine() -> str:
     """Return the processor that the wheel is for, as in ``linux-x86_64``."""
     return sysconfig.get_platform().rpartition("-")[2]
-
-
-def _is_cross_build() -> bool:
-    """Return whether the wheel is for another processor of Linux than this machine's."""
-    platform_name = os.environ.get("_PYTHON_HOST_PLATFORM", "")
-    return platform_name.startswith("linux-") and _machine() != platform.machine()
-
-
-def _extension_suffix() -> str:
-    return str(sysconfig.get_config_var("EXT_SUFFIX"))

@@ -22,8 +22,7 @@ import pyarrow as pa
 from apache_beam.runners.portability.fn_api_runner.fn_runner import BundleManager
 
 import beam_tfrecord as bt
-from beam_tfrecord.exchange import pipeline as exchange_pipeline
-from beam_tfrecord.exchange import spill
+from beam_tfrecord.exchange import spill, write_steps
 
 PARTS = 2
 # Runner and Beam's options of each way to run a pipeline on one machine.
@@ -189,7 +188,7 @@ def _eager_threads() -> Iterator[None]:
 def _small_runs() -> Iterator[None]:
     """Let the sink emit runs and blocks all the time, not at the end of a bundle alone."""
     with (
-        mock.patch.object(exchange_pipeline, "run_bytes_of", return_value=_RUN_BYTES),
+        mock.patch.object(write_steps, "run_bytes_of", return_value=_RUN_BYTES),
         mock.patch.object(spill, "RUN_BYTES", _RUN_BYTES),
     ):
         yield

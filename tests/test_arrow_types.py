@@ -2,7 +2,8 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.arrow_types import type_from_json, type_to_json
+from beam_tfrecord.features.arrow_types import item_and_shape, type_from_json, type_to_json
+from beam_tfrecord.features.tensors import TensorType
 
 TYPES = [
     (pa.int64(), "int64"),
@@ -35,3 +36,21 @@ def test_hand_written_names():
 def test_unknown_types_are_refused(wrong):
     with pytest.raises(UsageError, match="is not a type"):
         type_from_json(wrong)
+
+
+@pytest.mark.parametrize(
+    ("arrow", "item", "shape"),
+    [
+        (pa.int64(), "int64", ()),
+        (pa.dictionary(pa.int32(), pa.string()), "string", ()),
+        (pa.list_(pa.list_(pa.uint8(), 28), 3), "uint8", (3, 28)),
+        (pa.list_(pa.large_list(pa.string())), "string", (None, None)),
+        (pa.fixed_shape_tensor(pa.float32(), (2, 3)), "float", (2, 3)),
+        (TensorType("float16", (4, None)), "float16", (4, None)),
+        (TensorType("float16", None), "float16", ()),
+        (pa.struct({"a": pa.int64()}), "struct<a: int64>", ()),
+    ],
+    ids=str,
+)
+def test_the_type_of_one_value_and_the_shape_of_a_row(arrow, item, shape):
+    assert item_and_shape(arrow) == (item, shape)

@@ -184,7 +184,10 @@ def test_no_beam_options():
         (["write", "a.csv", "out", "--delimiter", "::"], "'::' is not one character"),
         (["write", "a.csv", "out", "--types", "x"], "is not of the form column=type"),
         (["show", "x", "--code", "jax"], "'jax' is not one of 'tf', 'keras', 'torch'."),
-        (["show", "x", "--code", "tf", "--json"], "--code prints code alone"),
+        (
+            ["show", "x", "--code", "tf", "--json"],
+            "--code cannot be combined with --json or --counts",
+        ),
         (["head", "x", "-n", "-1"], "-1 is not in the range x>=0."),
         (["diff", "a"], "Missing argument 'B'."),
     ],
@@ -222,6 +225,7 @@ def test_an_unexpected_error_is_one_line_unless_debugging(fake_job):
     )
     ran = run("write", "a.csv", "out", "--debug")
     assert ran.exit_code == 2
+    assert " ERROR beam_tfrecord.cli.log: unexpected RuntimeError: worker lost" in ran.stderr
     assert "Traceback (most recent call last)" in ran.stderr
     assert "Traceback of another process" in ran.stderr
 

@@ -1,10 +1,17 @@
 """What the commands say: summaries, warnings, plans and schemas."""
 
 import json
+import math
 
 import pytest
 
-from beam_tfrecord.cli.write import render, summary, warnings_of
+from beam_tfrecord.cli.write import (
+    NOTICED_ROUNDING,
+    render,
+    rounding_of,
+    summary,
+    warnings_of,
+)
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.jobs import api
@@ -71,9 +78,8 @@ def test_warnings_of_python_are_lines_too(fake_job, monkeypatch):
 
     monkeypatch.setattr(api, "write", write)
     lines = run("write", "a.csv", "out").stderr.splitlines()
-    assert lines[0] == "warning: the kernel is not built"
-    assert lines[1].startswith("wrote ")
-    assert len(lines) == 2
+    assert lines[0].startswith("wrote ")
+    assert lines[1:] == ["warning: the kernel is not built"]
 
 
 def test_summaries():
@@ -91,29 +97,50 @@ def test_summary_of_compressed_shards_says_both_sizes(tmp_path):
     assert "(25 B compressed from 90 B)" in summary(manifest, str(tmp_path), seconds=0)
 
 
+def rounded(least, most, error=2.0**-24):
+    return ColumnStats(min=least, max=most, max_relative_error=error)
+
+
+@pytest.mark.parametrize(
+    ("observed", "is_noticed"),
+    [
+        (rounded(0.0, 1.0), False),
+        (rounded(40.5, 40.9), False),  # latitudes of a city
+        (rounded(1.7e9, 1.7e9 + 30 * 86400), False),  # times of a month
+        (rounded(1.7e9, 1.7e9 + 86400), True),  # times of a day
+        (rounded(0.0, 1.0, error=0.3), False),  # one value of 1e-45
+        (rounded(0.0, 3e-44, error=0.3), True),  # only such values
+        (rounded(0.0, 1.0, error=math.inf), True),  # one value of 1e300
+        (rounded(0.1, 0.1), False),  # a constant
+        (rounded(None, None), False),
+    ],
+)
+def test_rounding_is_noticed_if_it_is_coarse_in_the_range_of_the_values(observed, is_noticed):
+    assert (rounding_of(observed) > NOTICED_ROUNDING) is is_noticed
+
+
 def test_warnings():
     assert warnings_of(manifest_of(), "out") == []
     assert warnings_of(manifest_of(splits={}), "out") == [
         "the input holds no rows: the dataset has no shards"
     ]
-    assert warnings_of(manifest_of(rejects={"rows": 2}, place="bytes"), "out") == [
-        "2 rows rejected: the reasons are in out/rejects",
-        "rows have no stable number here: their order follows from their bytes",
+    assert warnings_of(manifest_of(rejects={"rows": 1}, place="bytes"), "out") == [
+        "1 row rejected: the reasons are in out/rejects",
     ]
-    lossy = ColumnStats(max_relative_error=5.96e-8)
     schema = Schema(
         (
-            Feature("fare", "float64", observed=lossy),
-            Feature("id", "int64", observed=ColumnStats()),
-            Feature("tip", "float64", observed=ColumnStats(max_relative_error=1e-9)),
+            Feature("fare", "float64", observed=rounded(-5.0, 70.0)),
+            Feature("id", "int64", observed=ColumnStats(0, 1, 10**15)),
+            Feature("start", "float64", observed=rounded(1.7e9, 1.7e9 + 86400)),
+            Feature("stop", "float64", observed=rounded(-1e9, -1e9 + 3600)),
             Feature(
                 "sum", "float64", store="bytes", observed=ColumnStats(max_relative_error=1e-16)
             ),
         )
     )
     assert warnings_of(manifest_of(schema=schema), "out") == [
-        "values of 'fare', 'tip' were rounded to float32 (relative error at most 6.0e-08): "
-        '"store": "bytes" or "text" in --schema keeps them exact',
+        "float32 is too coarse for 'start', 'stop': rounding moves values by more than 0.01% of "
+        'their range: "store": "bytes" or "text" in --schema keeps them exact',
         "values of 'sum' have more digits than float64 holds (relative error at most 1.0e-16): "
         '"store": "text" in --schema keeps them exact',
     ]

@@ -105,7 +105,7 @@ def test_the_model_suits_the_label(tmp_path: Path) -> None:
     assert "sparse_categorical_crossentropy" in code("id")
     assert "Dense(1),\n" in code("x")
     assert '"mse"' in code("x")
-    with pytest.raises(UsageError, match="label 'name' is no numeric column"):
+    with pytest.raises(UsageError, match="label 'name' is not a numeric column"):
         code("name")
 
 

@@ -65,7 +65,7 @@ def test_rows_are_counted_as_often_as_they_are_there(first: Path, tmp_path: Path
         SplitDifference("test", 3, 3, removed=0, added=0),
     )
     assert found.moved == 0
-    assert found.lines() == ["split train: 7 rows and 7 rows: 2 removed, 2 added"]
+    assert found.lines() == ["split train: 7 rows, then 7: 2 removed, 2 added"]
 
 
 def test_rows_that_moved_between_splits_are_told(first: Path, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = compose.ReadBatches
 
     def small(*arguments: Any, **options: Any) -> Any:
-        return reader(*arguments, **options | {"group_bytes": 1, "most_group_bytes": 1})
+        return reader(*arguments, **options | {"group_bytes": 1, "max_group_bytes": 1})
 
     monkeypatch.setattr(compose, "ReadBatches", small)
 
@@ -353,7 +353,7 @@ EVERY_TYPE: list[tuple[pa.DataType, list[Any]]] = [
     (pa.time64("ns"), [MOMENT.time(), None]),
     (pa.duration("s"), [datetime.timedelta(days=-1), None]),
     (pa.timestamp("s"), [MOMENT, None]),
-    (pa.timestamp("ns", "Europe/Berlin"), [MOMENT.astimezone(datetime.timezone.utc), None]),
+    (pa.timestamp("ns", "Europe/Berlin"), [MOMENT.astimezone(datetime.UTC), None]),
     (pa.list_(pa.int16()), [[1, None], None]),
     (pa.large_list(pa.string()), [["a"], []]),
     (pa.list_(pa.float32(), 2), [[1.0, 2.0], None]),

@@ -5,6 +5,7 @@ A machine without Java is tried in `tests/sources/test_sql_jdbc_process.py`.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
+from beam_tfrecord.extras import TENSORFLOW_LOG, import_tensorflow
 from tests.marks import slow_after
 from tests.sources.made_images import jpeg
 
@@ -234,3 +236,22 @@ def test_what_needs_no_extra_works_without_all(place: Path) -> None:
     commands = ["write in.csv all", "write pictures all-pictures", "verify dataset"]
     for code, lines in without(place, hidden, [(command, "") for command in commands]):
         assert code == 0, lines
+
+
+@pytest.mark.parametrize("level", [None, "0"])
+def test_tensorflow_is_imported_quietly_unless_its_log_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], level: str
+) -> None:
+    # Stands for a C++ library, which writes past Python.
+    (tmp_path / "noisy.py").write_text("import os\nos.write(2, b'I0000 a device\\n')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "noisy", raising=False)
+    # Set, then deleted, so that the test's end also deletes what the function sets.
+    monkeypatch.setenv(TENSORFLOW_LOG, level or "")
+    if level is None:
+        monkeypatch.delenv(TENSORFLOW_LOG)
+    import_tensorflow("noisy")
+    importlib.import_module("noisy")
+    os.write(2, b"after\n")
+    assert capfd.readouterr().err == ("after\n" if level is None else "I0000 a device\nafter\n")
+    assert os.environ[TENSORFLOW_LOG] == (level or "3")

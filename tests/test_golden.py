@@ -40,7 +40,7 @@ WORDS = ("ann", "bob", "çelik", "дима", "e,f", 'g"h', "line\nbreak", "")
 def _rows() -> list[dict[str, Any]]:
     """Return rows whose values follow from `random.Random` alone, which is stable by promise."""
     draw = random.Random(7)
-    start = datetime.datetime(2024, 2, 28, tzinfo=datetime.timezone.utc)
+    start = datetime.datetime(2024, 2, 28, tzinfo=datetime.UTC)
     return [
         {
             "id": i,

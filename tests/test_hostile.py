@@ -180,7 +180,10 @@ def test_a_feature_that_was_added_or_taken_out_is_found(sound: Path, tmp_path: P
     for number, (features, expected) in enumerate(
         (
             (lambda old: [*old, {**more, "missing": 0}], "the schema is not that of the manifest"),
-            (lambda old: [*old, {**more, "missing": 5}], "no example has it, the schema says 7"),
+            (
+                lambda old: [*old, {**more, "missing": 5}],
+                "no example has it, but the schema says that 7 do",
+            ),
             (lambda old: [*old, more], "the schema lacks what was seen when it was written"),
             (lambda old: old[:-1], "feature 'parts' is not in the schema"),
         )
@@ -206,8 +209,8 @@ def test_a_feature_that_was_added_or_taken_out_is_found(sound: Path, tmp_path: P
                 assert any(expected in fault for fault in found), found
 
 
-def exchanged(dataset: Path, *, renames: bool) -> None:
-    """Exchange the first shards of two splits: in the manifest, or by their content as well."""
+def swapped(dataset: Path, *, renames: bool) -> None:
+    """Swap the first shards of two splits: in the manifest, or by their content as well."""
 
     def change(value: dict[str, Any]) -> None:
         train, test = (value["splits"][name] for name in ("train", "test"))
@@ -237,7 +240,7 @@ def exchanged(dataset: Path, *, renames: bool) -> None:
     ],
 )
 @pytest.mark.parametrize("renames", [False, True])
-def test_shards_of_two_splits_that_were_exchanged_are_found(
+def test_shards_of_two_splits_that_were_swapped_are_found(
     decides: dict[str, Any], renames: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = "".join(
@@ -253,12 +256,12 @@ def test_shards_of_two_splits_that_were_exchanged_are_found(
         **decides,
     )
     assert faults(out) == []
-    exchanged(out, renames=renames)
-    assert any("exchanged" in fault for fault in faults(out))
+    swapped(out, renames=renames)
+    assert any("swapped" in fault for fault in faults(out))
     # Of larger shards a part is looked at.
     monkeypatch.setattr(verify_examples, "_WHOLE_BYTES", 0)
-    assert any("exchanged" in fault for fault in faults(out))
-    exchanged(out, renames=renames)
+    assert any("swapped" in fault for fault in faults(out))
+    swapped(out, renames=renames)
     assert faults(out) == []
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import pyarrow as pa
 import pytest
 
 from beam_tfrecord import inputs
@@ -175,3 +176,19 @@ def test_option_of_another_kind_is_refused_by_its_flag():
         make_source("a.csv", options={"delimeter": ";"})
     with pytest.raises(UsageError, match="paths is not an option"):
         make_source("a.csv", options={"paths": ("b.csv",)})
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (pa.table({"a": [1]}), "Table|ChunkedArray"),
+        (pa.table({"a": [1]}).to_pydict(), "dict"),
+        ([{"a": 1}], "dict"),
+        (None, "NoneType"),
+        (b"a.csv", "bytes|int"),
+    ],
+    ids=["table", "columns", "rows", "nothing", "bytes"],
+)
+def test_what_is_no_path_is_named(value, kind):
+    with pytest.raises(UsageError, match=rf"^cannot read an input of type ({kind}), which is not"):
+        make_source(value)

@@ -216,8 +216,8 @@ class TestInMemory:
     @pytest.mark.parametrize(
         ("arrays", "message"),
         [
-            ({}, "there is no array: give at least one"),
-            ({1: np.zeros(2)}, "1 is no name of an array"),
+            ({}, "there is no array: pass at least one"),
+            ({1: np.zeros(2)}, "1 is not an array name"),
             ({"a": np.array([{}])}, "array 'a' of the arrays in memory holds Python objects"),
             ({"a": np.ma.masked_array([1], [True])}, "array 'a' is masked: give array.filled"),
         ],

@@ -88,6 +88,7 @@ def test_every_flag_has_its_keyword(option) -> None:
 def test_an_error_has_both(keywords) -> None:
     error = UsageError("pass --union")
     assert (str(error), error.message) == ("pass union=True", "pass --union")
+    assert repr(error) == "UsageError('pass union=True')"
     with options_named_by("flag"):
         assert str(error) == "pass --union"
     assert str(error) == "pass union=True"
@@ -112,6 +113,13 @@ def test_calls_and_commands_name_options_as_their_callers_know_them(keywords, tm
     # The command has ended: whoever called it sees keywords again.
     with pytest.raises(DataError, match="union=True"):
         bt.schema(paths)
+
+
+def test_remarks_about_a_schema_name_keywords(keywords, caplog, tmp_path) -> None:
+    (tmp_path / "a.csv").write_text("hp\n" + "1\n" * 99 + "?\n")
+    bt.schema(tmp_path / "a.csv")
+    (line,) = caplog.messages
+    assert "null_words=['?']" in line
 
 
 def test_a_program_sees_keywords(tmp_path) -> None:

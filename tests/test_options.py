@@ -21,6 +21,8 @@ from beam_tfrecord.options import (
     Option,
     flag_of,
 )
+from beam_tfrecord.options.option import DATAFLOW, FLINK, GENERAL, GROUPS, RUNNER
+from beam_tfrecord.options.runners import RUNNER_OPTIONS
 
 # What a function has and a command line says otherwise: its arguments, what follows `--`, and
 # what only a program can hand over.
@@ -153,7 +155,17 @@ def test_every_source_option_says_which_sources_have_it():
     names = {"csv": "CSV", "parquet": "Parquet", "sql": "SQL", "images": "images", "numpy": "NumPy"}
     for option in SOURCE_OPTIONS:
         for kind in option.sources:
-            assert names[kind] in option.help, option.flag
+            where = f"{option.group.lower()} {option.help.lower()}"
+            assert names[kind].lower() in where, option.flag
+
+
+ALL_OPTIONS = (*WRITE_OPTIONS, *SOURCE_OPTIONS, *RUNNER_OPTIONS)
+
+
+def test_every_option_has_a_group_and_about_ten_are_common():
+    assert {option.group for option in ALL_OPTIONS} == {*GROUPS} - {GENERAL}
+    assert {option.group for option in RUNNER_OPTIONS} == {RUNNER, DATAFLOW, FLINK}
+    assert 8 <= sum(option.common for option in ALL_OPTIONS) <= 16
 
 
 def test_write_and_plan_have_the_same_flags():
@@ -174,7 +186,8 @@ def test_schema_has_the_flags_of_the_sources():
         if isinstance(parameter, click.Option)
         for flag in parameter.opts
     }
-    assert flags == {FROM.flag, "--debug", *(option.flag for option in SOURCE_OPTIONS)}
+    general = {"--quiet", "--verbose", "--log-file", "--debug", "--help-all"}
+    assert flags == {FROM.flag, *general, *(option.flag for option in SOURCE_OPTIONS)}
 
 
 def test_flag_of_a_keyword():

@@ -88,10 +88,10 @@ def test_what_counts_as_a_path_of_one_machine(text, foreign):
 def test_changelog_and_version_agree():
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     headings = re.findall(r"^## (.+)$", text, flags=re.MULTILINE)
-    assert headings[0] == "Unreleased"
-    released = [re.fullmatch(r"(\d+\.\d+\.\d+) \(\d{4}-\d{2}-\d{2}\)", it) for it in headings[1:]]
+    assert headings[0] == "[Unreleased]"
+    released = [re.fullmatch(r"\[(\d+\.\d+\.\d+)\] - \d{4}-\d{2}-\d{2}", it) for it in headings[1:]]
     assert None not in released
-    unreleased = text.split("## Unreleased", 1)[1].split("\n## ", 1)[0].strip()
+    unreleased = text.split("## [Unreleased]", 1)[1].split("\n## ", 1)[0].strip()
     # Between releases the version is either the last one told, or the one being written about.
     assert unreleased or (released and released[0] and released[0][1] == __version__)
     numbers = [Version(match[1]) for match in released if match]

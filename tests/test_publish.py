@@ -14,7 +14,7 @@ import xxhash
 from beam_tfrecord.batch import Reject
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.shard_writers import Piece
-from beam_tfrecord.exchange.write_summary import Tally
+from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.layout import Layout, ShardNames, Splits
 from beam_tfrecord.manifest import Manifest, Shard, Split

@@ -193,7 +193,7 @@ def test_what_does_not_exist_is_named(path: Path, tmp_path: Path) -> None:
         load(path, split="dev")
     with pytest.raises(UsageError, match="column 'y' does not exist"):
         load(path, columns=["y"])
-    with pytest.raises(UsageError, match="give a list of names"):
+    with pytest.raises(UsageError, match="pass a list of names"):
         load(path, columns="id")
 
 
@@ -370,7 +370,7 @@ class TestTf:
         [
             ({"label": "name"}, "label 'name' has 1 missing values: pass defaults"),
             ({"label": "y"}, "column 'y' does not exist"),
-            ({"columns": "id"}, "give a list of names"),
+            ({"columns": "id"}, "pass a list of names"),
             ({"columns": []}, "no column to parse"),
             ({"defaults": {"y": 0}}, "default for 'y'"),
             ({"rename": {"y": "z"}}, "no feature 'y' to rename"),

@@ -80,7 +80,7 @@ def test_mixed_sizes_are_refused_in_one_line(mixed: Path) -> None:
     with pytest.raises(BeamTFRecordError) as caught:
         bt.load(mixed).tf(batch_size=4, label="label")
     assert str(caught.value) == (
-        "pictures are from 17x23 to 17x75 (height x width): pass image_size=(height, width), or "
+        "images are from 17x23 to 17x75 (height x width): pass image_size=(height, width), or "
         "decode=False for their bytes"
     )
 
@@ -129,8 +129,8 @@ def test_bytes_are_given_where_they_are_wanted(same_size: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"columns": ["path"]}, "image_size is for pictures, but there is no column 'image'"),
-        ({"decode": False}, "image_size is for pictures, but decode is False: leave it out"),
+        ({"columns": ["path"]}, "image_size needs the column 'image', which is not selected"),
+        ({"decode": False}, "image_size has no effect with decode=False: leave one of them out"),
     ],
 )
 def test_a_size_of_no_picture_is_refused(
@@ -142,7 +142,7 @@ def test_a_size_of_no_picture_is_refused(
 
 @pytest.mark.parametrize("size", [5, (5,), (0, 5), (4, 4, 3), ("a", 4), (4.5, 4)])
 def test_what_is_no_size_is_refused(same_size: Path, size: Any) -> None:
-    with pytest.raises(UsageError, match=r"is no size: pass \(height, width\) in pixels"):
+    with pytest.raises(UsageError, match=r"is not a size: pass \(height, width\) in pixels"):
         bt.load(same_size).tf(image_size=size)
 
 

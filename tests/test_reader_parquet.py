@@ -78,7 +78,7 @@ def test_a_value_that_no_example_holds_is_named(tmp_path: Path) -> None:
     table = pa.table({"n": pa.array([1, 2**64 - 1], pa.uint64())})
     pq.write_table(table, tmp_path / "n.parquet")
     assert bt.load(tmp_path / "n.parquet").arrow().to_pydict() == table.to_pydict()
-    with pytest.raises(DataError, match=r"row 1 of n\.parquet: value 18446744073709551615 of"):
+    with pytest.raises(DataError, match=r"n\.parquet row 1: value 18446744073709551615 of"):
         list(bt.load(tmp_path / "n.parquet").examples())
 
 

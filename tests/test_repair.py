@@ -110,8 +110,8 @@ def repaired(dataset: Path) -> tuple[int, list[str], str]:
 
 
 UNLIKE = (
-    "they are not exactly those that were written; some may be missing, and others there twice or "
-    "parts of values"
+    "they do not match the shard's hash; some may be missing, duplicated, or bytes inside another "
+    "record's value"
 )
 
 
@@ -145,8 +145,8 @@ def test_more_records_than_were_written_are_told(dataset: Path) -> None:
     assert repaired(dataset) == (
         1,
         [f"{FIRST}: found 5 of 4 records, 1 of them equal to others: {UNLIKE}"],
-        "wrote 13 intact examples, more than were written: some may be lost, and others there "
-        "twice",
+        "wrote 13 intact examples, more than the dataset originally had: some may be missing, "
+        "others duplicated",
     )
 
 
@@ -154,7 +154,7 @@ def test_records_in_another_order_are_no_loss(dataset: Path) -> None:
     (dataset / FIRST).write_bytes(b"".join(reversed(records_of(dataset / FIRST))))
     assert repaired(dataset) == (
         1,
-        [f"{FIRST}: no record is lost, but not all are in their places"],
+        [f"{FIRST}: no record is lost, but some are out of order"],
         "wrote 12 intact examples, no example lost",
     )
 
@@ -241,7 +241,7 @@ def test_whole_records_that_are_gone_are_listed(dataset: Path, tmp_path: Path) -
     data = shard.read_bytes()
     shard.write_bytes(data[:size] + data[2 * size :])
     done = repair(dataset, tmp_path / "out")
-    assert [str(lost) for lost in done.lost] == [f"{FIRST}: 1 record lost, at an unknown place"]
+    assert [str(lost) for lost in done.lost] == [f"{FIRST}: 1 record lost at an unknown position"]
     assert done.lost_examples == {FIRST: 1}
 
 
@@ -269,7 +269,7 @@ def test_a_missing_and_an_empty_shard_close_up(dataset: Path, tmp_path: Path) ->
     done = repair(dataset, tmp_path / "out")
     assert done.lost == (
         Lost(FIRST, 0, 0, 4, "the file is missing"),
-        Lost("test-00001-of-00002.tfrecord", 0, 0, 2, "2 records lost, at an unknown place"),
+        Lost("test-00001-of-00002.tfrecord", 0, 0, 2, "2 records lost at an unknown position"),
     )
     assert done.lost_examples == {FIRST: 4, "test-00001-of-00002.tfrecord": 2}
     assert [shard.path for shard in done.manifest.shards] == [
@@ -285,7 +285,7 @@ def test_a_cut_shard_keeps_what_is_before_the_cut(dataset: Path, tmp_path: Path)
     done = repair(dataset, tmp_path / "out")
     assert done.lost == (
         Lost(FIRST, 2 * size, 3 * size - 1, 1, "damaged"),
-        Lost(FIRST, 0, 0, 1, "1 record lost, at an unknown place"),
+        Lost(FIRST, 0, 0, 1, "1 record lost at an unknown position"),
     )
     assert done.lost_examples == {FIRST: 2}
 

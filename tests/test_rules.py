@@ -38,7 +38,7 @@ def test_older_rules_are_found_named_and_not_nothing_to_do(tmp_path, monkeypatch
         _job(tmp_path)
     assert str(refused.value) == (
         f"the dataset in {str(tmp_path / 'out')!r} was written by older rules. Changed since then: "
-        "dates in CSV; zeros in groups. Pass --overwrite to write it anew"
+        "dates in CSV; zeros in groups. Pass --overwrite to write it again"
     )
     assert bt.Manifest.load(tmp_path / "out" / "manifest.json") == before
     after = _job(tmp_path, overwrite=True)

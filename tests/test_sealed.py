@@ -23,7 +23,7 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange import checkpoints
 from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.exchange.spill_files import BinCounts, Run
-from beam_tfrecord.exchange.write_summary import Discovered, Tally
+from beam_tfrecord.exchange.tally import Discovered, Tally
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType

@@ -87,7 +87,7 @@ def test_the_text_of_show(path: Path) -> None:
         == """\
 out/: 4 examples, 1.2 kB (shuffled, seed 0)
 
-7 rows were rejected
+rejected: 7 rows
 
 split  examples  shards   size
 train         3       1  617 B
@@ -123,7 +123,7 @@ def test_times_losses_stores_and_defaults_are_shown(tmp_path: Path) -> None:
     assert (shown["day"]["min"], shown["day"]["max"]) == ("1969-12-31", "1971-01-01")
     assert "null_share" not in shown["unseen"]
     text = render_show(show(tmp_path))
-    assert "rounded, relative error ≤ 2.5e-08" in text
+    assert "rounded to float32, relative error ≤ 2.5e-08" in text
     assert "stored as bytes" in text
     assert "default 0" in text
 
@@ -189,7 +189,7 @@ def test_rows_as_a_table() -> None:
         (b"\xff\x00", '{"b64": "/wA="}'),
         (datetime.date(2020, 1, 2), '"2020-01-02"'),
         (
-            datetime.datetime(2020, 1, 2, 3, tzinfo=datetime.timezone.utc),
+            datetime.datetime(2020, 1, 2, 3, tzinfo=datetime.UTC),
             '"2020-01-02T03:00:00+00:00"',
         ),
         (datetime.time(1, 2, 3), '"01:02:03"'),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.sizes import format_size, parse_size
+from beam_tfrecord.sizes import counted, format_size, parse_size
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,10 @@ def test_a_number_beyond_any_float_is_read_exactly() -> None:
 )
 def test_sizes_for_a_human(nbytes: float, text: str) -> None:
     assert format_size(nbytes) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 rows"), (1, "1 row"), (2, "2 rows"), (2000, "2,000 rows")]
+)
+def test_counted(number: int, text: str) -> None:
+    assert counted(number, "row") == text

@@ -4,7 +4,7 @@ import pytest
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.features.type_contract import schema_tf_columns, tf_columns
+from beam_tfrecord.features.tf_columns import schema_tf_columns, tf_columns
 
 BYTES, FLOAT, INT64 = 1, 2, 3
 
@@ -69,7 +69,7 @@ def test_store_changes_the_kind():
     ("arrow", "options", "message"),
     [
         (pa.month_day_nano_interval(), {}, "column 'c'.*cast it to a duration"),
-        (pa.dense_union([pa.field("a", pa.int8())]), {}, "column 'c'.*one column of each"),
+        (pa.dense_union([pa.field("a", pa.int8())]), {}, "column 'c'.*one column per member"),
         (pa.null(), {}, "column 'c'.*give it a type in the schema"),
         (pa.struct([]), {}, "column 'c'.*holds no values"),
         (pa.int64(), {"store": "bytes"}, "only float64"),
@@ -84,7 +84,7 @@ def test_refusals_name_the_column_and_the_cure(arrow, options, message):
 
 def test_one_feature_name_from_two_columns_is_refused():
     features = (Feature("a", pa.struct({"b": pa.int8()})), Feature("a/b", pa.int8()))
-    with pytest.raises(UsageError, match="columns 'a' and 'a/b' both give the feature 'a/b'"):
+    with pytest.raises(UsageError, match="columns 'a' and 'a/b' both map to the example key 'a/b'"):
         schema_tf_columns(Schema(features))
     names = [part.name for parts in schema_tf_columns(Schema(features, ".")) for part in parts]
     assert names == ["a.b", "a/b"]

@@ -83,7 +83,7 @@ def model() -> Iterator[Any]:
 
 
 def column(values: Any) -> Any:
-    """Return one value a row as a matrix of one column."""
+    """Return one value per row as a matrix of one column."""
     return tf.reshape(tf.cast(values, tf.float32), [-1, 1])
 
 

@@ -78,6 +78,24 @@ def test_missing_and_cut_shards(dataset: Path) -> None:
     ]
 
 
+def test_an_error_of_the_disk_leaves_the_faults_found_before_it(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = bytearray((dataset / SHARD).read_bytes())
+    data[20] ^= 1
+    (dataset / SHARD).write_bytes(data)
+    read_blocks = verify_module.read_blocks
+
+    def failing(*arguments, **keywords):
+        yield from read_blocks(*arguments, **keywords)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(verify_module, "read_blocks", failing)
+    damaged, unreadable = (fault for fault in faults(dataset) if fault.startswith(SHARD))
+    assert "the checksum of the payload does not match" in damaged
+    assert "nput/output error" in unreadable
+
+
 def test_records_in_another_order_have_another_hash(dataset: Path) -> None:
     data = (dataset / SHARD).read_bytes()
     record = len(data) // 4
@@ -141,7 +159,7 @@ def test_strays_of_a_file_prefix_follow_its_own_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"id": Feature(type="text", nullable=False)}, "feature 'id' is int64, the schema says by"),
+        ({"id": Feature(type="text", nullable=False)}, "feature 'id' is int64, but the schema "),
         ({"name": None}, "feature 'name' is not in the schema"),
         ({"more": Feature(type="int64", nullable=False)}, "feature 'more' is missing"),
     ],
@@ -224,7 +242,7 @@ def test_above_the_limit_a_part_of_the_hashes_is_kept(
     kept = sum(xxhash.xxh64_intdigest(one, seed) % 4 == 0 for one in examples)
     assert 60 < kept < 140
     assert verify(tmp_path).notes == (
-        f"{kept} distinct examples (of one in 4 looked at) are in more than one split",
+        f"{kept} distinct examples (among one in 4 examples) are in more than one split",
     )
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.transforms.graph import MOST_WAYS, ways_to
+from beam_tfrecord.transforms.graph import MAX_STEP_PATHS, step_paths_to
 from tests.datasets import read_examples, shard_hashes
 from tests.marks import slow_after
 
@@ -191,22 +191,22 @@ def test_a_stage_keeps_inputs_apart(inputs: Path, tmp_path: Path) -> None:
 def test_ways_in_the_graph(inputs: Path) -> None:
     p = bt.pipeline("FnApiRunner")
     x = read(p, inputs, "x")
-    assert ways_to(x) == (("x",),)
+    assert step_paths_to(x) == (("x",),)
     mapped = x | "Map" >> bt.MapRows(moved, schema=SCHEMA)
     both = (mapped, x, x) | beam.Flatten() | beam.Reshuffle()
-    assert ways_to(both) == (("x", "Map"), ("x",))
+    assert step_paths_to(both) == (("x", "Map"), ("x",))
     split = both | "Split" >> bt.AssignSplits({"a": 0.5, "b": 0.5})
-    assert ways_to(split) == (("x", "Map", "Split"), ("x", "Split"))
-    assert ways_to(p | beam.Create([1])) == ((),)
+    assert step_paths_to(split) == (("x", "Map", "Split"), ("x", "Split"))
+    assert step_paths_to(p | beam.Create([1])) == ((),)
 
 
 def test_side_inputs_of_our_steps_give_no_rows(inputs: Path) -> None:
     """Types that are found in a pass of their own travel so."""
     p = bt.pipeline("FnApiRunner")
     mapped = read(p, inputs, "x") | "Map" >> bt.MapRows(moved)
-    assert ways_to(mapped) == (("x", "Map"),)
+    assert step_paths_to(mapped) == (("x", "Map"),)
     told = mapped | beam.Map(lambda batch, _: batch, beam.pvalue.AsIter(read(p, inputs, "y")))
-    assert ways_to(told) == (("x", "Map"), ("y",))
+    assert step_paths_to(told) == (("x", "Map"), ("y",))
 
 
 def test_too_many_ways_are_refused(inputs: Path) -> None:
@@ -215,8 +215,8 @@ def test_too_many_ways_are_refused(inputs: Path) -> None:
     for number in range(13):
         mapped = rows | f"Map{number}" >> bt.MapRows(moved, schema=SCHEMA)
         rows = (rows, mapped) | f"Both{number}" >> beam.Flatten()
-    with pytest.raises(bt.BeamTFRecordError, match=f"more than {MOST_WAYS:,} ways"):
-        ways_to(rows)
+    with pytest.raises(bt.BeamTFRecordError, match=f"more than {MAX_STEP_PATHS:,} paths"):
+        step_paths_to(rows)
 
 
 def test_rows_of_many_groups_share_runs(inputs: Path, tmp_path: Path) -> None:

@@ -272,7 +272,7 @@ def test_pictures_that_tensorflow_refuses_are_counted(
         "cure": "--format png or --format jpeg",
     }
     assert [record.message for record in caplog.records if "TensorFlow" in record.message] == [
-        "3 pictures are stored that TensorFlow, and so .tf(), cannot decode or decodes wrongly: "
+        "3 images are stored that TensorFlow, and so .tf(), cannot decode or decodes wrongly: "
         "the first is cat/png-header-twice.png, which has two headers: pass --format png or "
         "--format jpeg"
     ]

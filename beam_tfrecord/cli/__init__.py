@@ -1,1 +1,1 @@
-"""The command line: `main` is the program; `write` and `read` define its commands."""
+"""The command line: `main` is the program; `write` and `dataset_commands` define its commands."""

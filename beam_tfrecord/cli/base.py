@@ -1,26 +1,26 @@
 """Functions that all commands share: they print messages and results, and parse flags.
 
-Messages go to stderr and results to stdout. This module also checks the options of Beam that follow
-``--`` on the command line.
+Messages go to stderr and results to stdout; `beam_tfrecord.cli.log` prints the messages. This
+module also checks the options of Beam that follow ``--`` on the command line.
 """
 
 from __future__ import annotations
 
 import contextlib
 import csv
-import logging
 import os
 import re
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 import click
 
+from beam_tfrecord.cli.help import GroupedCommand, option
+from beam_tfrecord.cli.log import LOGGER, print_error
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS, Option
 
@@ -29,8 +29,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SEPARATOR = "--"
 BEAM_OPTIONS = "beam_tfrecord.beam_options"
-DEBUG = "beam_tfrecord.debug"
-_LOGGER = "beam_tfrecord"
 
 
 class Failure(click.ClickException):
@@ -42,13 +40,12 @@ class Failure(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print the message on stderr."""
-        print_message(f"error: {self.message}")
+        print_error(self.message)
 
 
 def print_message(text: str) -> None:
-    """Print a line on stderr; a closed or full stderr does not fail the command."""
-    with contextlib.suppress(OSError):
-        click.echo(text, err=True)
+    """Print a line on stderr, unless the user wants only errors."""
+    LOGGER.info("%s", text)
 
 
 def print_result(text: str) -> None:
@@ -67,82 +64,6 @@ def print_result(text: str) -> None:
 def stdout_failure(error: OSError) -> Failure:
     """Return the `Failure` for an error of writing to stdout."""
     return Failure(f"cannot write to standard output: {(error.strerror or str(error)).lower()}", 1)
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as ``1 row`` or ``2,000 rows``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-class LogWarnings(logging.Handler):
-    """Collects the warnings that the package logs in a block, and prints them at its end."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.lines: list[str] = []
-        self._logger = logging.getLogger(_LOGGER)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Collect one message, unless an equal message is already collected."""
-        self.add([record.getMessage()])
-
-    def add(self, lines: Iterable[str]) -> None:
-        """Collect the lines that are not collected yet."""
-        self.lines = list(dict.fromkeys((*self.lines, *lines)))
-
-    def __enter__(self) -> LogWarnings:
-        self._logger.addHandler(self)
-        # With --debug, the log also shows each warning at once.
-        self._logger.propagate = self._logger.isEnabledFor(logging.INFO)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._logger.removeHandler(self)
-        self._logger.propagate = True
-        for line in self.lines:
-            print_message(f"warning: {line}")
-
-
-@contextlib.contextmanager
-def _log_levels(debug: bool) -> Iterator[None]:
-    """Set the log levels during the block: INFO with --debug, else only what users can act on."""
-    root, ours = logging.getLogger(), logging.getLogger(_LOGGER)
-    before = root.level, ours.level, warnings.showwarning
-    root.setLevel(logging.INFO if debug else logging.ERROR)
-    ours.setLevel(logging.INFO if debug else logging.WARNING)
-    handler = logging.StreamHandler()
-    if debug:
-        root.addHandler(handler)
-    else:
-        warnings.showwarning = _print_warning
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-        root.setLevel(before[0])
-        ours.setLevel(before[1])
-        warnings.showwarning = before[2]
-
-
-def _print_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    # This package uses this class for its warnings. Users cannot act on the deprecation warnings of
-    # libraries, so other classes are hidden.
-    if category is RuntimeWarning:
-        print_message(f"warning: {message}")
-
-
-def _set_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    ctx.meta[DEBUG] = value
-    ctx.with_resource(_log_levels(value))
-
-
-debug_option = click.option(
-    "--debug",
-    is_flag=True,
-    expose_value=False,
-    callback=_set_debug,
-    help="Show tracebacks and the log.",
-)
 
 
 @contextlib.contextmanager
@@ -230,22 +151,31 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "types": parse_types,
     "char": parse_character,
 }
+# A path that shells complete. The functions check it, because it may also be a pattern or a URL.
+INPUT_PATH = click.Path(readable=False)
+# Placeholders of options that are such paths.
+_PATHS = ("FILE", "DIR", "DATASET", "STEPS")
 
 
 def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
     """Return a decorator that adds the flags of `options`, in their order, to a command."""
 
     def decorate(command: Command) -> Command:
-        for option in reversed(options):
-            command = click.option(option.flag, option.keyword, **_click_settings(option))(command)
+        for row in reversed(options):
+            command = option(row.flag, row.keyword, **_click_settings(row))(command)
         return command
 
     return decorate
 
 
 def _click_settings(option: Option) -> dict[str, Any]:
-    """Return the keyword arguments of `click.option` for one option of the table."""
-    settings: dict[str, Any] = {"help": option.help, "default": option.default}
+    """Return the keyword arguments of a `GroupedOption` for one option of the table."""
+    settings: dict[str, Any] = {
+        "help": option.help,
+        "default": option.default,
+        "group": option.group,
+        "common": option.common,
+    }
     if option.form in ("switch", "off"):
         return settings | {"is_flag": True, "flag_value": option.form == "switch"}
     settings["metavar"] = option.metavar
@@ -256,6 +186,8 @@ def _click_settings(option: Option) -> dict[str, Any]:
         kind: Any = click.INT if option.least is None else click.IntRange(option.least)
     elif option.form == "choice":
         kind = click.Choice(option.choices)
+    elif option.metavar in _PATHS:
+        kind = INPUT_PATH
     else:
         kind = _PARSERS[option.form]
     return settings | {"type": kind}
@@ -297,7 +229,7 @@ def split_output(paths: Sequence[str]) -> tuple[list[str], str]:
     return inputs, output
 
 
-class BeamCommand(click.Command):
+class BeamCommand(GroupedCommand):
     """A command that takes the arguments after ``--`` as options of Beam."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -17,6 +17,7 @@ import click
 
 from beam_tfrecord.errors import BeamTFRecordError, UsageError, options_named_by
 from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS, Option
+from beam_tfrecord.options.option import INPUT
 
 # A parameter is a single text, in which this character separates the values of a repeatable flag.
 SEPARATOR = "|"
@@ -83,6 +84,8 @@ def metadata() -> dict[str, Any]:
 
 def _parameter(name: str, option: Option) -> dict[str, Any]:
     text = option.help
+    if option.sources and option.group != INPUT:
+        text = f"{option.group}: {text}"
     if option.form == "words":
         text = text.replace("; may be repeated", f"; several are separated by {SEPARATOR}")
     parameter: dict[str, Any] = {

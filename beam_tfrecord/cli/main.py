@@ -13,7 +13,6 @@ import gc
 import os
 import signal
 import sys
-import traceback
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -21,14 +20,15 @@ import click
 
 from beam_tfrecord._version import __version__
 from beam_tfrecord.cli.base import (
-    DEBUG,
     SIGNALS,
     Failure,
-    print_message,
     signal_handler,
     stdout_failure,
 )
-from beam_tfrecord.cli.read import READ_COMMANDS
+from beam_tfrecord.cli.completion import completion
+from beam_tfrecord.cli.dataset_commands import DATASET_COMMANDS
+from beam_tfrecord.cli.help import write_sections
+from beam_tfrecord.cli.log import LOGGER, CommandLog, print_error
 from beam_tfrecord.cli.write import JOB_COMMANDS
 from beam_tfrecord.errors import BeamTFRecordError, options_named_by
 
@@ -43,7 +43,7 @@ _OBJECTS_BEFORE_COLLECTION = 50_000
 class Commands(click.Group):
     """The group of all commands, which turns their exceptions into one line and an exit code."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> None:
         """Run a command."""
         # Runners may wrap the exception of an interrupt so that it cannot be recognized.
         interrupts: list[int] = []
@@ -54,23 +54,36 @@ class Commands(click.Group):
             interrupts.append(number)
             signal.default_int_handler(number, frame)
 
-        with signal_handler(interrupt), options_named_by("flag"):
+        with CommandLog() as ctx.obj, signal_handler(interrupt), options_named_by("flag"):
             try:
-                return super().invoke(ctx)
-            except (click.ClickException, click.exceptions.Exit, click.Abort):
+                super().invoke(ctx)
+            except (click.UsageError, click.exceptions.Exit, click.Abort):
                 raise
             except (Exception, KeyboardInterrupt) as error:
-                if ctx.meta.get(DEBUG):
-                    traceback.print_exc()
+                failure = _failure(error)
                 if interrupts or isinstance(error, KeyboardInterrupt):
                     writes = ctx.invoked_subcommand in ("write", "extract")
                     outcome = ": nothing was published" if writes else ""
                     number = interrupts[0] if interrupts else signal.SIGINT
-                    raise Failure(f"interrupted{outcome}", 128 + number) from None
-                raise _failure(error) from error
+                    failure = Failure(f"interrupted{outcome}", 128 + number)
+                LOGGER.error("%s", failure.message, exc_info=error)
+                ctx.exit(failure.exit_code)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by what they are for."""
+        width = formatter.width - 2 - max(map(len, self.commands)) - 2
+        write_sections(
+            formatter,
+            {
+                title: [(str(one.name), one.get_short_help_str(width)) for one in commands]
+                for title, commands in _COMMANDS.items()
+            },
+        )
 
 
-def _failure(error: Exception) -> Failure:
+def _failure(error: BaseException) -> Failure:
+    if isinstance(error, Failure):
+        return error
     if isinstance(error, BeamTFRecordError):
         return Failure(str(error), error.exit_code)
     if isinstance(error, OSError) and error.filename is not None:
@@ -82,17 +95,31 @@ def _failure(error: Exception) -> Failure:
     return Failure(f"unexpected {name}{message} (run with --debug for the traceback)", 2)
 
 
+_COMMANDS = {
+    "Write datasets": JOB_COMMANDS,
+    "Read and check datasets": DATASET_COMMANDS,
+    "Set up the shell": (completion,),
+}
+
+
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name=PROGRAM)
 def cli() -> None:
-    """Turn tables, pictures, arrays and databases into sharded, shuffled, split datasets."""
+    """Turn tables, images, arrays and databases into sharded, shuffled TFRecord datasets.
+
+    \b
+    beam-tfrecord write trips.csv trips/ --split train=0.9,test=0.1
+    beam-tfrecord show trips/
+    beam-tfrecord COMMAND --help
+    """  # noqa: D301 - click keeps the lines after \b
 
 
-for command in (*JOB_COMMANDS, *READ_COMMANDS):
-    cli.add_command(command)
+for _commands in _COMMANDS.values():
+    for _command in _commands:
+        cli.add_command(_command)
 
 
 def main() -> NoReturn:
@@ -110,7 +137,7 @@ def main() -> NoReturn:
         failure.show()
         code = failure.exit_code
     if isinstance(code, str):
-        print_message(code)
+        print_error(code)
     _end(code if isinstance(code, int) else int(code is not None))
 
 

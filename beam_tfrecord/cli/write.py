@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
+import math
 import os
 import signal
 import sys
@@ -16,12 +18,9 @@ import click
 
 from beam_tfrecord.cli.base import (
     BEAM_OPTIONS,
+    INPUT_PATH,
     BeamCommand,
-    Failure,
-    LogWarnings,
     check_beam_options,
-    counted,
-    debug_option,
     job_arguments,
     parse_prices,
     print_message,
@@ -31,36 +30,54 @@ from beam_tfrecord.cli.base import (
     split_output,
     with_options,
 )
+from beam_tfrecord.cli.help import GroupedCommand, option
+from beam_tfrecord.cli.log import LOGGER, is_quiet, log_options
 from beam_tfrecord.options import EXTRACT_OPTIONS, FROM, SOURCE_OPTIONS, WRITE_OPTIONS
+from beam_tfrecord.options.option import RUNNER
 from beam_tfrecord.options.runners import (
     EXTRACT_RUNNER_OPTIONS,
     RUNNER_OPTIONS,
     misplaced,
     runner_words,
 )
+from beam_tfrecord.sizes import counted
 
 if TYPE_CHECKING:
+    from beam_tfrecord.features.feature import ColumnStats
     from beam_tfrecord.manifest import Manifest
     from beam_tfrecord.stage import StageManifest
 
 Result = TypeVar("Result")
 
 _COLUMNS_NAMED = 5
+# The error of rounding to float32 that is worth a warning, as a share of the range of a column.
+# Every float that is not a float32 is rounded, mostly by 1e-7 of the range or less. Half precision,
+# the coarsest usual input of a model, has steps of 5e-4 of a feature that is scaled to 1.
+NOTICED_ROUNDING = 1e-4
 
 
-@click.command(cls=BeamCommand)
-@click.argument("paths", nargs=-1, required=True, metavar="INPUT... OUTPUT")
+@click.command(cls=BeamCommand, short_help="Write files or a database as a dataset.")
+@click.argument("paths", nargs=-1, required=True, metavar="INPUT... OUTPUT", type=INPUT_PATH)
 @with_options((*WRITE_OPTIONS, *SOURCE_OPTIONS, *RUNNER_OPTIONS))
-@click.option("--dry-run", is_flag=True, help="Only say what would be done, and how.")
-@click.option("--detach", is_flag=True, help="Leave the job to its runner, and do not wait.")
-@debug_option
+@option("--dry-run", is_flag=True, group=RUNNER, help="Only say what would be done, and how.")
+@option(
+    "--detach",
+    is_flag=True,
+    group=RUNNER,
+    common=False,
+    help="Leave the job to its runner, and do not wait.",
+)
+@log_options
 @click.pass_context
 def write(
     ctx: click.Context, /, paths: tuple[str, ...], dry_run: bool, detach: bool, **flags: Any
 ) -> None:
-    """Write INPUT (files, directories, patterns) as a dataset into the directory OUTPUT.
+    """Write INPUT as a dataset into the directory OUTPUT.
 
-    Options of Beam itself go after a lone "--".
+    INPUT is CSV, Parquet, image or NumPy files, directories or patterns of them, or the URL of a
+    database. Options of Beam itself go after a lone "--".
+
+    Example: beam-tfrecord write trips.csv trips/ --split train=0.9,test=0.1
     """
     inputs, output = split_output(paths)
     arguments = job_arguments(flags) | _beam_arguments(ctx, flags)
@@ -72,19 +89,23 @@ def write(
         return
     from beam_tfrecord.jobs import api
 
-    with LogWarnings() as log:
-        manifest, is_new, seconds = _run(api.write, inputs, output, arguments)
-        if not is_new:
-            print_message(f"{output} already holds this dataset: nothing to do")
-            return
-        print_message(summary(manifest, output, seconds=seconds))
-        log.add(warnings_of(manifest, output))
+    manifest, is_new, seconds = _run(api.write, inputs, output, arguments)
+    if not is_new:
+        print_message(f"{output} already holds this dataset: nothing to do")
+        return
+    if LOGGER.isEnabledFor(logging.DEBUG):
+        from beam_tfrecord.dataset import show
+
+        LOGGER.debug("%s", show.render_show(show.show(output)).rstrip("\n"))
+    print_message(summary(manifest, output, seconds=seconds))
+    for line in warnings_of(manifest, output):
+        LOGGER.warning("%s", line)
 
 
-@click.command(cls=BeamCommand)
-@click.argument("paths", nargs=-1, required=True, metavar="INPUT... OUTPUT")
+@click.command(cls=BeamCommand, short_help='Say what "write" would do.')
+@click.argument("paths", nargs=-1, required=True, metavar="INPUT... OUTPUT", type=INPUT_PATH)
 @with_options((*WRITE_OPTIONS, *SOURCE_OPTIONS, *RUNNER_OPTIONS))
-@click.option(
+@option(
     "--price",
     "prices",
     multiple=True,
@@ -93,8 +114,8 @@ def write(
     help="Your price of a million read_requests or write_requests, or of a GB of shuffle_bytes; "
     "may be repeated.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@debug_option
+@option("--json", "as_json", is_flag=True, help="Print machine-readable JSON.")
+@log_options
 @click.pass_context
 def plan(
     ctx: click.Context,
@@ -109,30 +130,28 @@ def plan(
     arguments = job_arguments(flags) | _beam_arguments(ctx, flags)
     from beam_tfrecord.jobs import api
 
-    with LogWarnings():
-        planned = api.plan(inputs, output, prices=prices, **arguments)
-        text = json.dumps(planned, indent=2, ensure_ascii=False)
-        print_result(text if as_json else "\n".join(render(planned)))
+    planned = api.plan(inputs, output, prices=prices, **arguments)
+    text = json.dumps(planned, indent=2, ensure_ascii=False)
+    print_result(text if as_json else "\n".join(render(planned)))
 
 
-@click.command()
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.command(cls=GroupedCommand, short_help="Print the schema of the input.")
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=INPUT_PATH)
 @with_options((FROM, *SOURCE_OPTIONS))
-@debug_option
+@log_options
 def schema(inputs: tuple[str, ...], from_: str | None, **flags: Any) -> None:
     """Print the schema that INPUT shows, as JSON; edited, it is for "write --schema"."""
     from beam_tfrecord.jobs import api
 
-    with LogWarnings():
-        found = api.schema(list(inputs), from_=from_, **source_options(flags))
-        print_result(found.dumps().rstrip("\n"))
+    found = api.schema(list(inputs), from_=from_, **source_options(flags))
+    print_result(found.dumps().rstrip("\n"))
 
 
-@click.command(cls=BeamCommand)
-@click.argument("paths", nargs=-1, required=True, metavar="INPUT... STAGE")
+@click.command(cls=BeamCommand, short_help="Copy the input to Parquet files.")
+@click.argument("paths", nargs=-1, required=True, metavar="INPUT... STAGE", type=INPUT_PATH)
 @with_options((*EXTRACT_OPTIONS, *SOURCE_OPTIONS, *EXTRACT_RUNNER_OPTIONS))
-@click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON.")
-@debug_option
+@option("--json", "as_json", is_flag=True, help="Print a machine-readable summary as JSON.")
+@log_options
 @click.pass_context
 def extract(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **flags: Any) -> None:
     """Extract INPUT, such as a database, to Parquet files in the directory STAGE.
@@ -143,16 +162,16 @@ def extract(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **flag
     arguments = job_arguments(flags, EXTRACT_OPTIONS) | _beam_arguments(ctx, flags)
     from beam_tfrecord.jobs import api
 
-    with LogWarnings() as log:
-        manifest, is_new, seconds = _run(api.extract, inputs, output, arguments)
-        if as_json:
-            values = _stage_values(manifest, is_new=is_new, seconds=seconds)
-            print_result(json.dumps(values, ensure_ascii=False))
-        if not is_new:
-            print_message(f"{output} already holds this stage: nothing to do")
-            return
-        print_message(_stage_summary(manifest, output, seconds=seconds))
-        log.add(_stage_warnings(manifest, output))
+    manifest, is_new, seconds = _run(api.extract, inputs, output, arguments)
+    if as_json:
+        values = _stage_values(manifest, is_new=is_new, seconds=seconds)
+        print_result(json.dumps(values, ensure_ascii=False))
+    if not is_new:
+        print_message(f"{output} already holds this stage: nothing to do")
+        return
+    print_message(_stage_summary(manifest, output, seconds=seconds))
+    for line in _stage_warnings(manifest, output):
+        LOGGER.warning("%s", line)
 
 
 JOB_COMMANDS = (write, plan, schema, extract)
@@ -180,8 +199,7 @@ def _dry_run(inputs: list[str], output: str, **arguments: Any) -> None:
     from beam_tfrecord.jobs.settings import make_settings
     from beam_tfrecord.jobs.submit import describe
 
-    with LogWarnings():
-        print_result("\n".join(render(describe(make_settings(inputs, output, **arguments)))))
+    print_result("\n".join(render(describe(make_settings(inputs, output, **arguments)))))
 
 
 def _start_only(inputs: list[str], output: str, template: str | None, **arguments: Any) -> None:
@@ -196,15 +214,14 @@ def _start_only(inputs: list[str], output: str, template: str | None, **argument
     from beam_tfrecord.jobs.settings import make_settings
     from beam_tfrecord.jobs.submit import make_template, submit
 
-    with LogWarnings():
-        settings = make_settings(inputs, output, **arguments)
-        if template is not None:
-            make_template(settings)
-            print_message(f"wrote the template {template}: each run of it writes {output}")
-        elif (started := submit(settings)) is not None:
-            where = f": see {started.page}" if started.page else ""
-            print_message(f"started {started}{where}")
-            print_result(started.id)
+    settings = make_settings(inputs, output, **arguments)
+    if template is not None:
+        make_template(settings)
+        print_message(f"wrote the template {template}: each run of it writes {output}")
+    elif (started := submit(settings)) is not None:
+        where = f": see {started.page}" if started.page else ""
+        print_message(f"started {started}{where}")
+        print_result(started.id)
 
 
 def _run(
@@ -215,11 +232,11 @@ def _run(
     Returns:
         The result of the function, whether the output changed, and the duration in seconds.
     """
-    from beam_tfrecord.progress import Progress
+    from beam_tfrecord.cli.phases import TimedProgress
 
     before = _manifest_version(output)
     began_s = time.monotonic()
-    with Progress() as progress, _job_ends_at_interrupt():
+    with TimedProgress(enabled=not is_quiet()) as progress, _job_ends_at_interrupt():
         manifest = function(inputs, output, progress=progress, **arguments)
     is_new = before is None or _manifest_version(output) != before
     return manifest, is_new, time.monotonic() - began_s
@@ -254,7 +271,7 @@ def _job_ends_at_interrupt() -> Iterator[None]:
         cancelled = cancel_all()
         # Not the earlier result: a remote job may have published before the runner cancelled it.
         outcome = "; ".join([*cancelled, what_is_kept() or "nothing was published"])
-        Failure(f"interrupted: {outcome}", 128 + number).show()
+        LOGGER.error("interrupted: %s", outcome)
         sys.stderr.flush()
         os._exit(128 + number)
 
@@ -266,7 +283,7 @@ def summary(manifest: Manifest, output: str, *, seconds: float) -> str:
     """Return one line such as ``wrote 1,000 rows in 2 splits, 3 shards (98.1 MB) to out/ …``."""
     from beam_tfrecord.progress import format_seconds
 
-    splits = f" in {len(manifest.splits)} splits" if len(manifest.splits) > 1 else ""
+    splits = f" in {counted(len(manifest.splits), 'split')}" if len(manifest.splits) > 1 else ""
     return (
         f"wrote {counted(manifest.examples, 'row')}{splits}, "
         f"{counted(len(manifest.shards), 'shard')} ({_size(manifest, output)}) "
@@ -286,28 +303,30 @@ def _size(manifest: Manifest, output: str) -> str:
 
 
 def warnings_of(manifest: Manifest, output: str) -> list[str]:
-    """Return the warnings about a new dataset: no rows, lost precision, rejects, order by bytes."""
+    """Return the warnings about a new dataset: no rows, lost precision, rejects."""
     lines = []
     if not manifest.examples:
         lines.append("the input holds no rows: the dataset has no shards")
     lines += _losses(manifest)
-    lines += _rejects(manifest.rejects.get("rows", 0), output)
-    if manifest.order == "shuffled" and manifest.place == "bytes":
-        lines.append("rows have no stable number here: their order follows from their bytes")
-    return lines
+    return lines + _rejects(manifest.rejects.get("rows", 0), output)
 
 
 def _losses(manifest: Manifest) -> list[str]:
-    rounded: dict[str, float] = {}
+    coarse: list[str] = []
     cut: dict[str, float] = {}
     for feature in manifest.schema.features:
-        if feature.observed is not None and (error := feature.observed.max_relative_error) > 0:
-            (rounded if feature.store == "auto" else cut)[feature.name] = error
+        if feature.observed is None or not (error := feature.observed.max_relative_error):
+            continue
+        if feature.store != "auto":
+            cut[feature.name] = error
+        elif rounding_of(feature.observed) > NOTICED_ROUNDING:
+            coarse.append(feature.name)
     lines = []
-    if rounded:
+    if coarse:
         lines.append(
-            f"values of {_named(rounded)} were rounded to float32 (relative error at most "
-            f'{max(rounded.values()):.1e}): "store": "bytes" or "text" in --schema keeps them exact'
+            f"float32 is too coarse for {_named(coarse)}: rounding moves values by more than "
+            f'{NOTICED_ROUNDING:.2%} of their range: "store": "bytes" or "text" in --schema '
+            "keeps them exact"
         )
     if cut:
         lines.append(
@@ -315,6 +334,19 @@ def _losses(manifest: Manifest) -> list[str]:
             f'{max(cut.values()):.1e}): "store": "text" in --schema keeps them exact'
         )
     return lines
+
+
+def rounding_of(observed: ColumnStats) -> float:
+    """Return the largest error of rounding to float32 as a share of the range of the values."""
+    if math.isinf(observed.max_relative_error):
+        return math.inf  # A value is beyond the range of float32.
+    if observed.min is None or observed.max is None:
+        return 0.0
+    largest = max(abs(observed.min), abs(observed.max))
+    # Half the distance between neighbours, which is constant below the smallest normal number.
+    error = max(largest * 2.0**-24, 2.0**-150)
+    spread = float(observed.max - observed.min)
+    return error / spread if spread else 0.0
 
 
 def _named(columns: Iterable[str]) -> str:
@@ -354,29 +386,8 @@ def _stage_warnings(manifest: StageManifest, output: str) -> list[str]:
     return [*empty, *_rejects(manifest.rejects["rows"], output)]
 
 
-def render(value: Mapping[str, Any], *, indent: int = 0) -> list[str]:
+def render(value: Mapping[str, Any]) -> list[str]:
     """Return a nested mapping as lines of text, one for each key."""
-    lines = []
-    for key, item in value.items():
-        label = f"{' ' * indent}{key.replace('_', ' ')}:"
-        if isinstance(item, Mapping) and item:
-            lines += [label, *render(item, indent=indent + 2)]
-        else:
-            lines.append(f"{label} {_text(key, item)}")
-    return lines
+    from beam_tfrecord.tables import outline
 
-
-def _text(key: str, value: Any) -> str:
-    from beam_tfrecord.sizes import format_size
-
-    if value is None:
-        return "unknown"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return format_size(value) if key.endswith("bytes") else f"{value:,}"
-    if isinstance(value, list | tuple):
-        return ", ".join(_text(key, item) for item in value) or "none"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}={_text(name, item)}" for name, item in value.items()) or "none"
-    return str(value)
+    return [f"{'  ' * depth}{label}: {text}".rstrip() for depth, label, text in outline(value)]

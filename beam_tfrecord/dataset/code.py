@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.dataset.tf_columns import tensor_decodings
+from beam_tfrecord.dataset.tf_decoding import tensor_decodings
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.feature_spec import FIXED, VARYING, Reading, readings
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.features.type_contract import (
+from beam_tfrecord.features.tf_columns import (
     BYTES,
     FLOAT,
     INT64,
@@ -382,7 +382,7 @@ def _keras_code(
     numeric = {leaf.name: (leaf, feature) for leaf, feature in _numeric_leaves(manifest.schema)}
     if label is not None and label not in numeric:
         raise UsageError(
-            f"label {label!r} is no numeric column: choose one of {', '.join(numeric) or 'none'}"
+            f"label {label!r} is not a numeric column: choose one of {', '.join(numeric) or 'none'}"
         )
     if len(numeric) < 2:
         raise UsageError(

@@ -18,6 +18,7 @@ from beam_tfrecord.dataset.load import load
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import Manifest, Split
 from beam_tfrecord.places import purpose_seed
+from beam_tfrecord.sizes import counted
 
 UInt64Array = npt.NDArray[np.uint64]
 # The split of one name in the first dataset and in the second.
@@ -83,7 +84,7 @@ class Difference:
         """Return the differences as lines of text for users; empty if nothing differs."""
         out = [f"schema: {line}" for line in self.schema]
         out += [
-            f"split {split.name}: {split.rows_a:,} rows and {split.rows_b:,} rows: "
+            f"split {split.name}: {counted(split.rows_a, 'row')}, then {split.rows_b:,}: "
             f"{split.removed:,} removed, {split.added:,} added"
             for split in self.splits
             if not split.same
@@ -213,9 +214,9 @@ def _notes(a: Manifest, b: Manifest) -> Iterator[str]:
     for name in a.splits:
         if name in b.splits and len(a.splits[name].shards) != len(b.splits[name].shards):
             shards = [len(manifest.splits[name].shards) for manifest in (a, b)]
-            yield f"split {name} has {shards[0]:,} shards, then {shards[1]:,}"
+            yield f"split {name} has {counted(shards[0], 'shard')}, then {shards[1]:,}"
     if a.rejects.get("rows") != b.rejects.get("rows"):
-        yield f"{a.rejects.get('rows')} rows were rejected, then {b.rejects.get('rows')}"
+        yield f"rejected rows: {a.rejects.get('rows')}, then {b.rejects.get('rows')}"
 
 
 def _shown(value: Any) -> str:

@@ -149,7 +149,7 @@ def load(
         known = ", ".join(splits) or "none"
         raise UsageError(f"split {split!r} does not exist: the splits are {known}")
     if isinstance(columns, str):
-        raise UsageError(f"columns is the text {columns!r}: give a list of names")
+        raise UsageError(f"columns is one string, {columns!r}: pass a list of names")
     schema = opened.schema if columns is None else opened.schema.select(list(columns))
     names = tuple(splits) if split is None else (split,)
     return dataclasses.replace(opened, split_names=names, schema=schema)

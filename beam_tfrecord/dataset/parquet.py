@@ -1,4 +1,4 @@
-"""Reads Parquet files as if they were a written dataset, with runs of row groups as its shards."""
+"""Reads Parquet files as if they were a written dataset; ranges of row groups are its shards."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def open_parquet(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ParquetFiles:
-    """A reader of Parquet files in which runs of row groups are the shards.
+    """A reader of Parquet files in which ranges of row groups are the shards.
 
     Records are encoded in the same way as by `write`.
 
@@ -117,7 +117,7 @@ class ParquetFiles:
                     encoded = encoder.encode(Batch(data), arena)
                     if encoded.rejects:
                         row, _, _, message, _ = encoded.rejects[0]
-                        raise DataError(f"row {first + row} of {shard.path}: {message}")
+                        raise DataError(f"{shard.path} row {first + row}: {message}")
                     # Copied, since a block must own its memory.
                     used = arena.used_data().copy(), arena.used_starts().copy()
                     yield shard, RecordBlock(*used, 0, first)

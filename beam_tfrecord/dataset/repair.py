@@ -19,6 +19,7 @@ from beam_tfrecord.hashes import data_hash, file_hash
 from beam_tfrecord.layout import ShardNames, shard_suffix
 from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, Shard, Split, manifest_path
 from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash, save_rejects
+from beam_tfrecord.sizes import counted
 from beam_tfrecord.storage import is_plain_name, is_remote, put, sync_directory
 from beam_tfrecord.workdir.job_file import JOB_NAME, STORED_BYTES, STORED_HASHES, dump_job
 
@@ -35,7 +36,7 @@ class Lost:
         start: Position of the first lost byte in the record stream; 0 if `stop` is 0.
         stop: Position after the last lost byte; 0 if the position is unknown or the complete file
             is lost.
-        most_records: The most records that can have been lost there.
+        most_records: The maximum number of records that can have been lost there.
         message: The reason, in a few words.
     """
 
@@ -50,7 +51,7 @@ class Lost:
             return f"{self.path}: {self.message}"
         place = f"{self.path}: bytes {self.start:,} to {self.stop:,}"
         unsure = "" if self.message == _DAMAGED else f" ({self.message})"
-        return f"{place}: at most {_records(self.most_records)} lost{unsure}"
+        return f"{place}: at most {counted(self.most_records, 'record')} lost{unsure}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,9 +61,9 @@ class Repair:
     Attributes:
         manifest: The manifest of the new dataset.
         lost: All losses of shards, in the order of the old manifest, then those of other files.
-        lost_examples: The least number of lost examples, by path of the shard. The exact number is
-            unknown, since a block that was written to a wrong position replaces other records by
-            intact ones.
+        lost_examples: The minimum number of lost examples, by path of the shard. The exact number
+            is unknown, since a misplaced block overwrites records with duplicates of other, intact
+            records.
         has_all_examples: True if the new dataset has exactly the old examples, by their hash.
     """
 
@@ -88,7 +89,7 @@ class Repair:
 
 @dataclasses.dataclass(frozen=True)
 class _SalvagedShard:
-    """A damaged shard: its intact records are not exactly the records that were written.
+    """A shard whose hash no longer matches.
 
     Attributes:
         shard: The manifest's description of the shard.
@@ -112,30 +113,31 @@ class _SalvagedShard:
         missing = examples - self.found
         # The number of missing records is certain only if all intact records are among those that
         # were written. Between several damaged stretches they may be parts of values, unless the
-        # frames of the damaged records lead from one stretch to the next.
+        # length fields still chain from one damaged stretch to the next.
         is_followed = len(self.damage) <= 1 or all(part.is_framed for part in self.damage)
         is_sure = not any(part.unsure for part in self.damage)
         is_counted = missing > 0 and not self.duplicates and is_followed and is_sure
         most = missing if is_counted else examples
         losses = [
-            Lost(path, part.start, part.stop, min(most, part.most_records), _reason(part.unsure))
+            Lost(path, part.start, part.stop, min(most, part.max_records), _reason(part.unsure))
             for part in self.damage
         ]
         if not is_counted:
             equal = f", {self.duplicates:,} of them equal to others" if self.duplicates else ""
             message = (
-                f"found {self.found:,} of {_records(examples)}{equal}: they are not exactly those "
-                "that were written; some may be missing, and others there twice or parts of values"
+                f"found {self.found:,} of {counted(examples, 'record')}{equal}: they do not match "
+                "the shard's hash; some may be missing, duplicated, or bytes inside another "
+                "record's value"
             )
             losses.append(Lost(path, 0, 0, examples, message))
         elif (elsewhere := missing - sum(one.most_records for one in losses)) > 0:
-            message = f"{_records(elsewhere)} lost, at an unknown place"
+            message = f"{counted(elsewhere, 'record')} lost at an unknown position"
             losses.append(Lost(path, 0, 0, elsewhere, message))
         return losses
 
     @property
-    def least_lost(self) -> int:
-        """The least number of lost records: at least 1, as the shard's hash is wrong.
+    def min_lost(self) -> int:
+        """`examples - found`, or 1 if these are equal, since the hash differs.
 
         It is negative if more records were found than were written.
         """
@@ -232,9 +234,9 @@ class _Repairer:
         examples = sum(piece.examples for piece in pieces.values())
         has_all = not self.salvaged or (examples, content) == (self.old.examples, self.old.content)
         for one in self.salvaged:
-            message = "no record is lost, but not all are in their places"
+            message = "no record is lost, but some are out of order"
             self.lost += [Lost(one.shard.path, 0, 0, 0, message)] if has_all else one.losses()
-        fewer = {one.shard.path: one.least_lost for one in self.salvaged if one.least_lost > 0}
+        fewer = {one.shard.path: one.min_lost for one in self.salvaged if one.min_lost > 0}
         rejects, hashes_of_rejects = self._rejects()
         sidecars = self._sidecars()
         schema = self.old.schema.without_observed() if self.lost else self.old.schema
@@ -266,7 +268,7 @@ class _Repairer:
             path = os.path.join(self.source, shard.path)
             problem = "" if os.path.isfile(path) else "the file is missing"
             if problem and os.path.exists(path):
-                problem = "it is no regular file"
+                problem = "it is not a regular file"
             writer = PieceWriter(self.target, split, (number,), self.old.compression)
             damage: list[LostBytes] = []
             hashes = [np.empty(0, np.uint64)]
@@ -346,7 +348,3 @@ def _reason(unsure: int) -> str:
         return _DAMAGED
     are, they = ("is", "it") if unsure == 1 else ("are", "they")
     return f"of these, {unsure:,} {are} left out because {they} may be part of a damaged value"
-
-
-def _records(count: int) -> str:
-    return f"{count:,} record{'' if count == 1 else 's'}"

@@ -24,13 +24,14 @@ from beam_tfrecord.dataset.values import python_rows, rebatch
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.hashes import data_hash
-from beam_tfrecord.manifest import Manifest, Shard, Split
+from beam_tfrecord.manifest import Manifest, Shard, Split, splits_html
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock, read_blocks
 from beam_tfrecord.storage import Entry, file_size, is_remote, read_small, status
+from beam_tfrecord.tables import listed, paragraph
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 # Rows are converted to Python objects in small slices: those of a full block need much memory.
 _ROWS_AT_ONCE = 1024
@@ -209,7 +210,7 @@ class RecordFiles:
             except DataError as error:
                 raise DataError(
                     f"{self.path(shard)!r} does not fit the schema, in the block from record "
-                    f"{block.first_record} on: {error}: run verify to find every such record"
+                    f"{block.first_record} on ({error}): run verify to find every such record"
                 ) from error
             yield batch
 
@@ -267,8 +268,13 @@ class Rows:
         return sum(self.splits.values())
 
     def __repr__(self) -> str:
-        splits = ", ".join(f"{name}={count:,}" for name, count in self.splits.items())
-        return f"<Dataset {self.directory!r}: {splits}; {', '.join(self.schema.names)}>"
+        counts = [f"{name}={count:,}" for name, count in self.splits.items()]
+        return f"<Dataset {self.directory!r}: {listed(counts)}; {listed(self.schema.names)}>"
+
+    def _repr_html_(self) -> str:
+        splits = {name: self.manifest.splits[name] for name in self.split_names}
+        title = paragraph(f"Dataset {self.directory!r}")
+        return title + splits_html(splits) + self.schema._repr_html_()
 
     @property
     def splits(self) -> dict[str, int]:

@@ -43,7 +43,7 @@ Int64Array = npt.NDArray[np.int64]
 # If a call of the codec finds damage, the bytes that it decompressed before are lost. Small calls
 # lose few bytes.
 _PIECE_BYTES = 512
-_MOST_MORE_BYTES = 2**24
+_MAX_MORE_BYTES = 2**24
 _GZIP_CONTAINER = 31
 # The stubs of isal declare its error as an instance.
 _CODEC_ERROR = cast(type[Exception], isal_zlib.IsalError)
@@ -53,7 +53,7 @@ _LENGTH_BYTES, _HEADER_BYTES, _CRC_BYTES = 8, 12, 4
 # from a wrong one by far more.
 _FLIPPED_BITS, _FLIPPED_LENGTH_BITS = 3, 2
 # Some checks only improve a decision. In total they read at most this many bytes of a stream.
-_MOST_LOOKED_AT_BYTES = 2**28
+_MAX_CHECKED_BYTES = 2**28
 # The tag of protobuf field 1 with a length, which precedes all bytes of an Example.
 _BYTES_TAG = 0x0A
 _VARINT_BYTES, _MORE_BIT, _VARINT_BITS = 5, 0x80, 7
@@ -66,7 +66,7 @@ class LostBytes:
     Attributes:
         start: Position of the first byte in the decompressed stream.
         stop: Position after the last byte.
-        most_records: The most records that these bytes can have held.
+        max_records: The maximum number of records that these bytes can have held.
         unsure: Number of framed records among these bytes that are either records of the stream or
             parts of a damaged record.
         is_framed: True if lengths or checksums show that the bytes are complete damaged records.
@@ -74,7 +74,7 @@ class LostBytes:
 
     start: int
     stop: int
-    most_records: int
+    max_records: int
     unsure: int
     is_framed: bool
 
@@ -145,7 +145,7 @@ def record_stream(path: str, shard: Shard, compression: str, scratch: str) -> It
         for piece in _decompressed(path):
             plain.write(piece)
             # A small forged file can decompress to any number of bytes.
-            if plain.tell() > 2 * shard.bytes + _MOST_MORE_BYTES:
+            if plain.tell() > 2 * shard.bytes + _MAX_MORE_BYTES:
                 break
         plain.flush()
         yield _mapped(plain.name)
@@ -199,7 +199,7 @@ class _Salvage:
         self._bytes = nbytes
         # Number of bytes that all damage together added; negative if it removed bytes.
         self._grown = len(data) - nbytes
-        self._left_bytes = _MOST_LOOKED_AT_BYTES
+        self._left_bytes = _MAX_CHECKED_BYTES
         self._lengths: dict[int, int | None] = {}
 
     def parts(self) -> tuple[list[Chain], list[LostBytes]]:

@@ -11,7 +11,7 @@ import math
 import os
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,8 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_numpy_tensor
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.manifest import Manifest
-from beam_tfrecord.sizes import format_size
+from beam_tfrecord.sizes import counted, format_size
+from beam_tfrecord.tables import text_table
 
 MAX_COUNTED_VALUES = 1000
 _CELL_CHARACTERS = 30
@@ -135,11 +136,11 @@ def render_show(shown: Mapping[str, Any]) -> str:
     """Return the result of `show` as text for users."""
     kinds = [f"{shown['order']}, seed {shown['seed']}", shown["compression"].lower()]
     parts = [
-        f"{shown['path']}: {shown['examples']:,} examples, {format_size(shown['bytes'])} "
+        f"{shown['path']}: {counted(shown['examples'], 'example')}, {format_size(shown['bytes'])} "
         f"({', '.join(filter(None, kinds))})"
     ]
     if shown["rejected_rows"]:
-        parts.append(f"{shown['rejected_rows']:,} rows were rejected")
+        parts.append(f"rejected: {counted(shown['rejected_rows'], 'row')}")
     splits = [
         (name, f"{of['examples']:,}", f"{of['shards']:,}", format_size(of["bytes"]))
         for name, of in shown["splits"].items()
@@ -155,8 +156,10 @@ def render_show(shown: Mapping[str, Any]) -> str:
         )
         for of in shown["features"]
     ]
-    parts.append(_table(("split", "examples", "shards", "size"), splits, right=(1, 2, 3)))
-    parts.append(_table(("feature", "type", "null", "min", "max", ""), features, right=(2, 3, 4)))
+    parts.append(text_table(("split", "examples", "shards", "size"), splits, right=(1, 2, 3)))
+    parts.append(
+        text_table(("feature", "type", "null", "min", "max", ""), features, right=(2, 3, 4))
+    )
     if "counts" in shown:
         parts.append(_render_counts(shown["counts"]))
     return "\n\n".join(parts) + "\n"
@@ -172,7 +175,7 @@ def _render_counts(counts: Mapping[str, Any]) -> str:
     rows = [
         (value, *(f"{of.get(split, 0):,}" for split in splits)) for value, of in by_value.items()
     ]
-    return _table((counts["column"], *splits), rows, right=range(1, len(splits) + 1))
+    return text_table((counts["column"], *splits), rows, right=range(1, len(splits) + 1))
 
 
 def _share(share: float | None) -> str:
@@ -190,7 +193,9 @@ def _notes(feature: Mapping[str, Any]) -> str:
     if "fill" in feature:
         notes.append(f"nulls in lists are {_cell(feature['fill'])}")
     if "loss" in feature:
-        notes.append(f"rounded, relative error ≤ {feature['loss']['max_relative_error']:.1e}")
+        error = feature["loss"]["max_relative_error"]
+        to = "" if feature.get("store") else " to float32"
+        notes.append(f"rounded{to}, relative error ≤ {error:.1e}")
     return ", ".join(notes)
 
 
@@ -205,19 +210,6 @@ def _cell(value: Any) -> str:
     return text if len(text) <= _CELL_CHARACTERS else text[: _CELL_CHARACTERS - 1] + "…"
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[int]) -> str:
-    """Return rows of cells as aligned columns; columns with an index in `right` are flush right."""
-    lines = [header, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
-
-
 def render_rows(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return rows as a text table for users; a missing value is an empty cell."""
     if not rows:
@@ -229,7 +221,7 @@ def render_rows(rows: Sequence[Mapping[str, Any]]) -> str:
         for column, name in enumerate(header)
         if all(isinstance(row[name], int | float | None) for row in rows)
     ]
-    return _table(header, cells, right=numbers)
+    return text_table(header, cells, right=numbers)
 
 
 _MICROSECONDS = 1_000_000

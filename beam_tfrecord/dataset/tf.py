@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from beam_tfrecord.dataset.rows import RecordFiles, Rows, mixed_rows
-from beam_tfrecord.dataset.tf_columns import (
+from beam_tfrecord.dataset.tf_decoding import (
     IMAGE,
     Decoding,
-    Pictures,
-    pictures_of,
+    ImageDecoding,
+    image_decoding,
     tensor_decodings,
 )
 from beam_tfrecord.dataset.values import check_defaults
@@ -63,8 +63,8 @@ def tf_dataset(
     ``fit`` refuses text among the features: choose `columns` without text, or encode it in the
     model.
 
-    Pictures (the column ``image`` of `ReadFromImages`) are decoded to RGB, float32 from 0 to 255,
-    shape `[height, width, 3]`. If `columns` is None the result has only the pictures, and the label
+    Images (the column ``image`` of `ReadFromImages`) are decoded to RGB, float32 from 0 to 255,
+    shape `[height, width, 3]`. If `columns` is None the result has only the images, and the label
     as int32, like ``keras.utils.image_dataset_from_directory``.
 
     Args:
@@ -90,12 +90,12 @@ def tf_dataset(
         shard: ``(index, count)``: read only every count-th file, for one of several workers; see
             `Dataset.of_shards`.
         drop_remainder: Leave out a last batch that is not full.
-        image_size: Height and width in pixels to resize pictures to; None if all pictures have the
+        image_size: Height and width in pixels to resize images to; None if all images have the
             same size.
-        decode: False returns pictures as the bytes of their files.
+        decode: False returns images as the bytes of their files.
 
     Raises:
-        UsageError: An option names no column, a label may be missing and has no default, pictures
+        UsageError: An option names no column, a label may be missing and has no default, images
             have several sizes, there are fewer shards than workers, or TensorFlow is not installed.
         DataError: A shard is missing or has the wrong size.
     """
@@ -103,8 +103,8 @@ def tf_dataset(
     import tensorflow as tf
 
     labels = [label] if isinstance(label, str) else list(label or ())
-    pictures = pictures_of(dataset, columns, image_size, decode=decode)
-    if pictures is not None and columns is None:
+    images = image_decoding(dataset, columns, image_size, decode=decode)
+    if images is not None and columns is None:
         columns = [IMAGE]
     schema = _parsed_schema(dataset, labels, columns, defaults or {})
     if shard is not None:
@@ -118,14 +118,14 @@ def tf_dataset(
     if shuffle:
         records = records.shuffle(mixed_rows(dataset, shuffle), seed=seed)
     decodings = tensor_decodings(schema)
-    # Pictures are decoded one by one: they make a batch only after they have the same size.
-    is_batched_first = batch_size is not None and pictures is None
+    # Images are decoded one by one: they make a batch only after they have the same size.
+    is_batched_first = batch_size is not None and images is None
     if batch_size is not None:
         for decoding in decodings:
             decoding.check_batch()
     if is_batched_first:
         records = records.batch(batch_size, drop_remainder=drop_remainder)
-    parse = _parser(schema, decodings, pictures, label, rename or {}, is_batch=is_batched_first)
+    parse = _parser(schema, decodings, images, label, rename or {}, is_batch=is_batched_first)
     examples = records.map(parse, tf.data.AUTOTUNE, deterministic=deterministic)
     if batch_size is not None and not is_batched_first:
         # Makes ragged tensors of lists and of tensors of several sizes, as parsing a batch does.
@@ -241,7 +241,7 @@ def _parsed_schema(
         UsageError: There is no column, no column of a name, or a label may be missing.
     """
     if isinstance(columns, str):
-        raise UsageError(f"columns is the text {columns!r}: give a list of names")
+        raise UsageError(f"columns is one string, {columns!r}: pass a list of names")
     names = dataset.schema.names if columns is None else tuple(columns)
     schema = dataset.manifest.schema.select(dict.fromkeys((*names, *labels)))
     if not schema.features:
@@ -262,7 +262,7 @@ def _parsed_schema(
 def _parser(
     schema: Schema,
     decodings: Sequence[Decoding],
-    pictures: Pictures | None,
+    images: ImageDecoding | None,
     label: str | Sequence[str] | None,
     rename: Mapping[str, str],
     *,
@@ -284,11 +284,11 @@ def _parser(
         parsed = parse_examples(serialized, spec)
         for decoding in decodings:
             parsed[decoding.column] = decoding.decode(parsed, is_batch=is_batch)
-        if pictures is not None:
-            pictures.decode(parsed, labels)
+        if images is not None:
+            images.decode(parsed, labels)
         targets = {names[name]: parsed.pop(name) for name in labels}
         features = {names[name]: value for name, value in parsed.items()}
-        if pictures is not None and pictures.are_alone:
+        if images is not None and images.only_images_and_labels:
             features = features[names[IMAGE]]
         if not labels:
             return features
@@ -306,5 +306,7 @@ def _new_names(spec: Sequence[str], rename: Mapping[str, str]) -> dict[str, str]
     names = {name: rename.get(name, name) for name in spec}
     for new, count in collections.Counter(names.values()).items():
         if count > 1:
-            raise UsageError(f"two features would be named {new!r}: rename one of them otherwise")
+            raise UsageError(
+                f"two features would be named {new!r}: choose another name for one of them"
+            )
     return names

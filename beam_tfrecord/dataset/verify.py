@@ -1,4 +1,4 @@
-"""Checks the files of a dataset, or of a stage, against everything that its manifest says.
+"""Checks the files of a dataset, or of the output of ``extract``, against its manifest.
 
 A stage is the output of `extract`: a directory of Parquet files. The manifest (``manifest.json``)
 lists the files with their counts, sizes and hashes. Each disagreement is a fault.
@@ -35,6 +35,7 @@ from beam_tfrecord.manifest import (
 from beam_tfrecord.places import purpose_seed
 from beam_tfrecord.records.tfrecord import RecordBlock, RecordFault, read_blocks
 from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash
+from beam_tfrecord.sizes import counted
 from beam_tfrecord.stage import StageFile, StageManifest, is_stage
 from beam_tfrecord.storage import (
     absolute_path,
@@ -158,8 +159,8 @@ def verify(path: str | os.PathLike[str], *, threads: int | None = None) -> Verif
     if len(shared) and manifest.split_by == BY_BYTES:
         faults += checker.duplicate_faults(shared)
     elif len(shared):
-        parts = checker.duplicates.parts
-        part = f" (of one in {parts} looked at)" if parts > 1 else ""
+        sample_every = checker.duplicates.sample_every
+        part = f" (among one in {sample_every} examples)" if sample_every > 1 else ""
         notes.append(f"{len(shared):,} distinct examples{part} are in more than one split")
     return Verification(
         faults=(*others.faults(), *faults),
@@ -181,7 +182,7 @@ def _schema_faults(name: str, manifest: Manifest, unseen: Sequence[str]) -> Iter
     for column in unseen:
         observed = manifest.schema[column].observed
         if observed is not None and (having := manifest.examples - observed.missing):
-            message = f"no example has it, the schema says {having:,}"
+            message = f"no example has it, but the schema says that {having:,} do"
             yield Fault(name, f"column {column!r}", message)
     described = [feature.observed is not None for feature in manifest.schema.features]
     if any(described) and not all(described):
@@ -257,7 +258,7 @@ class _ShardChecker:
                     record, message = misfit
                     faults.append(Fault(shard.path, f"record {record}", message))
         except (DataError, OSError) as error:
-            faults = [_unreadable(shard.path, error)]
+            faults.append(_unreadable(shard.path, error))
         self.duplicates.end_shard(shard.path)
         if not faults:
             totals = _total_faults(shard, examples, nbytes, f"{stream_hash.intdigest():016x}")
@@ -272,7 +273,7 @@ class _ShardChecker:
         misplaced = list(self._splits.misplaced())
         if misplaced and self._manifest.split_by == BY_BYTES:
             # `write` splits examples that it receives encoded by their canonical form.
-            splits = SplitChecker(self._manifest, is_canonical=True)
+            splits = SplitChecker(self._manifest, hash_canonical=True)
             for shard in self._manifest.shards:
                 observe_split = splits.observer(shard)
                 for block in self._blocks(shard):
@@ -302,9 +303,9 @@ class _ShardChecker:
 
 def _total_faults(shard: Shard, examples: int, nbytes: int, digest: str) -> Iterator[str]:
     if examples != shard.examples:
-        yield f"{examples:,} examples, the manifest says {shard.examples:,}"
+        yield f"{counted(examples, 'example')}, the manifest says {shard.examples:,}"
     if nbytes != shard.bytes:
-        yield f"{nbytes:,} bytes, the manifest says {shard.bytes:,}"
+        yield f"{counted(nbytes, 'byte')}, the manifest says {shard.bytes:,}"
     elif digest != shard.xxh64:
         yield f"the hash is {digest}, the manifest says {shard.xxh64}"
 
@@ -393,7 +394,7 @@ class _OtherFiles:
         table = load_rejects(self._path(self._rejects))
         seen = rejects_hash(table)
         if table.num_rows != known["rows"]:
-            yield f"{table.num_rows:,} rows, the manifest says {known['rows']:,}"
+            yield f"{counted(table.num_rows, 'row')}, the manifest says {known['rows']:,}"
         elif seen != known.get("xxh64"):
             yield f"the hash is {seen}, the manifest says {known.get('xxh64')}"
 
@@ -480,11 +481,11 @@ def _stage_file_faults(directory: str, file: StageFile) -> Iterator[str]:
     path = os.path.join(directory, file.path)
     nbytes, xxh64 = file_size(path), file_hash(path)
     if nbytes != file.bytes:
-        yield f"{nbytes:,} bytes, the manifest says {file.bytes:,}"
+        yield f"{counted(nbytes, 'byte')}, the manifest says {file.bytes:,}"
     elif xxh64 != file.xxh64:
         yield f"the hash is {xxh64}, the manifest says {file.xxh64}"
     else:
         with open_read(path, buffer_bytes=0) as opened:
             rows = int(pq.ParquetFile(pa.PythonFile(opened, mode="r")).metadata.num_rows)
         if rows != file.rows:
-            yield f"{rows:,} rows, the manifest says {file.rows:,}"
+            yield f"{counted(rows, 'row')}, the manifest says {file.rows:,}"

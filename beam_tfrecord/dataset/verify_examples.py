@@ -3,10 +3,10 @@
 * `SchemaFit` checks that examples fit the schema. The native kernel accepts nearly all records
   without decoding them. Records that it does not accept are decoded, and so are columns whose
   features have to agree with each other (nested lists, maps).
-* `SplitChecker` checks that examples are in their split. If a hash decides the split, each split is
-  a range of hashes, and the ranges have the order of the splits: no example has a greater hash than
-  an example of a later split. If a column decides the split, the manifest does not name it. But
-  if the column was written too, all of its values are names of splits.
+* `SplitChecker` checks that examples are in the right split. If a hash decides the split, each
+  split is a range of hashes, and the ranges have the order of the splits: no example has a greater
+  hash than an example of a later split. If a column decides the split, the manifest does not record
+  its name. If it was written, it is recognised as a column whose values are all split names.
 * `DuplicateFinder` finds equal examples in several splits. Only the hashes of the smaller splits
   stay in memory; the hashes of the largest split are looked up among them block by block.
 """
@@ -30,7 +30,7 @@ from beam_tfrecord.errors import BeamTFRecordError, DataError
 from beam_tfrecord.exchange.block import ColumnHashes
 from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_tensor, is_text
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.features.type_contract import (
+from beam_tfrecord.features.tf_columns import (
     BYTES,
     INT64,
     SHAPE,
@@ -49,11 +49,11 @@ UInt64Array = npt.NDArray[np.uint64]
 Hasher = Callable[[RecordBlock], UInt64Array]
 
 _BLOCK_RECORD = re.compile(r"^record \d+: ")
-_MOST_VALUES = 2**63 - 1
+_MAX_VALUES = 2**63 - 1
 _INT64_RANGE = -(2**63), 2**63 - 1
 
 # In shards above this size, `SplitChecker` looks at every 16th example: that is enough to detect
-# shards that were exchanged.
+# shards that were swapped.
 _WHOLE_BYTES, _STEP = 4 * 2**20, 16
 _NUMBERED = re.compile(r"(.+)-\d+-of-\d+\.tfrecord(\.gz)?")
 
@@ -77,8 +77,8 @@ class SchemaFit:
         linked = [feature.name for feature, column in columns if not _rules_suffice(column)]
         self._linked = Decoder(schema, linked) if linked else None
         self._columns = {leaf.name: feature.name for feature, column in columns for leaf in column}
-        # Columns that some examples must have by the schema's statistics, and that no record had so
-        # far. Columns that are never missing are checked in every record instead.
+        # Columns that, by the statistics, occur in some example but have not been seen yet. Columns
+        # that are never missing are checked in every record instead.
         self._unseen = {
             feature.name
             for feature in schema.features
@@ -135,11 +135,11 @@ class SchemaFit:
                     return f"feature {text!r} is not in the schema"
                 if feature.kind not in (0, leaf.kind):
                     kind, known = KIND_NAMES[feature.kind], KIND_NAMES[leaf.kind]
-                    return f"feature {text!r} is {kind}, the schema says {known}"
+                    return f"feature {text!r} is {kind}, but the schema says {known}"
             for leaf in self._leaves.values():
                 seen = found.get(leaf.name.encode())
                 if not leaf.nullable and (seen.present_count if seen else 0) < len(block.starts):
-                    return f"feature {leaf.name!r} is missing, the schema says it never is"
+                    return f"feature {leaf.name!r} is missing, but the schema marks it as required"
             self._decoder.decode(block.data, block.starts)
         except (ValueError, DataError) as error:
             # The kernel's message names a record by its number in the block, which means nothing
@@ -157,7 +157,7 @@ def _fit_rule(leaf: TFColumn) -> FitRule:
         kind=leaf.kind,
         required=not leaf.nullable,
         min_values=0 if exact is None else exact,
-        max_values=_MOST_VALUES if exact is None else exact,
+        max_values=_MAX_VALUES if exact is None else exact,
         low=low,
         high=high,
         is_text=leaf.kind == BYTES and (is_text(leaf.type) or leaf.store == "text"),
@@ -221,13 +221,13 @@ class SplitChecker:
 
     Args:
         manifest: The manifest of the dataset.
-        is_canonical: Hash the canonical form of examples. `write` does this for examples that it
+        hash_canonical: Hash the canonical form of examples. `write` does this for examples that it
             receives encoded.
     """
 
-    def __init__(self, manifest: Manifest, *, is_canonical: bool = False) -> None:
+    def __init__(self, manifest: Manifest, *, hash_canonical: bool = False) -> None:
         self._manifest = manifest
-        self._hash_records = native.canonical_hashes if is_canonical else native.hash_records
+        self._hash_records = native.canonical_hashes if hash_canonical else native.hash_records
         self._split_of = {
             s.path: name for name, split in manifest.splits.items() for s in split.shards
         }
@@ -289,22 +289,22 @@ class SplitChecker:
         if wrong and all(paths for _, paths in wrong):
             column, paths = wrong[0]
             message = f"column {column!r} names another split for some of its examples"
-            yield from ((path, f"{message}: examples were exchanged") for path in sorted(paths))
+            yield from ((path, f"{message}: examples were swapped") for path in sorted(paths))
         order = list(self._manifest.splits)
         bounds: dict[str, tuple[int, int]] = {}
         for path, (low, high) in self._ranges.items():
             _extend(bounds, self._split_of[path], low, high)
-        what = "bytes" if self._manifest.split_by == BY_BYTES else "groups"
+        what = "examples" if self._manifest.split_by == BY_BYTES else "groups"
         for path, (low, high) in self._ranges.items():
             here = self._split_of[path]
-            before, behind = order[: order.index(here)], order[order.index(here) + 1 :]
+            before, after = order[: order.index(here)], order[order.index(here) + 1 :]
             others = [name for name in before if name in bounds and low <= bounds[name][1]]
-            others += [name for name in behind if name in bounds and high >= bounds[name][0]]
+            others += [name for name in after if name in bounds and high >= bounds[name][0]]
             if others:
                 yield (
                     path,
-                    f"the {what} of its examples do not fit split {here!r} beside {others[0]!r}: "
-                    "examples were exchanged between them",
+                    f"the hashes of its {what} and those of split {others[0]!r} are out of order: "
+                    "examples were swapped between the splits",
                 )
 
     def misnamed(self) -> Iterator[tuple[str, str]]:
@@ -312,7 +312,10 @@ class SplitChecker:
         for path, split in self._split_of.items():
             named = _NUMBERED.fullmatch(path)
             if named and named[1] != split and named[1] in self._manifest.splits:
-                yield path, f"is named as of split {named[1]!r}, but is in {split!r}"
+                yield (
+                    path,
+                    f"is named like a shard of split {named[1]!r} but is listed under {split!r}",
+                )
 
 
 def _extend(ranges: dict[str, tuple[int, int]], key: str, low: int, high: int) -> None:
@@ -383,7 +386,7 @@ class _HashSet:
 
 def _two_bits(hashes: UInt64Array) -> UInt64Array:
     # From the middle bits of a hash: the high bits choose the word, and the low bits choose the
-    # examples that are looked at (see `DuplicateFinder.parts`).
+    # examples that are looked at (see `DuplicateFinder.sample_every`).
     one, six_bits = np.uint64(1), np.uint64(63)
     first, second = hashes >> np.uint64(24), hashes >> np.uint64(30)
     bits: UInt64Array = one << (first & six_bits) | one << (second & six_bits)
@@ -402,7 +405,7 @@ class DuplicateFinder:
 
     Attributes:
         largest: Name of the split with the most examples; empty if nothing is searched.
-        parts: One in so many examples is looked at.
+        sample_every: Only one in this many examples is looked at.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -411,9 +414,9 @@ class DuplicateFinder:
             filled = {}
         self.largest = max(filled, key=lambda name: filled[name].examples, default="")
         smaller = [split for name, split in filled.items() if name != self.largest]
-        self.parts = 1
-        while sum(split.examples for split in smaller) // self.parts > MAX_HASHES:
-            self.parts *= 2
+        self.sample_every = 1
+        while sum(split.examples for split in smaller) // self.sample_every > MAX_HASHES:
+            self.sample_every *= 2
         self._split_of = {s.path: name for name, split in filled.items() for s in split.shards}
         self._awaited = sum(len(split.shards) for split in smaller)
         self._lock = threading.Lock()
@@ -427,8 +430,8 @@ class DuplicateFinder:
         split = self._split_of.get(path)
         if split is None:
             return
-        if self.parts > 1:
-            hashes = hashes[hashes & np.uint64(self.parts - 1) == 0]
+        if self.sample_every > 1:
+            hashes = hashes[hashes & np.uint64(self.sample_every - 1) == 0]
         if self._of_smaller is not None and split == self.largest:
             hashes = self._of_smaller.common(hashes)
         self._found[split].append(hashes)

@@ -1,6 +1,6 @@
-"""`Block`: encodes batches into one buffer of records, and computes the split and place of each.
+"""`Block`: a buffer of encoded records, with the split and the sort position of each.
 
-The *place* of a record is its 64-bit position in the order of the dataset.
+The sort position of a record is called its *place*: a 64-bit number by which the dataset is sorted.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from beam_tfrecord import native
 from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.duplicate_count import count_duplicates
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.exchange.write_summary import Discovered, Tally
+from beam_tfrecord.exchange.tally import Discovered, Tally
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.layout import LOST_SPLITS, SPLIT_TWICE, Layout, Splits, is_split_name
 from beam_tfrecord.places import (
     ONE_INPUT,
     Inputs,
-    places_behind,
+    places_after_input,
     places_by_bytes,
     places_by_origin,
     places_in_source_order,
@@ -109,7 +109,7 @@ class Block:
         self.rejects = []
 
     def pieces(self, batch: Batch) -> Iterator[Batch]:
-        """Yield a batch in pieces of at most about `PIECE_BYTES`, or of one larger row."""
+        """Yield a batch in pieces of about `PIECE_BYTES` at most; a larger row is its own piece."""
         return pieces_of(batch, PIECE_BYTES)
 
     def add(self, batch: Batch) -> Int64Array:
@@ -138,13 +138,13 @@ class Block:
             return np.zeros(0, np.int64)
         if batch.num_rows:
             self._check_split(batch)
-        batch, kept, rejects = self._names.known(batch)
+        batch, kept, rejects = self._names.reject_missing(batch)
         first = self.arena.records
         if batch.encoded:
             tally, written = self._add_examples(batch), np.arange(batch.num_rows)
         else:
-            tally, written, refused = self._add_rows(batch)
-            rejects += refused
+            tally, written, rejected = self._add_rows(batch)
+            rejects += rejected
         starts = self.arena.used_starts()[first:]
         self._places.append(self._place(batch, written, starts))
         if batch.split is not None:
@@ -184,7 +184,8 @@ class Block:
         try:
             facts = native.discover(arena.data[: arena.size], starts)
         except ValueError as error:
-            # All are examples, so one feature has two kinds: also between blocks this is an error.
+            # Every value is a valid Example, so the cause is a feature with two kinds, which is an
+            # error across blocks as well.
             if all(native.canonicalize(value.as_py()) is not None for value in column):
                 raise DataError(f"cannot write serialized examples: {error}") from error
             # Beam's own sink takes any bytes; such a dataset has no schema.
@@ -215,13 +216,13 @@ class Block:
         layout = self._layout
         if layout.key:
             return self._columns.hashes(batch, layout.key, written, self._place_seed)
-        number, bits = self._inputs.number(as_job_batch(batch).way), self._inputs.bits
+        number, bits = self._inputs.number(as_job_batch(batch).step_path), self._inputs.bits
         if not layout.shuffle and batch.origin is not None:
             return places_in_source_order(batch.origin, written, batch.num_rows, number, bits)
         if (origin := batch.exact_origin) is not None:
             return places_by_origin(origin, written, batch.num_rows, self._place_seed, number)
         places = places_by_bytes(self.arena.data, starts, self._place_seed)
-        return places if layout.shuffle else places_behind(places, number, bits)
+        return places if layout.shuffle else places_after_input(places, number, bits)
 
     def _split(
         self, batch: Batch, written: Int64Array, starts: Int64Array
@@ -246,11 +247,21 @@ def _rejects_of(batch: Batch, rejected: Iterable[RowReject]) -> list[Reject]:
     if origin is None:
         return [Reject("", -1, *reject[1:]) for reject in rejected]
     numbers = origin.row_numbers(batch.num_rows)
-    return [Reject(origin.unit, int(numbers[row]), *rest) for row, *rest in rejected]
+    return [
+        Reject(
+            origin.unit,
+            int(numbers[one.row]),
+            one.column,
+            one.code,
+            f"{origin.address_of(int(numbers[one.row]))}: {one.message}",
+            one.value,
+        )
+        for one in rejected
+    ]
 
 
 def pieces_of(batch: Batch, piece_bytes: int) -> Iterator[Batch]:
-    """Yield a batch in pieces of at most about `piece_bytes`, or of one larger row."""
+    """Yield a batch in pieces of about `piece_bytes` at most; a larger row is its own piece."""
     rows = max(1, batch.num_rows)
     step = max(1, rows * piece_bytes // max(batch.data.nbytes, piece_bytes))
     if step >= rows:
@@ -298,13 +309,13 @@ class ColumnHashes:
         data = batch.data.select(list(columns))
         known = self._encoders.get(columns)
         if known is None or known[0] != data.schema:
-            # Hash the values as the dataset stores them: the kind of source must not matter.
+            # Hash the values as the dataset stores them, so that they do not depend on the source.
             given = self._given
             if given is not None and all(name in given for name in columns):
                 schema = given.select(columns)
             else:
                 schema = Schema.from_arrow(data.schema)
-            known = (data.schema, Encoder(schema, one_zero=True))
+            known = (data.schema, Encoder(schema, merge_equal_floats=True))
             self._encoders[columns] = known
         self._arena.reset()
         encoded = known[1].encode(Batch(data, numbers=batch.numbers), self._arena)
@@ -336,7 +347,7 @@ class SplitNames:
         """The name of every split number."""
         return tuple(self._numbers)
 
-    def known(self, batch: Batch) -> tuple[Batch, npt.NDArray[np.int64], list[Reject]]:
+    def reject_missing(self, batch: Batch) -> tuple[Batch, npt.NDArray[np.int64], list[Reject]]:
         """Reject the rows whose split column has no value.
 
         Returns:

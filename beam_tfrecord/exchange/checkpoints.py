@@ -21,7 +21,7 @@ from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.exchange.spill_files import PLACE_BYTES, Run, read_index
-from beam_tfrecord.exchange.write_summary import Tally
+from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.job_batch import Part
 from beam_tfrecord.layout import is_split_name
 from beam_tfrecord.storage import exists, file_size, list_names, read_into

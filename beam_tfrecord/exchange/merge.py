@@ -83,7 +83,7 @@ class WindowGroup:
 def groups_of(
     windows: Sequence[Window],
     runs: Sequence[str],
-    most_bytes: int,
+    max_bytes: int,
     index_of: Callable[[str], RunIndex] = read_index,
 ) -> list[WindowGroup]:
     """Group neighbouring windows of one split, and find the slices of all runs for each group.
@@ -91,10 +91,10 @@ def groups_of(
     Args:
         windows: The windows, in order.
         runs: Paths of the runs.
-        most_bytes: Most bytes of a group of more than one window.
+        max_bytes: Maximum size of a group of more than one window, in bytes.
         index_of: Function that reads the footer of a run.
     """
-    groups = [WindowGroup(joined) for joined in _neighbours(windows, most_bytes)]
+    groups = [WindowGroup(joined) for joined in _neighbours(windows, max_bytes)]
     for path in runs:
         index = index_of(path)
         for group in groups:
@@ -105,11 +105,11 @@ def groups_of(
     return groups
 
 
-def _neighbours(windows: Sequence[Window], most_bytes: int) -> Iterator[list[Window]]:
+def _neighbours(windows: Sequence[Window], max_bytes: int) -> Iterator[list[Window]]:
     joined: list[Window] = []
     size = 0
     for window in windows:
-        if joined and (window.split != joined[0].split or size + window.bytes > most_bytes):
+        if joined and (window.split != joined[0].split or size + window.bytes > max_bytes):
             yield joined
             joined, size = [], 0
         joined.append(window)
@@ -208,7 +208,7 @@ class Merger:
                     yield group, records
                 if group.records is not None and found != group.records:
                     raise DataError(
-                        f"runs of split {split!r} hold {found} records where {group.records} were "
+                        f"runs of split {split!r} hold {found} records, but {group.records} were "
                         "written"
                     )
 

@@ -145,7 +145,7 @@ def plan_merges(
         UsageError: The numbers of shards do not match the splits.
     """
     names = split_order(counts, layout)
-    most_bytes = WINDOW_BYTES if window_bytes is None else window_bytes
+    max_bytes = WINDOW_BYTES if window_bytes is None else window_bytes
     # The shift of each run depends on batches and workers; the number of all records does not.
     shift = bin_shift(layout.shuffle, count_records(counts))
     counts = {name: counts[name].coarsened(max(shift, counts[name].shift)) for name in names}
@@ -155,7 +155,7 @@ def plan_merges(
         window
         for name in names
         if name in shard_counts
-        for window in _windows(name, counts[name], shard_counts[name], most_bytes)
+        for window in _windows(name, counts[name], shard_counts[name], max_bytes)
     ]
     return list(_tasks(windows, max(TASK_BYTES, window_bytes or 0, task_bytes)))
 
@@ -166,7 +166,7 @@ def split_order(names: Iterable[str], layout: Layout) -> list[str]:
     return sorted(names, key=lambda name: (known.get(name, len(known)), name.encode()))
 
 
-def _windows(split: str, counts: BinCounts, shards: int, most_bytes: int) -> Iterable[Window]:
+def _windows(split: str, counts: BinCounts, shards: int, max_bytes: int) -> Iterable[Window]:
     for number, cut in enumerate(cut_bins(counts.bins, counts.rows, counts.bytes, shards)):
         # Numbers of bins reach 2^64: NumPy would compare Python integers with them as floats.
         first_bin, last_bin = np.uint64(cut.first), np.uint64(cut.last)
@@ -174,7 +174,7 @@ def _windows(split: str, counts: BinCounts, shards: int, most_bytes: int) -> Ite
             int(counts.bins.searchsorted(first_bin)),
             int(counts.bins.searchsorted(last_bin, side="right")),
         )
-        pieces = math.ceil(cut.bytes / most_bytes)
+        pieces = math.ceil(cut.bytes / max_bytes)
         for piece in cut_bins(
             counts.bins[inside], counts.rows[inside], counts.bytes[inside], pieces
         ):
@@ -182,12 +182,12 @@ def _windows(split: str, counts: BinCounts, shards: int, most_bytes: int) -> Ite
             yield Window(split, number, first, last, piece.bytes, piece.rows)
 
 
-def _tasks(windows: list[Window], most_bytes: int) -> Iterable[tuple[Window, ...]]:
+def _tasks(windows: list[Window], max_bytes: int) -> Iterable[tuple[Window, ...]]:
     task: list[Window] = []
     size = 0
     for window in windows:
         starts_shard = not task or (window.split, window.shard) != (task[-1].split, task[-1].shard)
-        if starts_shard and task and size + window.bytes > most_bytes:
+        if starts_shard and task and size + window.bytes > max_bytes:
             yield tuple(task)
             task, size = [], 0
         task.append(window)
@@ -199,7 +199,7 @@ def _tasks(windows: list[Window], most_bytes: int) -> Iterable[tuple[Window, ...
 # Bytes that a task of a round writes: many compared to the footers that it reads, but few enough
 # to repeat after a failure.
 PART_BYTES = 4 * 2**30
-# Least size of a task after a round, since each task first reads the footers of all runs.
+# Minimum size of a task after a round, since each task first reads the footers of all runs.
 LAST_TASK_BYTES = 4 * MOST_WINDOW_BYTES
 
 
@@ -228,7 +228,7 @@ class RunTask:
 
 def needs_round(names: Sequence[RunName], layout: Layout, request: int) -> bool:
     """Return whether there are too many runs to merge all at once."""
-    return layout.shuffle and _count_wide(names) > most_fan_in(request)
+    return layout.shuffle and _count_wide(names) > max_fan_in(request)
 
 
 def window_bytes_of(runs: RunSet, layout: Layout, request: int) -> int:
@@ -244,12 +244,12 @@ def plan_round(runs: RunSet, layout: Layout, request: int) -> Iterator[RunTask]:
     Args:
         runs: All runs.
         layout: How records are ordered.
-        request: Least bytes of one read.
+        request: Minimum bytes of one read.
     """
     if not needs_round(runs.names, layout, request):
         return
     wide = _count_wide(runs.names)
-    batches = math.ceil(wide / most_fan_in(request))
+    batches = math.ceil(wide / max_fan_in(request))
     bounds = [wide * number // batches for number in range(batches + 1)]
     ranges = list(_ranges(runs.counts, batches))
     for first, end in itertools.pairwise(bounds):
@@ -294,7 +294,7 @@ def work_key(work: tuple[Any, ...], paths: Iterable[str]) -> str:
 
 
 def request_bytes(directory: str) -> int:
-    """Return the least number of bytes worth one read from a run in `directory`."""
+    """Return the minimum number of bytes worth one read from a run in `directory`."""
     return REMOTE_REQUEST_BYTES if is_remote(directory) else LOCAL_REQUEST_BYTES
 
 
@@ -315,7 +315,7 @@ def run_bytes_for(total_bytes: int | None, request: int) -> int:
 
     Args:
         total_bytes: Estimated size of all records; None if unknown.
-        request: Least bytes of one read.
+        request: Minimum bytes of one read.
     """
     if total_bytes is None:
         return RUN_BYTES
@@ -334,7 +334,7 @@ def windows_held(window_bytes: int) -> int:
     return 2 if 2 * window_bytes <= MOST_WINDOW_BYTES else 1
 
 
-def most_fan_in(request: int) -> int:
+def max_fan_in(request: int) -> int:
     """Return how many runs can be merged at once, if each is read in steps of `request` bytes."""
     return max(2, MOST_WINDOW_BYTES // request)
 

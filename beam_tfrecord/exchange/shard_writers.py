@@ -1,4 +1,4 @@
-"""Writes TFRecord shards: `PieceWriter` writes one shard, `DirectWriter` writes whole batches.
+"""Writes TFRecord shards: `PieceWriter` writes one shard, `DirectWriter` batches unshuffled.
 
 `DirectWriter` writes without a shuffle, in source order: each *group of units*, the part of the
 input that one task reads, gets shards of its own.

@@ -30,7 +30,7 @@ from beam_tfrecord.exchange.spill_files import (
     footer,
     merge_counts,
 )
-from beam_tfrecord.exchange.write_summary import Tally
+from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.places import SHUFFLED_BIN_SHIFT, bin_shift
 from beam_tfrecord.rejects import write_rejects
@@ -101,7 +101,7 @@ class SortedRecords:
             buffer: Memory for the pieces.
             first: Position of the first record in sorted order.
             end: Position after the last record.
-            limit: Most bytes of a piece of more than one record.
+            limit: Maximum bytes of a piece of more than one record.
             is_run: Yield the entries of a run: each place followed by its record.
 
         Yields:
@@ -206,7 +206,7 @@ class GroupWriter(Protocol[F]):
     def end_group(self) -> Iterator[F]:
         """Write the remaining records of a group; yield its last outputs."""
 
-    def take_summary(self) -> Tally:
+    def take_tally(self) -> Tally:
         """Return the sums since the last call; call it only after `end_group`."""
 
     def abort(self) -> None:
@@ -240,7 +240,7 @@ class BlockWriter(abc.ABC, Generic[F]):
         """Write the remaining records of a group; yield its last outputs."""
         yield from self._write()
 
-    def take_summary(self) -> Tally:
+    def take_tally(self) -> Tally:
         """Return the sums since the last call; call it only after `end_group`."""
         spill_rejects(self._block, self._directory)
         tally = self._block.tally
@@ -332,14 +332,14 @@ def sort_range(blocks: Iterable[bytes], directory: str, split: str) -> Iterator[
     return map(write, by_size(blocks, RUN_BYTES))
 
 
-def by_size(pieces: Iterable[bytes], least_bytes: int) -> Iterator[list[bytes]]:
-    """Yield lists of successive pieces; each but the last has `least_bytes` or more in all."""
+def by_size(pieces: Iterable[bytes], min_bytes: int) -> Iterator[list[bytes]]:
+    """Yield lists of successive pieces; each but the last has `min_bytes` or more in all."""
     pending: list[bytes] = []
     size = 0
     for piece in pieces:
         pending.append(piece)
         size += len(piece)
-        if size >= least_bytes:
+        if size >= min_bytes:
             yield pending
             pending, size = [], 0
     if pending:

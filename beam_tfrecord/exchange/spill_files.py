@@ -180,8 +180,8 @@ def _read(path: str, start: int, nbytes: int) -> bytes:
     return bytes(out)
 
 
-# Most bins of one split, since one worker holds the counts of all runs. In source order, each row
-# whose place is a hash of its bytes may have its own bin.
+# Maximum number of bins of one split, since one worker holds the counts of all runs. In source
+# order, each row whose place is a hash of its bytes may have its own bin.
 MOST_BINS = 2**22
 
 

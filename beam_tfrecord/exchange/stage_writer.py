@@ -19,7 +19,7 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange.block import pieces_of
 from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.exchange.spill import MAX_REJECTS, spill_rejects
-from beam_tfrecord.exchange.write_summary import Tally
+from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.arrow_arrays import relative_error, round_text
 from beam_tfrecord.features.feature import ColumnStats
 from beam_tfrecord.job_batch import JobBatch, as_job_batch
@@ -43,8 +43,8 @@ class StageWriter:
     Args:
         job: The job, with the temporary directory for the files and the inputs of the rows.
         file_bytes: A file ends with the row group that takes it to this size.
-        row_group_bytes: Most bytes of a row group in memory, unless one row has more.
-        row_group_rows: Most rows of a row group.
+        row_group_bytes: Maximum bytes of a row group in memory, unless one row has more.
+        row_group_rows: Maximum number of rows of a row group.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class StageWriter:
         job_batch = as_job_batch(batch)
         group: tuple[int, ...] = (job_batch.group or 0,)
         if self._inputs.count > 1:
-            group = (self._inputs.number(job_batch.way), *group)
+            group = (self._inputs.number(job_batch.step_path), *group)
         if group != self._group:
             yield from self.end_group()
             self._group, self._number = group, 0
@@ -105,7 +105,7 @@ class StageWriter:
         if self._file is not None:
             yield self._close()
 
-    def take_summary(self) -> Tally:
+    def take_tally(self) -> Tally:
         """Return the sums since the last call; call it only after `end_group`."""
         spill_rejects(self, self._directory)
         tally, self.tally = self.tally, Tally()

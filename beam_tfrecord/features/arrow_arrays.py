@@ -78,7 +78,7 @@ def null_positions(array: pa.Array) -> Int64Array:
 
 
 def with_nulls_at(array: pa.Array, rows: BoolArray | None) -> pa.Array:
-    """Return `array` with nulls where `rows` is true; None means no rows."""
+    """Return `array` with nulls in the rows for which `rows` is true; None means no rows."""
     if rows is None:
         return array
     return pc.if_else(pa.array(rows), pa.scalar(None, array.type), array)

@@ -52,7 +52,7 @@ from beam_tfrecord.features.tensors import (
     repeated_shape,
     tensor_column,
 )
-from beam_tfrecord.features.type_contract import (
+from beam_tfrecord.features.tf_columns import (
     decimal_is_integer,
     is_flat_tensor,
     tensor_type,
@@ -64,7 +64,7 @@ class TFArrays(NamedTuple):
     """The TF columns of one column, as arrays that the kernel encodes.
 
     Attributes:
-        arrays: One array for each TF column, in the order of `type_contract.tf_columns`.
+        arrays: One array for each TF column, in the order of `tf_columns.tf_columns`.
         null_in_list: Which rows have a null inside a list, which no Example can hold, shape
             `[rows]`; None if none has. Nulls that the kernel finds itself are not among them.
     """
@@ -85,17 +85,17 @@ def is_encoded_as_is(feature: Feature) -> bool:
     return is_text(arrow) or is_binary(arrow)
 
 
-def arrow_to_tf(array: pa.Array, feature: Feature, *, one_zero: bool = False) -> TFArrays:
+def arrow_to_tf(array: pa.Array, feature: Feature, *, merge_equal_floats: bool = False) -> TFArrays:
     """Convert a column to the arrays of its TF columns.
 
     Args:
         array: The column. Its type is that of `feature`; only the layout of lists may differ, the
             values may be dictionary-encoded, and float32 may be float64, which the kernel rounds.
         feature: The column in the schema.
-        one_zero: Encode floats that are stored as equal ones as equal bytes: 0.0 and -0.0 alike,
-            and all NaNs alike.
+        merge_equal_floats: Encode floats that are stored as equal ones as equal bytes: 0.0 and -0.0
+            alike, and all NaNs alike.
     """
-    conversion = _Conversion(feature, len(array), one_zero)
+    conversion = _Conversion(feature, len(array), merge_equal_floats)
     arrays = tuple(conversion.arrays(array, feature.type))
     return TFArrays(arrays, conversion.null_in_list)
 
@@ -103,10 +103,10 @@ def arrow_to_tf(array: pa.Array, feature: Feature, *, one_zero: bool = False) ->
 class _Conversion:
     """The conversion of one column of one batch."""
 
-    def __init__(self, feature: Feature, rows: int, one_zero: bool) -> None:
+    def __init__(self, feature: Feature, rows: int, merge_equal_floats: bool) -> None:
         self._feature = feature
         self._rows = rows
-        self._one_zero = one_zero
+        self._merge_equal_floats = merge_equal_floats
         self.null_in_list: BoolArray | None = None
 
     def arrays(
@@ -151,12 +151,12 @@ class _Conversion:
         if layers and self._feature.fill is not None and values.null_count:
             fill = typed_scalar(self._feature.fill, values.type, self._feature, "fill")
             values = pc.fill_null(values, fill)
-        if self._one_zero:
-            values = _with_one_zero(values)
+        if self._merge_equal_floats:
+            values = _with_merged_floats(values)
         stored = store_values(values, arrow, store=self._feature.store)
-        if self._one_zero:
+        if self._merge_equal_floats:
             # What is still a float here, the kernel rounds to float32.
-            stored = _with_one_zero(stored, is_narrow=True)
+            stored = _with_merged_floats(stored, is_narrow=True)
         if not layers:
             yield stored
             return
@@ -189,8 +189,8 @@ class _Conversion:
         is_flat = is_flat_tensor(tensor, self._feature.store)
         if not has_dtype:
             array = self._as_numpy(array.storage, tensor, is_flat)
-        elif self._one_zero:
-            array = _tensors_with_one_zero(array, is_narrow=is_flat)
+        elif self._merge_equal_floats:
+            array = _merged_tensors(array, is_narrow=is_flat)
         missing, shape = missing_of(array), tensor.fixed_shape
         data, shapes = (array.storage, None) if tensor.is_dense else array.storage.flatten()
         if is_flat:
@@ -214,8 +214,8 @@ class _Conversion:
     def _as_numpy(self, storage: pa.Array, tensor: TensorType, is_flat: bool) -> pa.ExtensionArray:
         """Return Arrow's fixed-shape tensors as a column of NumPy arrays."""
         layer, values = open_list(storage)
-        if self._one_zero:
-            values = _with_one_zero(values, is_narrow=is_flat)
+        if self._merge_equal_floats:
+            values = _with_merged_floats(values, is_narrow=is_flat)
         shape = tensor.fixed_shape or ()
         if values.null_count:
             rows = null_positions(values) // max(value_count(shape), 1)
@@ -251,7 +251,7 @@ def _numbers(data: pa.Array, tensor: TensorType) -> tuple[Array, Int64Array]:
     return values, (starts - starts[0]) // width
 
 
-def _floats_with_one_zero(numbers: Array, *, is_narrow: bool) -> Array:
+def _merged_floats(numbers: Array, *, is_narrow: bool) -> Array:
     """Return a copy of floats with only one zero and one NaN: equal floats have equal bytes.
 
     Args:
@@ -262,31 +262,31 @@ def _floats_with_one_zero(numbers: Array, *, is_narrow: bool) -> Array:
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         stored = numbers.astype(np.float32) if is_narrow else numbers
         # Adding zero changes the parts of complex numbers: one may be -0.0 beside another number.
-        with_one_zero = np.where(stored == 0, kind(0), numbers + kind(0))
-        made: Array = np.where(np.isnan(numbers), kind(np.nan), with_one_zero)
+        merged_zeros = np.where(stored == 0, kind(0), numbers + kind(0))
+        made: Array = np.where(np.isnan(numbers), kind(np.nan), merged_zeros)
     return made
 
 
-def _tensors_with_one_zero(array: pa.ExtensionArray, *, is_narrow: bool) -> pa.ExtensionArray:
+def _merged_tensors(array: pa.ExtensionArray, *, is_narrow: bool) -> pa.ExtensionArray:
     """Return a column of tensors; tensors of floats get only one zero and one NaN."""
     arrow = array.type
     if arrow.dtype.kind not in "fc" and not is_small_float(arrow.dtype):
         return array
     tensors = (value.as_py() for value in array)
     made = [
-        None if tensor is None else _floats_with_one_zero(tensor, is_narrow=is_narrow)
+        None if tensor is None else _merged_floats(tensor, is_narrow=is_narrow)
         for tensor in tensors
     ]
     return tensor_column(made, arrow)
 
 
-def _with_one_zero(values: pa.Array, *, is_narrow: bool = False) -> pa.Array:
+def _with_merged_floats(values: pa.Array, *, is_narrow: bool = False) -> pa.Array:
     """Return values; floats get only one zero and one NaN."""
     if not pa.types.is_floating(values.type):
         return values
     numbers = np.frombuffer(values.buffers()[1] or b"", f"<f{values.type.bit_width // 8}")
     numbers = numbers[values.offset : values.offset + len(values)]
-    made = _floats_with_one_zero(numbers, is_narrow=is_narrow)
+    made = _merged_floats(numbers, is_narrow=is_narrow)
     return pa.array(made, values.type, mask=missing_of(values))
 
 

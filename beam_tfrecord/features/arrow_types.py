@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.tensors import TensorType, dtype_of, join_tensor_types
+from beam_tfrecord.features.tensors import TensorType, dtype_name, dtype_of, join_tensor_types
 
 # The test for a kind of type with one child, and its constructor.
 _Wrapper = tuple[Callable[[pa.DataType], bool], Callable[[Any], pa.DataType]]
@@ -218,6 +218,24 @@ def _extension_from_json(value: dict[str, Any]) -> pa.DataType:
         return pa.bool8()
     # An unknown extension type becomes an opaque type with its name and storage.
     return pa.opaque(storage, name, "")
+
+
+def item_and_shape(arrow: pa.DataType) -> tuple[str, tuple[int | None, ...]]:
+    """Return the type of a single value as text, and the shape of the values of a row.
+
+    A size is None if it varies from row to row. The shape of a scalar is empty, and so is the shape
+    of an array whose rank varies.
+    """
+    arrow = bare_type(arrow)
+    if isinstance(arrow, TensorType):
+        return dtype_name(arrow.dtype), arrow.shape or ()
+    if is_tensor(arrow):
+        return str(arrow.value_type), tuple(arrow.shape)
+    sizes = []
+    while is_list(arrow):
+        sizes.append(arrow.list_size if pa.types.is_fixed_size_list(arrow) else None)
+        arrow = bare_type(arrow.value_type)
+    return str(arrow), tuple(sizes)
 
 
 def with_shape(arrow: pa.DataType, shape: Sequence[int]) -> pa.DataType:

@@ -1,6 +1,6 @@
 """`Feature`: one column of a schema, with conversions to and from JSON and Arrow fields.
 
-Three properties of a `Feature` have no counterpart in an Arrow field: its store, its NumPy dtype
+Three properties of a `Feature` have no counterpart in an Arrow field: its storage, its NumPy dtype
 and its class names. The metadata of the field carries them from the source that reads the column to
 the schema of the dataset.
 """
@@ -35,8 +35,8 @@ class ColumnStats:
             there is no finite value.
         max: Largest value, under the same conditions.
         max_relative_error: Largest relative error of rounding to float32, or to float64 if the
-            column is stored as float64; 0 if all values are exact. A float64 with the same digits
-            as a number in text is exact: see `beam_tfrecord.features.arrow_arrays`.
+            column is stored as float64; 0 if all values are exact. A number from text counts as
+            exact if the float64 prints the same digits: see `beam_tfrecord.features.arrow_arrays`.
     """
 
     missing: int = 0
@@ -159,9 +159,9 @@ class Feature:
             UsageError: A key or a type does not exist, or a value has the wrong type.
         """
         if not isinstance(value, Mapping):
-            raise UsageError(f"a feature in the schema is no object but {value!r:.40}")
+            raise UsageError(f"a feature in the schema is not an object: {value!r:.40}")
         if fault := _fault_of(value):
-            raise UsageError(f"feature {value.get('name', '?')!r:.80} in the schema has {fault}")
+            raise UsageError(f"feature {value.get('name', '?')!r:.80} in the schema: {fault}")
         try:
             return cls(
                 type=type_from_json(value.get("type", "text")),
@@ -169,9 +169,9 @@ class Feature:
                 observed=ColumnStats.from_json(value),
                 **{option: value[option] for option in _PLAIN_OPTIONS if option in value},
             )
-        except _MISTAKES as error:
+        except _TYPE_PARSE_ERRORS as error:
             raise UsageError(
-                f"feature {value['name']!r} in the schema has a type that does not exist: "
+                f"feature {value['name']!r} in the schema: the type does not exist: "
                 f"{str(error)[:100]}"
             ) from error
 
@@ -184,7 +184,7 @@ def _fault_of(value: Mapping[str, Any]) -> str:
         return "no name"
     for key, hint in _KEY_TYPES.items():
         if not has_type(value.get(key), hint):
-            return f"{key} {value[key]!r:.40}, which it cannot have"
+            return f"invalid value {value[key]!r:.40} for {key!r}"
     return ""
 
 
@@ -202,7 +202,14 @@ _KEY_TYPES: Mapping[str, Any] = {
     "loss": dict[str, str | float] | None,
 }
 # Errors that building a type from arbitrary JSON can raise.
-_MISTAKES = (TypeError, ValueError, KeyError, AttributeError, OverflowError, pa.ArrowException)
+_TYPE_PARSE_ERRORS = (
+    TypeError,
+    ValueError,
+    KeyError,
+    AttributeError,
+    OverflowError,
+    pa.ArrowException,
+)
 
 
 def make_field(
@@ -249,7 +256,7 @@ def labels_of(field: pa.Field) -> tuple[str, ...]:
 
 
 def labels_text(labels: Sequence[str]) -> bytes:
-    """Return the text of a labels file: one class name a line, the name of class 0 first."""
+    """Return the text of a labels file: one class name per line, the name of class 0 first."""
     return "".join(f"{label}\n" for label in labels).encode()
 
 

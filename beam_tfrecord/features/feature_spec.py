@@ -20,14 +20,14 @@ import pyarrow as pa
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_to_tf import arrow_to_tf, typed_scalar
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.features.type_contract import (
+from beam_tfrecord.features.tf_columns import (
     BYTES,
     FLOAT,
     INT64,
     ROW_LENGTHS,
     SHAPE,
     VALUES,
-    Features,
+    SchemaLike,
     TFColumn,
     schema_tf_columns,
 )
@@ -62,7 +62,7 @@ class Reading:
     row_lengths: tuple[str, ...] = ()
 
 
-def readings(schema: Features, *, ragged: bool = True) -> list[Reading]:
+def readings(schema: SchemaLike, *, ragged: bool = True) -> list[Reading]:
     """Return how TensorFlow parses each TF column of a schema; see `Schema.feature_spec`.
 
     Args:
@@ -137,7 +137,7 @@ def _as_read(kind: int, value: Any) -> Any:
         return value
 
 
-def feature_spec(schema: Features, *, ragged: bool = True) -> dict[str, Any]:
+def feature_spec(schema: SchemaLike, *, ragged: bool = True) -> dict[str, Any]:
     """Return the feature spec for `tf.io.parse_example`; see `Schema.feature_spec`."""
     import tensorflow as tf
 
@@ -206,7 +206,7 @@ def _plain(default: Any, entry: Any) -> Any:
     return values.reshape([int(size) for size in entry.shape]).tolist()
 
 
-def schema_pbtxt(schema: Features) -> str:
+def schema_pbtxt(schema: SchemaLike) -> str:
     """Return a schema as the text of a `tensorflow.metadata.v0.Schema`.
 
     Raises:

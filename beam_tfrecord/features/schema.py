@@ -1,7 +1,7 @@
 """`Schema`: the features of a dataset, with conversions to and from JSON, Arrow and TensorFlow.
 
 A feature is one column of the rows. Its Arrow type says what the values mean, and the module
-`type_contract` says how they are stored in examples. The schema of a written dataset also has the
+`tf_columns` says how they are stored in examples. The schema of a written dataset also has the
 statistics of each feature: missing values, range, rounding.
 """
 
@@ -16,7 +16,11 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
+from beam_tfrecord.features.arrow_types import item_and_shape
 from beam_tfrecord.features.feature import ColumnStats, Feature
+from beam_tfrecord.tables import MAX_ROWS, cell, html_table, text_table
+
+_HEADER = ("column", "type", "shape", "null", "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +42,15 @@ class Schema:
         names = [feature.name for feature in self.features]
         if doubled := {name for name in names if names.count(name) > 1}:
             raise UsageError(f"two features are named {min(doubled)!r}: rename one of them")
+
+    def __repr__(self) -> str:
+        return "Schema:\n" + text_table(_HEADER, self._rows(), max_rows=MAX_ROWS)
+
+    def _repr_html_(self) -> str:
+        return html_table(_HEADER, self._rows())
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [tuple(map(cell, _described(feature))) for feature in self.features]
 
     def __getitem__(self, name: str) -> Feature:
         for feature in self.features:
@@ -176,7 +189,7 @@ class Schema:
         return cls(features, separator=separator)
 
     def dumps(self) -> str:
-        """Return the JSON text of ``schema.json``, one feature a line."""
+        """Return the JSON text of ``schema.json``, one feature per line."""
         lines = ",\n    ".join(json.dumps(f.to_json(), ensure_ascii=False) for f in self.features)
         head = "" if self.separator == "/" else f'  "separator": {json.dumps(self.separator)},\n'
         return f'{{\n{head}  "features": [\n    {lines}\n  ]\n}}\n'
@@ -198,3 +211,17 @@ class Schema:
             raise UsageError(f"{where} is not JSON: line {error.lineno}: {error.msg}") from error
         except (RecursionError, ValueError) as error:
             raise UsageError(f"{where} is not JSON that can be read: {error}") from error
+
+
+def _described(feature: Feature) -> tuple[str, ...]:
+    """Return name, type, shape, nullability and further properties of a feature, for a table."""
+    item, shape = item_and_shape(feature.type)
+    sizes = ", ".join("?" if size is None else str(size) for size in shape)
+    notes = [] if feature.store == "auto" else [f"stored as {feature.store}"]
+    notes += [] if feature.default is None else [f"default {feature.default!r}"]
+    notes += [] if feature.fill is None else [f"nulls in lists are {feature.fill!r}"]
+    notes += [f"{len(feature.labels):,} class names"] if feature.labels else []
+    missing = 0 if feature.observed is None else feature.observed.missing
+    notes += [f"{missing:,} missing"] if missing else []
+    nullable = "yes" if feature.nullable else "no"
+    return feature.name, item, f"[{sizes}]" if shape else "", nullable, ", ".join(notes)

@@ -152,7 +152,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
         raise UsageError(f"dtype {name!r} needs the package ml_dtypes: install it") from error
     found = getattr(ml_dtypes, name, None)
     if not (isinstance(found, type) and issubclass(found, np.generic)):
-        raise UsageError(f"{name!r} is no dtype: use a name such as 'float32' or 'bfloat16'")
+        raise UsageError(f"{name!r} is not a dtype: use a name such as 'float32' or 'bfloat16'")
     return np.dtype(found)
 
 

@@ -1,4 +1,4 @@
-"""Types that describe a picture file: its header, its faults, and why TensorFlow cannot decode it.
+"""Types that describe an image file: its header, its faults, and why TensorFlow cannot decode it.
 
 `formats.describe` reads headers; `decode` decodes, resizes and re-encodes with Pillow. Nothing in
 this package depends on Beam, Arrow or the sources of rows.
@@ -17,8 +17,8 @@ class Refusal(NamedTuple):
     """The reason why ``tf.io.decode_image(channels=3)`` fails or returns wrong pixels.
 
     Attributes:
-        reason: A clause that follows the name of the picture in messages.
-        cure: The options that convert the picture to a form that TensorFlow decodes.
+        reason: A clause that follows the name of the image in messages.
+        cure: The options that convert the image to a form that TensorFlow decodes.
     """
 
     reason: str
@@ -26,7 +26,7 @@ class Refusal(NamedTuple):
 
 
 class Header(NamedTuple):
-    """The properties of a picture that its header contains.
+    """The properties of an image that its header contains.
 
     Attributes:
         format: ``jpeg``, ``png``, ``gif``, ``webp``, ``bmp`` or ``tiff``.
@@ -37,7 +37,7 @@ class Header(NamedTuple):
             ``tf.io.decode_image(channels=0)`` returns: 3 for a palette (PNG with transparency: 4),
             3 for CMYK in a JPEG.
         orientation: EXIF tag 274, from 1 (upright) to 8.
-        refusal: Reason why TensorFlow cannot decode the picture; None if the structure of the file
+        refusal: Reason why TensorFlow cannot decode the image; None if the structure of the file
             shows no reason.
     """
 
@@ -50,12 +50,12 @@ class Header(NamedTuple):
 
 
 class Fault(Exception):
-    """A file that is not a picture, is truncated or broken, or exceeds a limit.
+    """A file that is not an image, is truncated or broken, or exceeds a limit.
 
     Attributes:
         code: ``empty``, ``not-an-image``, ``truncated``, ``too-large``, ``damaged``, or
             ``unsupported`` if the requested format cannot hold the pixels.
-        reason: A clause that follows the name of the picture in messages.
+        reason: A clause that follows the name of the image in messages.
     """
 
     def __init__(self, code: str, reason: str) -> None:
@@ -78,16 +78,16 @@ def damaged(what: str) -> Fault:
 
 
 def too_large_for_tensorflow(width: int, height: int) -> Refusal:
-    """Return the `Refusal` of a picture that has more pixels than TensorFlow can decode."""
+    """Return the `Refusal` of an image that has more pixels than TensorFlow can decode."""
     return Refusal(f"is too large for TensorFlow ({width}x{height})", "a smaller --resize")
 
 
 @dataclasses.dataclass(frozen=True)
 class Refused:
-    """The number of stored pictures that TensorFlow cannot decode, and the first of them by path.
+    """The number of stored images that TensorFlow cannot decode, and the first of them by path.
 
     Attributes:
-        rows: Number of pictures.
+        rows: Number of images.
         path: Path of the first one.
         reason: `Refusal.reason` of the first one.
         cure: `Refusal.cure` of the first one.
@@ -99,17 +99,17 @@ class Refused:
     cure: str
 
 
-def refused_in(pictures: Iterable[tuple[str, Header | None]]) -> Refused | None:
-    """Count the pictures whose header has a refusal, given paths and headers; None if none has."""
+def refused_in(images: Iterable[tuple[str, Header | None]]) -> Refused | None:
+    """Count the images whose header has a refusal, given paths and headers; None if none has."""
     found = None
-    for path, header in pictures:
+    for path, header in images:
         if header is not None and header.refusal is not None:
             found = merge_refused(found, Refused(1, path, *header.refusal))
     return found
 
 
 def merge_refused(one: Refused | None, other: Refused | None) -> Refused | None:
-    """Add the counts of two parts of the data, and keep the first picture by path."""
+    """Add the counts of two parts of the data, and keep the first image by path."""
     if one is None or other is None:
         return one or other
     first = min(one, other, key=lambda refused: (refused.path, refused.reason))
@@ -124,7 +124,7 @@ def refused_as_json(refused: Refused | None) -> dict[str, Any] | None:
 def refused_warning(entry: Mapping[str, Any]) -> str:
     """Return the one-line warning about an entry ``refused_pictures`` of ``job.json``."""
     rows = entry["rows"]
-    are = "picture is" if rows == 1 else "pictures are"
+    are = "image is" if rows == 1 else "images are"
     which = "it" if rows == 1 else "the first"
     return (
         f"{rows:,} {are} stored that TensorFlow, and so .tf(), cannot decode or decodes wrongly: "

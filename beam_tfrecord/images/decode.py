@@ -1,6 +1,6 @@
-"""Decodes pictures with Pillow, to check all of their pixels or to resize, turn and re-encode them.
+"""Decodes images with Pillow, to check all of their pixels or to resize, turn and re-encode them.
 
-Functions import Pillow themselves, because it is not needed to store pictures unchanged. Pillow
+Functions import Pillow themselves, because it is not needed to store images unchanged. Pillow
 decodes and resizes without the interpreter's lock, so that threads use all cores.
 """
 
@@ -29,7 +29,7 @@ _SIZE = re.compile(r"(\d+)(?:x(\d+))?")
 # last step of resizing is smooth.
 _DRAFT_GAP = 2
 # A requested size of one pixel makes the decoder of JPEG use its smallest scale.
-_LEAST_SIZE = (1, 1)
+_MIN_SIZE = (1, 1)
 # Channels of Pillow's modes; all others have one.
 _CHANNELS = {"LA": 2, "RGB": 3, "RGBA": 4, "P": 3, "CMYK": 4, "YCbCr": 3, "LAB": 3, "PA": 4}
 # Files of these modes do not state which values are black and white.
@@ -38,13 +38,13 @@ _WIDE_MODES = {"I": "integers of 32 bits", "F": "floating-point numbers"}
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
-    """The changes to make to pictures; a picture without changes keeps its bytes.
+    """The changes to make to images; an image without changes keeps its bytes.
 
     Attributes:
         shorter: New length of the shorter side in pixels; the ratio of the sides is kept.
         size: New height and width in pixels, instead of `shorter`.
         format: Format to store. None means that a changed JPEG remains a JPEG, and that other
-            changed pictures become PNG.
+            changed images become PNG.
         quality: Quality of JPEG and WebP, from 1 to 100.
         orient: Turn the pixels by the orientation in EXIF.
     """
@@ -57,16 +57,16 @@ class Transform:
 
     @property
     def is_none(self) -> bool:
-        """Whether all pictures remain unchanged."""
+        """Whether all images remain unchanged."""
         return not (self.resizes or self.format or self.orient)
 
     @property
     def resizes(self) -> bool:
-        """Whether pictures are resized."""
+        """Whether images are resized."""
         return bool(self.shorter or self.size)
 
     def changes(self, header: Header) -> bool:
-        """Return whether a picture has to be decoded and encoded again."""
+        """Return whether an image has to be decoded and encoded again."""
         if self.is_none:
             return False
         turns = self.orient and header.orientation != UPRIGHT
@@ -76,7 +76,7 @@ class Transform:
         return turns or is_resized or is_mended or self.format not in (None, header.format)
 
     def target(self, width: int, height: int) -> tuple[int, int]:
-        """Return the new width and height, given those of the upright picture."""
+        """Return the new width and height, given those of the upright image."""
         if self.size is not None:
             return self.size[1], self.size[0]
         if self.shorter is None:
@@ -117,7 +117,7 @@ def make_transform(
 
 
 def check_decode(data: memoryview, header: Header | Fault, *, max_pixels: int) -> Header:
-    """Check that Pillow can decode a picture, or the first of several frames, and describe it.
+    """Check that Pillow can decode an image, or the first of several frames, and describe it.
 
     All coded bytes of a JPEG are decoded, but its pixels are computed at an eighth of their size.
     This finds the same faults in 0.6 of the time, because the omitted arithmetic cannot fail.
@@ -132,12 +132,12 @@ def check_decode(data: memoryview, header: Header | Fault, *, max_pixels: int) -
         pixels show.
 
     Raises:
-        Fault: Pillow cannot decode the picture.
+        Fault: Pillow cannot decode the image.
     """
     image = _opened(data, max_pixels)
     frame = image.tile[0][1] if image.tile else None
     if _may_reduce(header):
-        image.draft(None, _LEAST_SIZE)
+        image.draft(None, _MIN_SIZE)
     with _pillow_faults():
         image.load()
     if isinstance(header, Fault):
@@ -149,7 +149,7 @@ def check_decode(data: memoryview, header: Header | Fault, *, max_pixels: int) -
 
 
 def _may_reduce(header: Header | Fault) -> bool:
-    """Return whether a picture may be decoded at a fraction of its size.
+    """Return whether an image may be decoded at a fraction of its size.
 
     A lossless JPEG may not: Pillow would write beyond the end of its buffer.
     """
@@ -159,14 +159,14 @@ def _may_reduce(header: Header | Fault) -> bool:
 def transformed(
     data: memoryview, header: Header, how: Transform, *, max_pixels: int
 ) -> tuple[bytes, Header, tuple[int, int]]:
-    """Decode a picture, or the first of several frames, and encode it with the changes `how`.
+    """Decode an image, or the first of several frames, and encode it with the changes `how`.
 
     Returns:
         The new bytes, the new header, and the width and height before resizing but after any
         rotation of the stored pixels.
 
     Raises:
-        Fault: The picture cannot be decoded, its new size exceeds `max_pixels`, or the new format
+        Fault: The image cannot be decoded, its new size exceeds `max_pixels`, or the new format
             does not support its pixels.
     """
     image = _opened(data, max_pixels)
@@ -197,7 +197,7 @@ def transformed(
 def _encoded(
     image: Image, header: Header, how: Transform, size: tuple[int, int], *, turns: bool
 ) -> bytes:
-    """Turn, convert, resize and encode a decoded picture."""
+    """Turn, convert, resize and encode a decoded image."""
     from PIL import Image as Images
     from PIL import ImageOps
 
@@ -243,7 +243,7 @@ def _pillow_faults() -> Iterator[None]:
     except Fault:
         raise
     except UnidentifiedImageError:
-        raise Fault("not-an-image", "is no picture that Pillow knows") from None
+        raise Fault("not-an-image", "is not an image that Pillow can read") from None
     except Exception as error:
         text = " ".join(str(error).split()) or type(error).__name__
         if "truncated" in text or isinstance(error, EOFError):
@@ -252,7 +252,7 @@ def _pillow_faults() -> Iterator[None]:
 
 
 def _header_of(image: Image) -> Header:
-    """Return the header of a picture as Pillow reads it."""
+    """Return the header of an image as Pillow reads it."""
     format = (image.format or "").lower()
     format = "jpeg" if format == "mpo" else format
     channels = _CHANNELS.get(image.mode, 1)
@@ -271,7 +271,7 @@ def _header_of(image: Image) -> Header:
 def _refusal_of_pixels(
     data: memoryview, image: Image, frame: tuple[int, int, int, int] | None
 ) -> Refusal | None:
-    """Return why TensorFlow cannot decode a picture that Pillow decoded into `frame`, or None."""
+    """Return why TensorFlow cannot decode an image that Pillow decoded into `frame`, or None."""
     if image.format in ("JPEG", "MPO"):
         return refusal_of_scans(data)
     if image.format == "PNG" and not has_sound_pixels(data):

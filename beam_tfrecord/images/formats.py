@@ -1,11 +1,11 @@
-"""Reads the header of a picture (format, size, channels, orientation) in any supported format.
+"""Reads the header of an image (format, size, channels, orientation) in any supported format.
 
 `describe` chooses the parser: this module parses JPEG, PNG and WebP, and `gif_bmp_tiff` the other
-formats. A parser also finds why TensorFlow would not decode the picture, and with `check_end`
-checks that the file is complete. It raises `Fault` if the structure is broken, and any error of
-`OUTSIDE` if the header is truncated. Parsing a JPEG takes 6 us here and 36 us with Pillow, which
-finds neither a missing end mark nor most reasons why TensorFlow fails. The native kernel describes
-plain JPEGs in batches; `jpeg_header` is its reference.
+formats. A parser also finds why TensorFlow would not decode the image, and with `check_end` checks
+that the file is complete. It raises `Fault` if the structure is broken, and any error of
+`OUT_OF_BOUNDS_ERRORS` if the header is truncated. Parsing a JPEG takes 6 us here and 36 us with
+Pillow, which finds neither a missing end mark nor most reasons why TensorFlow fails. The native
+kernel describes plain JPEGs in batches; `jpeg_header` is its reference.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from beam_tfrecord.images import (
     truncated,
 )
 from beam_tfrecord.images.gif_bmp_tiff import (
-    OUTSIDE,
+    OUT_OF_BOUNDS_ERRORS,
     TIFF_SIGNATURES,
     bmp_header,
     exif_orientation,
@@ -36,16 +36,16 @@ from beam_tfrecord.images.gif_bmp_tiff import (
 )
 
 SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff")
-"""Suffixes, in lower case, of the files that are read as pictures."""
+"""Suffixes, in lower case, of the files that are read as images."""
 
 MAX_PIXELS = 2**28
-"""Default limit: so many pixels are 1 GiB of RGBA; more is a mistake or an attack."""
+"""Default limit: 2**28 pixels are 1 GiB as RGBA; more is a mistake or an attack."""
 
 _RGB, _RGBA = 3, 4
 
 # JPEG: ITU-T T.81. A file is a chain of segments, each a marker with a length, up to the first
 # start of scan. From there on entropy-coded bytes follow, in which FF stands only before 00, a
-# restart marker or the next segment: so an FF D9 behind the start of scan is the true end.
+# restart marker or the next segment: so an FF D9 after the start of scan is the true end.
 _EXIF, _START_OF_SCAN, _END, _QUANTIZATION = 0xE1, 0xDA, 0xD9, 0xDB
 # SOF0 to SOF15 without DHT (C4), JPG (C8) and DAC (CC), which lie between them.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -53,15 +53,15 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _BARE = frozenset({0x01, *range(0xD0, 0xD8)})
 
 # What libjpeg-turbo, and with it TensorFlow, decodes: baseline, extended and progressive frames,
-# and no segments but tables, restarts, lines (DNL), comments and those of applications.
+# and no segments but tables, restarts, DNL, comments and APPn.
 _DECODED_FRAMES = frozenset({0xC0, 0xC1, 0xC2, 0xC9, 0xCA})
 _KNOWN = frozenset({0xC4, 0xCC, _QUANTIZATION, 0xDC, 0xDD, 0xFE, *range(0xE0, 0xF0)})
 # In coded data FF 00 is a byte FF, and restarts and fill bytes mean nothing.
 _MARKER_IN_SCAN = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 _FRAME_SIZE = struct.Struct(">HHB")
-_JPEG_MOST_SIDE = 65_500
-_MOST_SAMPLES = 2**29
-_MOST_FACTOR, _MOST_BLOCKS = 4, 10
+_JPEG_MAX_SIDE = 65_500
+_MAX_SAMPLES = 2**29
+_MAX_FACTOR, _MAX_BLOCKS = 4, 10
 
 
 def jpeg_header(data: memoryview, *, check_end: bool) -> Header:
@@ -90,7 +90,7 @@ def _segments(data: memoryview) -> tuple[Header, int]:
         length = data[at + 2] << 8 | data[at + 3]
         if marker in _FRAMES:
             height, width, components = _FRAME_SIZE.unpack_from(data, at + 5)
-            refusal = refusal or (Refusal("has two frames") if frame else _of_frame(data, at))
+            refusal = refusal or (Refusal("has two frames") if frame else _frame_refusal(data, at))
             frame = width, height, min(components, _RGB)
         elif marker == _START_OF_SCAN:
             if frame is None:
@@ -110,28 +110,30 @@ def _segments(data: memoryview) -> tuple[Header, int]:
         at += 2 + length
 
 
-def _of_frame(data: memoryview, at: int) -> Refusal | None:
+def _frame_refusal(data: memoryview, at: int) -> Refusal | None:
     """Return why TensorFlow refuses the frame at `at`."""
     height, width, components = _FRAME_SIZE.unpack_from(data, at + 5)
-    if max(width, height) > _JPEG_MOST_SIDE or width * height * components >= _MOST_SAMPLES:
+    if max(width, height) > _JPEG_MAX_SIDE or width * height * components >= _MAX_SAMPLES:
         return too_large_for_tensorflow(width, height)
-    return _of_coding(data[at + 1], data[at + 4], bytes(data[at + 10 : at + 10 + 3 * components]))
+    return _coding_refusal(
+        data[at + 1], data[at + 4], bytes(data[at + 10 : at + 10 + 3 * components])
+    )
 
 
-@functools.lru_cache(256)  # most pictures are coded alike
-def _of_coding(marker: int, precision: int, components: bytes) -> Refusal | None:
+@functools.lru_cache(256)  # most JPEGs share the same frame parameters
+def _coding_refusal(marker: int, precision: int, components: bytes) -> Refusal | None:
     """Return why TensorFlow refuses a frame; `components` has three bytes for each."""
     if marker not in _DECODED_FRAMES:
-        return Refusal(f"is coded in a way that TensorFlow does not decode (FF {marker:02X})")
+        return Refusal(f"has a coding that TensorFlow does not decode (FF {marker:02X})")
     if precision != 8:
-        return Refusal(f"has {precision} bits a sample")
+        return Refusal(f"has {precision} bits per sample")
     if len(components) not in (3, 9, 12):
         return Refusal(f"has {len(components) // 3} components")
     factors = [divmod(factor, 16) for factor in components[1::3]]
     sides = [side for factor in factors for side in factor]
     is_single = len(factors) == 1
-    if min(sides) < 1 or max(sides) > _MOST_FACTOR or not (is_single or _is_scaled(factors)):
-        return Refusal("has sampling factors that no decoder takes")
+    if min(sides) < 1 or max(sides) > _MAX_FACTOR or not (is_single or _is_scaled(factors)):
+        return Refusal("has unsupported sampling factors")
     return None
 
 
@@ -139,7 +141,7 @@ def _is_scaled(factors: list[tuple[int, int]]) -> bool:
     """Return whether components of these sampling factors can be brought to one size."""
     across, down = (max(sides) for sides in zip(*factors, strict=True))
     blocks = sum(x * y for x, y in factors)
-    return blocks <= _MOST_BLOCKS and not any(across % x or down % y for x, y in factors)
+    return blocks <= _MAX_BLOCKS and not any(across % x or down % y for x, y in factors)
 
 
 def refusal_of_scans(data: memoryview) -> Refusal | None:
@@ -174,9 +176,9 @@ _IS_OPTIONAL = 0x20  # bit of the first letter of a type
 _PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 
 # Limits of libpng, and of TensorFlow's own code around it.
-_PNG_MOST_SIDE = 1_000_000
-_PNG_MOST_PIXELS = 2**29
-_MOST_PALETTE_BYTES = 3 * 256
+_PNG_MAX_SIDE = 1_000_000
+_PNG_MAX_PIXELS = 2**29
+_MAX_PALETTE_BYTES = 3 * 256
 
 
 def png_header(data: memoryview, *, check_end: bool) -> Header:
@@ -186,21 +188,23 @@ def png_header(data: memoryview, *, check_end: bool) -> Header:
     """
     length, kind, width, height, depth, color = struct.unpack_from(">I4sIIBB", data, 8)
     if kind != b"IHDR" or length != 13 or color not in _CHANNELS_BY_COLOR or depth > 16:
-        raise damaged("its first chunk is no header")
-    transparent, orientation, pixel_bytes, palettes, is_behind = False, UPRIGHT, 0, 0, False
+        raise damaged("its first chunk is not a header")
+    transparent, orientation, pixel_bytes, palettes, after_pixels = False, UPRIGHT, 0, 0, False
     refusal: Refusal | None = None
     for kind, at, length in _png_chunks(data):
         if kind == b"IDAT":
             pixel_bytes += length
-            if is_behind:
+            if after_pixels:
                 refusal = refusal or Refusal("has its pixels in two places")
             elif color == _PNG_PALETTE and not palettes:
                 refusal = refusal or Refusal("has no palette before its pixels")
         else:
-            is_behind = pixel_bytes > 0
+            after_pixels = pixel_bytes > 0
             if not kind[0] & _IS_OPTIONAL or not kind.isalpha():
                 palettes += kind == b"PLTE"
-                refusal = refusal or _of_png_chunk(data, at, color, palettes, is_behind=is_behind)
+                refusal = refusal or _png_chunk_refusal(
+                    data, at, color, palettes, after_pixels=after_pixels
+                )
             elif kind == b"tRNS":
                 transparent = True
             elif kind == b"eXIf":
@@ -228,8 +232,8 @@ def _png_chunks(data: memoryview) -> Iterator[tuple[bytes, int, int]]:
         at += length + _CHUNK_EXTRA_BYTES
 
 
-def _of_png_chunk(
-    data: memoryview, at: int, color: int, palettes: int, *, is_behind: bool
+def _png_chunk_refusal(
+    data: memoryview, at: int, color: int, palettes: int, *, after_pixels: bool
 ) -> Refusal | None:
     """Return why TensorFlow refuses a critical chunk other than pixels."""
     length, kind = _PNG_CHUNK.unpack_from(data, at)
@@ -240,22 +244,24 @@ def _of_png_chunk(
     if not _is_sound(data, at):
         return Refusal(f"has a chunk {kind.decode()} with a wrong checksum")
     if kind == b"IHDR":
-        return _of_png_header(data) if at == len(_PNG_SIGNATURE) else Refusal("has two headers")
+        return (
+            _png_header_refusal(data) if at == len(_PNG_SIGNATURE) else Refusal("has two headers")
+        )
     if palettes > 1:
         return Refusal("has two palettes")
-    is_read = kind == b"PLTE" and color == _PNG_PALETTE and not is_behind
-    if is_read and (not length or length % 3 or length > _MOST_PALETTE_BYTES):
+    is_read = kind == b"PLTE" and color == _PNG_PALETTE and not after_pixels
+    if is_read and (not length or length % 3 or length > _MAX_PALETTE_BYTES):
         return Refusal(f"has a palette of {length} bytes")
     return None
 
 
-def _of_png_header(data: memoryview) -> Refusal | None:
+def _png_header_refusal(data: memoryview) -> Refusal | None:
     width, height, depth, color, *rest = struct.unpack_from(">IIBBBBB", data, 16)
     if depth not in _DEPTHS_BY_COLOR[color]:
-        return Refusal(f"has {depth} bits a sample, which its type of colors does not allow")
+        return Refusal(f"has {depth} bits per sample, which is invalid for its color type")
     if rest[0] or rest[1] or rest[2] > 1:
         return Refusal("is compressed, filtered or interlaced in an unknown way")
-    if max(width, height) > _PNG_MOST_SIDE or width * height >= _PNG_MOST_PIXELS:
+    if max(width, height) > _PNG_MAX_SIDE or width * height >= _PNG_MAX_PIXELS:
         return too_large_for_tensorflow(width, height)
     return None
 
@@ -275,7 +281,7 @@ def has_sound_pixels(data: memoryview) -> bool:
 # WebP: Google's container specification.
 _WEBP_ALPHA, _WEBP_ANIMATION = 0x10, 0x02
 _WEBP_CANVAS, _WEBP_PIXELS = b"VP8X", (b"VP8 ", b"VP8L")
-_TRANSPARENT = Refusal("has transparency, which TensorFlow decodes of no WebP")
+_TRANSPARENT = Refusal("has an alpha channel, which TensorFlow cannot decode in WebP")
 
 
 def webp_header(data: memoryview, *, check_end: bool) -> Header:
@@ -285,10 +291,12 @@ def webp_header(data: memoryview, *, check_end: bool) -> Header:
     """
     riff_bytes, kind = struct.unpack_from("<I4x4s", data, 4)
     if kind == _WEBP_CANVAS:
-        header = _of_canvas(data)
+        header = _canvas_header(data)
     elif kind in _WEBP_PIXELS:
-        width, height, is_clear = _webp_pixels(data, 12)
-        header = _of_webp(data, 12, Header("webp", width, height, _RGBA if is_clear else _RGB))
+        width, height, has_alpha = _webp_pixels(data, 12)
+        header = _with_webp_refusal(
+            data, 12, Header("webp", width, height, _RGBA if has_alpha else _RGB)
+        )
     else:
         raise damaged(f"its first chunk is {kind!r}")
     if check_end and riff_bytes + 8 > len(data):
@@ -296,13 +304,13 @@ def webp_header(data: memoryview, *, check_end: bool) -> Header:
     return header
 
 
-def _of_canvas(data: memoryview) -> Header:
+def _canvas_header(data: memoryview) -> Header:
     """Return the header of an extended WebP, whose first chunk describes the canvas (VP8X)."""
     # Width and height have 24 bits each.
     flags, low, high = struct.unpack_from("<B3xIH", data, 20)
     width, height = (low & 0xFFFFFF) + 1, (low >> 24 | high << 8) + 1
-    is_clear = bool(flags & _WEBP_ALPHA)
-    header = Header("webp", width, height, _RGBA if is_clear else _RGB, _webp_orientation(data))
+    has_alpha = bool(flags & _WEBP_ALPHA)
+    header = Header("webp", width, height, _RGBA if has_alpha else _RGB, _webp_orientation(data))
     if flags & _WEBP_ANIMATION:
         return header._replace(refusal=Refusal("is animated"))
     has_alpha_chunk = False
@@ -310,16 +318,16 @@ def _of_canvas(data: memoryview) -> Header:
         if kind in _WEBP_PIXELS:
             try:
                 width, height, holds_alpha = _webp_pixels(data, at)
-            except (*OUTSIDE, Fault):
+            except (*OUT_OF_BOUNDS_ERRORS, Fault):
                 break
-            is_clear = (holds_alpha if kind == b"VP8L" else is_clear) or has_alpha_chunk
-            header = header._replace(channels=_RGBA if is_clear else _RGB)
+            has_alpha = (holds_alpha if kind == b"VP8L" else has_alpha) or has_alpha_chunk
+            header = header._replace(channels=_RGBA if has_alpha else _RGB)
             if (width, height) == (header.width, header.height):
-                return _of_webp(data, at, header)
+                return _with_webp_refusal(data, at, header)
             reason = f"has a canvas of another size than its pixels ({width}x{height})"
             return header._replace(refusal=Refusal(reason))
         has_alpha_chunk |= kind == b"ALPH"
-    return header._replace(refusal=Refusal("has no pixels behind its canvas"))
+    return header._replace(refusal=Refusal("has no pixels after its canvas"))
 
 
 def _webp_chunks(data: memoryview) -> Iterator[tuple[bytes, int, int]]:
@@ -332,7 +340,7 @@ def _webp_chunks(data: memoryview) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _webp_pixels(data: memoryview, at: int) -> tuple[int, int, bool]:
-    """Return width, height, and whether the chunk of pixels at `at` is transparent."""
+    """Return width, height, and whether the chunk of pixels at `at` has an alpha channel."""
     if bytes(data[at : at + 4]) == b"VP8 ":
         mark, width, height = struct.unpack_from("<3sHH", data, at + 11)
         if mark != b"\x9d\x01\x2a":
@@ -344,12 +352,14 @@ def _webp_pixels(data: memoryview, at: int) -> tuple[int, int, bool]:
     return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1, bool(bits >> 28 & 1)
 
 
-def _of_webp(data: memoryview, at: int, header: Header) -> Header:
+def _with_webp_refusal(data: memoryview, at: int, header: Header) -> Header:
     """Return `header` with any refusal of the pixels of a still WebP, in the chunk at `at`."""
     (riff_bytes,) = struct.unpack_from("<I", data, 4)
     (length,) = struct.unpack_from("<I", data, at + 4)
     if at + 8 + length > riff_bytes + 8:
-        return header._replace(refusal=Refusal("has pixels behind the end in its header"))
+        return header._replace(
+            refusal=Refusal("has pixel data beyond the RIFF length in its header")
+        )
     return header._replace(refusal=_TRANSPARENT if header.channels == _RGBA else None)
 
 
@@ -376,7 +386,7 @@ _PARSERS: tuple[tuple[bytes, Callable[..., Header]], ...] = (
 def describe(
     data: bytes | memoryview, *, check_end: bool = True, max_pixels: int = MAX_PIXELS
 ) -> Header:
-    """Read the header of a picture.
+    """Read the header of an image.
 
     Args:
         data: The content of the file.
@@ -392,7 +402,7 @@ def describe(
     parser = _parser_of(bytes(view[:_LONGEST_SIGNATURE_BYTES]))
     try:
         header = parser(view, check_end=check_end)
-    except OUTSIDE:
+    except OUT_OF_BOUNDS_ERRORS:
         raise truncated("in its header") from None
     if header.width < 1 or header.height < 1 or header.channels < 1:
         raise damaged(f"its size is {header.width}x{header.height}")
@@ -401,7 +411,7 @@ def describe(
 
 
 def check_pixels(width: int, height: int, max_pixels: int) -> None:
-    """Raise a `Fault` if a picture has more than `max_pixels` pixels."""
+    """Raise a `Fault` if an image has more than `max_pixels` pixels."""
     if width * height > max_pixels:
         raise Fault(
             "too-large",
@@ -417,4 +427,4 @@ def _parser_of(begin: bytes) -> Callable[..., Header]:
             return parser
     if any(signature.startswith(begin) for signature, _ in _PARSERS):
         raise truncated("in its first bytes")
-    raise Fault("not-an-image", f"is no picture: it begins with {begin[:8]!r}")
+    raise Fault("not-an-image", f"is not an image: it begins with {begin[:8]!r}")

@@ -21,8 +21,8 @@ from beam_tfrecord.images import (
 
 _RGB = 3
 
-OUTSIDE = (struct.error, IndexError, OverflowError)
-"""Errors of reading at a position behind the end of a file, or at one that no file can have."""
+OUT_OF_BOUNDS_ERRORS = (struct.error, IndexError, OverflowError)
+"""Errors of reading at a position beyond the end of a file, or at one that no file can have."""
 
 # GIF89a. Pillow does not report the sizes of all frames without decoding them.
 _GIF_TRAILER, _GIF_IMAGE, _GIF_EXTENSION = 0x3B, 0x2C, 0x21
@@ -56,16 +56,16 @@ def gif_header(data: memoryview, *, check_end: bool) -> Header:
         if check_end:
             raise
     if not frames:
-        return Header("gif", width, height, _RGB, refusal=Refusal("has no whole frame"))
+        return Header("gif", width, height, _RGB, refusal=Refusal("has no complete frame"))
     # TensorFlow ignores all frames after an empty one.
     end = next((i for i, frame in enumerate(frames) if not frame.width * frame.height), len(frames))
     width = max((frame.width for frame in frames[:end]), default=0)
     height = max((frame.height for frame in frames[:end]), default=0)
     first, refusal = frames[0], None
     if not first.table_bytes and not _color_table_bytes(data[10]):
-        refusal = Refusal("has no table of colors")
+        refusal = Refusal("has no color table")
     elif first.left + first.width > width or first.top + first.height > height:
-        refusal = Refusal("has a frame that lies off its corner, of which TensorFlow cuts a part")
+        refusal = Refusal("has a frame away from its corner, of which TensorFlow cuts off a part")
     return Header("gif", width, height, _RGB, refusal=refusal)
 
 
@@ -107,8 +107,8 @@ _BMP_OS2_HEADER, _BMP_WINDOWS_HEADER = 12, 40
 _BMP_DEPTHS, _BMP_DECODED_DEPTHS = (1, 2, 4, 8, 16, 24, 32), (8, 24, 32)
 _BMP_MASKS_AT = 54
 _BMP_BGR = struct.pack("<III", 0xFF0000, 0xFF00, 0xFF)
-_BMP_LEAST_BYTES = 32  # of a file that TensorFlow decodes
-_BMP_MOST_PIXELS = (2**31 - 1) // 8
+_BMP_MIN_BYTES = 32  # of a file that TensorFlow decodes
+_BMP_MAX_PIXELS = (2**31 - 1) // 8
 _GREYS = bytes(range(256))
 
 
@@ -121,7 +121,7 @@ def bmp_header(data: memoryview, *, check_end: bool) -> Header:
     elif header_bytes >= _BMP_WINDOWS_HEADER:
         compression, colors = struct.unpack_from("<I12xI", data, 30)
     if bits not in _BMP_DEPTHS:
-        raise damaged(f"it has {bits} bits a pixel")
+        raise damaged(f"it has {bits} bits per pixel")
     if compression > _BMP_LAST_COMPRESSION:
         raise damaged(f"it is compressed in an unknown way ({compression})")
     height = abs(height)
@@ -133,29 +133,31 @@ def bmp_header(data: memoryview, *, check_end: bool) -> Header:
     if header_bytes == _BMP_OS2_HEADER:
         refusal = Refusal("has a header of OS/2")
     elif bits not in _BMP_DECODED_DEPTHS:
-        refusal = Refusal(f"has {bits} bits a pixel")
+        refusal = Refusal(f"has {bits} bits per pixel")
     elif compression not in _BMP_PLAIN:
         refusal = Refusal("is compressed")
-    elif width * height >= _BMP_MOST_PIXELS:
+    elif width * height >= _BMP_MAX_PIXELS:
         refusal = too_large_for_tensorflow(width, height)
     else:
         is_masked = bits == 32 and compression in _BMP_MASKED
         palette = data[14 + header_bytes : start][: 4 * (colors or 256)] if bits == 8 else b""
-        refusal = _of_plain_bmp(data, end, bytes(palette), is_masked=is_masked)
+        refusal = _plain_bmp_refusal(data, end, bytes(palette), is_masked=is_masked)
     # TensorFlow decodes each byte of a pixel to a channel, and does not decode other depths.
     channels = bits // 8 if bits in _BMP_DECODED_DEPTHS else _RGB
     return Header("bmp", width, height, channels, refusal=refusal)
 
 
-def _of_plain_bmp(data: memoryview, end: int, palette: bytes, *, is_masked: bool) -> Refusal | None:
+def _plain_bmp_refusal(
+    data: memoryview, end: int, palette: bytes, *, is_masked: bool
+) -> Refusal | None:
     """Return the refusal of a BMP with complete bytes for each pixel, whose pixels end at `end`."""
-    if end != len(data) or end < _BMP_LEAST_BYTES:
-        more = f"{len(data) - end} bytes behind" if end < len(data) else "not all of"
+    if end != len(data) or end < _BMP_MIN_BYTES:
+        more = f"{len(data) - end} bytes after" if end < len(data) else "not all of"
         return Refusal(f"has {more} its pixels")
     if any(palette[color::4] != _GREYS[: len(palette[color::4])] for color in range(3)):
-        return Refusal("has a palette, whose numbers TensorFlow takes for shades of grey")
+        return Refusal("has a palette, whose indices TensorFlow reads as shades of grey")
     if is_masked and bytes(data[_BMP_MASKS_AT : _BMP_MASKS_AT + len(_BMP_BGR)]) != _BMP_BGR:
-        return Refusal("has its colors in another order than TensorFlow takes them")
+        return Refusal("has its colors in another order than TensorFlow expects")
     return None
 
 
@@ -202,7 +204,7 @@ def exif_orientation(data: memoryview) -> int:
     """Return the orientation in an EXIF block; 1 if it contains none or is broken."""
     try:
         return _orientation(_integer_tags(data, (_ORIENTATION,)))
-    except (*OUTSIDE, Fault):
+    except (*OUT_OF_BOUNDS_ERRORS, Fault):
         return UPRIGHT
 
 
@@ -238,7 +240,7 @@ def _integer_tags(data: memoryview, wanted: Collection[int]) -> dict[int, tuple[
         if tag not in wanted:
             continue
         if kind not in _INTEGERS:
-            raise damaged(f"tag {tag} is no whole number")
+            raise damaged(f"tag {tag} is not an integer")
         place = start + entry.size - inline_bytes
         if struct.calcsize(order + _INTEGERS[kind]) * values > inline_bytes:
             (place,) = struct.unpack_from(offset, data, place)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import UsageError, for_caller
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.inputs import SourceOptions, make_source
 from beam_tfrecord.jobs.settings import ExtractSettings, Inputs, make_settings
@@ -18,6 +18,7 @@ from beam_tfrecord.stage import StageManifest
 from beam_tfrecord.workdir.target import directory_target
 
 if TYPE_CHECKING:
+    from beam_tfrecord.jobs.plan import Plan
     from beam_tfrecord.progress import Progress
 
 _LOGGER = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ def write(
     progress: Progress | None = None,
     source_options: Mapping[str, Any] | None = None,
 ) -> Manifest:
-    """Write tables, pictures, arrays or a database as a TFRecord dataset.
+    """Write tables, images, arrays or a database as a TFRecord dataset.
 
     If the output already contains this dataset, made from the same input with the same settings,
     the call does nothing. A job that was stopped in any way leaves the old dataset or none, and the
@@ -133,7 +134,7 @@ def plan(
     pipeline_options: Sequence[str] = (),
     source_options: Mapping[str, Any] | None = None,
     prices: Mapping[str, float] | None = None,
-) -> dict[str, Any]:
+) -> Plan:
     """Return a description of the job that `write` would run with the same arguments.
 
     All arguments except `prices` are arguments of `write`. Nothing is written.
@@ -170,10 +171,10 @@ def plan(
             or of a gigabyte of ``shuffle_bytes``. They add a ``cost`` to the result.
 
     Returns:
-        JSON values: files, bytes and, if known without reading them, rows of the input; units
-        (parts of the input) and groups (tasks of one or more units); passes over the input; runs
-        (sorted temporary files); requests; expected bytes of the records, of temporary files and of
-        the shuffle; splits and shards.
+        A dict of JSON values: files, bytes and, if known without reading them, rows of the input;
+        units (parts of the input) and groups (tasks of one or more units); passes over the input;
+        runs (sorted temporary files); requests; expected bytes of the records, of temporary files
+        and of the shuffle; splits and shards.
 
     Raises:
         UsageError: The call cannot be carried out.
@@ -205,7 +206,7 @@ def schema(
     source = make_source(inputs, from_=from_, options=source_options)
     arrow, remarks = source.inferred()
     for remark in remarks:
-        _LOGGER.warning("%s", remark)
+        _LOGGER.warning("%s", for_caller(remark))
     return Schema.from_arrow(arrow)
 
 

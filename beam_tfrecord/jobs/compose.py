@@ -14,6 +14,7 @@ from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.plan import run_bytes_of
 from beam_tfrecord.exchange.stage_writer import FILE_BYTES
+from beam_tfrecord.extras import import_tensorflow
 from beam_tfrecord.jobs.settings import ExtractSettings, JobSettings, Settings
 from beam_tfrecord.places import Inputs
 from beam_tfrecord.preprocess.transform import Preprocess
@@ -55,7 +56,7 @@ def run_pipelines(
     Args:
         settings: Settings of the job.
         identity: Fingerprint of the output and description of the input.
-        directory: The job's temporary directory, in which workers also record errors of the data.
+        directory: The job's temporary directory, in which workers also record data errors.
         listing: The files of the input.
         info: Entries of ``job.json`` that are known before the job runs.
         lease: Lease of the target; None if this process does not wait for the end of the job.
@@ -112,7 +113,7 @@ def _extract(settings: ExtractSettings, job: Job, listing: Listing) -> None:
         batches = root | "Read" >> ReadBatches(
             settings.source,
             files=listing.sent,
-            most_group_bytes=FILE_BYTES,
+            max_group_bytes=FILE_BYTES,
             limit=settings.limit,
             faults=job.directory,
             resume=job.directory if job.identity.fingerprint else None,
@@ -142,12 +143,12 @@ def _reader(settings: Settings, job: Job, resume: str | None, listing: Listing) 
         files=listing.sent,
         # In one pass every group is written to its own shards, so it has to fill at least one.
         group_bytes=GROUP_BYTES if job.is_one_pass else settings.source.group_bytes,
-        most_group_bytes=None if job.is_one_pass else run_bytes_of(job),
+        max_group_bytes=None if job.is_one_pass else run_bytes_of(job),
         limit=settings.limit,
         faults=job.directory,
         resume=resume,
         hashes=hashes_input(settings.source, listing, settings.limit),
-        plans_here=traits_of(settings.runner).runs_here
+        plans_in_launcher=traits_of(settings.runner).runs_here
         and _is_quickly_scanned(settings.source, listing),
     )
 
@@ -192,6 +193,7 @@ def _write_preprocessed(settings: Settings, job: Job, listing: Listing) -> None:
     """
     request = settings.transform
     assert request is not None
+    import_tensorflow()
     if is_remote(job.directory):
         raise UsageError(
             "preprocessing writes to a local disk, or one that all workers share: "

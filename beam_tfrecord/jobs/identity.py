@@ -35,6 +35,7 @@ from beam_tfrecord.manifest import FORMAT
 from beam_tfrecord.sources.base import Group, InputFile, Source
 from beam_tfrecord.storage import list_names, make_directory, put, read_bytes, remove, remove_tree
 from beam_tfrecord.type_checks import has_type
+from beam_tfrecord.user_function import MapFunction, is_interactive
 from beam_tfrecord.workdir import object_file
 from beam_tfrecord.workdir.faults import forget_faults
 from beam_tfrecord.workdir.job import Identity
@@ -50,23 +51,33 @@ from beam_tfrecord.workdir.stored_plan import (
 
 
 def identity_of(
-    source: Source, files: Sequence[InputFile], decisive: Mapping[str, Any] | None
+    source: Source,
+    files: Sequence[InputFile],
+    decisive: Mapping[str, Any],
+    functions: Sequence[MapFunction] = (),
 ) -> Identity:
-    """Return the fingerprint of an output and the description of its input.
+    """Return the identity of an output: its fingerprints and the description of its input.
 
-    The fingerprint is empty if `decisive` is None or if the source is not stable.
+    All fingerprints are empty if the source is not stable. The fingerprint of everything is also
+    empty if the source code of a function is unknown.
 
     Args:
         source: Source of the rows.
         files: The files of the input.
         decisive: All settings that decide the output besides the input and its options, as JSON
-            values; None if they are not all known.
+            values and `functions`.
+        functions: The user's functions.
     """
     described = source_of(source, files)
-    if decisive is None or not source.is_stable:
+    if not source.is_stable:
         return Identity(source=described)
     decisive = {**decisive, "source": described, "options": options_of(source)}
-    return Identity(*fingerprints_of(decisive), source=described)
+    without = ""
+    if functions and is_interactive():
+        without, _ = fingerprints_of(decisive, has_functions=False)
+    if any(function.sha256 is None for function in functions):
+        return Identity(source=described, without_functions=without)
+    return Identity(*fingerprints_of(decisive), source=described, without_functions=without)
 
 
 def source_of(source: Source, files: Sequence[InputFile]) -> dict[str, Any]:
@@ -81,7 +92,9 @@ def options_of(source: Source) -> dict[str, Any]:
     return options
 
 
-def fingerprints_of(decisive: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+def fingerprints_of(
+    decisive: Mapping[str, Any], *, has_functions: bool = True
+) -> tuple[str, tuple[str, ...]]:
     """Return the fingerprint of an output under the present and under all older writing rules.
 
     The writing rules are the entries of `rules.RULES`, of which the number is hashed. With no rule,
@@ -89,12 +102,19 @@ def fingerprints_of(decisive: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
 
     Args:
         decisive: All values that decide the output besides the writing rules.
+        has_functions: False leaves out which functions of the user are called.
 
     Returns:
         The fingerprint under all rules, and those under the first 0, 1, 2 … rules, each of 32 hex
         digits.
     """
-    text = json.dumps(decisive, default=str, sort_keys=True)
+
+    def described(value: Any) -> Any:
+        if not isinstance(value, MapFunction):
+            return str(value)
+        return value.identity() if has_functions else "function"
+
+    text = json.dumps(decisive, default=described, sort_keys=True)
     digest = hashlib.sha256(text.encode())
     older = [digest.hexdigest()[:32]]
     for number in range(1, len(rules.RULES) + 1):

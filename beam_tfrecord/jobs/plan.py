@@ -19,7 +19,7 @@ from beam_tfrecord.exchange.plan import (
     MOST_WINDOW_BYTES,
     PART_BYTES,
     TASK_BYTES,
-    most_fan_in,
+    max_fan_in,
     request_bytes,
     run_bytes_for,
     window_bytes_for,
@@ -28,6 +28,7 @@ from beam_tfrecord.layout import DEFAULT_SHARD_BYTES
 from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.runner_traits import traits_of
 from beam_tfrecord.sources.base import GROUP_BYTES, Unit, group_units, grown_bytes, one_group
+from beam_tfrecord.tables import html_table, outline, printable
 
 if TYPE_CHECKING:
     from beam_tfrecord.jobs.settings import Settings
@@ -48,7 +49,7 @@ _LARGE_INDEX = 2
 _FIRST_PASSES = {
     "csv": "scan for row ends",
     "parquet": "read footers",
-    "sql": "ask the catalogue and count",
+    "sql": "ask the catalog and count",
 }
 
 
@@ -69,7 +70,19 @@ class MergeRound:
     index_reads: int
 
 
-def plan_of(settings: Settings, prices: Mapping[str, float] | None = None) -> dict[str, Any]:
+class Plan(dict[str, Any]):
+    """The plan of a job: a dict of JSON values, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        # Notebooks collapse plain spaces at the beginning of a cell.
+        rows = [
+            ("\N{NO-BREAK SPACE}" * 4 * depth + printable(label), printable(text))
+            for depth, label, text in outline(self)
+        ]
+        return html_table(("plan", ""), rows)
+
+
+def plan_of(settings: Settings, prices: Mapping[str, float] | None = None) -> Plan:
     """Return the plan of a job as JSON values; sizes and requests are estimates.
 
     Args:
@@ -87,23 +100,25 @@ def plan_of(settings: Settings, prices: Mapping[str, float] | None = None) -> di
     groups = one_group(units) if settings.limit else group_units(units, group_bytes)
     input_bytes = sum(unit.input_bytes for unit in units)
     splits = _splits(settings, sum(unit.encoded_bytes for unit in units))
-    planned: dict[str, Any] = {
-        "input": {
-            "kind": settings.source.kind,
-            "files": sum({unit.file.name: unit.file.inside for unit in units}.values()),
-            "bytes": input_bytes,
-            "rows": _rows(units, settings.limit),
-        },
-        "units": len(units),
-        "groups": len(groups),
-        "passes": _passes(settings),
-        "order": "shuffled" if settings.layout.shuffle else "source",
-        "place": _place(settings, units),
-        **_movement(settings, units),
-        "splits": splits,
-        "output": settings.target.directory,
-    }
-    return planned if prices is None else {**planned, "cost": _cost(planned, prices)}
+    planned = Plan(
+        {
+            "input": {
+                "kind": settings.source.kind,
+                "files": sum({unit.file.name: unit.file.inside for unit in units}.values()),
+                "bytes": input_bytes,
+                "rows": _rows(units, settings.limit),
+            },
+            "units": len(units),
+            "groups": len(groups),
+            "passes": _passes(settings),
+            "order": "shuffled" if settings.layout.shuffle else "source",
+            "place": _place(settings, units),
+            **_movement(settings, units),
+            "splits": splits,
+            "output": settings.target.directory,
+        }
+    )
+    return planned if prices is None else Plan(planned, cost=_cost(planned, prices))
 
 
 def _movement(settings: Settings, units: list[Unit]) -> dict[str, Any]:
@@ -149,7 +164,7 @@ def merge_rounds(record_bytes: int, request: int) -> tuple[int, list[MergeRound]
     """
     run_bytes = grown_bytes(record_bytes, run_bytes_for(record_bytes, request))
     runs = max(1, math.ceil(record_bytes / run_bytes))
-    most = most_fan_in(request)
+    most = max_fan_in(request)
     if runs <= most:
         window = window_bytes_for(runs, request)
         tasks = math.ceil(record_bytes / max(TASK_BYTES, window))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -157,3 +158,10 @@ def _loaded_from(directory: str) -> set[str]:
         and not name.startswith(("__", "_beam_tfrecord_map_"))
         and _directory_of(name) == directory
     }
+
+
+def silence_beam() -> None:
+    """Silence Beam's log, since users get its errors as one line; not if it logs at level INFO."""
+    logger = logging.getLogger("apache_beam")
+    if not logger.isEnabledFor(logging.INFO):
+        logger.setLevel(logging.CRITICAL)

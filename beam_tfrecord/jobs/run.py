@@ -1,4 +1,4 @@
-"""Runs a job from this process: takes the lease, resumes earlier attempts, and returns the output.
+"""Runs a job from this process: locks its output, resumes earlier attempts, returns the result.
 
 The lease is a lock file that keeps other jobs out of the output directory. All errors of a job
 become one exception with a message of one line.
@@ -12,7 +12,7 @@ import datetime
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord import rules
@@ -38,12 +38,13 @@ from beam_tfrecord.jobs.identity import (
     remove_unmarked,
     state_sha256,
 )
-from beam_tfrecord.jobs.remote import modules_of, preflight
+from beam_tfrecord.jobs.remote import modules_of, preflight, silence_beam
 from beam_tfrecord.jobs.settings import JobSettings, M
 from beam_tfrecord.progress import Progress, watch
 from beam_tfrecord.publish.files import clear_leftovers, give_up, remove_leftovers
 from beam_tfrecord.rejects import SAVED_FILE
 from beam_tfrecord.runners.launch import Launch, launching
+from beam_tfrecord.sizes import counted, format_size
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.sources.files import Listing, list_input
 from beam_tfrecord.storage import Lease, exists, lease, list_names, make_directory, read_small
@@ -54,6 +55,7 @@ from beam_tfrecord.workdir.job_file import (
     INPUT_STATE,
     INPUT_XXH64,
     JOB_NAME,
+    WITHOUT_FUNCTIONS,
     add_to_job,
     load_job,
 )
@@ -101,6 +103,12 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
     """
     preflight(settings)
     listing = list_input(settings.source)
+    _LOGGER.debug(
+        "the input has %s, %s, of kind %s",
+        counted(len(listing.outlines), "file"),
+        format_size(listing.bytes),
+        settings.source.kind,
+    )
     identity = settings.identity(listing.outlines)
     target = settings.target
     present = _same_output(settings, identity, listing)
@@ -118,6 +126,14 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
             raise
         # Another job may have published here before this one got the lease.
         present = _same_output(settings, identity, listing)
+        if present is None and not settings.overwrite and exists(target.manifest):
+            # Not refused: only another function may have written it.
+            _LOGGER.warning(
+                "replacing the dataset in %r, which was written from a notebook with the same "
+                "input and settings, except for the function",
+                target.directory,
+            )
+            settings = dataclasses.replace(settings, overwrite=True)
         token = identity.fingerprint or os.urandom(8).hex()
         job = _Running(settings, identity, target.temporary(token[:12]))
         goes_on = present is None and job.is_resumable
@@ -137,7 +153,8 @@ def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing)
     """Return the manifest at the target if this job would make the same output, else None.
 
     Raises:
-        TargetExists: The target contains another output, and `overwrite` is not set.
+        TargetExists: The target contains another output, `overwrite` is not set, and the output may
+            differ in more than the user's functions or was not written from a notebook.
     """
     target, known = settings.target, identity.fingerprint
     present: M | None = None
@@ -145,30 +162,45 @@ def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing)
         with contextlib.suppress(BeamTFRecordError):
             present = settings.load_output()
     if present is not None and known and present.fingerprint == known:
-        if not _is_edited(target.path(JOB_NAME), settings.source, listing):
+        if not _is_edited(_job_at(target), settings.source, listing):
             return present
         if not settings.overwrite:
             raise TargetExists(
                 f"the input was edited since the dataset in {target.directory!r} was written: "
-                "pass --overwrite to write it anew"
+                "pass --overwrite to write it again"
             )
     if present is not None and present.fingerprint in identity.older and not settings.overwrite:
         changes = rules.RULES[identity.older.index(present.fingerprint) :]
         raise TargetExists(
             f"the dataset in {target.directory!r} was written by older rules. Changed since then: "
-            f"{'; '.join(changes)}. Pass --overwrite to write it anew"
+            f"{'; '.join(changes)}. Pass --overwrite to write it again"
         )
-    check_free(target, overwrite=settings.overwrite)
+    may_replace = settings.overwrite
+    if present is not None and identity.without_functions and not may_replace:
+        before = _job_at(target)
+        is_alike = before.get(WITHOUT_FUNCTIONS) == identity.without_functions
+        may_replace = is_alike and not _is_edited(before, settings.source, listing)
+    check_free(target, overwrite=may_replace)
     return None
 
 
-def _is_edited(job_path: str, source: Source, listing: Listing) -> bool:
-    """Return whether the input was edited since a dataset was made, given equal names and sizes."""
-    # The manifest has no times of files, because it must be equal for copies of the same files.
+def _job_at(target: Target) -> dict[str, Any]:
+    """Return the content of ``job.json`` at a target; empty if it is missing or damaged."""
     try:
-        before = load_job(read_small(job_path).decode())
+        return load_job(read_small(target.path(JOB_NAME)).decode())
     except (FileNotFoundError, DataError, UnicodeDecodeError):
-        return False
+        return {}
+
+
+def _is_edited(before: Mapping[str, Any], source: Source, listing: Listing) -> bool:
+    """Return whether the input was edited since a dataset was made, given equal names and sizes.
+
+    Args:
+        before: The ``job.json`` of the dataset.
+        source: Source of the input.
+        listing: Files of the input.
+    """
+    # The manifest has no times of files, because it must be equal for copies of the same files.
     files = listing.outlines
     if before.get(INPUT, now := input_sha256(files)) != now:
         return True
@@ -201,8 +233,10 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
             remove_unmarked(directory)
         make_directory(directory)
         info = {"started": started, "attempts": number, **input_info(files)}
-        # Without this, Beam would print stack traces before the one-line error of this package.
-        logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+        if job.identity.without_functions:
+            info[WITHOUT_FUNCTIONS] = job.identity.without_functions
+        silence_beam()
+        _LOGGER.debug("attempt %d works in %s", number, directory)
         launch = Launch(modules=modules_of(settings), directory=directory)
         with watch(directory, listing.bytes, progress), launching(launch):
             from beam_tfrecord.jobs.compose import run_pipelines
@@ -228,7 +262,7 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
 
 def now_text() -> str:
     """Return the time as ISO 8601 text, in UTC."""
-    return datetime.datetime.now(datetime.timezone.utc).isoformat()
+    return datetime.datetime.now(datetime.UTC).isoformat()
 
 
 def input_info(files: Sequence[InputFile]) -> dict[str, str | None]:
@@ -278,7 +312,7 @@ def _changed(files: Sequence[InputFile]) -> InputChanged | None:
 def _keep_or_remove(job: _Running, error: BaseException) -> None:
     """Remove the temporary directory of a failed job unless another attempt can use its results.
 
-    After errors of the data or the arguments, another attempt would fail in the same way.
+    After errors in the data or the arguments, another attempt would fail in the same way.
     """
     if isinstance(error, LeaseLost):
         return  # Another job may use this directory now.
@@ -302,10 +336,11 @@ def _state(job: _Running) -> str:
     state = progress_of(job.directory)
     if not state.done:
         return "nothing was published, and no part of the input was done yet"
-    of_all = "" if state.groups is None else f" of {state.groups:,}"
+    done = counted(state.done, "part")
+    if state.groups is not None:
+        done = f"{state.done:,} of {counted(state.groups, 'part')}"
     return (
-        f"nothing was published; {state.done:,}{of_all} parts of the input are done and kept: "
-        "the same command goes on from there"
+        f"nothing was published; finished {done} of the input: the same command goes on from there"
     )
 
 

@@ -102,22 +102,19 @@ class Settings(JobSettings[Manifest]):
         workers, batch size or reject budget. The fingerprint is empty if the text of a function is
         unknown, or if changes of the input cannot be detected. Such a job is always run.
         """
-        transform = None if self.transform is None else self.transform.identity()
-        is_known = (self.map is None or self.map.sha256 is not None) and (
-            self.transform is None or transform is not None
-        )
-        function = None
-        if self.map is not None:
-            function = [self.map.function.__qualname__, self.map.sha256]
+        transform = self.transform
         decisive = {
             "format": FORMAT,
             "layout": dataclasses.asdict(self.layout),
-            "map": function,
+            "map": self.map,
             "schema": None if self.schema is None else self.schema.to_json(),
             "limit": self.limit,
-            **({} if transform is None else {"transform": transform}),
+            **({} if transform is None else {"transform": transform.identity()}),
         }
-        return identity_of(self.source, files, decisive if is_known else None)
+        functions = (self.map, None if transform is None else transform.function)
+        return identity_of(
+            self.source, files, decisive, [function for function in functions if function]
+        )
 
     def load_output(self) -> Manifest:
         """Load the manifest of the dataset at the target."""

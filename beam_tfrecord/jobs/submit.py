@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 from typing import Any
 
 from beam_tfrecord import runners
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.jobs.remote import modules_of, preflight
+from beam_tfrecord.jobs.remote import modules_of, preflight, silence_beam
 from beam_tfrecord.jobs.run import input_info, now_text
 from beam_tfrecord.jobs.settings import Settings
 from beam_tfrecord.publish.files import clear_leftovers
@@ -24,7 +23,7 @@ from beam_tfrecord.workdir.target import check_free
 def submit(settings: Settings) -> RemoteJob | None:
     """Start a job on a remote runner, and return without waiting for its end.
 
-    The last step of the pipeline takes the lease (lock file) of the output. An error of the data
+    The last step of the pipeline takes the lease (lock file) of the output. A data error
     ends the job with a message that the runner shows.
 
     Returns:
@@ -93,7 +92,7 @@ def _check_runner(settings: Settings) -> None:
 def _start(
     settings: Settings, identity: Identity, listing: Listing, info: Mapping[str, Any]
 ) -> RemoteJob | None:
-    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+    silence_beam()
     launch = Launch(waits=False, modules=modules_of(settings))
     with launching(launch):
         _compose(settings, identity, listing, info)

@@ -92,7 +92,7 @@ class Filler(_Table):
     ]:
         """Return four arrays for each target, and start a new batch.
 
-        They are the bytes of the values, one valid byte a row, the offsets of text (None for other
-        values), and the float64 that round to float32 as the decimal numbers do (None unless the
-        values are floats that differ from these).
+        They are the bytes of the values, one valid byte per row, the offsets of text (None for
+        other values), and the float64 that round to float32 as the decimal numbers do (None unless
+        the values are floats that differ from these).
         """

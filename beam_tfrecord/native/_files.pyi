@@ -10,7 +10,7 @@ OTHER_SIZE: int
 """Status of a file that has more or fewer bytes than expected."""
 
 def read_files(paths: list[bytes], sizes: _Int64s, out: _Bytes) -> npt.NDArray[np.int32]:
-    """Read files of known sizes, one behind the other.
+    """Read files of known sizes, one after the other.
 
     Args:
         paths: Their names.
@@ -36,7 +36,7 @@ def hash_files(function: int, data: _Bytes, starts: _Int64s, sizes: _Int64s) -> 
         sizes: Bytes of each file, likewise.
 
     Returns:
-        The digests, one behind the other, 32 bytes each; None if the function failed.
+        The digests, one after the other, 32 bytes each; None if the function failed.
 
     Raises:
         ValueError: A range lies outside of the data, or the counts differ.

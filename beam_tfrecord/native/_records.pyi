@@ -41,7 +41,7 @@ def encode(
 
     Args:
         batch: Columns named as features; numbers, bool, text, binary, and lists of those.
-        out: Where to write; up to 16 bytes behind the last record may be overwritten, too.
+        out: Where to write; up to 16 bytes after the last record may be overwritten, too.
         at: Position in `out` of the first record.
         starts: int64[>= rows]; receives the position in `out` of each record.
         rows: int64[>= rows]; receives the row number in the batch of each record.

@@ -175,7 +175,7 @@ static uint64_t number_bound(ValueType type) {
 
 uint64_t bt_column_bound(const Column *column, int64_t rows) {
     /* Every size is below 2^31, a varint of at most 5 bytes: those of the entry, the feature,
-     * its list and the packed values, each behind a tag of one byte. */
+     * its list and the packed values, each after a tag of one byte. */
     uint64_t fixed = 4 * 6 + column->header_bytes;
     ValueRange range = all_values(column, rows);
     uint64_t values = (uint64_t)(range.last - range.first);

@@ -22,7 +22,7 @@ typedef enum { L_SCALAR, L_LIST32, L_LIST64, L_FIXED_LIST } Layout;
 /* Longest varint of an int64, and so the number of its possible sizes. */
 enum { MAX_VARINT = 10 };
 
-/* Bytes the encoder may scribble behind what it has written so far. */
+/* Bytes the encoder may scribble after what it has written so far. */
 enum { BT_SLACK = 16 };
 
 typedef struct {

@@ -15,7 +15,7 @@
 #if defined(__linux__)
 #include <sys/auxv.h>
 #endif
-/* In assembly: arm_acle.h has these only where the whole file may use the extension. */
+/* In assembly: arm_acle.h has these only if the whole file may use the extension. */
 #define CRC_OF(name, type, operation) \
     BT_INLINE uint32_t name(uint32_t crc, type value) { \
         __asm__(".arch_extension crc\n\t" operation : "+r"(crc) : "r"(value)); \
@@ -59,7 +59,7 @@ BT_INLINE uint32_t shift(uint32_t table[4][256], uint32_t crc) {
            table[3][crc >> 24];
 }
 
-/* Three lanes side by side; the register of each is moved past the lanes behind it. */
+/* Three lanes side by side; the register of each is moved past the lanes after it. */
 BT_HARDWARE static uint32_t extend_lanes(uint32_t crc, const uint8_t *data, size_t lane,
                                          uint32_t table[4][256]) {
     uint32_t second = 0, third = 0;

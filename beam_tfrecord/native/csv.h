@@ -32,7 +32,7 @@ typedef struct {
     int32_t exit;      /* state after the last byte */
     int64_t rows;      /* rows that end here, blank lines left out */
     int64_t line_ends; /* row ends, those of blank lines too */
-    int64_t first;     /* where the first row of the piece starts; -1 where none does */
+    int64_t first;     /* where the first row of the piece starts; -1 if none does */
 } CsvPassage;
 
 /* Follows the dialect through `bytes` bytes from each of its states at once. */
@@ -124,7 +124,7 @@ typedef struct {
 } CsvWords;
 
 typedef struct {
-    int64_t seconds; /* since 1970-01-01, in UTC where zoned */
+    int64_t seconds; /* since 1970-01-01, in UTC if zoned */
     int32_t nanos;
     bool dated; /* no time of day was given */
     bool zoned;
@@ -137,10 +137,10 @@ bool csv_is_word(const CsvWords *words, const uint8_t *at, size_t bytes);
 /* An integer as sign and magnitude; leading zeros are allowed. */
 int csv_parse_int(const uint8_t *at, size_t bytes, bool *negative, uint64_t *magnitude);
 /* A decimal number, nan or inf, correctly rounded; a finite number that rounds to infinity is
- * CSV_BAD. `side` is set to 1 or -1 where the number is greater or less than the value and the
+ * CSV_BAD. `side` is set to 1 or -1 if the number is greater or less than the value and the
  * value does not stand for it: written with as many digits (but for zeros at
  * the end) it would be another number. It is set
- * to 2 or -2 where the value stands for it, but is halfway between two float32. */
+ * to 2 or -2 if the value stands for it, but is halfway between two float32. */
 int csv_parse_double(const uint8_t *at, size_t bytes, double *value, int8_t *side);
 int csv_parse_bool(const uint8_t *at, size_t bytes, bool *value);
 /* YYYY-MM-DD, or that, T or a space, HH:MM[:SS[.fraction]][Z|+HH[[:]MM]]. */
@@ -159,8 +159,8 @@ void csv_set_powers_of_five(const uint64_t *powers);
 /* What a column is read as. */
 enum {
     CSV_AS_NULL,
-    CSV_AS_BOOL,   /* one byte a value */
-    CSV_AS_INT,    /* `width` bytes a value */
+    CSV_AS_BOOL,   /* one byte per value */
+    CSV_AS_INT,    /* `width` bytes per value */
     CSV_AS_FLOAT,  /* float64, within the range of float32 */
     CSV_AS_DOUBLE, /* float64 */
     CSV_AS_DATE,   /* int32 days */
@@ -179,7 +179,7 @@ typedef struct {
     uint64_t high; /* greatest integer */
     int64_t ticks; /* a second */
     void *values;
-    uint8_t *valid; /* one byte a row */
+    uint8_t *valid; /* one byte per row */
     int8_t *sides;  /* of floats: on which side of the value the number lies, else 0 */
     int32_t *offsets;
     uint8_t *text; /* holds all the fields of the rows to come and 16 bytes more */
@@ -187,7 +187,7 @@ typedef struct {
 
 typedef struct {
     CsvDialect dialect;
-    CsvWords nulls;  /* null where a value of the column's type is expected */
+    CsvWords nulls;  /* null if a value of the column's type is expected */
     CsvWords always; /* null in every column */
     const uint8_t *data;
     size_t bytes;
@@ -196,7 +196,7 @@ typedef struct {
 } CsvText;
 
 /* Fills rows `at`, `at` + 1, … of a column from a table of fields. A field that does not fit sets
- * `faults[row]` to `mark` where that is 0 still; a number that is hard to round is listed in
+ * `faults[row]` to `mark` if that is 0 still; a number that is hard to round is listed in
  * `hard`. Returns how many are listed. */
 uint32_t csv_fill(const CsvText *text, const CsvRows *rows, CsvColumn *column, size_t at,
                   uint32_t mark, uint32_t *faults, uint32_t *hard);

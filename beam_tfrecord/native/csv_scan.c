@@ -4,7 +4,7 @@
  * All of a dialect's states agree after a few fields, so the usual cost is that of one track. */
 typedef struct {
     CsvPassage at;   /* exit is the state so far; rows and line_ends since the track began */
-    bool found;      /* the first row start is behind us */
+    bool found;      /* the first row start has been passed */
     uint32_t states; /* bit per entry state that follows this track */
 } Track;
 

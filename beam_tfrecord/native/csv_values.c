@@ -141,7 +141,7 @@ static int kind_of_integer(bool negative, uint64_t magnitude) {
     return magnitude <= (uint64_t)INT64_MAX + negative ? CSV_BIG_INT : CSV_TEXT;
 }
 
-/* The kind of [-]digits[.digits] of moderate length, or 0 where the text is anything else.
+/* The kind of [-]digits[.digits] of moderate length, or 0 if the text is anything else.
  *
  * Nearly every number looks so, and to know its kind takes no value. */
 static int plain_number(const uint8_t *at, size_t bytes) {
@@ -235,7 +235,7 @@ static bool take_decimal(const uint8_t *at, const uint8_t *end, Decimal *number)
     at += number->negative;
     const uint8_t *start = at;
     unsigned kept = 0;
-    /* A digit before the point leaves the power as it is, one behind it lowers it by one; one
+    /* A digit before the point leaves the power as it is, one after it lowers it by one; one
      * that is not kept raises it by one. */
     at = take_digits(at, end, number, &kept, 0);
     ptrdiff_t count = at - start;

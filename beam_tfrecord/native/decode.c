@@ -74,7 +74,7 @@ typedef struct {
     int64_t *seen;      /* record that the column has last been seen in */
 } Decoder;
 
-/* At least as many as there are varints: counted where a guess could cost much memory. */
+/* At least as many as there are varints: counted if a guess could cost much memory. */
 BT_INLINE size_t most_varints(Span values) {
     size_t bytes = span_bytes(values), ends = 0;
     if (bytes <= 64) return bytes;
@@ -83,7 +83,7 @@ BT_INLINE size_t most_varints(Span values) {
     return ends + 1;
 }
 
-/* Appends the values of an entry that is plain; false where they are not good or not plain. */
+/* Appends the values of an entry that is plain; false if they are not good or not plain. */
 BT_INLINE bool append_plain(DecodedColumn *column, const PlainEntry *entry) {
     Span values = entry->values, value;
     Vec *into = &column->values;
@@ -115,7 +115,7 @@ BT_INLINE bool append_plain(DecodedColumn *column, const PlainEntry *entry) {
     return true;
 }
 
-/* Column of the key, -1 where it is not wanted, -2 where the key is not UTF-8. */
+/* Column of the key, -1 if it is not wanted, -2 if the key is not UTF-8. */
 BT_INLINE int64_t column_of_key(Decoder *decoder, Span key) {
     const KnownKey *known = next_known_key(&decoder->order, key);
     if (BT_LIKELY(known != NULL)) return known->column;
@@ -125,7 +125,7 @@ BT_INLINE int64_t column_of_key(Decoder *decoder, Span key) {
 }
 
 /* Appends a record that is plain. False: it may be anything else, and some of its values may have
- * been appended; so also where memory runs out, which the slow way then tells. */
+ * been appended; so also if memory runs out, which the slow path then reports. */
 static bool decode_plain(Decoder *decoder, Span payload, int64_t record) {
     Span features;
     PlainEntry entry;
@@ -285,7 +285,7 @@ static bool grow_slots(Discovery *discovery) {
     return true;
 }
 
-/* The feature of that name, made where it is new; NULL without memory. */
+/* The feature of that name, made if it is new; NULL without memory. */
 static FoundFeature *find_feature(Discovery *discovery, Span key) {
     if (!grow_slots(discovery)) return NULL;
     uint64_t hash = bt_xxh64(key.at, span_bytes(key), 0);
@@ -303,7 +303,7 @@ static FoundFeature *find_feature(Discovery *discovery, Span key) {
     return feature_at(discovery, *slot);
 }
 
-/* Adds what the record has of the feature to the sums; false where it changes the kind. */
+/* Adds what the record has of the feature to the sums; false if it changes the kind. */
 static bool settle(FoundFeature *feature) {
     int kind = feature->record_kind;
     if (kind == BT_NO_KIND) return true;

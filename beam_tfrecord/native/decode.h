@@ -11,13 +11,13 @@ typedef struct {
     Vec values;       /* int64, float32 bits, or the bytes of all values */
     Vec value_ends;   /* int64, of bytes values only */
     int64_t *row_offsets; /* records + 1 of them, in values */
-    uint8_t *present;     /* one a record */
+    uint8_t *present;     /* one per record */
     int64_t value_count;
 } DecodedColumn;
 
 typedef struct {
     int64_t record;
-    int64_t column; /* where the kind is wrong */
+    int64_t column; /* if the kind is wrong */
     int found_kind;
 } DecodeFault;
 
@@ -50,10 +50,10 @@ int bt_discover(const uint8_t *data, size_t bytes, const int64_t *starts, int64_
                 Discovery *discovery, DecodeFault *fault);
 void bt_discovery_free(Discovery *discovery);
 
-/* Appends the canonical bytes of the payload; BT_MALFORMED where it is no Example. */
+/* Appends the canonical bytes of the payload; BT_MALFORMED if it is not an Example. */
 int bt_canonicalize(Span payload, Vec *out);
 
-/* XXH64 of the canonical form of each payload, or of the payload where it is no Example. */
+/* XXH64 of the canonical form of each payload, or of the payload if it is not an Example. */
 int bt_canonical_hashes(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t records,
                         uint64_t seed, uint64_t *hashes, int64_t *bad_record);
 

@@ -21,13 +21,13 @@ int bt_next_entry(EntryWalk *walk, Span *entry);
 typedef struct {
     Span key;
     Span entry;
-    int kind;             /* BT_NO_KIND where none is set */
+    int kind;             /* BT_NO_KIND if none is set */
     int64_t values;
     int64_t packed_bytes; /* ints: of their minimal varints; otherwise of the values themselves */
     int64_t first_list;   /* lists before it were replaced by one of another kind */
 } FeatureView;
 
-/* Reads and checks a whole map entry; false where it is malformed. */
+/* Reads and checks a whole map entry; false if it is malformed. */
 bool bt_read_feature(Span entry, FeatureView *feature);
 
 /* Values of a feature in chunks: for bytes one value, for floats any number of le32 words, for
@@ -45,7 +45,7 @@ ChunkWalk bt_walk_chunks(const FeatureView *feature);
 /* False at the end. */
 bool bt_next_chunk(ChunkWalk *walk, Span *chunk);
 
-/* Takes a varint off the span; false where it is cut off or longer than ten bytes. */
+/* Takes a varint off the span; false if it is cut off or longer than ten bytes. */
 BT_INLINE bool take_varint(Span *from, uint64_t *value) {
     if (BT_LIKELY(from->at < from->end && *from->at < 0x80)) {
         *value = *from->at++;

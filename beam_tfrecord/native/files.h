@@ -8,14 +8,14 @@
 
 enum { FILES_READ = 0, FILES_OTHER_SIZE = -1 };
 
-/* While files come from a disk, so many behind the one that is read are asked for. */
+/* While files come from a disk, so many after the one that is read are asked for. */
 enum { FILES_AHEAD = 32 };
 
 /* Has the system begin to read a file into the page cache, if it is there; does not wait for it. */
 void files_want(const char *path);
 
 /* Reads a whole file of a known size; `was_slow` tells if it came from a disk. Returns FILES_READ;
- * FILES_OTHER_SIZE where it has more or fewer bytes; else the errno. `out` has room for one byte
+ * FILES_OTHER_SIZE if it has more or fewer bytes; else the errno. `out` has room for one byte
  * more, which may be written to. */
 int32_t files_read_one(const char *path, int64_t size, uint8_t *out, bool *was_slow);
 

@@ -12,7 +12,7 @@ BT_INLINE bool same_name(const uint8_t *a, const uint8_t *b, size_t bytes) {
     return true;
 }
 
-/* Takes the entry of the rule where it is shorter than 128 bytes and has one packed list, or one
+/* Takes the entry of the rule if it is shorter than 128 bytes and has one packed list, or one
  * value of bytes: then every tag and size follows from the entry's own size. False: it may be any
  * other, and nothing is taken. */
 BT_INLINE bool take_short_entry(Span *features, const FitRule *rule, Span *values) {

@@ -154,7 +154,7 @@ BT_INLINE Span checked_payload(const SortInput *input, int64_t number) {
     return (Span){at, at + load64(record)};
 }
 
-/* Payload bytes as unsigned numbers; of two where one begins the other, the shorter first. */
+/* Payload bytes as unsigned numbers; if one is a prefix of the other, the shorter first. */
 static int compare_payloads(const SortInput *input, int64_t a, int64_t b) {
     Span first = checked_payload(input, a), second = checked_payload(input, b);
     size_t first_bytes = span_bytes(first), second_bytes = span_bytes(second);

@@ -5,7 +5,7 @@
 #include "crc32c.h"
 #include "vec.h"
 
-/* Writes head and checksums around a payload that already lies behind the head. */
+/* Writes head and checksums around a payload that already lies after the head. */
 BT_INLINE void bt_seal(uint8_t *record, size_t payload_bytes) {
     store64(record, payload_bytes);
     store32(record + 8, bt_masked_crc32c(record, 8));
@@ -30,7 +30,7 @@ typedef struct {
 int bt_scan_frames(const uint8_t *data, size_t bytes, bool verify, FrameScan *scan);
 
 /* Position from `from` on of the first record that lies whole in the data with both checksums
- * right; `bytes` where there is none. Records are found again by it behind a damaged length. */
+ * right; `bytes` if there is none. Records are found again by it after a damaged length. */
 size_t bt_find_frame(const uint8_t *data, size_t bytes, size_t from);
 
 /* Entries of a run file, le64 place and a framed record each, that fill the data exactly;
@@ -42,7 +42,7 @@ int bt_scan_run(const uint8_t *data, size_t bytes, Vec *starts, Vec *places, int
 int bt_hash_records(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t records,
                     uint64_t seed, uint64_t *hashes, int64_t *bad_record);
 
-/* Copies framed records in the given order, each behind its place where `places` is not NULL.
+/* Copies framed records in the given order, each after its place if `places` is not NULL.
  * `written` gets the bytes. BT_MALFORMED: `bad_record` does not lie inside the data, or is no
  * record; BT_NO_ROOM: `out` is too short. */
 int bt_gather(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t records,

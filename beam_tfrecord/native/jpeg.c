@@ -28,7 +28,7 @@ static bool is_known(uint8_t marker) {
 
 static bool is_factor(int factor) { return factor == 1 || factor == 2 || factor == 4; }
 
-/* Tells whether TensorFlow decodes what the frame at `frame`, behind its length, says. */
+/* Whether TensorFlow decodes the frame whose header, after its length, begins at `frame`. */
 static bool is_decoded(const uint8_t *frame, int64_t size) {
     int64_t height = big_endian_16(frame + 1), width = big_endian_16(frame + 3);
     int components = frame[5], blocks = 0;

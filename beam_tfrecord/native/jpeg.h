@@ -1,4 +1,4 @@
-/* Headers of the plainest and most frequent pictures. */
+/* Headers of the plainest and most frequent images. */
 #ifndef BEAM_TFRECORD_JPEG_H
 #define BEAM_TFRECORD_JPEG_H
 
@@ -12,7 +12,7 @@ enum { JPEG_NUMBERS = 3 };
  *
  * max_pixels: width times height that is let through.
  *
- * False where there is anything else to be said of it, for which the reference in Python is there:
+ * False if there is anything else to say about it, for which the reference in Python is there:
  * `beam_tfrecord.images.formats`. Where this is true, that one gives the same numbers. */
 bool jpeg_is_plain(const uint8_t *data, int64_t size, int64_t max_pixels, int32_t *numbers);
 

@@ -14,7 +14,7 @@ enum { TAG_1 = 0x0a, TAG_2 = 0x12, TAG_3 = 0x1a };
 
 typedef struct {
     Span key; /* not known to be UTF-8 */
-    int kind; /* BT_NO_KIND where none is set */
+    int kind; /* BT_NO_KIND if none is set */
     Span values; /* varints, le32 words, or spans of bytes each with its tag and size */
 } PlainEntry;
 
@@ -44,7 +44,7 @@ BT_INLINE bool plain_features(Span payload, Span *features) {
     return span_bytes(payload) <= INT32_MAX && take_only_span(payload, TAG_1, features);
 }
 
-/* Takes a map entry off the features; false where it is not plain. */
+/* Takes a map entry off the features; false if it is not plain. */
 BT_INLINE bool take_plain_entry(Span *features, PlainEntry *entry) {
     Span message, value, list;
     if (!take_tagged_span(features, TAG_1, &message)) return false;
@@ -64,7 +64,7 @@ BT_INLINE bool take_plain_entry(Span *features, PlainEntry *entry) {
     return bytes != 0 && (entry->kind == BT_INTS || bytes % 4 == 0);
 }
 
-/* Bytes of the varint at the front; 0 where it is cut off, too long, or not the shortest of its
+/* Bytes of the varint at the front; 0 if it is cut off, too long, or not the shortest of its
  * value. A tenth byte holds one bit. */
 BT_INLINE size_t plain_varint_bytes(Span values) {
     const uint8_t *at = values.at;
@@ -109,7 +109,7 @@ BT_INLINE bool same_bytes(Span a, Span b) {
     return bytes == span_bytes(b) && (!bytes || !memcmp(a.at, b.at, bytes));
 }
 
-/* The known key that equals this one, looked for from `next` on; NULL where it is not there. */
+/* The known key that equals this one, looked for from `next` on; NULL if it is not there. */
 BT_INLINE const KnownKey *next_known_key(KeyOrder *order, Span key) {
     const KnownKey *keys = (const KnownKey *)order->keys.data;
     int64_t count = (int64_t)(order->keys.size / sizeof *keys);

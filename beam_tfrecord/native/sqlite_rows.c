@@ -110,7 +110,7 @@ int sqlite_rows_fill(SqliteRows *rows) {
         }
         while (rows->column < rows->count) {
             int done = put_value(rows);
-            /* A misfit is left behind; after any other failure nothing goes on. */
+            /* A misfit is skipped; after any other failure nothing goes on. */
             if (done == SQLITE_FILL_FULL || done == SQLITE_FILL_MISFIT) rows->column++;
             if (done != SQLITE_FILL_FULL) return done;
         }

@@ -24,7 +24,7 @@ enum { SQLITE_AS_INTEGER, SQLITE_AS_REAL, SQLITE_AS_TEXT, SQLITE_AS_BLOB };
 
 typedef struct {
     int32_t as;
-    uint8_t *valid;   /* a bit a row, zero at first */
+    uint8_t *valid;   /* one bit per row, zero at first */
     int64_t *numbers; /* integers, or the bits of doubles */
     int32_t *offsets; /* of texts and blobs: one more than rows */
     Vec bytes;
@@ -55,7 +55,7 @@ enum {
 /* Begins an empty batch. */
 void sqlite_rows_clear(SqliteRows *rows);
 
-/* Fills the batch until it is full or no row is left; after a misfit, goes on behind it. */
+/* Fills the batch until it is full or no row is left; after a misfit, goes on after it. */
 int sqlite_rows_fill(SqliteRows *rows);
 
 #endif

@@ -15,7 +15,7 @@ bool bt_is_ascii(const uint8_t *at, size_t bytes) {
 
 BT_INLINE bool is_tail(uint8_t byte) { return (byte & 0xc0) == 0x80; }
 
-/* Bytes of the character of two or more bytes at `at`; 0 where it is not a good one. */
+/* Bytes of the character of two or more bytes at `at`; 0 if it is not a good one. */
 BT_INLINE size_t long_character(const uint8_t *at, size_t bytes) {
     uint8_t first = at[0];
     if (first < 0xc2 || first > 0xf4 || bytes < 2) return 0;

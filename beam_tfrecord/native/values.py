@@ -105,7 +105,7 @@ class FitRule(NamedTuple):
         kind: `BYTES_KIND`, `FLOAT_KIND` or `INT64_KIND`.
         required: Whether every record must have the feature.
         min_values: Fewest values of a record that has the feature.
-        max_values: Most values of a record.
+        max_values: Maximum number of values of a record.
         low: Smallest allowed integer.
         high: Largest allowed integer.
         is_text: Whether bytes values must be UTF-8.
@@ -130,7 +130,7 @@ class Found(NamedTuple):
         kind: `BYTES_KIND`, `FLOAT_KIND` or `INT64_KIND`.
         present_count: Number of records that have the feature.
         min_values: Fewest values of such a record.
-        max_values: Most values of such a record.
+        max_values: Maximum number of values of such a record.
     """
 
     kind: int
@@ -164,7 +164,8 @@ BOOL, INT, BIG_INT, FLOAT, DATE, TIME, ZONED_TIME, TEXT, EMPTY = (1 << bit for b
 
 # A batch of CSV rows ends early if the text of one column would exceed this size.
 COLUMN_TEXT_BYTES = 2**28
-# Most distinct texts that are counted in a CSV column whose values are mostly not text.
+# Maximum number of distinct texts that are counted in a CSV column whose values are mostly not
+# text.
 STRAYS = 3
 
 
@@ -173,7 +174,7 @@ class Target(NamedTuple):
 
     Attributes:
         column: Number of the column in the file, from 0.
-        kind: ``AS_BOOL`` (one byte a value), ``AS_INT``, ``AS_DATE`` (int32 days), ``AS_TIME``
+        kind: ``AS_BOOL`` (one byte per value), ``AS_INT``, ``AS_DATE`` (int32 days), ``AS_TIME``
             (int64 ticks), ``AS_TEXT`` (UTF-8 without NUL), ``AS_BYTES``, ``AS_WORDS`` (text
             without surrounding blanks, in which words for null are null) …
         width: Bytes of one value.

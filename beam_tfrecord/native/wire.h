@@ -74,7 +74,7 @@ BT_INLINE uint8_t *put_varint_wide(uint8_t *at, uint64_t value, unsigned bytes) 
     return at + bytes;
 }
 
-/* Payload of the framed record at `start`; false where it does not lie inside the data. */
+/* Payload of the framed record at `start`; false if it does not lie inside the data. */
 BT_INLINE bool frame_payload(const uint8_t *data, size_t data_bytes, int64_t start, Span *payload) {
     if (start < 0 || (uint64_t)start > data_bytes || data_bytes - (size_t)start < BT_FRAME_BYTES)
         return false;

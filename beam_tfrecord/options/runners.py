@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from beam_tfrecord.options import Option
+from beam_tfrecord.options.option import DATAFLOW, FLINK, RUNNER, Option
 
 _DATAFLOW = ("dataflow",)
 _FLINK = ("flink",)
@@ -25,68 +25,86 @@ class RunnerOption(Option):
 
 RUNNER_OPTIONS: tuple[RunnerOption, ...] = (
     RunnerOption(
-        "project", "--project", "Google Cloud project (Dataflow).", metavar="ID", runners=_DATAFLOW
+        "project",
+        "--project",
+        "Google Cloud project.",
+        metavar="ID",
+        runners=_DATAFLOW,
+        group=DATAFLOW,
     ),
     RunnerOption(
-        "region", "--region", "Google Cloud region (Dataflow).", metavar="NAME", runners=_DATAFLOW
+        "region",
+        "--region",
+        "Google Cloud region.",
+        metavar="NAME",
+        runners=_DATAFLOW,
+        group=DATAFLOW,
     ),
     RunnerOption(
         "temp_location",
         "--temp-location",
-        "Directory for temporary files of the runner (Dataflow).",
+        "Directory for temporary files of the runner.",
         metavar="gs://…",
         runners=_DATAFLOW,
+        group=DATAFLOW,
     ),
     RunnerOption(
         "staging_location",
         "--staging-location",
-        "Directory for staged packages (Dataflow).  [default: staging/ in --temp-location]",
+        "Directory for staged packages.  [default: staging/ in --temp-location]",
         metavar="gs://…",
         runners=_DATAFLOW,
+        group=DATAFLOW,
     ),
     RunnerOption(
         "job_name",
         "--job-name",
-        "Name of the job (Dataflow).  [default: beam-tfrecord-… with the time]",
+        "Name of the job.  [default: beam-tfrecord-… with the time]",
         metavar="NAME",
         runners=_DATAFLOW,
+        group=DATAFLOW,
     ),
     RunnerOption(
         "machine_type",
         "--machine-type",
-        "Type of the workers (Dataflow).  [default: by what the steps need]",
+        "Type of the workers.  [default: by what the steps need]",
         metavar="TYPE",
         runners=_DATAFLOW,
+        group=DATAFLOW,
     ),
     RunnerOption(
         "max_num_workers",
         "--max-workers",
-        "Largest number of workers (Dataflow).",
+        "Largest number of workers.",
         form="number",
         metavar="N",
         least=1,
         runners=_DATAFLOW,
+        group=DATAFLOW,
     ),
     RunnerOption(
         "sdk_container_image",
         "--worker-image",
-        "Container image of the workers (Dataflow).",
+        "Container image of the workers.",
         metavar="IMAGE",
         runners=_DATAFLOW,
+        group=DATAFLOW,
     ),
     RunnerOption(
         "template_location",
         "--template-location",
-        "Write the job as a classic template there, and do not run it (Dataflow).",
+        "Write the job as a classic template there, and do not run it.",
         metavar="gs://…",
         runners=_DATAFLOW,
+        group=DATAFLOW,
     ),
     RunnerOption(
         "flink_master",
         "--flink-master",
-        "Address of Flink's REST interface (Flink).",
+        "Address of Flink's REST interface.",
         metavar="HOST:PORT",
         runners=_FLINK,
+        group=FLINK,
     ),
     RunnerOption(
         "job_endpoint",
@@ -94,20 +112,23 @@ RUNNER_OPTIONS: tuple[RunnerOption, ...] = (
         "Address of a running job server of Beam (Flink, portable).",
         metavar="HOST:PORT",
         runners=("flink", "portable"),
+        group=FLINK,
     ),
     RunnerOption(
         "flink_job_server_jar",
         "--job-server-jar",
-        "Jar to start a job server from, if none is running (Flink).",
+        "Jar to start a job server from, if none is running.",
         metavar="FILE",
         runners=_FLINK,
+        group=FLINK,
     ),
     RunnerOption(
         "worker_command",
         "--worker-command",
-        "Path of beam-tfrecord-boot on the hosts of the workers (Flink).  [default: as here]",
+        "Path of beam-tfrecord-boot on the hosts of the workers.  [default: as here]",
         metavar="PATH",
         runners=_FLINK,
+        group=FLINK,
     ),
     RunnerOption(
         "worker_wheel",
@@ -116,6 +137,7 @@ RUNNER_OPTIONS: tuple[RunnerOption, ...] = (
         "[default: made from what is installed here]",
         metavar="FILE",
         runners=("dataflow", "flink"),
+        group=RUNNER,
     ),
 )
 

@@ -6,7 +6,7 @@ TFT computes statistics from the rows of one split. A function with these statis
     steps.py           preprocessing steps, and checks of them before any data is read
     moments.py         exact mean and variance, the same in any order of the values
     operations.py      the steps as functions that call TFT
-    tensor_columns.py  conversion of batches to tensors, and of tensors to columns
+    tft_conversion.py  conversion of batches to tensors, and of tensors to columns
     fitted.py          saves, describes, loads and applies the fitted function
     request.py         the user's request, and the plan for the columns of the input
     transform.py       `Preprocess`, the public transform

@@ -1,4 +1,4 @@
-"""Saves, describes, loads and applies a fitted function: preprocessing with its statistics.
+"""Saves, loads and applies a fitted function: preprocessing steps with their statistics.
 
 A fitted function is a directory in the format of tensorflow-transform (TFT), which
 `tensorflow_transform.TFTransformOutput` opens: ``transform_fn/`` is a SavedModel with vocabularies,
@@ -23,7 +23,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.manifest import RAW_METADATA, TRANSFORM_FN, TRANSFORMED_METADATA
 from beam_tfrecord.preprocess.steps import EMPTY, TEXT, kind_of
-from beam_tfrecord.preprocess.tensor_columns import (
+from beam_tfrecord.preprocess.tft_conversion import (
     STRING,
     TensorColumn,
     adapter_config,
@@ -56,7 +56,7 @@ class Description:
         scalars: Names of outputs with at most one value per row.
         text: Names of outputs that are UTF-8 text.
         drop: Names of columns; rows without a value in one of them are dropped before.
-        keeps_rest: True if columns that are no inputs stay in the rows unchanged.
+        keeps_rest: True if columns that are not inputs stay in the rows unchanged.
         steps: The preprocessing steps that the function was made from, as JSON objects.
     """
 
@@ -100,8 +100,8 @@ class Description:
         """Return the description with its inputs adapted to the columns of a schema.
 
         Raises:
-            UsageError: The schema lacks an input, or has text where the function takes numbers, or
-                numbers for text.
+            UsageError: The schema lacks an input, or has text for which the function takes numbers,
+                or numbers for text.
         """
         bound = []
         for column in self.inputs:
@@ -115,7 +115,7 @@ class Description:
             if kind != EMPTY and (kind == TEXT) != (column.dtype == STRING):
                 raise UsageError(
                     f"column {column.name!r} is {arrow} but the saved function takes "
-                    f"{column.dtype}: fit it anew, or convert the column first"
+                    f"{column.dtype}: fit it again, or convert the column first"
                 )
             bound.append(dataclasses.replace(column, is_list=is_list))
         return dataclasses.replace(self, inputs=tuple(bound))

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.extras import require
+from beam_tfrecord.extras import import_tensorflow, require
 from beam_tfrecord.manifest import fitted_files
 from beam_tfrecord.preprocess.fitted import Description, check_fitted, load_description
 from beam_tfrecord.preprocess.steps import (
@@ -33,7 +33,7 @@ from beam_tfrecord.preprocess.steps import (
     parse_step,
     steps_from_json,
 )
-from beam_tfrecord.preprocess.tensor_columns import (
+from beam_tfrecord.preprocess.tft_conversion import (
     FLOAT32,
     FLOAT64,
     STRING,
@@ -71,19 +71,17 @@ class Request:
     fit: str = TRAIN
     raw_too: bool = False
 
-    def identity(self) -> dict[str, Any] | None:
-        """Return JSON values that decide the output: equal values mean equal preprocessing.
+    def identity(self) -> dict[str, Any]:
+        """Return values that decide the output: equal values mean equal preprocessing.
 
         Returns:
-            None if the code of a function has no hash.
+            JSON values, and the `MapFunction` if there is one.
         """
         common: dict[str, Any] = {"fit": self.fit, "raw_too": self.raw_too}
         if self.fitted is not None:
             return {**common, "fitted": _tree_sha256(self.fitted)}
         if self.function is not None:
-            sha256 = self.function.sha256
-            name = getattr(self.function.function, "__qualname__", "")
-            return None if sha256 is None else {**common, "function": [name, sha256]}
+            return {**common, "function": self.function}
         steps = [step.to_json() for step in self.steps]
         for step in steps:
             if "matrix" in step:
@@ -129,7 +127,9 @@ def make_request(
         return Request(fitted=directory, fit=fit, raw_too=raw_too)
     if callable(transform) or (isinstance(transform, str) and _names_function(transform)):
         if typed:
-            raise UsageError("a preprocessing function does all itself: leave out the steps")
+            raise UsageError("a preprocessing function replaces all steps: leave out the steps")
+        # The module of the function imports it, too.
+        import_tensorflow()
         return Request(function=load_map(transform), fit=fit, raw_too=raw_too)
     if isinstance(transform, str | os.PathLike):
         steps = load_steps(os.fspath(transform))
@@ -287,7 +287,7 @@ def _traced(function: MapFunction, inputs: tuple[TensorColumn, ...]) -> Descript
         UsageError: The function raises with both types, or no column is of a type for TensorFlow.
     """
     if not inputs:
-        raise UsageError("no column is of a type that TensorFlow takes: leave out --transform")
+        raise UsageError("no column has a type that TensorFlow supports: leave out --transform")
     try:
         return _description(function, inputs)
     except UsageError as error:
@@ -299,7 +299,7 @@ def _traced(function: MapFunction, inputs: tuple[TensorColumn, ...]) -> Descript
             raise
         description = _description(function, narrow)
         _LOGGER.warning(
-            "the preprocessing function takes float32 alone: numbers are rounded to it before "
+            "the preprocessing function takes only float32: numbers are rounded to it before "
             "statistics are made"
         )
         return description

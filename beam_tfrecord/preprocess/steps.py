@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_text
+from beam_tfrecord.sizes import counted
 
 # Kinds of columns: what a column holds before, between or after its steps.
 INTEGER, FLOAT, TEXT, INDEX = "integer", "float", "text", "index"
@@ -81,7 +82,7 @@ OPS: dict[str, Op] = {
     "clip": Op({"low": _NUMBER, "high": _NUMBER}, NUMBERS),
     "log1p": Op({}, NUMBERS, FLOAT),
 }
-_LEAST = {"buckets": 2, "top_k": 1, "min_count": 1, "oov_buckets": 0, "width": 1}
+_MIN = {"buckets": 2, "top_k": 1, "min_count": 1, "oov_buckets": 0, "width": 1}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,8 +192,8 @@ def _check_options(step: Step) -> None:
         if not isinstance(value, op.options[name]) or isinstance(value, bool):
             kinds = " or ".join(kind.__name__ for kind in op.options[name])
             raise UsageError(f"option {name} of step {step.op} is {value!r}: give {kinds}")
-        if name in _LEAST and step.options[name] < _LEAST[name]:
-            raise UsageError(f"option {name} of step {step.op} is {value}: at least {_LEAST[name]}")
+        if name in _MIN and step.options[name] < _MIN[name]:
+            raise UsageError(f"option {name} of step {step.op} is {value}: at least {_MIN[name]}")
     for name in op.required:
         if name not in step.options:
             raise UsageError(f"step {step.op} of {', '.join(step.columns)} needs {name}")
@@ -204,9 +205,9 @@ def _check_impute(options: Mapping[str, Any]) -> None:
     how = options.get("how", "constant" if "value" in options else "mean")
     if how not in _IMPUTE_METHODS:
         methods = ", ".join(_IMPUTE_METHODS)
-        raise UsageError(f"impute has no way {how!r}: choose {methods} or drop_null")
+        raise UsageError(f"impute has no method {how!r}: choose {methods} or drop_null")
     if (how == "constant") != ("value" in options):
-        raise UsageError("impute needs a value with how=constant, and takes one with it alone")
+        raise UsageError("impute needs a value with how=constant, and takes none otherwise")
 
 
 def _check_bucketize(options: Mapping[str, Any]) -> None:
@@ -218,7 +219,7 @@ def _check_bucketize(options: Mapping[str, Any]) -> None:
     ):
         raise UsageError(f"boundaries of bucketize are not numbers: {boundaries}")
     if boundaries != sorted(set(boundaries)):
-        raise UsageError(f"boundaries of bucketize do not rise: {boundaries}")
+        raise UsageError(f"boundaries of bucketize are not in ascending order: {boundaries}")
 
 
 def _check_clip(options: Mapping[str, Any]) -> None:
@@ -226,7 +227,7 @@ def _check_clip(options: Mapping[str, Any]) -> None:
     if low is None and high is None:
         raise UsageError("clip needs low or high")
     if low is not None and high is not None and not low <= high:
-        raise UsageError(f"clip has low {low} above high {high}: exchange them")
+        raise UsageError(f"clip has low {low} above high {high}: swap them")
 
 
 def _check_embed(options: Mapping[str, Any]) -> None:
@@ -350,7 +351,7 @@ def _check_kind(step: Step, name: str, column: _Column) -> None:
     elif op.takes == CATEGORIES:
         wanted = "text or whole numbers"
     else:
-        wanted = "numbers" if op.takes == NUMBERS else "one value a row"
+        wanted = "numbers" if op.takes == NUMBERS else "one value per row"
     raise UsageError(
         f"step {step.op} cannot work on column {name!r}, which is {found} there: it needs {wanted}"
     )
@@ -404,7 +405,7 @@ def _check_matrix(options: Mapping[str, Any], column: str, index_count: int | No
         )
     if index_count is not None and matrix.shape[0] < index_count:
         raise UsageError(
-            f"matrix {path!r} has {matrix.shape[0]} rows but column {column!r} can have "
+            f"matrix {path!r} has {counted(matrix.shape[0], 'row')} but column {column!r} can have "
             f"{index_count} indices: give a row for each, those out of the vocabulary included"
         )
     if 4 * matrix.size > _MATRIX_BYTES:

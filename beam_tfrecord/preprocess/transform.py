@@ -34,13 +34,13 @@ from beam_tfrecord.preprocess.request import (
     make_plan,
     make_request,
 )
-from beam_tfrecord.preprocess.tensor_columns import adapter_config, tft_batch, without_missing
+from beam_tfrecord.preprocess.tft_conversion import adapter_config, tft_batch, without_missing
 from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.assign_splits import AssignSplits
 from beam_tfrecord.transforms.graph import RecordsWay, mark_step, step_label
 from beam_tfrecord.transforms.map_rows import Chain, MapRows, remember_reader
-from beam_tfrecord.transforms.reading import ReadBatches, Together, reader_of
+from beam_tfrecord.transforms.reading import FlattenedReaders, ReadBatches, reader_of
 from beam_tfrecord.transforms.rows import as_arrow_schema
 from beam_tfrecord.workdir.faults import Guarded
 
@@ -72,7 +72,7 @@ class Preprocess(beam.PTransform):
             types.
         directory: Directory for files of this job that all workers share; None means a local one,
             which is removed when this process ends.
-        faults: Directory in which workers record an error of the data for the launcher; None raises
+        faults: Directory in which workers record a data error for the launcher; None raises
             the error in the worker.
 
     Raises:
@@ -185,7 +185,7 @@ class Preprocess(beam.PTransform):
 
 def _read_schema(reader: beam.PTransform | None) -> pa.Schema | None:
     """Return the schema of a reader's rows; None if it is not known before the reader runs."""
-    if isinstance(reader, Together):
+    if isinstance(reader, FlattenedReaders):
         schemas = [_read_schema(one) for one in reader.readers]
         return schemas[0] if all(schema == schemas[0] for schema in schemas) else None
     if isinstance(reader, ReadBatches):

@@ -1,1 +1,1 @@
-"""Publishes finished files as a dataset or a stage: all at the same moment, and exactly once."""
+"""Publishes the finished files of ``write`` or ``extract``: all at one moment, and exactly once."""

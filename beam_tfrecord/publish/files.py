@@ -1,4 +1,4 @@
-"""Publishes the finished files of a job at its target, in steps that can be repeated or undone.
+"""Publishes the finished files of a job in its output, by steps that can be repeated or undone.
 
 A target is the directory or file prefix of a dataset or stage. Its manifest names the shards and
 the side files (schema, labels, …). A target has these states, and changes only by these steps::

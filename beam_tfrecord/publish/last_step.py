@@ -23,9 +23,9 @@ import apache_beam as beam
 
 from beam_tfrecord._version import __version__
 from beam_tfrecord.errors import DataError, StorageError, TargetExists
-from beam_tfrecord.exchange.pipeline import Written
 from beam_tfrecord.exchange.shard_writers import Piece
-from beam_tfrecord.exchange.write_summary import Tally
+from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.exchange.write_steps import Written
 from beam_tfrecord.hashes import xxh64_text
 from beam_tfrecord.publish.files import clear_published, finish_publishing, published_names
 from beam_tfrecord.publish.outputs import publish_dataset, publish_stage
@@ -46,65 +46,64 @@ def publish_once(root: beam.Pipeline, job: Job, written: Written) -> beam.PColle
     Args:
         root: The pipeline.
         job: The job.
-        written: The unpublished files, and one summary of all of them.
+        written: The unpublished files, and one tally of all of them.
 
     Returns:
         PCollection of the paths of the files.
     """
-    summary, pieces = beam.pvalue.AsSingleton(written.summary), beam.pvalue.AsList(written.files)
+    tally, pieces = beam.pvalue.AsSingleton(written.tally), beam.pvalue.AsList(written.files)
     return (
         root
         | "Once" >> beam.Impulse()
-        | "Publish" >> beam.FlatMap(_publish, job, summary, pieces).with_output_types(str)
+        | "Publish" >> beam.FlatMap(_publish, job, tally, pieces).with_output_types(str)
     )
 
 
-def _publish(_: bytes, job: Job, summary: Tally, pieces: Sequence[Piece]) -> Iterator[str]:
-    yield from Guarded(_published, job.directory)((job, summary, pieces))
+def _publish(_: bytes, job: Job, tally: Tally, pieces: Sequence[Piece]) -> Iterator[str]:
+    yield from Guarded(_published, job.directory)((job, tally, pieces))
     # A launcher that waits for the job looks for the fault itself.
     if job.lease is None and (fault := recorded_fault(job.directory)) is not None:
         raise fault
 
 
 def _published(task: tuple[Job, Tally, Sequence[Piece]]) -> Iterator[str]:
-    job, summary, pieces = task
+    job, tally, pieces = task
     if recorded_fault(job.directory) is not None:
         # Steps look for faults about once a second, so this one may have gone on after a fault
         # elsewhere. All earlier steps have recorded their faults by now.
         return
-    _check_counts(job, summary, pieces)
+    _check_counts(job, tally, pieces)
     make_directory(job.target.directory)
     if job.lease is not None:
         # The temporary directory stays until the launcher removes it at the end of the job: before
         # that, a runner that lost the results of earlier steps may repeat them.
-        names = _publish_or_finish(job, summary, pieces, job.lease)
+        names = _publish_or_finish(job, tally, pieces, job.lease)
     else:
         with contextlib.ExitStack() as stack:
             held = _hold(job.target, stack)
             clear_published(job.target, job.directory, held.check)
-            names = _publish_or_finish(job, summary, pieces, held)
+            names = _publish_or_finish(job, tally, pieces, held)
             remove_tree(job.directory)
     for name in names:
         yield os.path.join(job.target.directory, name)
 
 
-def _check_counts(job: Job, summary: Tally, pieces: Sequence[Piece]) -> None:
+def _check_counts(job: Job, tally: Tally, pieces: Sequence[Piece]) -> None:
     written = sum(piece.examples for piece in pieces)
-    if written == summary.records:
+    if written == tally.records:
         return
     files, rows, source = ("shards", "records", "encoded")
     if job.output == "stage":
         files, rows, source = ("files", "rows", "read")
     raise DataError(
-        f"{files} hold {written:,} {rows} where {summary.records:,} were {source}: "
-        "run the job again"
+        f"{files} hold {written:,} {rows}, but {tally.records:,} were {source}: run the job again"
     )
 
 
 def _publish_or_finish(
-    job: Job, summary: Tally, pieces: Sequence[Piece], held: Lease
+    job: Job, tally: Tally, pieces: Sequence[Piece], held: Lease
 ) -> Sequence[str]:
-    publication = _publication_id(job, summary, pieces)
+    publication = _publication_id(job, tally, pieces)
     names = published_names(job.target, publication)
     if names is not None and not _is_another_run(job, pieces):
         finish_publishing(job.target, job.directory, held.check)
@@ -112,9 +111,9 @@ def _publish_or_finish(
     if names is not None:
         publication = f"{publication} {uuid.uuid4().hex}"
     check_free(job.target, overwrite=job.overwrite)
-    info = {**_job_info(job, summary), PUBLICATION: publication}
+    info = {**_job_info(job, tally), PUBLICATION: publication}
     publish = publish_stage if job.output == "stage" else publish_dataset
-    return publish(job, summary, pieces, lease=held, info=info)
+    return publish(job, tally, pieces, lease=held, info=info)
 
 
 def _hold(target: Target, stack: contextlib.ExitStack) -> Lease:
@@ -144,23 +143,23 @@ def _is_another_run(job: Job, pieces: Sequence[Piece]) -> bool:
     return may_be and all(exists(piece.path) for piece in pieces)
 
 
-def _publication_id(job: Job, summary: Tally, pieces: Sequence[Piece]) -> str:
+def _publication_id(job: Job, tally: Tally, pieces: Sequence[Piece]) -> str:
     """Return an id of the publication of these files, which is the same in every try.
 
     The id depends on the files too, because all runs of a template have the same job.
     """
     files = sorted((piece.split, piece.order, piece.bytes, piece.xxh64) for piece in pieces)
-    run = [job.directory, dict(job.info), summary.rows, summary.rejects, files]
+    run = [job.directory, dict(job.info), tally.rows, tally.rejects, files]
     return hashlib.sha256(json.dumps(run).encode()).hexdigest()[:32]
 
 
-def _job_info(job: Job, summary: Tally) -> dict[str, Any]:
-    hashed = {} if summary.input_hash is None else {INPUT_XXH64: xxh64_text(summary.input_hash)}
+def _job_info(job: Job, tally: Tally) -> dict[str, Any]:
+    hashed = {} if tally.input_hash is None else {INPUT_XXH64: xxh64_text(tally.input_hash)}
     return {
         **job.info,
         **hashed,
-        "finished": datetime.datetime.now(datetime.timezone.utc).isoformat(),
-        "rows_read": summary.rows,
+        "finished": datetime.datetime.now(datetime.UTC).isoformat(),
+        "rows_read": tally.rows,
         "beam_tfrecord": __version__,
         "beam": beam.version.__version__,
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""Makes the manifest and side files of a dataset or a stage, and publishes all of its files."""
+"""Makes the manifest and the schema files of the output of a job, and publishes all its files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from beam_tfrecord.duplicate_count import duplicates_to_json
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.plan import split_order
 from beam_tfrecord.exchange.shard_writers import MASK64, Piece
-from beam_tfrecord.exchange.write_summary import Tally
+from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.feature import LABELS_FILE, labels_text
 from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.features.schema import Schema
@@ -39,13 +39,13 @@ from beam_tfrecord.workdir.stored_plan import load_remarks
 
 
 def publish_dataset(
-    job: Job, summary: Tally, pieces: Sequence[Piece], *, lease: Lease, info: Mapping[str, Any]
+    job: Job, tally: Tally, pieces: Sequence[Piece], *, lease: Lease, info: Mapping[str, Any]
 ) -> list[str]:
     """Publish finished shards as a dataset.
 
     Args:
         job: The job.
-        summary: Counts and statistics of all rows.
+        tally: Counts and statistics of all rows.
         pieces: The shards under their temporary names.
         lease: Lease of the target; it is checked before every step.
         info: Entries of ``job.json``, which vary from run to run.
@@ -58,8 +58,8 @@ def publish_dataset(
     """
     layout, target = job.layout, job.target
     splits = named_shards(pieces, layout)
-    rejects = join_rejects(summary.reject_files, os.path.join(job.directory, SAVED_FILE))
-    schema = summary.final_schema()
+    rejects = join_rejects(tally.reject_files, os.path.join(job.directory, SAVED_FILE))
+    schema = tally.final_schema()
     sidecars = _sidecars(schema, job.fitted)
     manifest = Manifest(
         fingerprint=job.identity.fingerprint,
@@ -69,7 +69,7 @@ def publish_dataset(
         compression=layout.compression,
         key=layout.key or None,
         group=layout.group or None,
-        place=_place_of(layout, summary),
+        place=_place_of(layout, tally),
         schema=schema,
         source=job.identity.source,
         rejects={"rows": rejects.rows, "xxh64": rejects.xxh64},
@@ -77,15 +77,15 @@ def publish_dataset(
         splits={
             name: Split(tuple(shard for shard, _ in shards)) for name, shards in splits.items()
         },
-        split_by=_split_by(layout, summary),
+        split_by=_split_by(layout, tally),
     )
     named = [(shard.path, piece) for shards in splits.values() for shard, piece in shards]
     info = {
         **info,
-        "left_out_columns": sorted(summary.left_out),
+        "left_out_columns": sorted(tally.left_out),
         "remarks": load_remarks(job.directory),
-        "copies": duplicates_to_json(summary.copies),
-        "refused_pictures": refused_as_json(summary.refused),
+        "copies": duplicates_to_json(tally.copies),
+        "refused_pictures": refused_as_json(tally.refused),
     }
     publication = Publication(job, named, manifest.dumps(), sidecars, rejects, info)
     put_in_place(publication, lease)
@@ -142,14 +142,14 @@ def named_shards(pieces: Sequence[Piece], layout: Layout) -> dict[str, list[tupl
     return named
 
 
-def _place_of(layout: Layout, summary: Tally) -> str:
+def _place_of(layout: Layout, tally: Tally) -> str:
     if layout.key:
         return "key"
-    return "bytes" if summary.places_by_bytes else "origin"
+    return "bytes" if tally.places_by_bytes else "origin"
 
 
-def _split_by(layout: Layout, summary: Tally) -> str | None:
-    if summary.splits_assigned:
+def _split_by(layout: Layout, tally: Tally) -> str | None:
+    if tally.splits_assigned:
         return ASSIGNED
     if layout.splits.column is not None:
         return BY_COLUMN
@@ -159,19 +159,19 @@ def _split_by(layout: Layout, summary: Tally) -> str | None:
 
 
 def publish_stage(
-    job: Job, summary: Tally, pieces: Sequence[Piece], *, lease: Lease, info: Mapping[str, Any]
+    job: Job, tally: Tally, pieces: Sequence[Piece], *, lease: Lease, info: Mapping[str, Any]
 ) -> list[str]:
     """Publish finished Parquet files as a stage, in the order of the source.
 
     Arguments, result and errors are those of `publish_dataset`.
     """
-    rejects = join_rejects(summary.reject_files, os.path.join(job.directory, SAVED_FILE))
+    rejects = join_rejects(tally.reject_files, os.path.join(job.directory, SAVED_FILE))
     # Rows that came through other Beam code may have no groups to be ordered by.
     ordered = sorted(pieces, key=lambda piece: (piece.order, piece.xxh64))
     named = [(f"part-{number:05d}.parquet", piece) for number, piece in enumerate(ordered)]
     # If there was no batch at all, the stage has no columns.
-    staged = pa.py_buffer(summary.staged)
-    schema = pa.ipc.read_schema(staged) if summary.staged else pa.schema([])
+    staged = pa.py_buffer(tally.staged)
+    schema = pa.ipc.read_schema(staged) if tally.staged else pa.schema([])
     manifest = StageManifest(
         fingerprint=job.identity.fingerprint,
         schema=schema,
@@ -185,7 +185,7 @@ def publish_stage(
         f"numbers of {name!r} have more digits than {schema.field(name).type} holds (relative "
         f"error at most {seen.max_relative_error:.1e}): --types {shlex.quote(name)}=string "
         "keeps them"
-        for name, seen in sorted(summary.observed.items())
+        for name, seen in sorted(tally.observed.items())
     ]
     info = {**info, "remarks": remarks}
     put_in_place(Publication(job, named, manifest.dumps(), {}, rejects, info), lease)

@@ -1,4 +1,4 @@
-"""`Encoder`: converts batches into framed canonical `tf.train.Example` records in an `Arena`.
+"""`Encoder`: converts batches into framed canonical `tf.train.Example` records in one buffer.
 
 The columns of a batch are first converted to the types of the schema, then to arrays of TF columns
 (the keys of the examples). The native kernel encodes these as bytes. If the columns of a batch
@@ -26,7 +26,7 @@ from beam_tfrecord.features.arrow_types import bare_type, is_text
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert, same_values
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.features.type_contract import BYTES, VALUES, TFColumn, schema_tf_columns
+from beam_tfrecord.features.tf_columns import BYTES, VALUES, TFColumn, schema_tf_columns
 
 # More than most runs (sorted spill files) need: unused memory costs nothing, growing costs a copy.
 RUN_ROOM_BYTES = 128 * 2**20
@@ -134,21 +134,23 @@ class Encoder:
     Args:
         schema: The features of the records.
         strict: Refuse batches with a column that `schema` lacks, unless all its values are null.
-        one_zero: Encode equal floats as equal bytes: 0.0 and -0.0 alike, and all NaNs alike. This
-            is for records that are hashed and not stored.
+        merge_equal_floats: Encode equal floats as equal bytes: 0.0 and -0.0 alike, and all NaNs
+            alike. This is for records that are hashed and not stored.
     """
 
-    def __init__(self, schema: Schema, *, strict: bool = False, one_zero: bool = False) -> None:
+    def __init__(
+        self, schema: Schema, *, strict: bool = False, merge_equal_floats: bool = False
+    ) -> None:
         self.schema = schema
         self._strict = strict
-        self._one_zero = one_zero
+        self._merge_equal_floats = merge_equal_floats
         columns = schema_tf_columns(schema)
         self._names = [column.name for parts in columns for column in parts]
         # Number of the feature of each TF column, and of the first TF column of each feature.
         self._owners = [i for i, parts in enumerate(columns) for _ in parts]
         self._firsts = [0, *itertools.accumulate(map(len, columns))][:-1]
         self._ranged = [_ranged_column(parts) for parts in columns]
-        self._as_is = [not one_zero and is_encoded_as_is(f) for f in schema.features]
+        self._as_is = [not merge_equal_floats and is_encoded_as_is(f) for f in schema.features]
         self._plan: _Plan | None = None
         # Relative errors of float64 columns of the current batch that are stored as bytes.
         self._errors: dict[int, float] = {}
@@ -237,7 +239,7 @@ class Encoder:
     def _convert(self, array: pa.Array, index: int, rejects: _Rejects) -> pa.Array:
         feature = self.schema.features[index]
         # As text, one number may have several notations: hash its float64 instead.
-        store = "bytes" if self._one_zero and feature.store == "text" else feature.store
+        store = "bytes" if self._merge_equal_floats and feature.store == "text" else feature.store
         try:
             converted, bad_rows, error = convert(array, feature.type, store)
         except NoConversion:
@@ -263,7 +265,9 @@ class Encoder:
             if as_is and bare_type(array.type) == array.type:
                 parts.append(array)
                 continue
-            made, null_in_list = arrow_to_tf(array, feature, one_zero=self._one_zero)
+            made, null_in_list = arrow_to_tf(
+                array, feature, merge_equal_floats=self._merge_equal_floats
+            )
             parts += made
             for row in [] if null_in_list is None else np.flatnonzero(null_in_list).tolist():
                 code = native.REJECT_CODES[native.NULL_IN_LIST]

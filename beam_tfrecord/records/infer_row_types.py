@@ -213,7 +213,7 @@ def _type_of(name: str, values: list[Any]) -> pa.DataType:
         column = pa.array(values, from_pandas=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise SchemaConflict(
-            f"the row function returns values of no single type for column {name!r}: {error}: "
+            f"the row function returns values of no single type for column {name!r} ({error}): "
             "return one type, or pass a schema"
         ) from error
     return _narrowest(column)

@@ -236,7 +236,7 @@ class _Columns(NamedTuple):
 
 def _columns(rows: Sequence[Row], schema: pa.Schema) -> _Columns:
     if any(type(row) is not dict and not isinstance(row, Mapping) for row in rows):
-        raise TypeError("an example was returned where the schema has columns")
+        raise TypeError("an example was returned, but the schema has columns")
     arrays, wide = [], {}
     for field in schema:
         values = [row.get(field.name) for row in rows]
@@ -273,10 +273,10 @@ def _array_of(values: list[Any], field: pa.Field) -> pa.Array:
 def _reject_of(error: Exception, row: Any, batch: Batch, index: int) -> Reject:
     """Return the reject for a row; `index` is the index of its source row in the batch."""
     origin = batch.exact_origin
-    unit, number = "", -1
+    unit, number, where = "", -1, ""
     if origin is not None:
         unit, number = origin.unit, int(origin.slice(index, index + 1).row_numbers(1)[0])
-    where = f"{unit} row {number}: " if unit else ""
+        where = f"{origin.address_of(number)}: "
     return Reject(
         unit=unit,
         row=number,

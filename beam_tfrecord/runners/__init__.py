@@ -6,6 +6,7 @@ module of this package, and has to stay small and quick.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     import apache_beam as beam
 
     from beam_tfrecord.runners.launch import Launch
+
+_LOGGER = logging.getLogger(__name__)
 
 # In Beam's mode with processes, a job hangs if a worker is killed. Threads scale here, since the
 # native kernel releases the GIL.
@@ -55,6 +58,7 @@ def runner_options(
         from beam_tfrecord.runners import flink
 
         presets = flink.presets(options, is_small=is_small)
+    _LOGGER.debug("runs on %s with %s", name, " ".join(presets) or "Beam's defaults")
     return [f"--runner={name}", *presets, *options]
 
 

@@ -43,7 +43,7 @@ CACHE = "BEAM_TFRECORD_BOOT_CACHE"
 _PROVISION_S = 120
 _ARTIFACT_S = 600
 # Longer options go to a file: Linux limits a string of the environment to 128 KiB.
-_MOST_OPTION_CHARACTERS = 100_000
+_MAX_OPTION_CHARACTERS = 100_000
 _PR_SET_PDEATHSIG = 1
 
 _WHEEL, _SOURCES = ".whl", (".tar.gz", ".zip")
@@ -52,7 +52,7 @@ _UNUSED_S = 7 * 24 * 3600
 _NOT_PACKAGES = ("submission_environment_dependencies.txt", "pickled_main_session")
 
 # Errors of a machine: another attempt may succeed.
-_PASSING = (OSError, MemoryError, EOFError)
+_TRANSIENT = (OSError, MemoryError, EOFError)
 
 
 class PackageFault(Exception):
@@ -138,7 +138,7 @@ def _environment(task: Task, info: Any) -> dict[str, str]:
         status = text_format.MessageToString(info.status_endpoint)
         environment["STATUS_API_SERVICE_DESCRIPTOR"] = status
     options = json_format.MessageToJson(info.pipeline_options)
-    if len(options) <= _MOST_OPTION_CHARACTERS:
+    if len(options) <= _MAX_OPTION_CHARACTERS:
         return {**environment, "PIPELINE_OPTIONS": options}
     path = os.path.join(task.directory, "pipeline_options.json")
     with open(path, "w", encoding="utf-8") as file:
@@ -241,7 +241,7 @@ def report_unloadable(directory: str) -> None:
     def loads(*args: Any, **options: Any) -> Any:
         try:
             return load(*args, **options)
-        except _PASSING:
+        except _TRANSIENT:
             raise
         except Exception as error:
             # A failed report is no problem: the runner gets the error in any case.
@@ -345,7 +345,7 @@ def _check_tags(name: str) -> None:
     try:
         tags = parse_wheel_filename(name)[3]
     except InvalidWheelFilename as error:
-        raise PackageFault(f"{name!r} is no name of a wheel: {error}") from error
+        raise PackageFault(f"{name!r} is not the name of a wheel: {error}") from error
     if tags.isdisjoint(sys_tags()):
         wanted = ", ".join(sorted(map(str, tags)))
         raise PackageFault(f"wheel {name!r} is for {wanted}, which this machine is not")
@@ -376,7 +376,7 @@ def _own_directory() -> str:
         return private_directory(path)
     except OSError as error:
         raise PackageFault(
-            f"cannot install packages in {path!r}: {error.strerror}: set {CACHE} to another "
+            f"cannot install packages in {path!r} ({error.strerror}): set {CACHE} to another "
             "directory"
         ) from error
 

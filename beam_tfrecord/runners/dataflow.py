@@ -38,7 +38,7 @@ REASON_SECONDS = 50.0
 _REASON_POLL_SECONDS = 1.0
 
 _CONSOLE = "https://console.cloud.google.com/dataflow/jobs/{region}/{id}?project={project}"
-_MISSING = "runner dataflow needs pip install 'beam-tfrecord[gcp]'"
+_MISSING = "the Dataflow runner needs an extra: pip install 'beam-tfrecord[gcp]'"
 
 # Number of bundles that each process works on at once; there is one process per core, and each
 # bundle has its own buffers. With two, one bundle reads and writes while the other computes.
@@ -142,7 +142,7 @@ def check_options(options: Sequence[str]) -> None:
     needed = ("project", "region", "temp_location")
     missing = [_flag(name) for name in needed if not getattr(given, name)]
     if missing:
-        raise UsageError(f"runner dataflow needs {' and '.join(missing)}")
+        raise UsageError(f"the Dataflow runner needs {' and '.join(missing)}")
     for name in ("temp_location", "staging_location", "template_location"):
         value = getattr(given, name)
         if value and not re.fullmatch(r"gs://[^/]+(/.+)?", value):
@@ -276,8 +276,9 @@ class _Needs(PipelineVisitor):
         sets_hints: Write the needs of this package's steps as resource hints.
 
     Attributes:
-        process_bytes: The most bytes that a step of this package needs in a process.
-        worker_bytes: The most bytes that a resource hint of the user requests for a worker.
+        process_bytes: The maximum number of bytes that a step of this package needs in a process.
+        worker_bytes: The maximum number of bytes that a resource hint of the user requests for a
+            worker.
     """
 
     def __init__(self, threads: int, *, sets_hints: bool) -> None:

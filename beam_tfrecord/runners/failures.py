@@ -14,7 +14,7 @@ from beam_tfrecord.errors import BeamTFRecordError, JobFailed, StorageError, Usa
 from beam_tfrecord.runners.boot import FAULTS, fault_text, unloadable_line
 from beam_tfrecord.runners.launch import RemoteJob
 
-_MOST_CHARACTERS = 400
+_MAX_CHARACTERS = 400
 _STEP = re.compile(r"\s*\[while running '([^']*)'\]")
 # The last line of a Python traceback: a class with its module, and its message.
 _RAISED = re.compile(r"^(?!java|org\.|io\.)(?:[A-Za-z_]\w*\.)*([A-Z]\w*): (.+)$", re.M)
@@ -24,26 +24,25 @@ _JAVA_CAUSE = re.compile(r"^(?:Caused by: )?(?:[a-z_]\w*\.)+([A-Z][\w$]*)(: .+)?
 _EXIT_CODE = re.compile(r"exit (?:code|value):? (\d+)")
 _NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)".*?error=\d+, (.+?)$', re.MULTILINE)
 # Errors of a machine: another attempt may succeed.
-_PASSING = re.compile(
+_TRANSIENT = re.compile(
     r"(OS|IO|BlockingIO|FileNotFound|Permission|Timeout|Memory|EOF|Conn\w+)Error\b"
 )
 
-# Texts in Java's reports, and their meaning for users.
+# Texts in Java's reports, and what they mean for users.
 _KNOWN = (
     (
         "CANCELLED: client cancelled",
-        "a Python worker has ended, perhaps for want of memory, more often than the cluster's "
-        "restart strategy allows",
+        "Python workers died, perhaps out of memory, more often than the cluster's restart "
+        "strategy allows",
     ),
     (
         "CANCELLED: call already cancelled",
-        "a Python worker has ended, and another one has not taken its place: see the log of the "
-        "TaskManager",
+        "a Python worker died and was not replaced: see the log of the TaskManager",
     ),
     (
         "Insufficient number of network buffers",
-        "TaskManagers have too few network buffers: give them taskmanager.memory.network.min and "
-        "max of 192m, or fewer slots (-- --parallelism=N)",
+        "TaskManagers have too few network buffers: set taskmanager.memory.network.min and max to "
+        "192m, or lower the parallelism (-- --parallelism=N)",
     ),
     (
         "NoResourceAvailableException",
@@ -51,8 +50,8 @@ _KNOWN = (
     ),
     (
         "No client connected within timeout",
-        "a Python worker could not begin its part, most often because a module of yours is not "
-        "there or is another one: see the log of the TaskManager",
+        "a Python worker could not start, usually because one of your modules is missing on the "
+        "worker or has another version: see the log of the TaskManager",
     ),
     (
         "Heartbeat of TaskManager",
@@ -83,7 +82,7 @@ def error_of(text: str) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
 
 
 def start_fault(traces: Sequence[str], expected: Mapping[str, str]) -> str | None:
@@ -107,7 +106,7 @@ def start_fault(traces: Sequence[str], expected: Mapping[str, str]) -> str | Non
             if code in FAULTS:
                 return fault_text(code, expected)
         # Beam's workers load the functions of a job with `pickler.loads`.
-        if "pickler.loads(" in trace and not _PASSING.match(error := error_of(trace)):
+        if "pickler.loads(" in trace and not _TRANSIENT.match(error := error_of(trace)):
             return unloadable_line(error)
     return None
 
@@ -143,31 +142,31 @@ def best_reason(reasons: Sequence[str]) -> str:
 
 
 def refusal(error: BaseException) -> BeamTFRecordError:
-    """Return the error to raise for a job that Dataflow, or Beam's client of it, refused."""
+    """Return the error to raise for a job that Dataflow, or Beam's Dataflow client, refused."""
     # Classes are compared by name, since Google's packages may not be installed.
     kinds = {cls.__name__ for cls in type(error).__mro__}
     text = error_of(str(error)) or type(error).__name__
     code = getattr(error, "code", None)
     if kinds & {"DefaultCredentialsError", "RefreshError"}:
         return UsageError(
-            "there are no credentials for dataflow: run 'gcloud auth application-default login', "
+            "there are no credentials for Dataflow: run 'gcloud auth application-default login', "
             "or set GOOGLE_APPLICATION_CREDENTIALS"
         )
     if "DataflowJobAlreadyExistsError" in kinds:
-        return UsageError(f"there is a job of that name already: pass another --job-name ({text})")
+        return UsageError(f"a job with that name already exists ({text}): pass another --job-name")
     if code in (401, 403):
         return UsageError(
-            f"dataflow does not permit the job ({text}): check --project and the rights of your "
-            "account"
+            f"Dataflow does not permit the job ({text}): check --project and your account's "
+            "permissions"
         )
     if isinstance(code, int) and 400 <= code < 500 and code != 429:
-        return UsageError(f"dataflow refuses the job ({text}): check --project and --region")
+        return UsageError(f"Dataflow refuses the job ({text}): check --project and --region")
     if kinds & {"GoogleAPICallError", "RetryError", "TransportError"}:
-        return JobFailed(f"cannot reach dataflow ({text}): try again later")
+        return JobFailed(f"cannot reach Dataflow ({text}): try again later")
     if isinstance(error, ImportError):
-        return UsageError("runner dataflow needs pip install 'beam-tfrecord[gcp]'")
+        return UsageError("the Dataflow runner needs an extra: pip install 'beam-tfrecord[gcp]'")
     if isinstance(error, OSError):
         return StorageError(f"cannot stage the job ({text}): check --temp-location")
     if isinstance(error, ValueError | RuntimeError):
-        return UsageError(f"dataflow cannot take the job: {text}")
-    return JobFailed(f"cannot hand the job to dataflow: {type(error).__name__}: {text}")
+        return UsageError(f"Dataflow cannot run the job: {text}")
+    return JobFailed(f"cannot submit the job to Dataflow: {type(error).__name__}: {text}")

@@ -14,6 +14,7 @@ import contextlib
 import json
 import logging
 import math
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -101,8 +102,19 @@ class _LocalJob(BeamJob):
 _LOSSLESS = {FnApiRunner: LocalRunner, PortableRunner: LocalJobRunner}
 
 
+_number_labels = beam.pipeline.alter_label_if_ipython
+
+
+def _keep_label(transform: beam.PTransform, pvalueish: Any) -> None:
+    """Leave the label of a step as it is."""
+
+
 class LaunchedPipeline(beam.Pipeline):
     """A pipeline that obeys the `Launch` around it, and whose local runner loses no elements.
+
+    In IPython, Beam imports its interactive runner to add the number of the notebook's cell to the
+    labels of steps. That import takes seconds, and fails without pandas or with pandas 3. So these
+    pipelines keep their labels.
 
     Args:
         options: Beam's options.
@@ -126,6 +138,15 @@ class LaunchedPipeline(beam.Pipeline):
         self.runner: PipelineRunner = lossless() if lossless else self.runner
         self._start = start
 
+    def apply(self, *args: Any, **kwargs: Any) -> Any:
+        """Add a step to the pipeline, as in Beam, and keep its label."""
+        # Beam looks this name up first, so the time until it is set back does not matter.
+        beam.pipeline.alter_label_if_ipython = _keep_label
+        try:
+            return super().apply(*args, **kwargs)
+        finally:
+            beam.pipeline.alter_label_if_ipython = _number_labels
+
     def run(self, *args: Any, **kwargs: Any) -> PipelineResult:
         """Start the pipeline, or only add it to `Launch.built` if the launch runs no pipelines.
 
@@ -139,7 +160,11 @@ class LaunchedPipeline(beam.Pipeline):
         check_lossless(self)
 
         def run() -> PipelineResult:
-            return super(LaunchedPipeline, self).run(*args, **kwargs)
+            try:
+                return super(LaunchedPipeline, self).run(*args, **kwargs)
+            finally:
+                # In IPython, Beam leaves this to its interactive runner.
+                shutil.rmtree(self.local_tempdir, ignore_errors=True)
 
         return run() if self._start is None else self._start(self, run)
 
@@ -166,7 +191,7 @@ class RemoteResult(PipelineResult, abc.ABC):
 
     Attributes:
         first_look_s: Seconds between the first two requests for the state of the job; they grow.
-        longest_look_s: The most seconds between two requests.
+        longest_look_s: The maximum number of seconds between two requests.
         logger: Name of the logger of Beam's messages about the job; empty means the root logger.
     """
 

@@ -76,5 +76,5 @@ def has_option(options: Sequence[str], flag: str) -> bool:
 
 def new_job_name() -> str:
     """Return a name that no other job has."""
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.UTC)
     return f"beam-tfrecord-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"

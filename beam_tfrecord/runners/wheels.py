@@ -29,7 +29,8 @@ CACHE_VARIABLE = "BEAM_TFRECORD_CACHE"
 
 _DISTRIBUTION = "beam-tfrecord"
 _PACKAGE = Path(__file__).parents[1]
-_SUFFIXES = (".py", ".pyi", ".jar", ".typed")
+_KERNEL_SUFFIX = ".abi3.so"
+_SUFFIXES = (".py", ".pyi", ".jar", ".typed", _KERNEL_SUFFIX)
 # The earliest time that a zip file can hold.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -97,9 +98,9 @@ def package_wheel() -> str:
     """Build a wheel of this package as it is installed here, and return its path."""
     files = dict(_contents(_PACKAGE))
     tag = "py3-none-any"
-    if any(name.endswith(_extension_suffix()) for name in files):
+    if any(name.endswith(_KERNEL_SUFFIX) for name in files):
         python = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-        tag = f"{python}-{python}-{re.sub(r'[-.]', '_', sysconfig.get_platform())}"
+        tag = f"{python}-abi3-{re.sub(r'[-.]', '_', sysconfig.get_platform())}"
     about = ""
     try:
         installed = metadata.distribution(_DISTRIBUTION)
@@ -131,14 +132,9 @@ def module_wheel(name: str) -> str | None:
 
 def _contents(package: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the name and bytes of each file of a package that workers can use."""
-    suffixes = (*_SUFFIXES, _extension_suffix())
     for path in sorted(package.rglob("*")):
-        if path.is_file() and path.name.endswith(suffixes):
+        if path.is_file() and path.name.endswith(_SUFFIXES):
             yield path.relative_to(package.parent).as_posix(), path.read_bytes()
-
-
-def _extension_suffix() -> str:
-    return str(sysconfig.get_config_var("EXT_SUFFIX") or ".so")
 
 
 def _is_installed(path: Path) -> bool:

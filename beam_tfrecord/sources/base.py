@@ -1,4 +1,4 @@
-"""`Source`, the interface that reads one kind of input: it cuts input into units and reads batches.
+"""`Source`, the interface that reads one kind of input: it splits the input and reads batches.
 
 A source is a frozen dataclass of options with pure methods, and does not depend on Beam. A *unit*
 is the smallest part of the input that one worker reads, and a *group* of units is one task of
@@ -49,12 +49,12 @@ def wanted_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
     if columns is None:
         return None
     if isinstance(columns, str):
-        raise UsageError(f"columns {columns!r} is one text: pass a list of them")
+        raise UsageError(f"columns {columns!r} is one string: pass a list of them")
     names = tuple(columns)
     if not names:
         raise UsageError("columns is empty: name some, or leave it out to read all")
     if doubled := [name for name in names if names.count(name) > 1]:
-        raise UsageError(f"column {doubled[0]!r} is asked for twice: correct --columns")
+        raise UsageError(f"column {doubled[0]!r} is selected twice: correct --columns")
     return names
 
 
@@ -75,7 +75,7 @@ def chosen_columns(
     if missing := [name for name in names if name not in fields]:
         raise UsageError(
             f"column {missing[0]!r} is not in the input: "
-            f"correct --columns to some of {', '.join(sorted(set(known)))}"
+            f"choose --columns from {', '.join(sorted(set(known)))}"
         )
     return pa.schema([fields[name] for name in names])
 
@@ -440,7 +440,7 @@ class Source(abc.ABC):
 
 
 GROUP_BYTES = 64 * 2**20
-# Groups have their least size up to this number of groups; for more input they become larger.
+# Groups have their minimum size up to this number of groups; for more input they become larger.
 _MANY_GROUPS = 64
 
 
@@ -483,9 +483,9 @@ def group_units(units: Iterable[Unit], group_bytes: int = GROUP_BYTES) -> list[G
     return groups
 
 
-def grown_bytes(total_bytes: int, most_bytes: int, least_bytes: int = GROUP_BYTES) -> int:
+def grown_bytes(total_bytes: int, max_bytes: int, min_bytes: int = GROUP_BYTES) -> int:
     """Return the size of groups: it grows with the input, but leaves groups for many workers."""
-    return max(least_bytes, min(most_bytes, total_bytes // _MANY_GROUPS))
+    return max(min_bytes, min(max_bytes, total_bytes // _MANY_GROUPS))
 
 
 def one_group(units: Sequence[Unit]) -> list[Group]:

@@ -10,6 +10,7 @@ import pickle
 import posixpath
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from beam_tfrecord import storage
 from beam_tfrecord.errors import UsageError
@@ -19,10 +20,23 @@ from beam_tfrecord.storage import Entry, absolute_path, is_remote
 
 
 def as_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
-    """Return one path or several paths as a tuple of strings."""
+    """Return one path or several paths as a tuple of strings.
+
+    Raises:
+        UsageError: The paths are something else, such as a table in memory.
+    """
     if isinstance(paths, str | os.PathLike):
         return (os.fspath(paths),)
-    return tuple(os.fspath(path) for path in paths)
+    # Dicts and the tables of pandas have keys, and iterate over the names of their columns.
+    are_paths = isinstance(paths, Iterable) and not hasattr(paths, "keys")
+    listed: tuple[Any, ...] = tuple(paths) if are_paths else (paths,)
+    for path in listed:
+        if not isinstance(path, str | os.PathLike):
+            raise UsageError(
+                f"cannot read an input of type {type(path).__name__}, which is not a path: save a "
+                "table in memory first, such as by to_parquet('rows.parquet'), and give its path"
+            )
+    return tuple(os.fspath(path) for path in listed)
 
 
 def list_files(
@@ -165,7 +179,7 @@ def _input_file(path: str, name: str) -> InputFile:
             pass
     except OSError as error:
         raise UsageError(
-            f"cannot read {path!r}: {error.strerror}: correct it, or leave it out"
+            f"cannot read {path!r} ({error.strerror}): correct it, or leave it out"
         ) from error
     version, state = version_and_state(status)
     return InputFile(

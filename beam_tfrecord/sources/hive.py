@@ -1,6 +1,6 @@
 """Reads the ``key=value`` directories in the paths of files as columns (Hive partitions).
 
-The layout is that of Apache Hive and Spark: one directory level a column, values percent-encoded,
+The layout is that of Apache Hive and Spark: one directory level per column, values percent-encoded,
 and ``__HIVE_DEFAULT_PARTITION__`` for null.
 """
 

@@ -90,7 +90,7 @@ def _writable(path: str) -> LocalFilesystem | ObjectStore:
     if isinstance(found, BeamFilesystem):
         scheme = path.partition("://")[0]
         raise UsageError(
-            f"cannot write to {os.path.dirname(path)!r}: {scheme}:// is for input alone: give "
+            f"cannot write to {os.path.dirname(path)!r}: {scheme}:// is for input only: pass "
             f"{WRITABLE}"
         )
     return found

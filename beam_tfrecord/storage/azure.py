@@ -29,7 +29,7 @@ _COPY_POLL_SECONDS = 0.5
 
 
 class AzureStorage(ObjectStore):
-    """The object store behind ``az://container/name`` URLs."""
+    """The object store for ``az://container/name`` URLs."""
 
     def client_errors(self) -> tuple[type[Exception], ...]:
         """Return the exceptions of the client library."""
@@ -42,8 +42,10 @@ class AzureStorage(ObjectStore):
         """Return the HTTP status of an exception, or 0."""
         return int(getattr(error, "status_code", None) or 0)
 
-    def meaning(self, error: Exception, path: str, only_bucket: bool, version: str) -> Exception:
-        """Return the exception of this package for one of the client."""
+    def translate_error(
+        self, error: Exception, path: str, only_bucket: bool, version: str
+    ) -> Exception:
+        """Return the exception of this package for an exception of the client."""
         from azure.core.exceptions import ClientAuthenticationError
 
         if isinstance(error, ClientAuthenticationError) and not self.status_code(error):
@@ -52,7 +54,7 @@ class AzureStorage(ObjectStore):
                 "AZURE_STORAGE_SAS_TOKEN"
             )
         no_bucket = getattr(error, "error_code", "") == "ContainerNotFound"
-        return super().meaning(error, path, only_bucket or no_bucket, version)
+        return super().translate_error(error, path, only_bucket or no_bucket, version)
 
     def head(self, path: str) -> Entry | None:
         """Return size and version of a blob; None if the blob stands for a directory."""
@@ -79,7 +81,7 @@ class AzureStorage(ObjectStore):
         for piece in _blob(path).download_blob(start, size, **_condition(version)).chunks():
             sink.write(piece)
 
-    def broke_off(self, error: Exception) -> bool:
+    def is_interrupted(self, error: Exception) -> bool:
         """Return whether an answer ended early, which the client retries only for seconds."""
         return isinstance(error, self.client_errors()) and not self.status_code(error)
 
@@ -122,7 +124,7 @@ class AzureStorage(ObjectStore):
             time.sleep(_COPY_POLL_SECONDS)
             status = blob.get_blob_properties().copy.status
         if status != "success":
-            raise StorageError(f"cannot copy {source!r} to {target!r}: {status}: try again later")
+            raise StorageError(f"cannot copy {source!r} to {target!r} ({status}): try again later")
 
 
 def client() -> Any:

@@ -103,4 +103,4 @@ def _request(path: str) -> Iterator[None]:
         raise
     except Exception as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        raise StorageError(f"cannot read {path!r}: {first}: try again later") from error
+        raise StorageError(f"cannot read {path!r} ({first}): try again later") from error

@@ -296,4 +296,4 @@ def _check(path: str, status: os.stat_result) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(status.st_mode):
-        raise DataError(f"{path!r} is no regular file: restore the file")
+        raise DataError(f"{path!r} is not a regular file: restore the file")

@@ -24,7 +24,7 @@ _FIELDS = "items(name,size,generation),prefixes,nextPageToken"
 
 
 class GoogleStorage(ObjectStore):
-    """The object store behind ``gs://bucket/name`` URLs."""
+    """The object store for ``gs://bucket/name`` URLs."""
 
     def client_errors(self) -> tuple[type[Exception], ...]:
         """Return the exceptions of the client and of the libraries below it."""

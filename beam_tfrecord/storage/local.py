@@ -72,7 +72,7 @@ class OnceFile(io.FileIO):
         path: The file.
 
     Raises:
-        DataError: The path is no regular file.
+        DataError: The path is not a regular file.
         OSError: The file cannot be opened or, from `readinto`, cannot be read.
     """
 

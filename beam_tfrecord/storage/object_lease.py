@@ -56,7 +56,7 @@ class Holder:
 
     @classmethod
     def loads(cls, text: bytes) -> Holder | None:
-        """Return the holder in the content of an object, or None if it is no lease."""
+        """Return the holder in the content of an object, or None if it is not a lease."""
         try:
             return cls(**json.loads(text))
         except (TypeError, ValueError):

@@ -1,8 +1,8 @@
 """The base class of object stores (Google Cloud Storage, Amazon S3, Azure Blob Storage).
 
 Subclasses supply single requests through the client library of a vendor, the *client*. On these the
-base class builds all else: directories, reads by range, uploads in parts, retries, conditional
-writes, and the translation of the client's errors to errors of this package.
+base class builds everything else: directories, reads by range, uploads in parts, retries,
+conditional writes, and the translation of the client's errors to errors of this package.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import Any, BinaryIO, TypeVar, cast
 from beam_tfrecord.errors import BeamTFRecordError, InputChanged, StorageError, UsageError
 from beam_tfrecord.storage.paths import Entry
 
-# A request takes some 50 ms before its first byte comes, which matters less in large requests.
+# A request takes some 50 ms until its first byte arrives, which matters less in large requests.
 READ_BYTES = 8 * 2**20
 PART_BYTES = 16 * 2**20
-# S3 allows 10,000 parts. After each so many, the size of a part grows, so that 880,000 MiB fit into
+# S3 allows 10,000 parts. The part size grows after every 1,000 parts, so that 880,000 MiB fit into
 # an object.
-_PARTS_OF_A_SIZE = 1000
-# How long temporary failures are tried again before an error is raised.
+_PARTS_PER_SIZE = 1000
+# How long temporary failures are retried before an error is raised.
 RETRY_SECONDS = 120.0
 FIRST_DELAY_SECONDS = 0.2
 LONGEST_DELAY_SECONDS = 15.0
-# Copies and removals spend their time waiting.
+# Copies and removals are latency-bound.
 _REQUESTS_AT_ONCE = 8
 
 _Value = TypeVar("_Value")
@@ -80,15 +80,15 @@ class ObjectStore(abc.ABC):
     def listed(self, path: str, *, is_deep: bool) -> Iterator[Entry]:
         """Yield all objects whose URL begins with `path`, in order.
 
-        If not `is_deep`, objects that have the same name up to a further slash count as one entry,
-        whose path ends with that slash.
+        If not `is_deep`, objects with the same name up to the next slash count as one entry, a
+        common prefix, whose path ends with that slash.
         """
 
     @abc.abstractmethod
     def download(
         self, path: str, sink: BufferSink | io.BytesIO, span: tuple[int, int] | None, version: str
     ) -> None:
-        """Write an object to `sink`, or of `span` the bytes from start to before stop.
+        """Write an object to `sink`; with a `span`, only its bytes `[start, stop)`.
 
         Unless `version` is empty, the object must have this version.
         """
@@ -125,8 +125,8 @@ class ObjectStore(abc.ABC):
     def copy(self, source: str, target: str) -> None:
         """Copy an object within the store."""
 
-    def broke_off(self, error: Exception) -> bool:
-        """Return whether a download ended early, and the client does not repeat it by itself."""
+    def is_interrupted(self, error: Exception) -> bool:
+        """Return whether a download ended early in a way that the client does not retry itself."""
         return False
 
     @contextlib.contextmanager
@@ -135,7 +135,7 @@ class ObjectStore(abc.ABC):
 
         Args:
             path: URL of the object or directory of the request.
-            only_bucket: True if only the bucket can be what an answer 404 calls missing.
+            only_bucket: True if a 404 can only mean that the bucket is missing.
             version: The version that the request asks for; empty for any.
         """
         errors = self.client_errors()
@@ -144,10 +144,12 @@ class ObjectStore(abc.ABC):
         except (BeamTFRecordError, FileNotFoundError):
             raise
         except errors as error:
-            raise self.meaning(error, path, only_bucket, version) from error
+            raise self.translate_error(error, path, only_bucket, version) from error
 
-    def meaning(self, error: Exception, path: str, only_bucket: bool, version: str) -> Exception:
-        """Return the exception of this package for one of the client."""
+    def translate_error(
+        self, error: Exception, path: str, only_bucket: bool, version: str
+    ) -> Exception:
+        """Return the exception of this package for an exception of the client."""
         status = self.status_code(error)
         if status == 404 and only_bucket:
             return _no_bucket(path)
@@ -159,18 +161,18 @@ class ObjectStore(abc.ABC):
             return EOFError(f"{path!r} ends early")
         if status in (401, 403):
             return StorageError(
-                f"cannot use {path!r}: the store does not permit it: check the credentials, and "
-                "what they may do in this bucket"
+                f"cannot use {path!r}: permission denied: check the credentials and their "
+                "permissions on this bucket"
             )
         cause = getattr(error, "cause", None) or error
         text = str(cause).strip() or type(cause).__name__
         line = text.splitlines()[0].rstrip(".:, ")[:200]
-        return StorageError(f"cannot reach {path!r}: {line}: try again later")
+        return StorageError(f"cannot reach {path!r} ({line}): try again later")
 
     def status(self, path: str) -> Entry | None:
         """Return size and version of an object, or None if there is no such object."""
         if not split_url(path)[1]:
-            return None  # A bucket is no object.
+            return None  # A bucket is not an object.
         try:
             with self.request(path):
                 return self.head(path)
@@ -222,7 +224,7 @@ class ObjectStore(abc.ABC):
             return sink.getvalue()
 
         with self.request(path):
-            return retried(fetch, self.broke_off)
+            return retried(fetch, self.is_interrupted)
 
     def read_into(self, path: str, start: int, out: memoryview, version: str) -> None:
         """Fill `out` completely with the bytes of an object from `start`."""
@@ -233,12 +235,12 @@ class ObjectStore(abc.ABC):
                 self.download(path, sink, (start + sink.filled, start + len(out)), version)
 
         with self.request(path, version=version):
-            retried(fetch, self.broke_off)
+            retried(fetch, self.is_interrupted)
         if sink.filled < len(out):
             raise EOFError(f"{path!r} ends {len(out) - sink.filled} bytes early")
 
     def put_matching(self, path: str, data: bytes, version: str) -> str | None:
-        """Write an object if it has `version`; if `version` is empty, if there is no such object.
+        """Write an object only if its version is `version`; if that is empty, only if it is absent.
 
         Returns:
             The new version, or None if the condition did not hold.
@@ -258,14 +260,14 @@ class ObjectStore(abc.ABC):
             return None
 
     def publish(self, pairs: Iterable[tuple[str, str]], check: Callable[[], None]) -> None:
-        """Copy objects within the store, several at a time."""
+        """Copy objects within the store, several at a time; call `check` before each copy."""
 
         def publish_one(pair: tuple[str, str]) -> None:
             check()
             with self.request(pair[0]):
                 self.copy(*pair)
 
-        all_of(publish_one, list(pairs))
+        run_all(publish_one, list(pairs))
 
     def remove(self, path: str) -> None:
         """Remove an object."""
@@ -290,14 +292,14 @@ class ObjectStore(abc.ABC):
             with contextlib.suppress(FileNotFoundError):
                 self.remove_one(path)
 
-        all_of(remove, paths)
+        run_all(remove, paths)
 
     def remove_tree(self, path: str) -> None:
         """Remove all objects below a name; log a warning if that fails."""
         try:
             self.remove_many([entry.path for entry in self.entries(f"{path}/")])
         except BeamTFRecordError as error:
-            _LOGGER.warning("%s: left behind: remove %s/ by hand", error, path)
+            _LOGGER.warning("could not remove %s/ (%s): delete it yourself", path, error)
 
 
 class ObjectReader(io.RawIOBase):
@@ -364,7 +366,7 @@ class ObjectWriter:
         if self._is_closed:
             raise ValueError(f"write to closed object {self._path!r}")
         while len(data):
-            size = PART_BYTES * (1 + len(self._sent) // _PARTS_OF_A_SIZE)
+            size = PART_BYTES * (1 + len(self._sent) // _PARTS_PER_SIZE)
             # A full part is sent only if more data follows, since the last one must not be empty.
             if len(self._part) == size:
                 self._hand_over()
@@ -429,7 +431,7 @@ def split_url(path: str) -> tuple[str, str]:
     return bucket, key
 
 
-def all_of(function: Callable[[Any], Any], items: Sequence[Any]) -> None:
+def run_all(function: Callable[[Any], Any], items: Sequence[Any]) -> None:
     """Call a function with every item, several at a time; raise the first error."""
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE, "objects") as pool:
         calls = [pool.submit(function, item) for item in items]
@@ -454,7 +456,7 @@ def retried(function: Callable[[], _Value], is_temporary: Callable[[Exception], 
         except Exception as error:
             if not is_temporary(error) or time.monotonic() + delay > end:
                 raise
-        # Spread, so that many workers do not come back at one moment.
+        # Jitter, so that many workers do not retry at the same moment.
         time.sleep(delay * random.uniform(0.5, 1))
         delay = min(2 * delay, LONGEST_DELAY_SECONDS)
 

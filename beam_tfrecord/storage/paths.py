@@ -10,7 +10,7 @@ from beam_tfrecord.errors import UsageError
 OUTPUT_SCHEMES = ("gs", "s3", "az")
 WRITABLE = "a local directory, or one on gs://, s3:// or az://"
 _FIRST_PRINTED = ord(" ")
-_MOST_NAME_BYTES, _MOST_NAME_PARTS = 255, 16
+_MAX_NAME_BYTES, _MAX_NAME_PARTS = 255, 16
 _SYSTEM_NAMES = frozenset(("thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "@eadir"))
 
 
@@ -41,10 +41,10 @@ def is_plain_name(name: object) -> bool:
     parts = name.split("/")
     return (
         all(
-            part not in ("", ".", "..") and len(os.fsencode(part)) <= _MOST_NAME_BYTES
+            part not in ("", ".", "..") and len(os.fsencode(part)) <= _MAX_NAME_BYTES
             for part in parts
         )
-        and len(parts) <= _MOST_NAME_PARTS
+        and len(parts) <= _MAX_NAME_PARTS
     )
 
 
@@ -76,7 +76,7 @@ def output_path(path: str | os.PathLike[str]) -> str:
     except UnicodeEncodeError as error:
         raise UsageError(
             f"the name of output {text!r} is not utf-8: choose another, or run with PYTHONUTF8=1 "
-            "where the locale (LC_ALL) is not one of UTF-8"
+            "if the locale (LC_ALL) is not one of UTF-8"
         ) from error
     scheme, colon, rest = text.partition("://")
     if colon and scheme not in OUTPUT_SCHEMES:

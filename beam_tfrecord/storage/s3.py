@@ -26,7 +26,7 @@ _PIECE_BYTES = 2**20
 
 
 class AmazonStorage(ObjectStore):
-    """The object store behind ``s3://bucket/name`` URLs."""
+    """The object store for ``s3://bucket/name`` URLs."""
 
     def client_errors(self) -> tuple[type[Exception], ...]:
         """Return the exceptions of the client library and of the library below it."""
@@ -41,8 +41,10 @@ class AmazonStorage(ObjectStore):
         response = getattr(error, "response", None) or {}
         return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
-    def meaning(self, error: Exception, path: str, only_bucket: bool, version: str) -> Exception:
-        """Return the exception of this package for one of the client."""
+    def translate_error(
+        self, error: Exception, path: str, only_bucket: bool, version: str
+    ) -> Exception:
+        """Return the exception of this package for an exception of the client."""
         from botocore.exceptions import NoCredentialsError
 
         if isinstance(error, NoCredentialsError):
@@ -52,7 +54,7 @@ class AmazonStorage(ObjectStore):
             )
         response = getattr(error, "response", None) or {}
         no_bucket = response.get("Error", {}).get("Code") == "NoSuchBucket"
-        return super().meaning(error, path, only_bucket or no_bucket, version)
+        return super().translate_error(error, path, only_bucket or no_bucket, version)
 
     def head(self, path: str) -> Entry:
         """Return size and version of an object."""
@@ -81,7 +83,7 @@ class AmazonStorage(ObjectStore):
             while piece := body.read(_PIECE_BYTES):
                 sink.write(piece)
 
-    def broke_off(self, error: Exception) -> bool:
+    def is_interrupted(self, error: Exception) -> bool:
         """Return whether an answer ended early, after which the client does not try again."""
         from botocore.exceptions import HTTPClientError, IncompleteReadError, ResponseStreamingError
         from urllib3.exceptions import HTTPError

@@ -1,6 +1,7 @@
-"""`ExtractToParquet`: a transform that writes rows of a pipeline to a stage.
+"""`ExtractToParquet`: a transform that writes the rows of a pipeline as Parquet files.
 
-A stage is a Parquet dataset that keeps the Arrow types of its rows.
+The files and their manifest are a *stage*: a copy of the rows, with their Arrow types, that later
+jobs read in place of the source.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from beam_tfrecord.places import Inputs
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.transforms import display
-from beam_tfrecord.transforms.graph import Sink, ways_to
+from beam_tfrecord.transforms.graph import Sink, step_paths_to
 from beam_tfrecord.transforms.rows import batches_of
 from beam_tfrecord.transforms.write import write_batches
 from beam_tfrecord.workdir.job import Job
@@ -45,7 +46,7 @@ class ExtractToParquet(Sink):
         overwrite: Replace an earlier output in the directory.
 
     Raises:
-        UsageError: The arguments do not fit together, or the elements cannot be staged.
+        UsageError: The arguments do not fit together, or the elements cannot be written.
     """
 
     def __init__(
@@ -77,8 +78,8 @@ class ExtractToParquet(Sink):
         check_lossless(elements.pipeline)
         self.check_target(elements.pipeline)
         if not elements.is_bounded:
-            raise UsageError("ExtractToParquet needs a bounded PCollection: a stage has an end")
+            raise UsageError("ExtractToParquet needs a bounded PCollection: this one is unbounded")
         found = batches_of(in_one_window(elements), None, None)
         batches = found[0] if len(found) == 1 else found | "AllBatches" >> beam.Flatten()
-        job = dataclasses.replace(self._job, inputs=Inputs(ways_to(elements)))
+        job = dataclasses.replace(self._job, inputs=Inputs(step_paths_to(elements)))
         return write_batches((batches,), job)

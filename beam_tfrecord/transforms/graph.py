@@ -5,8 +5,8 @@ package note them as attributes ``beam_tfrecord_…`` of their PCollections, and
 on a walk up the graph.
 
 Two readers of a pipeline may yield rows of equal origin, and so may two row functions after one
-reader. To distinguish them, every batch also carries its *way*: the labels of the steps of this
-package that it has passed.
+reader. To distinguish them, every batch also carries its *step path*: the labels of the steps of
+this package that it has passed.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from apache_beam.typehints import row_type, typehints
 
 from beam_tfrecord.batch import Batch
 from beam_tfrecord.errors import TargetExists, UsageError
-from beam_tfrecord.job_batch import Way, as_job_batch
+from beam_tfrecord.job_batch import StepPath, as_job_batch
 from beam_tfrecord.layout import Splits
 from beam_tfrecord.storage import is_remote
 from beam_tfrecord.workdir.target import Target
 
-# Each fork whose branches are flattened again doubles the number of ways.
-MOST_WAYS = 4096
+# Each fork whose branches are flattened again doubles the number of paths.
+MAX_STEP_PATHS = 4096
 
 
 @dataclasses.dataclass(frozen=True)
 class RecordsWay:
-    """A wrapper of a function that appends a step to the way (the passed steps) of its batches.
+    """A wrapper of a function that appends a step to the step path of its batches.
 
     Attributes:
         function: Function from one element to any number of batches.
@@ -44,10 +44,10 @@ class RecordsWay:
     step: str
 
     def __call__(self, element: Any) -> Iterator[Batch]:
-        """Yield the batches that the function returns, with the step appended to their way."""
+        """Yield the batches that the function returns, with the step appended to their path."""
         for batch in self.function(element):
             job_batch = as_job_batch(batch)
-            yield job_batch.replace(way=(*job_batch.way, self.step))
+            yield job_batch.replace(step_path=(*job_batch.step_path, self.step))
 
 
 def step_label(pipeline: beam.Pipeline) -> str:
@@ -61,18 +61,18 @@ def mark_step(batches: beam.PCollection, step: str, *, is_reader: bool = False) 
     batches.beam_tfrecord_is_read = is_reader
 
 
-def ways_to(rows: beam.PCollection) -> tuple[Way, ...]:
-    """Return all ways that lead to a PCollection, in the order of the inputs of each Flatten.
+def step_paths_to(rows: beam.PCollection) -> tuple[StepPath, ...]:
+    """Return all step paths that lead to a PCollection, in the order of the inputs of each Flatten.
 
-    Rows of other Beam code have passed no step, so their way is empty. Other code may also forward
+    Rows of other Beam code have passed no step, so their path is empty. Other code may also forward
     batches of its side inputs; steps of this package have no side inputs of rows.
 
     Raises:
-        UsageError: There are more than `MOST_WAYS`.
+        UsageError: There are more than `MAX_STEP_PATHS`.
     """
-    found: dict[beam.PCollection, tuple[Way, ...]] = {}
+    found: dict[beam.PCollection, tuple[StepPath, ...]] = {}
 
-    def ways(rows: beam.PCollection) -> tuple[Way, ...]:
+    def paths(rows: beam.PCollection) -> tuple[StepPath, ...]:
         if rows in found:
             return found[rows]
         last, steps = rows, []
@@ -86,15 +86,15 @@ def ways_to(rows: beam.PCollection) -> tuple[Way, ...]:
             if len(inputs) != 1:
                 break
             (rows,) = inputs
-        before = dict.fromkeys(way for one in inputs for way in ways(one)) if inputs else ((),)
-        if len(before) > MOST_WAYS:
+        before = dict.fromkeys(path for one in inputs for path in paths(one)) if inputs else ((),)
+        if len(before) > MAX_STEP_PATHS:
             raise UsageError(
-                f"rows come to one place in more than {MOST_WAYS:,} ways: write several datasets"
+                f"rows reach one step on more than {MAX_STEP_PATHS:,} paths: write several datasets"
             )
-        found[last] = tuple((*way, *reversed(steps)) for way in before)
+        found[last] = tuple((*path, *reversed(steps)) for path in before)
         return found[last]
 
-    return ways(rows)
+    return paths(rows)
 
 
 def is_step(batches: beam.PCollection) -> bool:

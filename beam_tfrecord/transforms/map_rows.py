@@ -18,6 +18,7 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types, returned_schema
 from beam_tfrecord.records.rows import call_on_rows, line_of, mapped_batch
+from beam_tfrecord.sizes import counted
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import RecordsWay, mark_step, step_label
 from beam_tfrecord.transforms.reading import NO_SCHEMA, NOTHING, reader_of
@@ -75,7 +76,7 @@ class MapRows(beam.PTransform):
     Attributes:
         function: A function, or a `beam.DoFn` whose `process` takes only the row.
         schema: Types of the mapped rows; None means by the return hint or by inference.
-        faults: Directory where an error of the data is recorded for the launcher; None means that
+        faults: Directory where a data error is recorded for the launcher; None means that
             the worker raises it.
         resume: Directory of a job that may be resumed, where inferred types are stored; None if the
             job cannot be resumed.
@@ -222,7 +223,7 @@ class MapBatches(beam.PTransform):
         keeps_rows: True if the function returns one row for each row, in order, so that rows keep
             their numbers. If False, the position of a row in the shuffled order follows from its
             bytes; in source order, rows have the order in which the function returned them.
-        faults: Directory where an error of the data is recorded for the launcher; None means that
+        faults: Directory where a data error is recorded for the launcher; None means that
             the worker raises it.
     """
 
@@ -288,7 +289,7 @@ def map_batch(
         return
     if data.num_rows != batch.num_rows:
         raise DataError(
-            f"a batch function returned {data.num_rows} rows for {batch.num_rows}: "
+            f"a batch function returned {counted(data.num_rows, 'row')} for {batch.num_rows}: "
             "pass keeps_rows=False"
         )
     yield batch.replace(data=data, numbers=batch.numbers_in(data))

@@ -63,7 +63,7 @@ class ReadFromCsv(_ReadFrom):
         union: Accept files that lack columns; these are null there.
         chunk_bytes: Approximate size in bytes of the units, the parts of a file that are read as
             one.
-        batch_rows: Most rows of a batch; has no influence on the dataset.
+        batch_rows: Maximum number of rows per batch; does not affect the dataset.
 
     Raises:
         UsageError: The arguments do not fit together.
@@ -106,7 +106,7 @@ class ReadFromCsv(_ReadFrom):
 
 
 class ReadFromImages(_ReadFrom):
-    """Read images (JPEG, PNG, GIF, WebP, BMP, TIFF) as `Batch`es, one image a row.
+    """Read images (JPEG, PNG, GIF, WebP, BMP, TIFF) as `Batch`es, one image per row.
 
     Args:
         paths: Directories, globs and files; or tables (CSV, Parquet) of paths.
@@ -132,7 +132,7 @@ class ReadFromImages(_ReadFrom):
         orient: Rotate and mirror the pixels as the EXIF orientation says.
         max_pixels: Largest width times height that is accepted.
         max_bytes: Largest size of a file in bytes that is accepted.
-        batch_rows: Most rows of a batch; has no influence on the dataset.
+        batch_rows: Maximum number of rows per batch; does not affect the dataset.
 
     Raises:
         UsageError: The arguments do not fit together.
@@ -192,14 +192,14 @@ class ReadFromNumpy(_ReadFrom):
             temporary directory of this machine.
         columns: Names of the columns to read, in order; None means all.
         example: Content of one example. ``row``: an entry along the first axis of an array.
-            ``array``: all of an array, one example a file. Several files have no default.
+            ``array``: all of an array, one example per file. Several files have no default.
         store: How values are stored. ``bytes``: exactly, as bytes if an Example has no such type.
             ``values``: numbers as int64 and float32 lists.
         layout: ``plain`` stores the only array as two features, ``shape`` and ``data``; None means
             the features of `store`.
         types: Dtypes, by column, of arrays that were saved as raw bytes, such as bfloat16.
         union: Accept files that lack arrays; these are null there.
-        batch_rows: Most rows of a batch; has no influence on the dataset.
+        batch_rows: Maximum number of rows per batch; does not affect the dataset.
 
     Raises:
         UsageError: The arguments do not fit together, such as `types` for arrays in memory.
@@ -250,7 +250,7 @@ class ReadFromParquet(_ReadFrom):
         union: Accept files that lack columns; these are null there.
         settled: Types of columns whose types in the files have no exact common type; a row with a
             value that does not fit exactly is rejected.
-        batch_rows: Most rows of a batch; has no influence on the dataset.
+        batch_rows: Maximum number of rows per batch; does not affect the dataset.
 
     Raises:
         UsageError: The arguments do not fit together.
@@ -305,7 +305,7 @@ class ReadFromSql(_ReadFrom):
         jars: Jars of a JDBC driver: paths, URLs or Maven coordinates.
         properties: Further properties of the connection.
         password: The password itself.
-        batch_rows: Most rows of a batch; has no influence on the dataset.
+        batch_rows: Maximum number of rows per batch; does not affect the dataset.
 
     Raises:
         UsageError: The arguments do not fit together.
@@ -393,7 +393,7 @@ class ReadFromJdbc(ReadFromSql):
         classpath: Further jars: paths, URLs or Maven coordinates.
         schema: Must be None: types come from the database.
         secret_manager: Must be None.
-        batch_rows: Most rows of a batch; has no influence on the dataset.
+        batch_rows: Maximum number of rows per batch; does not affect the dataset.
         where: SQL condition; only rows that meet it are read.
         columns: Names of the columns to read, in order; None means all.
         types: Types to read columns as; see `ReadFromSql`.

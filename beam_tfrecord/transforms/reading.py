@@ -1,7 +1,8 @@
 """`ReadBatches`: a transform that reads a source (files or a database) as batches.
 
-Its steps list the files, scan them for places to cut, cut them into *units* and join the units to
-groups, infer the types of the rows, and read each group as one task.
+Its steps list the files, scan them for split points, split them into *units* (byte ranges or row
+ranges, the smallest pieces that are read), pack the units into groups, infer the types of the rows,
+and read each group as one task.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.beam_steps import count
 from beam_tfrecord.exchange.checkpoints import Done, find_group
 from beam_tfrecord.hashes import sum_hashes
-from beam_tfrecord.job_batch import JobBatch, Part, Way, as_job_batch
+from beam_tfrecord.job_batch import JobBatch, Part, StepPath, as_job_batch
 from beam_tfrecord.runner_traits import check_lossless
 from beam_tfrecord.sources.base import (
     GROUP_BYTES,
@@ -51,7 +52,7 @@ from beam_tfrecord.workdir.stored_plan import (
 DONE = "done"
 
 
-# Yielded if an error of the data ends the inference, since other steps wait for a schema.
+# Yielded if a data error ends the inference, since other steps wait for a schema.
 NO_SCHEMA = pa.schema([])
 # Data of a batch that carries only rejects and counts.
 NOTHING = pa.RecordBatch.from_arrays([], schema=NO_SCHEMA)
@@ -61,26 +62,27 @@ NOTHING = pa.RecordBatch.from_arrays([], schema=NO_SCHEMA)
 class ReadBatches(beam.PTransform):
     """Read a source as batches.
 
-    All steps run on workers, apart from those that `files` and `plans_here` replace. They are plain
-    DoFns with a Reshuffle before scans and before reads, because runners such as Flink run
-    splittable sources on a single subtask.
+    All steps run on workers, apart from those that `files` and `plans_in_launcher` replace. They
+    are plain DoFns with a Reshuffle before scans and before reads, because runners such as Flink
+    run splittable sources on a single subtask.
 
     Attributes:
         source: The source to read.
         schema: Arrow schema of the rows; None means that it is inferred from the source.
         files: Files of the source, if they were listed before; None means that a worker lists them.
-        batch_rows: Most rows of a batch; has no influence on the dataset.
+        batch_rows: Maximum number of rows per batch; does not affect the dataset.
         group_bytes: Estimated size of the records of one group of units.
-        most_group_bytes: Size that groups grow to if there are many; None means that they do not.
+        max_group_bytes: Upper limit of the group size, which grows with the size of the input;
+            None means that it does not grow.
         limit: Number of rows to read, on one worker; None means all.
-        faults: Directory where an error of the data is recorded for the launcher; None means that
-            the worker raises it.
+        faults: Directory where a data error is recorded for the launcher; None means that the
+            worker raises it.
         resume: Directory of a job that may be resumed. Parts of the plan are stored there, and
             stored ones are used; groups with a checkpoint are not read. None if the job cannot be
             resumed.
         reads_all: Read groups with a checkpoint too, to infer types from them.
-        plans_here: Scan the listed files while the pipeline is built. If scans are fast, this saves
-            the time of some steps.
+        plans_in_launcher: Scan the listed files in the launcher, while the pipeline is built, which
+            avoids a few pipeline steps. Meant for small inputs.
         hashes: Hash the bytes that are read, if the job may be resumed.
     """
 
@@ -89,12 +91,12 @@ class ReadBatches(beam.PTransform):
     files: Sequence[InputFile] | None = None
     batch_rows: int = DEFAULT_BATCH_ROWS
     group_bytes: int = GROUP_BYTES
-    most_group_bytes: int | None = None
+    max_group_bytes: int | None = None
     limit: int | None = None
     faults: str | None = None
     resume: str | None = None
     reads_all: bool = False
-    plans_here: bool = False
+    plans_in_launcher: bool = False
     hashes: bool = False
 
     def __post_init__(self) -> None:
@@ -119,7 +121,7 @@ class ReadBatches(beam.PTransform):
         groups, schema = plan_reading(pipeline, self)
         step = step_label(pipeline)
         stored = None if self.reads_all else self.resume
-        # Avoid a second output: it keeps the next steps from combining elements before a shuffle.
+        # A second output prevents combiner lifting in the next steps, so add it only if needed.
         may_skip = stored is not None and count_done(stored) > 0
         read = beam.ParDo(_ReadGroup(self, step, stored, may_skip), schema).with_output_types(Batch)
         spread = groups | "SpreadGroups" >> beam.Reshuffle()
@@ -131,8 +133,8 @@ class ReadBatches(beam.PTransform):
             batches = spread | "ReadGroup" >> read
         mark_step(batches, step, is_reader=True)
         # Types are inferred from all rows, also from those of groups with a checkpoint.
-        batches.beam_tfrecord_reader = anew = copy.copy(self)
-        anew.reads_all = True
+        batches.beam_tfrecord_reader = rereader = copy.copy(self)
+        rereader.reads_all = True
         return batches
 
 
@@ -144,8 +146,8 @@ def done_of(batches: beam.PCollection) -> beam.PCollection[Done] | None:
 def reader_of(batches: beam.PCollection) -> beam.PTransform | None:
     """Return a transform that reads the elements of `batches` again; None if it is unknown.
 
-    It serves passes over all rows before the first one is encoded, such as inference of types. A
-    side input computed from `batches` itself would make the runner store all of them.
+    Used when all rows must be seen (for example to infer types) before any row is encoded. A side
+    input computed from `batches` itself would make the runner store all of them.
     """
     known: beam.PTransform | None = getattr(batches, "beam_tfrecord_reader", None)
     if known is not None or batches.producer is None:
@@ -154,12 +156,12 @@ def reader_of(batches: beam.PCollection) -> beam.PTransform | None:
         return None
     readers = [reader_of(one) for one in inputs_of(batches)]
     found = tuple(reader for reader in readers if reader is not None)
-    return Together(found) if found and len(found) == len(readers) else None
+    return FlattenedReaders(found) if found and len(found) == len(readers) else None
 
 
 @dataclasses.dataclass(eq=False)
-class Together(beam.PTransform):
-    """A Flatten of several readers: reads the elements of another Flatten again."""
+class FlattenedReaders(beam.PTransform):
+    """Reads the elements of a Flatten again, by a Flatten of its readers."""
 
     readers: tuple[beam.PTransform, ...]
 
@@ -169,7 +171,7 @@ class Together(beam.PTransform):
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Batch]:
         """Read with all readers."""
         read = [begin | f"Read{number}" >> reader for number, reader in enumerate(self.readers)]
-        return read | "Together" >> beam.Flatten()
+        return read | "FlattenReaders" >> beam.Flatten()
 
 
 def schema_of(pipeline: beam.Pipeline, reader: ReadBatches) -> Any:
@@ -187,7 +189,7 @@ class _ReadGroup(beam.DoFn):
         self._hashes = reader.hashes
         self._resume = resume
         self._may_skip = may_skip
-        self._way = (step,)
+        self._step_path = (step,)
         self._read = Guarded(self._outputs, reader.faults)
 
     def process(self, group: Group, schema: pa.Schema) -> Iterator[Any]:
@@ -208,17 +210,17 @@ class _ReadGroup(beam.DoFn):
             group,
             schema,
             batch_rows=self._batch_rows,
-            way=self._way,
+            step_path=self._step_path,
             hashes=hashes,
         )
-        for batch in in_parts(first_rows(batches, self._limit), key, hashes):
+        for batch in numbered_batches(first_rows(batches, self._limit), key, hashes):
             if self._read.is_stopped():
                 return
             count(type(self), "read-rows", batch.num_rows)
             yield batch
 
 
-def in_parts(
+def numbered_batches(
     batches: Iterator[JobBatch], key: str, hashes: Sequence[int] | None = None
 ) -> Iterator[JobBatch]:
     """Yield the batches of a group with their counts of rows read.
@@ -253,7 +255,7 @@ def read_group(
     schema: pa.Schema,
     *,
     batch_rows: int = DEFAULT_BATCH_ROWS,
-    way: Way = (),
+    step_path: StepPath = (),
     hashes: list[int] | None = None,
 ) -> Iterator[JobBatch]:
     """Yield the batches of a group in order, each with the position of its unit in source order.
@@ -262,8 +264,8 @@ def read_group(
         source: The source of the group.
         group: The units to read.
         schema: Types of the rows.
-        batch_rows: Most rows of a batch.
-        way: Labels of the pipeline steps that the batches have passed.
+        batch_rows: Maximum number of rows per batch.
+        step_path: Labels of the pipeline steps that the batches have passed.
         hashes: List to which the hash of the bytes of each unit is appended; None means no hashes.
     """
     for index, unit in enumerate(group.units, start=group.first_unit):
@@ -272,7 +274,7 @@ def read_group(
             if origin is not None and origin.index != index:
                 origin = dataclasses.replace(origin, index=index)
             job_batch = as_job_batch(batch)
-            yield job_batch.replace(origin=origin, group=group.number, way=way)
+            yield job_batch.replace(origin=origin, group=group.number, step_path=step_path)
 
 
 def first_rows(batches: Iterator[JobBatch], limit: int | None) -> Iterator[JobBatch]:
@@ -289,11 +291,11 @@ def first_rows(batches: Iterator[JobBatch], limit: int | None) -> Iterator[JobBa
 
 
 def plan_reading(pipeline: beam.Pipeline, reader: ReadBatches) -> tuple[Any, Any]:
-    """Return a PCollection of groups to read, and the schema of the rows or a side input of it."""
+    """Return a PCollection of groups to read, and the schema or a side input that yields it."""
     source, faults, resume = reader.source, reader.faults, reader.resume
     groups = load_stored(resume, GROUPS)
     schema = load_schema(resume, SCHEMA) if reader.schema is None else reader.schema
-    if reader.plans_here and reader.files is not None:
+    if reader.plans_in_launcher and reader.files is not None:
         groups, schema = _plan_here(reader, reader.files, groups, schema)
     if groups is None or (schema is None and source.infers_from_scans):
         scans = (
@@ -302,7 +304,7 @@ def plan_reading(pipeline: beam.Pipeline, reader: ReadBatches) -> tuple[Any, Any
             )  # InputFile
             | "CutFiles" >> beam.FlatMap(Guarded(source.chunks, faults))  # Chunk
             | "SpreadChunks" >> beam.Reshuffle()
-            | "ScanChunks" >> beam.FlatMap(Guarded(_One(source.scan), faults))  # Scan
+            | "ScanChunks" >> beam.FlatMap(Guarded(_YieldResult(source.scan), faults))  # Scan
         )
     if groups is None:
         planned = _gathered(scans, "GroupUnits", Guarded(_group_plan(reader), faults))
@@ -313,7 +315,7 @@ def plan_reading(pipeline: beam.Pipeline, reader: ReadBatches) -> tuple[Any, Any
     if schema is not None:
         return planned, schema
     if source.infers_from_scans:
-        inferred = scans | "InferScans" >> beam.FlatMap(Guarded(_One(source.infer), faults))
+        inferred = scans | "InferScans" >> beam.FlatMap(Guarded(_YieldResult(source.infer), faults))
     else:
         infer = Guarded(functools.partial(_infer_group, source), faults)
         inferred = (
@@ -354,7 +356,7 @@ def _units_of(groups: Iterable[Group]) -> list[Unit]:
 
 
 def _group_plan(reader: ReadBatches) -> Stored:
-    plan = _GroupPlan(reader.source, reader.group_bytes, reader.most_group_bytes, reader.limit)
+    plan = _GroupPlan(reader.source, reader.group_bytes, reader.max_group_bytes, reader.limit)
     return Stored(plan, reader.resume, GROUPS)
 
 
@@ -383,7 +385,7 @@ def _gathered(elements: Any, label: str, function: Callable[[Any], Iterable[Any]
 
 @dataclasses.dataclass(frozen=True)
 class _Files:
-    """A function that yields the files of a source; it lists them if that was not done before."""
+    """A callable that yields the files of a source; it lists them if that was not done before."""
 
     source: Source
     files: Sequence[InputFile] | None
@@ -405,8 +407,8 @@ def _load_groups(directory: str, _: bytes) -> Iterator[Group]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _One:
-    """A generator function that yields the single result of another function."""
+class _YieldResult:
+    """A callable that yields the single result of a function, for FlatMap."""
 
     function: Any
 
@@ -416,11 +418,12 @@ class _One:
 
 @dataclasses.dataclass(frozen=True)
 class _Merge:
-    """A function that merges the inferences of all parts into a schema, and stores remarks on it.
+    """A callable that merges the inferences of all parts into a schema, and stores remarks on it.
 
     Attributes:
         source: The source of the rows.
-        directory: Directory for remarks, lines for the user about the types; None means none.
+        directory: Directory in which remarks are stored, lines for the user about the inferred
+            types; None stores none.
     """
 
     source: Source
@@ -436,18 +439,18 @@ class _Merge:
 
 @dataclasses.dataclass(frozen=True)
 class _GroupPlan:
-    """A function that cuts all scanned files into units, and joins the units to groups."""
+    """A callable that splits all scanned files into units, and packs the units into groups."""
 
     source: Source
     group_bytes: int
-    most_group_bytes: int | None
+    max_group_bytes: int | None
     limit: int | None
 
     def __call__(self, scans: Sequence[Scan]) -> Iterator[Group]:
         units = self.source.all_units(scans)
         total_bytes = sum(unit.encoded_bytes for unit in units)
-        most_bytes = self.most_group_bytes or self.group_bytes
-        group_bytes = grown_bytes(total_bytes, most_bytes, self.group_bytes)
+        max_bytes = self.max_group_bytes or self.group_bytes
+        group_bytes = grown_bytes(total_bytes, max_bytes, self.group_bytes)
         groups = one_group(units) if self.limit else group_units(units, group_bytes)
         # The largest first, so that all workers end at nearly the same time.
         yield from sorted(groups, key=lambda group: -group.encoded_bytes)

@@ -35,7 +35,7 @@ class BatchRows(beam.PTransform):
 
     Attributes:
         schema: Types of the rows.
-        batch_rows: Most rows of a batch.
+        batch_rows: Maximum number of rows per batch.
     """
 
     schema: Schema | pa.Schema
@@ -271,7 +271,7 @@ def examples_of(batch: Batch, schema: Schema | None = None) -> Iterator[bytes]:
 
 
 class ToExample(beam.DoFn):
-    """Convert dicts, one a row, to `tf.train.Example`s; needs TensorFlow on the workers.
+    """Convert dicts, one per row, to `tf.train.Example`s; needs TensorFlow on the workers.
 
     Args:
         schema: Types of the rows.

@@ -14,7 +14,7 @@ from beam_tfrecord.batch import Batch
 from beam_tfrecord.beam_steps import in_one_window
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.checkpoints import Done
-from beam_tfrecord.exchange.pipeline import EXCHANGES, write_files
+from beam_tfrecord.exchange.write_steps import EXCHANGES, write_files
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.layout import (
     LOST_SPLITS,
@@ -33,7 +33,7 @@ from beam_tfrecord.publish.last_step import publish_once
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.runner_traits import check_lossless, traits_of
 from beam_tfrecord.transforms import display
-from beam_tfrecord.transforms.graph import Assigned, Sink, assigned_splits, fitted_of, ways_to
+from beam_tfrecord.transforms.graph import Assigned, Sink, assigned_splits, fitted_of, step_paths_to
 from beam_tfrecord.transforms.rows import batches_of
 from beam_tfrecord.workdir.job import Job
 from beam_tfrecord.workdir.target import Target, check_free, sink_target
@@ -174,11 +174,11 @@ class WriteToTFRecord(Sink):
         check_lossless(elements.pipeline)
         self.check_target(elements.pipeline)
         if not elements.is_bounded:
-            raise UsageError("WriteToTFRecord needs a bounded PCollection: a dataset has an end")
+            raise UsageError("WriteToTFRecord needs a bounded PCollection: this one is unbounded")
         found = assigned_splits(elements, is_plain=self._coder is not None)
         _check_splits(self._job, found)
         have_splits = found.are_everywhere and not self._job.layout.splits.are_given
-        inputs = Inputs(ways_to(elements), have_splits)
+        inputs = Inputs(step_paths_to(elements), have_splits)
         exchange = self._exchange or traits_of(type(elements.pipeline.runner).__name__).exchange
         job = dataclasses.replace(
             self._job, fitted=fitted_of(elements), inputs=inputs, exchange=exchange

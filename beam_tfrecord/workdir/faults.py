@@ -1,6 +1,6 @@
 """Carries errors on workers, the *faults* of a job, to the process that started the job.
 
-A fault of the data, such as a damaged file, occurs again however often a runner retries. The
+A data error, such as a damaged file, occurs again however often a runner retries. The
 step that meets such a fault writes it to the job's temporary directory and ends without an error.
 All other steps look for such a file and end early, and the job fails once, at its end. A fault of
 the machine (a full disk, no memory, a lost connection) is raised as an error of one line. So the
@@ -43,7 +43,7 @@ _RAISED = re.compile(
 
 
 class Guarded:
-    """A wrapper of a generator function that records faults of the data instead of raising them.
+    """A wrapper of a generator function that records data errors instead of raising them.
 
     Args:
         function: Generator function of one element.

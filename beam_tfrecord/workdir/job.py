@@ -22,11 +22,14 @@ class Identity:
         fingerprint: Hash of input, settings and writing rules, 32 hex digits; empty if unknown.
         older: The fingerprints under all older numbers of writing rules, from 0.
         source: Description of the input for the manifest; None if rows come through Beam code.
+        without_functions: The fingerprint of everything but the user's functions, if there are some
+            and the job was started from a notebook or another interactive session; else empty.
     """
 
     fingerprint: str = ""
     older: tuple[str, ...] = ()
     source: Mapping[str, Any] | None = None
+    without_functions: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

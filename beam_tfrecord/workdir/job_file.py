@@ -23,6 +23,8 @@ PUBLICATION = "publication"
 # Names of hashes of the input files: of their names, sizes and times; of their change times and
 # inodes; and of the bytes that were read.
 INPUT, INPUT_STATE, INPUT_XXH64 = "input", "input_state", "input_xxh64"
+# Name of the fingerprint without the user's functions, of a job that a notebook started.
+WITHOUT_FUNCTIONS = "fingerprint_without_functions"
 _SEAL = "xxh64"
 
 

@@ -61,7 +61,7 @@ _MODULES = {
     "exchange.checkpoints": ("Done",),
     "exchange.shard_writers": ("Piece",),
     "exchange.spill_files": ("BinCounts", "Run"),
-    "exchange.write_summary": ("Discovered", "Tally"),
+    "exchange.tally": ("Discovered", "Tally"),
     "images": ("Refused",),
     "sources.base": ("Group", "InputFile", "Unit"),
     "sources.csv.read": ("CsvUnit",),
@@ -200,7 +200,7 @@ class _Reader:
         """Return the values of a column."""
         if type(column) is list:
             if not _SCALARS.issuperset(map(type, column)):
-                raise ValueError("a list that is no column")
+                raise ValueError("a list that is not a column")
             return column
         ((name, form),) = column.items()
         if name in _CONTAINERS:

@@ -73,6 +73,7 @@ CASES: dict[str, Case] = {
     "map_rows": Case(ours.map_rows),
     "numpy_source_order": Case(ours.numpy_source_order),
     "images": Case(ours.images),
+    "sqlite": Case(ours.sqlite),
     "small_job": Case(ours.small_job),
     "verify": Case(ours.verify),
     "load": Case(ours.load),

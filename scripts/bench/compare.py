@@ -35,6 +35,7 @@ MAIN_CASES = (
     "map_rows",
     "numpy_source_order",
     "images",
+    "sqlite",
     "small_job",
     "verify",
     "load",

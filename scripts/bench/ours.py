@@ -17,6 +17,7 @@ MEMORY_TABLES = 2
 KERNEL_PASSES = 5
 ARRAYS = 4_000
 PICTURES = 10_000
+SQLITE_ROWS = 500_000
 SMALL_ROWS = 1_000
 
 
@@ -84,6 +85,16 @@ def numpy_source_order(bench: Bench) -> Measured:
     source = bench.scratch / "arrays.npy"
     write_arrays(source, ARRAYS)
     return _write(bench, (str(source),), rows=ARRAYS, shuffle=False)
+
+
+def sqlite(bench: Bench) -> Measured:
+    """A table of a SQLite file, read in partitions and shuffled."""
+    from databases import make_sqlite
+
+    place = make_sqlite(bench.scratch / "trips.db", SQLITE_ROWS)
+    return _write(
+        bench, (f"sqlite:///{place}",), rows=SQLITE_ROWS, source_options={"table": "trips"}
+    )
 
 
 def images(bench: Bench) -> Measured:

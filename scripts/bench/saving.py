@@ -52,7 +52,7 @@ def save(name: str, found: Mapping[str, Any], *, directory: Path = RESULTS) -> P
         The file.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    stamp = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d-%H%M%S}"
+    stamp = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d-%H%M%S}"
     path = directory / f"{stamp}-{name}.json"
     path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return path

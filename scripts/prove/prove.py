@@ -35,7 +35,7 @@ _PACKAGES = ("beam-tfrecord", "numpy", "pyarrow", "tensorflow", "tfx-bsl", "hypo
 def keep(name: str, found: dict[str, Any], seconds: float) -> None:
     """Write the result of a proof in place of the last one."""
     made = {
-        "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}",
+        "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
         "python": platform.python_version(),
         "versions": {package: importlib.metadata.version(package) for package in _PACKAGES},
         "seconds": round(seconds),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.exchange import merge, pipeline, plan, spill
+from beam_tfrecord.exchange import merge, plan, spill, write_steps
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.transforms.reading import ReadBatches
 from tests.datasets import ids, sample_table, shard_hashes, write_parquet
@@ -113,7 +113,7 @@ def test_many_small_runs_give_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch,
     exchange: str,
 ) -> None:
-    monkeypatch.setattr(pipeline, "run_bytes_of", lambda _: 4096)
+    monkeypatch.setattr(write_steps, "run_bytes_of", lambda _: 4096)
     monkeypatch.setattr(spill, "RUN_BYTES", 4096)
     write_in_one_way(
         parquet, tmp_path / "out", ("FnApiRunner", (), exchange, 100, 2**26), **OPTIONS
@@ -132,8 +132,8 @@ def test_two_rounds_of_merging_give_the_same_bytes(
     fan_in: int,
     options: dict,
 ) -> None:
-    monkeypatch.setattr(pipeline, "run_bytes_of", lambda _: 10_000)
-    monkeypatch.setattr(plan, "most_fan_in", lambda _: fan_in)
+    monkeypatch.setattr(write_steps, "run_bytes_of", lambda _: 10_000)
+    monkeypatch.setattr(plan, "max_fan_in", lambda _: fan_in)
     monkeypatch.setattr(plan, "PART_BYTES", 9_000)
     merged: list[plan.RunTask] = []
 
@@ -141,7 +141,7 @@ def test_two_rounds_of_merging_give_the_same_bytes(
         merged.append(task)
         return merge.merge_runs(task, *rest)
 
-    monkeypatch.setattr(pipeline, "merge_runs", merge_runs)
+    monkeypatch.setattr(write_steps, "merge_runs", merge_runs)
     write_in_one_way(parquet, tmp_path / "out", WAYS["small batches"], **OPTIONS, **options)
     assert shard_hashes(tmp_path / "out") == expected(**OPTIONS, **options)
     batches = {(task.first_run, task.end_run) for task in merged}

@@ -11,7 +11,7 @@ from beam_tfrecord.batch import Batch, Origin, batch_of_examples
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange import block as module
 from beam_tfrecord.exchange.block import Block
-from beam_tfrecord.exchange.write_summary import merge_tallies
+from beam_tfrecord.exchange.tally import merge_tallies
 from beam_tfrecord.images import Refused
 from beam_tfrecord.layout import Layout, Splits
 from beam_tfrecord.places import Inputs, purpose_seed

@@ -152,7 +152,7 @@ def test_a_store_that_keeps_float64_keeps_tiny_numbers(store):
 def test_a_number_beyond_float32_is_no_zero():
     numbers = pa.array([1.0, 1e300, -1e300, float("inf")])
     batch = Batch(pa.RecordBatch.from_arrays([numbers], ["c"]))
-    assert Encoder(Schema((Feature("c", pa.float64()),)), one_zero=True).encode(
+    assert Encoder(Schema((Feature("c", pa.float64()),)), merge_equal_floats=True).encode(
         batch, Arena()
     ).rows.tolist() == [0, 3]
 

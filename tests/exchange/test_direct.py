@@ -26,7 +26,7 @@ def write(directory: Path, batches: Sequence[Batch], shard_bytes: int) -> list[P
     writer = DirectWriter(job_in(directory, shard_bytes))
     pieces = [piece for batch in batches for piece in writer.add(batch)]
     pieces += writer.end_group()
-    assert writer.take_summary().records == sum(piece.examples for piece in pieces)
+    assert writer.take_tally().records == sum(piece.examples for piece in pieces)
     return pieces
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from beam_tfrecord.exchange.checkpoints import GroupCheckpoint
 from beam_tfrecord.exchange.spill_files import Run
-from beam_tfrecord.exchange.write_summary import Tally
+from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.job_batch import Part
 
 

@@ -118,7 +118,7 @@ def test_a_missing_run_is_noticed(tmp_path: Path) -> None:
         for name in ("run-1", "run-2")
     ]
     windows = plan_merges(merge_counts(*(run.counts for run in runs)), Layout())[0]
-    with pytest.raises(DataError, match="runs of split 'a' hold 1 records where 2 were written"):
+    with pytest.raises(DataError, match="runs of split 'a' hold 1 records, but 2 were written"):
         list(Merger(Layout(), str(tmp_path)).merge(windows, [runs[0].path]))
 
 

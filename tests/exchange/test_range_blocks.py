@@ -9,7 +9,7 @@ from beam_tfrecord.exchange.merge import Merger
 from beam_tfrecord.exchange.plan import plan_merges
 from beam_tfrecord.exchange.spill import BlockCutter, Spiller, sort_range
 from beam_tfrecord.exchange.spill_files import Run, merge_counts
-from beam_tfrecord.exchange.write_summary import Tally
+from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.layout import Layout, ShardSpec, Splits
 from beam_tfrecord.workdir.job import Job
 from beam_tfrecord.workdir.target import Target
@@ -28,7 +28,7 @@ def cut(directory: Path) -> tuple[list[tuple[Key, bytes]], Tally]:
     cutter = BlockCutter(job_in(directory))
     blocks = [one for batch in BATCHES for one in cutter.add(batch)]
     blocks += cutter.end_group()
-    return blocks, cutter.take_summary()
+    return blocks, cutter.take_tally()
 
 
 def sort(directory: Path, blocks: list[tuple[Key, bytes]]) -> list[Run]:

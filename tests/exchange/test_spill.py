@@ -15,7 +15,7 @@ from beam_tfrecord.exchange.merge import Merger
 from beam_tfrecord.exchange.plan import plan_merges
 from beam_tfrecord.exchange.spill import RUN_BYTES, Spiller, byte_pieces
 from beam_tfrecord.exchange.spill_files import Run, merge_counts
-from beam_tfrecord.exchange.write_summary import Tally
+from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.layout import Layout, ShardSpec, Splits
 from beam_tfrecord.rejects import merge_rejects
 from beam_tfrecord.workdir.job import Job
@@ -32,7 +32,7 @@ def spill(
     spiller = Spiller(job, run_bytes=run_bytes)
     runs = [run for batch in batches for run in spiller.add(batch)]
     runs += spiller.end_group()
-    return runs, spiller.take_summary()
+    return runs, spiller.take_tally()
 
 
 def shards(directory: Path, layout: Layout, runs: list[Run]) -> list[list[bytes]]:
@@ -113,7 +113,7 @@ def test_many_rejects_are_not_held_until_a_run_is_full(
         assert list(spiller.add(batch_of([1]).replace(rejects=(refused,)))) == []
     assert len(list(tmp_path.glob("rejects-*"))) == 2
     assert len(list(spiller.end_group())) == 1
-    tally = spiller.take_summary()
+    tally = spiller.take_tally()
     assert [row["row"] for row in merge_rejects(tally.reject_files)] == [0, 1, 2, 3, 4]
     assert (tally.rows, tally.records, tally.rejects) == (10, 5, 5)
 

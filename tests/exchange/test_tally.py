@@ -7,7 +7,7 @@ import pytest
 
 from beam_tfrecord.batch import Reject
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange.write_summary import (
+from beam_tfrecord.exchange.tally import (
     Discovered,
     Tally,
     merge_tallies,

@@ -152,7 +152,7 @@ def test_random_bytes_never_crash(begin: bytes, rest: bytes) -> None:
     ("data", "code", "reason"),
     [
         (b"", "empty", "is empty"),
-        (b"<html></html>", "not-an-image", "is no picture: it begins with b'<html></'"),
+        (b"<html></html>", "not-an-image", "is not an image: it begins with b'<html></'"),
         (b"\x89PNG", "truncated", "is cut off in its first bytes"),
         (b"\xff\xd8\xff\xd9", "damaged", "is damaged: it ends before its first scan"),
         (SAMPLES["jpeg"][:-2], "truncated", "is cut off before its end mark"),

@@ -69,15 +69,15 @@ def test_the_cure_cures(format: str) -> None:
     ("name", "reason"),
     [
         ("webp-animated", "is animated"),
-        ("webp-alpha", "has transparency, which TensorFlow decodes of no WebP"),
-        ("bmp-1-40", "has 1 bits a pixel"),
-        ("bmp-16-565", "has 16 bits a pixel"),
+        ("webp-alpha", "has an alpha channel, which TensorFlow cannot decode in WebP"),
+        ("bmp-1-40", "has 1 bits per pixel"),
+        ("bmp-16-565", "has 16 bits per pixel"),
         ("bmp-24-12", "has a header of OS/2"),
-        ("bmp-24-trailing", "has 2 bytes behind its pixels"),
-        ("bmp-8-colored", "has a palette, whose numbers TensorFlow takes for shades of grey"),
+        ("bmp-24-trailing", "has 2 bytes after its pixels"),
+        ("bmp-8-colored", "has a palette, whose indices TensorFlow reads as shades of grey"),
         ("png-header-twice", "has two headers"),
         ("png-critical", "has a chunk that no decoder knows (b'CrIt')"),
-        ("gif-smaller-frame", "has a frame that lies off its corner, of which TensorFlow cuts a"),
+        ("gif-smaller-frame", "has a frame away from its corner, of which TensorFlow cuts off a"),
         ("sample-tiff", "is a TIFF"),
     ],
 )
@@ -139,9 +139,9 @@ def test_a_lossless_jpeg_does_not_overrun_memory() -> None:
         ("bmp-8-16", "bmp-8-40", None),
         ("bmp-24-16", "bmp-24-40", None),
         ("bmp-32-alpha-masked", "bmp-32-40", None),
-        ("bmp-2-40", None, "has 2 bits a pixel"),
-        ("bmp-16-4444", None, "has 16 bits a pixel"),
-        ("bmp-32-10-bits", None, "has its colors in another order than TensorFlow takes them"),
+        ("bmp-2-40", None, "has 2 bits per pixel"),
+        ("bmp-16-4444", None, "has 16 bits per pixel"),
+        ("bmp-32-10-bits", None, "has its colors in another order than TensorFlow expects"),
     ],
 )
 def test_a_bmp_that_pillow_does_not_read_is_stored_unless_it_is_decoded(
@@ -159,7 +159,7 @@ def test_a_bmp_that_pillow_does_not_read_is_stored_unless_it_is_decoded(
 
 @pytest.mark.parametrize("name", ["bmp-jpeg-inside", "bmp-png-inside"])
 def test_a_bmp_that_nothing_decodes_is_a_fault(name: str) -> None:
-    with pytest.raises(Fault, match="is damaged: it has 0 bits a pixel"):
+    with pytest.raises(Fault, match="is damaged: it has 0 bits per pixel"):
         describe(ZOO[name])
 
 

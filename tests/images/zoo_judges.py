@@ -16,7 +16,7 @@ from PIL import Image
 from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.images import Fault, Header
 from beam_tfrecord.images.decode import Transform
-from beam_tfrecord.sources.images.read import Files, Reading, Rows, read_pictures
+from beam_tfrecord.sources.images.read import Files, Reading, Rows, read_images
 from tests.images.picture_zoo import varied, zoo
 
 Pixels = npt.NDArray[np.uint8]
@@ -67,7 +67,7 @@ def stored(
     how = Reading(check, transform, MAX_PIXELS, 2**30, needs_sha256=False, read=read)
     batch = Batch(pa.RecordBatch.from_pydict({"path": ["one"]}))
     rows = Rows(batch, ["one"], [len(data)], {}, reject)
-    kept, columns, headers = read_pictures(rows, how)
+    kept, columns, headers = read_images(rows, how)
     if not kept:
         return None
     (header,) = headers

@@ -18,7 +18,7 @@ from apache_beam.testing.util import assert_that, equal_to
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.preprocess.request import make_plan, make_request
-from beam_tfrecord.preprocess.tensor_columns import adapter_config, tensor_columns, tensors
+from beam_tfrecord.preprocess.tft_conversion import adapter_config, tensor_columns, tensors
 from tests.preprocess.made_rides import CITIES, ROWS, rides, write_rides
 
 tf = pytest.importorskip("tensorflow")

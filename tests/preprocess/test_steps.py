@@ -58,13 +58,16 @@ def test_typed_options_become_numbers_and_lists() -> None:
         ("vocabulary=city:top_k=many", "option top_k of step vocabulary is 'many': give int"),
         ("vocabulary=city:top_k=0", "option top_k of step vocabulary is 0: at least 1"),
         ("hash=city", "step hash of city needs buckets"),
-        ("impute=fare:how=average", "impute has no way 'average'"),
+        ("impute=fare:how=average", "impute has no method 'average'"),
         ("impute=fare:how=constant", "impute needs a value with how=constant"),
         ("impute=fare:how=mean:value=1", "impute needs a value with how=constant"),
         ("bucketize=fare", "bucketize needs either buckets"),
-        ("bucketize=fare:boundaries=[2, 1]", r"boundaries of bucketize do not rise: \[2, 1\]"),
+        (
+            "bucketize=fare:boundaries=[2, 1]",
+            r"boundaries of bucketize are not in ascending order: \[2, 1\]",
+        ),
         ("clip=fare", "clip needs low or high"),
-        ("clip=fare:low=2:high=1", "clip has low 2 above high 1: exchange them"),
+        ("clip=fare:low=2:high=1", "clip has low 2 above high 1: swap them"),
         ("embed=seats:matrix=m.npy:write=both", "embed writes vectors or index, not 'both'"),
     ],
 )
@@ -130,7 +133,7 @@ def test_what_is_asked_for_has_to_fit_together(tmp_path: Path) -> None:
         make_request(None, raw_too=True)
     with pytest.raises(UsageError, match=r"there is no transform_fn/saved_model\.pb in"):
         make_request(None, transform_fn=tmp_path)
-    with pytest.raises(UsageError, match="does all itself: leave out the steps"):
+    with pytest.raises(UsageError, match="replaces all steps: leave out the steps"):
         make_request(len, step=["zscore=a"])
     with pytest.raises(UsageError, match=r"cannot read steps 'none\.json': no such file"):
         make_request("none.json")

@@ -88,15 +88,19 @@ def test_an_end_is_told(state: str, reasons: list[str], line: str) -> None:
 @pytest.mark.parametrize(
     ("error", "kind", "line"),
     [
-        (DefaultCredentialsError("no"), UsageError, "there are no credentials for dataflow: run "),
-        (exceptions.Forbidden("no"), UsageError, "dataflow does not permit the job (403 no): "),
-        (exceptions.NotFound("no"), UsageError, "dataflow refuses the job (404 no): check "),
-        (exceptions.ServiceUnavailable("no"), JobFailed, "cannot reach dataflow (503 no): try "),
-        (exceptions.TooManyRequests("no"), JobFailed, "cannot reach dataflow (429 no): try "),
-        (ImportError("no"), UsageError, "runner dataflow needs pip install 'beam-tfrecord[gcp]'"),
+        (DefaultCredentialsError("no"), UsageError, "there are no credentials for Dataflow: run "),
+        (exceptions.Forbidden("no"), UsageError, "Dataflow does not permit the job (403 no): "),
+        (exceptions.NotFound("no"), UsageError, "Dataflow refuses the job (404 no): check "),
+        (exceptions.ServiceUnavailable("no"), JobFailed, "cannot reach Dataflow (503 no): try "),
+        (exceptions.TooManyRequests("no"), JobFailed, "cannot reach Dataflow (429 no): try "),
+        (
+            ImportError("no"),
+            UsageError,
+            "the Dataflow runner needs an extra: pip install 'beam-tfrecord[gcp]'",
+        ),
         (OSError("no bucket"), StorageError, "cannot stage the job (no bucket): check --temp-l"),
-        (ValueError("no zone"), UsageError, "dataflow cannot take the job: no zone"),
-        (KeyError("x"), JobFailed, "cannot hand the job to dataflow: KeyError: 'x'"),
+        (ValueError("no zone"), UsageError, "Dataflow cannot run the job: no zone"),
+        (KeyError("x"), JobFailed, "cannot submit the job to Dataflow: KeyError: 'x'"),
     ],
 )
 def test_a_refusal_is_told(error: Exception, kind: type[Exception], line: str) -> None:

@@ -34,9 +34,9 @@ def cloud(storage: str) -> Iterator[Cloud]:
         (
             403,
             "no right here",
-            "dataflow does not permit the job (403 POST ENDPOINT: no right here)",
+            "Dataflow does not permit the job (403 POST ENDPOINT: no right here)",
         ),
-        (400, "no such zone", "dataflow refuses the job (400 POST ENDPOINT: no such zone)"),
+        (400, "no such zone", "Dataflow refuses the job (400 POST ENDPOINT: no such zone)"),
     ],
 )
 def test_a_refused_job_is_one_line(cloud: Cloud, status: int, message: str, line: str) -> None:

@@ -62,7 +62,7 @@ def test_an_error_of_the_users_function_is_one_line(
     code, said = finish(start_writing(*words, cwd=tmp_path))
     assert code == 1
     (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
-    assert "trips.csv row 777: ValueError: no such city (at failing.py:4: " in line
+    assert "trips.csv:779: ValueError: no such city (at failing.py:4: " in line
     assert "java" not in said
     assert "Traceback" not in said
 

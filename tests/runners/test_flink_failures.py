@@ -57,9 +57,9 @@ def test_an_error_of_ours_is_told_by_its_text_alone() -> None:
 
 
 def test_what_java_says_is_told_as_what_to_do() -> None:
-    assert error_of(NO_BUFFERS).startswith("TaskManagers have too few network buffers: give them")
+    assert error_of(NO_BUFFERS).startswith("TaskManagers have too few network buffers: set task")
     died = "StatusRuntimeException: CANCELLED: client cancelled"
-    assert error_of(died).startswith("a Python worker has ended, perhaps for want of memory")
+    assert error_of(died).startswith("Python workers died, perhaps out of memory")
 
 
 def test_anything_else_is_told_by_its_cause_and_never_at_length() -> None:

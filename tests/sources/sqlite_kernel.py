@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.sql import sqlite as sql_sqlite
-from beam_tfrecord.sources.sql import sqlite_types as sql_sqlite_types
+from beam_tfrecord.sources.sql import sqlite_columns
 from beam_tfrecord.sources.sql.source import Sql
-from beam_tfrecord.sources.sql.sqlite_types import KernelConnection, can_read, library
+from beam_tfrecord.sources.sql.sqlite_columns import KernelConnection, can_read, library
 from tests.sources.made_sql import make_database, rows_of
 from tests.sources.test_sql_sqlite import EXACT, MISFITS, column
 
@@ -109,7 +109,7 @@ def test_a_column_of_decimals_is_left_to_python(tmp_path: Path) -> None:
 
 
 def test_large_values_end_a_batch_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_sqlite_types, "_BATCH_BYTES", 2500)
+    monkeypatch.setattr(sqlite_columns, "_BATCH_BYTES", 2500)
     source = column(tmp_path, "TEXT", ["x" * 1000] * 9)
     (scan,) = source.all_scans()
     connection = source.engine.connect()

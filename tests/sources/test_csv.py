@@ -76,8 +76,8 @@ def column(source, name="a", schema=None):
             ["2024-02-29T01:00:00Z", "2024-02-29T01:00:00+02:00"],
             "timestamp[us, tz=UTC]",
             [
-                datetime.datetime(2024, 2, 29, 1, tzinfo=datetime.timezone.utc),
-                datetime.datetime(2024, 2, 28, 23, tzinfo=datetime.timezone.utc),
+                datetime.datetime(2024, 2, 29, 1, tzinfo=datetime.UTC),
+                datetime.datetime(2024, 2, 28, 23, tzinfo=datetime.UTC),
             ],
         ),
         (

@@ -6,14 +6,17 @@ import gzip
 import itertools
 import lzma
 import pickle
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv
 import pytest
 
+import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.sources.csv import read as csv_read
 from beam_tfrecord.sources.csv.source import Csv
+from beam_tfrecord.sources.csv.text import open_text
 
 
 @pytest.fixture
@@ -47,7 +50,7 @@ def column(source, name="a", schema=None):
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ("a,a\n1,2\n", "column 'a' is there twice in the header of a.csv: pass --names"),
+        ("a,a\n1,2\n", "column 'a' appears twice in the header of a.csv: pass --names"),
         ("a,\n1,2\n", "column 2 has no name in the header of a.csv: pass --names"),
         (b"a\0,b\n1,2\n", "NUL bytes"),
         (b"\xff\xfea\0", "looks like UTF-16: pass --encoding utf-16"),
@@ -222,7 +225,27 @@ def test_an_unclosed_quote_is_a_reject_that_names_its_line(write):
     source = Csv(write('a,b\n1,2\n3,"x\n5,6\n'), chunk_bytes=16)
     table, rejects = read_all(source)
     assert table.to_pydict() == {"a": [1], "b": [2]}
-    assert rejects[0].message.startswith("a quote in the row in a.csv:3 never closes")
+    assert rejects[0].message == (
+        "a quote in the row in a.csv:3 never closes: correct it, or read the file in Python with "
+        "source_options={'quote': None}"
+    )
+
+
+def test_what_the_message_about_a_quote_advises_works(write, tmp_path):
+    path = write('a,b\n1,2\n3,"x\n5,6\n')
+    bt.write(path, tmp_path / "out", source_options={"quote": None})
+    assert sorted(row["b"] for row in bt.load(tmp_path / "out").rows()) == ['"x', "2", "6"]
+
+
+def test_a_message_keeps_the_case_of_a_path(write, tmp_path):
+    path = write("a\n1\n", "Upper/A.csv")
+    (file,) = Csv(path).files()
+    Path(path).unlink()
+    with (
+        pytest.raises(DataError, match=r"cannot read A\.csv \(.*Upper/A\.csv.*\): check"),
+        open_text(file, "utf-8", 0, 4) as text,
+    ):
+        text.read(4)
 
 
 def test_a_row_too_long_to_hold_is_an_error(write, monkeypatch):

@@ -110,7 +110,7 @@ def test_columns_are_chosen_and_ordered(tmp_path: Path) -> None:
     write_tree(tmp_path, a__x=jpeg())
     (row,) = rows_of(Images(tmp_path, columns=["label", "image"]))
     assert list(row) == ["label", "image"]
-    message = "column 'gone' is not in the input: correct --columns to some of channels, format"
+    message = "column 'gone' is not in the input: choose --columns from channels, format"
     with pytest.raises(UsageError, match=message):
         Images(tmp_path, columns=["gone"]).schema()
 
@@ -141,7 +141,7 @@ def test_labels_that_cannot_be(tmp_path: Path) -> None:
     write_tree(tmp_path, a=jpeg())
     with pytest.raises(UsageError, match="labels are given, but no folder names a class"):
         list(Images(tmp_path, labels=["x"]).files())
-    with pytest.raises(UsageError, match="'x' is twice in labels"):
+    with pytest.raises(UsageError, match="'x' appears twice in labels"):
         list(Images(tmp_path, labels=["x", "x"]).files())
     with pytest.raises(UsageError, match=r"cannot read labels '.*gone\.txt'"):
         list(Images(tmp_path, labels=tmp_path / "gone.txt").files())
@@ -195,7 +195,7 @@ def test_faults_are_rejects_with_path_and_reason(tmp_path: Path) -> None:
     assert [(reject.unit, reject.code, reject.message) for reject in rejects] == [
         ("b.jpg", "empty", "b.jpg is empty"),
         ("c.jpg", "truncated", "c.jpg is cut off before its end mark"),
-        ("d.jpg", "not-an-image", "d.jpg is no picture: it begins with b'<html>no'"),
+        ("d.jpg", "not-an-image", "d.jpg is not an image: it begins with b'<html>no'"),
         ("e.jpg", "missing", "e.jpg is missing"),
         (
             "g.jpg",
@@ -336,7 +336,7 @@ def test_batches_have_exactly_the_schema(many: Path) -> None:
         ({"quality": 0}, "quality 0 is not from 1 to 100"),
         ({"resize": "12x"}, "cannot resize to '12x': write 256, or height x width as 240x320"),
         ({"resize": 0}, "cannot resize to '0'"),
-        ({"columns": "image"}, "columns 'image' is one text"),
+        ({"columns": "image"}, "columns 'image' is one string"),
         ({"max_bytes": 2**31}, "max_bytes 2147483648 is not from 1 to 1073741824"),
     ],
 )
@@ -352,14 +352,14 @@ def test_notes_count_what_was_skipped(tmp_path: Path) -> None:
     source = Images(tmp_path)
     files = [file.outline() for file in source.files()]
     assert source.notes(files) == [
-        "4 files were skipped: 2 without the suffix of a picture and "
+        "4 files were skipped: 2 without the suffix of an image and "
         "2 hidden or of the operating system"
     ]
     assert source.notes([]) == []
     for name in ("a/.DS_Store", "a/Thumbs.db", "a/notes.txt"):
         (tmp_path / name).unlink()
     (note,) = source.notes(source.files())
-    assert note == "1 file was skipped: 1 without the suffix of a picture"
+    assert note == "1 file was skipped: 1 without the suffix of an image"
 
 
 def test_group_is_the_content_where_there_is_any() -> None:

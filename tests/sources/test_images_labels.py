@@ -121,9 +121,11 @@ def test_classes_do_without_the_other_columns(table: Path) -> None:
 def test_labels_without_a_name_are_refused(table: Path, tmp_path: Path, text: str) -> None:
     (tmp_path / "labels.txt").write_text(text)
     source = Images(labelled(table, "cat", "dog", "cat"), labels=tmp_path / "labels.txt")
-    with pytest.raises(UsageError, match=r"no class is named in '.*labels\.txt': write one a line"):
+    with pytest.raises(
+        UsageError, match=r"no class is named in '.*labels\.txt': write one per line"
+    ):
         source.schema()
-    with pytest.raises(UsageError, match="no class is named in labels: write one a line"):
+    with pytest.raises(UsageError, match="no class is named in labels: write one per line"):
         Images(table, labels=[]).schema()
 
 

@@ -72,7 +72,7 @@ def test_pictures_and_their_classes(bucket: Bucket, monkeypatch: pytest.MonkeyPa
         ("b/1.jpg", 1, jpeg(0)),
     ]
     assert source.notes(file.outline() for file in source.files()) == [
-        "3 files were skipped: 1 without the suffix of a picture and "
+        "3 files were skipped: 1 without the suffix of an image and "
         "2 hidden or of the operating system"
     ]
 
@@ -121,10 +121,10 @@ def test_a_table_of_remote_pictures(bucket: Bucket, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("paths", [["gs://x/photos/*.jpg"], ["gs://x/a", "gs://x/b"]])
 def test_one_directory_at_a_time(bucket: Bucket, paths: list[str]) -> None:
-    with pytest.raises(UsageError, match="give one directory of pictures, without a pattern"):
+    with pytest.raises(UsageError, match="give one directory of images, without a pattern"):
         list(Images(paths).files())
 
 
 def test_an_empty_directory(bucket: Bucket) -> None:
-    with pytest.raises(UsageError, match="no picture in 'gs://x/none'"):
+    with pytest.raises(UsageError, match="no image in 'gs://x/none'"):
         list(Images("gs://x/none").files())

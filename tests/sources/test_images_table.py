@@ -161,7 +161,7 @@ def test_columns_that_cannot_be(table: Path) -> None:
     with pytest.raises(UsageError, match="column 'width' of the table has the name of one that"):
         Images(write_table(table, rows)).schema()
     rows = [{**row, "label": 0.5} for row in ROWS]
-    with pytest.raises(SchemaConflict, match="column 'label' is double, which is no class"):
+    with pytest.raises(SchemaConflict, match="column 'label' is double, which cannot be a class"):
         Images(write_table(table, rows)).schema()
 
 

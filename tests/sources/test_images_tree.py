@@ -135,7 +135,7 @@ def test_classes_are_sorted_by_code_points(tmp_path: Path) -> None:
     [
         (["gone"], "cannot read 'gone': no such file or directory: check the path"),
         (["gone/*.jpg"], "cannot read 'gone/.*': no file matches this pattern: check the path"),
-        (["empty"], "no picture in 'empty': check the path, or pass --from"),
+        (["empty"], "no image in 'empty': check the path, or pass --from"),
     ],
 )
 def test_nothing_there_is_told(

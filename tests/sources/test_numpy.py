@@ -136,7 +136,7 @@ def test_text_keeps_zeros_inside_and_is_any_unicode(tmp_path: Path) -> None:
 def test_characters_beyond_unicode_are_refused(tmp_path: Path) -> None:
     path = _save(tmp_path / "x.npy", np.array([0x110000], np.uint32).view("<U1"))
     with pytest.raises(
-        DataError, match=r"array 'data' of x\.npy holds text with characters beyond"
+        DataError, match=r"array 'data' of x\.npy holds text with code points above"
     ):
         _rows(Numpy(path))
 
@@ -155,7 +155,7 @@ def test_big_endian_values_are_swapped_and_told(
     assert [row["data"].tolist() for row in rows] == [[1, 2], [3, 4]]
     assert rows[0]["data"].dtype == np.dtype("<i4")
     assert caplog.messages == [
-        "array 'data' of x.npy is big-endian: it is stored little-endian, with the same values"
+        "array 'data' of x.npy is big-endian: stored little-endian, with the same values"
     ]
 
 
@@ -171,9 +171,11 @@ def test_raw_bytes_are_typed_by_name(tmp_path: Path) -> None:
     small = _save(tmp_path / "y.npy", np.array([[1, 2]], ml_dtypes.float8_e5m2))
     (row,) = _rows(Numpy(small, types={"data": "float8_e5m2"}))
     assert row["data"].dtype == ml_dtypes.float8_e5m2
-    with pytest.raises(UsageError, match=r"--types cannot make float32: it types raw bytes"):
+    with pytest.raises(
+        UsageError, match=r"--types cannot make float32: --types applies only to raw bytes"
+    ):
         Numpy(path, types={"data": "float32"}).schema()
-    with pytest.raises(UsageError, match="'bfloat17' is no dtype"):
+    with pytest.raises(UsageError, match="'bfloat17' is not a dtype"):
         Numpy(path, types={"data": "bfloat17"})
 
 
@@ -240,7 +242,7 @@ def test_plain_layout_is_shape_and_bytes(tmp_path: Path) -> None:
         ({"store": "text"}, "--store 'text' has no meaning for arrays: choose bytes or values"),
         ({"layout": "class"}, "--layout 'class' has no meaning for arrays: choose plain"),
         ({"layout": "plain", "store": "values"}, "--layout plain keeps bytes"),
-        ({"columns": "data"}, "columns 'data' is one text"),
+        ({"columns": "data"}, "columns 'data' is one string"),
     ],
 )
 def test_wrong_options_are_named(options: Any, message: str) -> None:
@@ -281,6 +283,5 @@ def test_a_row_that_no_example_holds_is_a_reject_and_is_not_read(
         (1, "too-large"),
     ]
     assert batch.rejects[1].message == (
-        "row 1 of x.npy has 100 bytes, more than an example can hold: cut the array into smaller "
-        "rows"
+        "x.npy row 1 has 100 bytes, more than an example can hold: cut the array into smaller rows"
     )

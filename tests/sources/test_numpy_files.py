@@ -129,21 +129,21 @@ def test_every_version_of_the_header_is_read(tmp_path: Path, version: Any) -> No
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "x.npy is empty: write it anew, or leave it out"),
-        (b"\x93NUM", "x.npy is no array of NumPy (.npy, .npz): correct it, or leave it out"),
-        (b"\x93NUMPY\1\0\5", "x.npy is cut off in its header: write it anew, or leave it out"),
+        (b"", "x.npy is empty: write it again, or leave it out"),
+        (b"\x93NUM", "x.npy is not a NumPy array (.npy, .npz): correct it, or leave it out"),
+        (b"\x93NUMPY\1\0\5", "x.npy is cut off in its header: write it again, or leave it out"),
         (
             _npy(GOOD)[:-5],
-            "x.npy is cut off in its header: write it anew, or leave it out",
+            "x.npy is cut off in its header: write it again, or leave it out",
         ),
         (
             _npy(GOOD, b"\1\0\2"),
-            "x.npy is cut off: it has 68 bytes but its header says 69: write it anew, or leave it "
+            "x.npy is cut off: it has 68 bytes but its header says 69: write it again, or leave it "
             "out",
         ),
         (
             _npy(GOOD, b"\1\0\2\0\3"),
-            "x.npy has 1 bytes behind its array: save one array a file",
+            "x.npy has 1 bytes after its array: save one array per file",
         ),
         (
             _npy(GOOD, version=(1, 0)).replace(b"\x93NUMPY\1", b"\x93NUMPY\7"),
@@ -218,16 +218,16 @@ def _bytes_of(array: Any) -> bytes:
         ({}, "x.npz holds no array: leave it out"),
         (
             {"a_npy": _bytes_of(np.zeros(3)), "readme": b"hello"},
-            "'readme' of x.npz is no array of NumPy (.npy): take it out of the archive",
+            "'readme' of x.npz is not a NumPy array (.npy): remove it from the archive",
         ),
         (
             {"a_npy": b"hello, world"},
-            "'a.npy' of x.npz is no array of NumPy (.npy, .npz): correct it, or leave it out",
+            "'a.npy' of x.npz is not a NumPy array (.npy, .npz): correct it, or leave it out",
         ),
         (
             {"a_npy": _bytes_of(np.zeros(3))[:-1]},
             "'a.npy' of x.npz is cut off: it has 151 bytes but its header says 152: write it "
-            "anew, or leave it out",
+            "again, or leave it out",
         ),
     ],
 )

@@ -57,7 +57,7 @@ class TestNames:
         self, path: Path, layout: str | None
     ) -> None:
         assert _refusal(Numpy(path, columns=["a", "nope"], layout=layout)) == (
-            "column 'nope' is not in the input: correct --columns to some of 'a', 'raw', 'b'"
+            "column 'nope' is not in the input: choose --columns from 'a', 'raw', 'b'"
         )
 
     def test_columns_of_fields_and_paths_are_listed(self, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ class TestNames:
         array = np.zeros(2, [("x", "f4"), ("y", "f4")])
         np.save(tmp_path / "year=1" / "x.npy", array)
         source = Numpy(tmp_path, columns=["year", "nope"])
-        assert _refusal(source).endswith("to some of 'x', 'y', 'year'")
+        assert _refusal(source).endswith("choose --columns from 'x', 'y', 'year'")
         assert Numpy(tmp_path, columns=["year", "y"]).schema().names == ["year", "y"]
 
     def test_of_many_names_the_first_are_listed(self, tmp_path: Path) -> None:
@@ -150,7 +150,9 @@ class TestShapes:
         np.save(path, np.zeros((2,) + (1,) * (most - 1), "u1"))
         assert sum(batch.num_rows for batch in Numpy(path).batches()) == 2
         message = _refusal(Numpy(path, example="array"))
-        assert message.startswith("array 'data' of x.npy is too large for an axis of rows (maximum")
+        assert message.startswith(
+            "array 'data' of x.npy is too large to be stacked with other rows (maximum"
+        )
         in_memory = bt.ReadFromNumpy(np.load(path)).batches()
         assert sum(batch.num_rows for batch in in_memory) == 2
 
@@ -165,12 +167,12 @@ class TestInMemory:
     @pytest.mark.parametrize(
         ("name", "message"),
         [
-            ("", "'' is no name of an array: name it with a text"),
+            ("", "'' is not an array name: pass a string"),
             (
                 "a\0b",
                 "array name 'a\\x00b' has a character that no archive can hold: rename the array",
             ),
-            ("a\ud800", "array name 'a\\ud800' is no Unicode: rename the array"),
+            ("a\ud800", "array name 'a\\ud800' is not valid Unicode: rename the array"),
             (
                 "é" * 40_000,
                 f"array name '{'é' * 80}'… has more than 65,531 bytes: shorten it",
@@ -202,8 +204,8 @@ class TestInMemory:
             ),
             (
                 {"a": np.array([0x110000], np.uint32).view("<U1")},
-                "array 'a' of the arrays in memory holds text with characters beyond those of "
-                "Unicode: correct it",
+                "array 'a' of the arrays in memory holds text with code points above "
+                "U+10FFFF: correct it",
             ),
         ],
     )

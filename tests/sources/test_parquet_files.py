@@ -100,7 +100,7 @@ def test_given_schema_rejects_values_that_do_not_fit(tmp_path: Path) -> None:
         ("a.parquet", 3, "x", "bad-value", "-1"),
     ]
     assert rejects[0].message == (
-        "column 'x' is 300 in row 1 of a.parquet, which is not uint8 exactly: correct --schema"
+        "column 'x' is 300 in a.parquet row 1, which is not uint8 exactly: correct --schema"
     )
 
 

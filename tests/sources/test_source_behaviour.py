@@ -206,7 +206,7 @@ def test_columns_are_chosen_and_ordered(case: Case, tmp_path: Path) -> None:
 
 def test_a_column_that_is_not_there_is_refused(case: Case, tmp_path: Path) -> None:
     _write(case, tmp_path, x=some_rows(3))
-    with pytest.raises(UsageError, match="column 'gone' is not in the input: correct --columns"):
+    with pytest.raises(UsageError, match="column 'gone' is not in the input: choose --columns"):
         case.open(tmp_path, columns=["id", "gone"]).schema()
 
 
@@ -214,8 +214,8 @@ def test_a_column_that_is_not_there_is_refused(case: Case, tmp_path: Path) -> No
     ("columns", "message"),
     [
         ([], "columns is empty: name some, or leave it out"),
-        ("id", "columns 'id' is one text: pass a list"),
-        (["id", "name", "id"], "column 'id' is asked for twice"),
+        ("id", "columns 'id' is one string: pass a list"),
+        (["id", "name", "id"], "column 'id' is selected twice"),
     ],
 )
 def test_columns_that_make_no_sense_are_refused(

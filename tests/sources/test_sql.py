@@ -63,6 +63,14 @@ def test_rows_without_a_key_have_a_partition_of_their_own(trips: Path) -> None:
     assert sum(count or 0 for _, count in found) == 1000
 
 
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_rows_without_a_key_count_among_the_connections(trips: Path, most: int) -> None:
+    source = Sql(trips, table="t", partition_column="zone", partitions=4, max_connections=most)
+    found = conditions(source)
+    assert len(found) <= most
+    assert sum(count or 0 for _, count in found) == 1000
+
+
 def test_a_table_without_a_key_is_cut_by_its_rows(tmp_path: Path) -> None:
     path = make_database(
         tmp_path / "a.db", "CREATE TABLE t (x)", rows=[(i % 3,) for i in range(90)]
@@ -248,7 +256,7 @@ def test_plan_tells_the_rows_and_holds_nothing(trips: Path, tmp_path: Path) -> N
     assert planned["input"]["rows"] == 1000
     assert planned["units"] == 4
     assert planned["place"] == "origin"
-    assert planned["passes"] == ["ask the catalogue and count", "read and encode"]
+    assert planned["passes"] == ["ask the catalog and count", "read and encode"]
     query = {"query": "SELECT fare FROM t"}
     assert bt.plan(trips, tmp_path / "out", source_options=query)["place"] == "bytes"
     assert sql_read._holders == {}
@@ -426,9 +434,9 @@ def test_a_complete_cut_is_not_copied() -> None:
         ({}, "pass --table or --query, to say what to read"),
         ({"table": "t", "query": "SELECT 1"}, "pass --table or --query, not both"),
         ({"table": "t", "partitions": 0}, "--partitions 0 is less than 1"),
-        ({"table": "t", "arrays": "maybe"}, "arrays 'maybe' is none of refuse, text, list"),
-        ({"table": "t", "columns": "id"}, "columns 'id' is one text"),
-        ({"table": "t", "columns": ["a", "a"]}, "column 'a' is asked for twice"),
+        ({"table": "t", "arrays": "maybe"}, "arrays 'maybe' is not one of refuse, text, list"),
+        ({"table": "t", "columns": "id"}, "columns 'id' is one string"),
+        ({"table": "t", "columns": ["a", "a"]}, "column 'a' is selected twice"),
         ({"table": "t", "types": {"a": "what"}}, "'what' is not a type"),
     ],
 )
@@ -451,12 +459,12 @@ def test_an_unknown_database_is_refused_without_connecting() -> None:
         (
             {"table": "t", "columns": ["nope"]},
             UsageError,
-            "column 'nope' is not in the input: correct --columns to some of fare, id, zone",
+            "column 'nope' is not in the input: choose --columns from fare, id, zone",
         ),
         (
             {"table": "t", "types": {"nope": "text"}},
             UsageError,
-            "column 'nope' is not in the input: correct --types to some of fare, id, zone",
+            "column 'nope' is not in the input: choose --types from fare, id, zone",
         ),
         (
             {"table": "t", "partition_column": "nope"},

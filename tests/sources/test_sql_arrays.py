@@ -57,7 +57,7 @@ def test_arrays_of_postgres_begin_anywhere_and_have_one_dimension(
     ]
     assert rejects[0].message == (
         "column 'v' of public.arrays where id is 5 is '{{1,2},{3,4}}', which is not "
-        f"{pa.list_(item)} exactly (an array of more than one dimension is no list): "
+        f"{pa.list_(item)} exactly (an array of more than one dimension is not a list): "
         "pass --types v=text"
     )
     texts, none = read(postgresql, types={"v": "text"})

@@ -18,7 +18,7 @@ from tests.sources.made_sql import conditions, rows_of
 
 duckdb = pytest.importorskip("duckdb")
 
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 DAY = datetime.date
 MOMENT = datetime.datetime
 HUGE = 2**127 - 1

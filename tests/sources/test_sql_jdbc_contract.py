@@ -162,8 +162,8 @@ def test_values_of_another_class_in_sqlite_are_misfits_and_text(sqlite):
     _, found, misfits = sqlite.read("integer", "7", "'abc'", "1.5")
     assert found.to_pylist() == [7, None, None, None]
     assert misfits == (
-        "is 'abc', which is not int64 exactly (it is no integer): pass --types v=text",
-        "is '1.5', which is not int64 exactly (it is no integer): pass --types v=text",
+        "is 'abc', which is not int64 exactly (it is not an integer): pass --types v=text",
+        "is '1.5', which is not int64 exactly (it is not an integer): pass --types v=text",
     )
     _, found, misfits = sqlite.read("integer", "7", "'abc'", "1.5", wanted=pa.string())
     assert (found.to_pylist(), misfits) == (["7", "abc", "1.5", None], ())
@@ -212,7 +212,7 @@ def test_arrays_of_h2_are_lists_when_asked(h2):
 def test_arrays_that_are_no_lists(postgres):
     _, found, (message,) = postgres.read("int[]", "'{{1,2},{3,4}}'", "'{5}'", arrays="list")
     assert found.to_pylist() == [None, [5], None]
-    assert "an array of more than one dimension is no list" in message
+    assert "an array of more than one dimension is not a list" in message
     column, _, _ = postgres.read("date[]", "'{}'", arrays="list")
     assert column.refusal == "lists of date cannot be read: pass --arrays text"
 

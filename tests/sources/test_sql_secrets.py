@@ -82,7 +82,7 @@ def test_where_a_password_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert Postgres("postgresql://other/db").password() is None
     with pytest.raises(UsageError, match="environment variable 'NO_PW' is not set"):
         Postgres(url, SqlOptions(password_env="NO_PW")).password()
-    with pytest.raises(UsageError, match=r"no\.txt': No such file or directory: put it where"):
+    with pytest.raises(UsageError, match=r"no\.txt' \(No such file or directory\): put it where"):
         Postgres(url, SqlOptions(password_file=str(tmp_path / "no.txt"))).password()
 
 

@@ -20,7 +20,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, RejectedRows, UsageError
 from beam_tfrecord.sources.sql.source import Sql
-from beam_tfrecord.sources.sql.sqlite_types import declared_type
+from beam_tfrecord.sources.sql.sqlite_columns import declared_type
 from tests.sources.made_sql import conditions, make_database, rows_of
 
 INT64 = (-(2**63), 2**63 - 1)
@@ -417,7 +417,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nope\.db': no such file: check the path"):
         Sql(f"sqlite:///{tmp_path}/nope.db", table="t").all_scans()
     (tmp_path / "x.db").write_bytes(b"no database at all" * 100)
-    with pytest.raises(DataError, match=r"cannot read x\.db: file is not a database"):
+    with pytest.raises(DataError, match=r"cannot read x\.db \(file is not a database"):
         Sql(tmp_path / "x.db", table="t").all_scans()
 
 
@@ -425,7 +425,7 @@ def test_a_long_statement_is_given_up(tmp_path: Path) -> None:
     path = make_database(tmp_path / "a.db", "CREATE TABLE t (x)")
     endless = "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
     source = Sql(path, query=f"SELECT COUNT(*) AS n FROM ({endless})", statement_timeout_s=0.2)
-    with pytest.raises(DataError, match=r"a\.db ran into the time limit: raise --statement-time"):
+    with pytest.raises(UsageError, match=r"a\.db ran into the time limit: raise --statement-time"):
         source.all_scans()
 
 

@@ -102,13 +102,13 @@ def test_names_are_those_of_one_directory() -> None:
 
 
 def test_what_fails_is_one_line() -> None:
-    expected = "^cannot read 'dict://h/bad/broken.csv': the name node is away: try again later$"
+    expected = r"^cannot read 'dict://h/bad/broken.csv' \(the name node is away\): try again later$"
     with pytest.raises(StorageError, match=expected):
         storage.read_bytes("dict://h/bad/broken.csv")
 
 
 def test_nothing_is_written_there() -> None:
-    with pytest.raises(UsageError, match="dict:// is for input alone"):
+    with pytest.raises(UsageError, match="dict:// is for input only"):
         storage.put("dict://h/out/f", b"")
 
 

@@ -300,7 +300,7 @@ def test_what_is_not_permitted_is_one_line(store: Store) -> None:
     failed = run("write", inputs, f"{store.url}/out")
     assert failed.exit_code == 1
     assert failed.stderr.count("\n") == 1
-    assert "the store does not permit it: check the credentials" in failed.stderr
+    assert "permission denied: check the credentials" in failed.stderr
 
 
 def test_inputs_that_are_not_there_are_named(store: Store) -> None:

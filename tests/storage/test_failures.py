@@ -127,7 +127,7 @@ def test_a_lasting_failure_is_told_with_the_url(
 
 def test_what_is_not_permitted_is_told_at_once(store: Store) -> None:
     store.faults.plan("^(PUT|POST)", "403", times=100)
-    with pytest.raises(StorageError, match=f"'{store.url}/f': the store does not permit it"):
+    with pytest.raises(StorageError, match=f"'{store.url}/f': permission denied"):
         storage.put(f"{store.url}/f", b"x")
     assert store.faults.left() == 99
 

@@ -101,7 +101,7 @@ def test_only_a_directory_is_removed_with_all_in_it(store: Store) -> None:
 
 def test_more_objects_than_a_page_holds(store: Store) -> None:
     count = 1_005
-    objects.all_of(lambda i: storage.put(f"{store.url}/d/{i:05d}", b""), range(count))
+    objects.run_all(lambda i: storage.put(f"{store.url}/d/{i:05d}", b""), range(count))
     assert below(store, "/d") == [f"d/{i:05d}" for i in range(count)]
     storage.remove_tree(f"{store.url}/d")
     assert below(store) == []
@@ -192,7 +192,7 @@ def test_an_error_leaves_the_old_object(store: Store, small_parts: int, parts: f
 def test_of_several_writers_one_wins(store: Store) -> None:
     path = f"{store.url}/f"
     won: list[int] = []
-    objects.all_of(lambda i: put_if_absent(path, b"%d" % i) and won.append(i), list(range(8)))
+    objects.run_all(lambda i: put_if_absent(path, b"%d" % i) and won.append(i), list(range(8)))
     assert [b"%d" % i for i in won] == [storage.read_bytes(path)]
 
 

@@ -196,7 +196,7 @@ abstract class Column {
         }
     }
 
-    /** A column of one or more 64-bit words a value, least significant word first. */
+    /** A column of one or more 64-bit words per value, least significant word first. */
     abstract static class Longs extends Column {
         private final int words;
         private long[] values;

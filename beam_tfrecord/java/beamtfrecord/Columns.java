@@ -189,7 +189,7 @@ final class Columns {
     private static long unsigned(BigDecimal value) {
         BigInteger integer = value.toBigIntegerExact();
         if (integer.signum() < 0 || integer.bitLength() > Long.SIZE) {
-            throw new ArithmeticException("it is no unsigned integer of 64 bits");
+            throw new ArithmeticException("it is not an unsigned integer of 64 bits");
         }
         return integer.longValue();
     }
@@ -232,7 +232,7 @@ final class Columns {
         if (value instanceof Long || value instanceof Integer) {
             return ((Number) value).longValue();
         }
-        throw new ArithmeticException("it is no integer");
+        throw new ArithmeticException("it is not an integer");
     }
 
     private static long realBits(Object value) {
@@ -248,7 +248,7 @@ final class Columns {
 
     private static String textOfAny(Object value) {
         if (value instanceof byte[]) {
-            throw new ArithmeticException("a blob is no text");
+            throw new ArithmeticException("a blob is not text");
         }
         return value == null ? null : value.toString();
     }

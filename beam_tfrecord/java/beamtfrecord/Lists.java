@@ -30,7 +30,7 @@ final class Lists extends Column {
         }
         for (Object item : (Object[]) array.getArray()) {
             if (item != null && item.getClass().isArray() && !(item instanceof byte[])) {
-                throw new ArithmeticException("an array of more than one dimension is no list");
+                throw new ArithmeticException("an array of more than one dimension is not a list");
             }
             items.append(item);
         }

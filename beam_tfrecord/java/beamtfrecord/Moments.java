@@ -43,7 +43,7 @@ final class Moments {
         LocalTime time = row.getObject(index, LocalTime.class);
         // PostgreSQL's driver answers the last nanosecond of the day for 24:00:00.
         if (LocalTime.MAX.equals(time) && row.getString(index).startsWith("24")) {
-            throw new ArithmeticException("it is no time of day");
+            throw new ArithmeticException("it is not a time of day");
         }
         return time;
     }
@@ -62,7 +62,7 @@ final class Moments {
      */
     private static void checkNull(Object value, ResultSet row, int index) throws SQLException {
         if (value == null && row.getString(index) != null) {
-            throw new ArithmeticException("it is no date");
+            throw new ArithmeticException("it is not a date");
         }
     }
 

@@ -165,7 +165,7 @@ public final class RowBlocks {
     }
 
     /**
-     * Describes {@link #block}: two numbers a column, its NULLs and the bytes of its variable part;
+     * Describes {@link #block}: two numbers per column, its NULLs and the bytes of its variable part;
      * for lists the number of items, and then the two numbers of these. Last comes the number of
      * misfits.
      */

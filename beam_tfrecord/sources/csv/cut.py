@@ -1,8 +1,8 @@
 """Cuts a CSV file at ends of rows, so that several workers can read it.
 
-Because of quotes, it depends on all previous bytes whether a line end also ends a row. So
-`scan_chunk` scans each chunk once for *every* state in which the reader may begin it, and `cut`
-follows the true state from chunk to chunk.
+Quoted fields may contain newlines, so whether a newline ends a row depends on all preceding bytes.
+`scan_chunk` therefore scans each chunk once for *every* state in which the parser may begin it, and
+`cut` follows the true state from chunk to chunk.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _ROW_STARTS = (ROW_START, CR)
 
 
 class ChunkScan(NamedTuple):
-    """The ends of rows and lines in a chunk, for each state of the reader at its start.
+    """The ends of rows and lines in a chunk, for each state of the parser at its start.
 
     Attributes:
         start: Position of the first scanned byte; in the first chunk it follows the BOM.
         stop: Position after the last scanned byte.
-        passages: For each state at the start: the state at the end, the number of row ends without
-            and with blank lines, and the position in the chunk of the first row that starts there,
-            or a negative number.
-        lines_before: For each state at the start: number of line ends before that first row.
-        lines: Number of line ends.
+        passages: For each state at the start: the state at the end, the number of rows that end
+            excluding and including blank lines, and the position in the chunk of the first row that
+            starts there, or a negative number.
+        line_ends_before: For each state at the start: number of line ends before that first row.
+        line_ends: Number of line ends, also those inside quoted fields.
         begins_lf: Whether the first byte is LF.
         ends_cr: Whether the last byte is CR.
     """
@@ -36,14 +36,14 @@ class ChunkScan(NamedTuple):
     start: int
     stop: int
     passages: tuple[Passage, ...]
-    lines_before: tuple[int, ...]
-    lines: int
+    line_ends_before: tuple[int, ...]
+    line_ends: int
     begins_lf: bool
     ends_cr: bool
 
 
 class Piece(NamedTuple):
-    """A byte range of complete rows; `line` is the number of its first line, from 1."""
+    """A byte range of complete rows; `line` is the 1-based number of its first line."""
 
     start: int
     stop: int
@@ -59,8 +59,8 @@ def scan_chunk(data: bytes, start: int, dialect: Dialect) -> ChunkScan:
         start=start,
         stop=start + len(data),
         passages=passages,
-        lines_before=tuple(firsts[first] for *_, first in passages),
-        lines=count_lines(data),
+        line_ends_before=tuple(firsts[first] for *_, first in passages),
+        line_ends=count_lines(data),
         begins_lf=data[:1] == b"\n",
         ends_cr=data[-1:] == b"\r",
     )
@@ -72,21 +72,21 @@ def join_scans(left: ChunkScan, right: ChunkScan) -> ChunkScan:
         return right
     # Both scans count a CRLF across the edge of the chunks, but it is one line end.
     twice = int(left.ends_cr and right.begins_lf)
-    passages, lines_before = [], []
-    for (middle, rows, line_ends, first), before in zip(
-        left.passages, left.lines_before, strict=True
+    passages, line_ends_before = [], []
+    for (middle, rows, rows_with_blanks, first), before in zip(
+        left.passages, left.line_ends_before, strict=True
     ):
-        exit_state, more_rows, more_line_ends, later = right.passages[middle]
+        exit_state, more_rows, more_with_blanks, later = right.passages[middle]
         if first < 0 and later >= 0:
             first = right.start - left.start + later
-            before = left.lines + right.lines_before[middle] - (twice if later else 0)
-        passages.append((exit_state, rows + more_rows, line_ends + more_line_ends, first))
-        lines_before.append(before)
+            before = left.line_ends + right.line_ends_before[middle] - (twice if later else 0)
+        passages.append((exit_state, rows + more_rows, rows_with_blanks + more_with_blanks, first))
+        line_ends_before.append(before)
     return left._replace(
         stop=right.stop,
         passages=tuple(passages),
-        lines_before=tuple(lines_before),
-        lines=left.lines + right.lines - twice,
+        line_ends_before=tuple(line_ends_before),
+        line_ends=left.line_ends + right.line_ends - twice,
         ends_cr=right.ends_cr,
     )
 
@@ -94,35 +94,37 @@ def join_scans(left: ChunkScan, right: ChunkScan) -> ChunkScan:
 class _Cut(NamedTuple):
     at: int
     rows: int
-    lines: int
+    line_ends: int
 
 
 def cut(chunks: Sequence[ChunkScan], header: Header) -> list[Piece]:
     """Cut a file into about one piece for each chunk, and at least one if the file has columns."""
     keep_blank = len(header.names) == 1
-    first = _Cut(header.stop, header.row_ends if keep_blank else header.row_ends > 0, header.lines)
+    first = _Cut(
+        header.stop, header.row_ends if keep_blank else header.row_ends > 0, header.line_ends
+    )
     cuts = [first, *(found for found in _cuts(chunks, keep_blank) if found.at > header.stop)]
     pieces = [
-        Piece(here.at, there.at, there.rows - here.rows, here.lines + 1)
+        Piece(here.at, there.at, there.rows - here.rows, here.line_ends + 1)
         for here, there in itertools.pairwise(cuts)
     ]
     if not pieces:
-        pieces = [Piece(header.stop, header.stop, 0, header.lines + 1)] if header.names else []
+        pieces = [Piece(header.stop, header.stop, 0, header.line_ends + 1)] if header.names else []
     # Pieces of blank lines need no unit, but a file without rows needs one for its columns.
     return [piece for piece in pieces if piece.rows] or pieces[:1]
 
 
 def _cuts(chunks: Sequence[ChunkScan], keep_blank: bool) -> Iterator[_Cut]:
     """Yield the first row start of every chunk that has one, then the end of the file."""
-    state, rows, lines, ends_cr = ROW_START, 0, 0, False
+    state, rows, line_ends, ends_cr = ROW_START, 0, 0, False
     for chunk in chunks:
         twice = int(ends_cr and chunk.begins_lf)
-        exit_state, rows_ended, line_ends, first = chunk.passages[state]
+        exit_state, rows_ended, rows_with_blanks, first = chunk.passages[state]
         if first >= 0:
-            before = chunk.lines_before[state] - (twice if first else 0)
-            yield _Cut(chunk.start + first, rows + (state not in _ROW_STARTS), lines + before)
-        rows += line_ends if keep_blank else rows_ended
-        lines += chunk.lines - twice
+            before = chunk.line_ends_before[state] - (twice if first else 0)
+            yield _Cut(chunk.start + first, rows + (state not in _ROW_STARTS), line_ends + before)
+        rows += rows_with_blanks if keep_blank else rows_ended
+        line_ends += chunk.line_ends - twice
         state, ends_cr = exit_state, chunk.ends_cr
     if chunks:
-        yield _Cut(chunks[-1].stop, rows + (state not in _ROW_STARTS), lines)
+        yield _Cut(chunks[-1].stop, rows + (state not in _ROW_STARTS), line_ends)

@@ -13,8 +13,9 @@ from beam_tfrecord.batch import Batch, Origin, Reject
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.native._csv import Filler, Typer, count_lines
 from beam_tfrecord.native.values import AS_WORDS, Dialect, Fault, Target
+from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import Unit, not_in_file
-from beam_tfrecord.sources.csv.text import NULL_WORDS, open_text, to_utf8
+from beam_tfrecord.sources.csv.text import CLOSE_QUOTE, NULL_WORDS, open_text, to_utf8
 from beam_tfrecord.sources.csv.types import (
     CsvInference,
     Found,
@@ -99,7 +100,7 @@ def _windows(unit: Unit, how: Reading) -> Iterator[_Window]:
             if len(left) > MAX_ROW_BYTES:
                 raise DataError(
                     f"the row in {unit.file.name}:{window.line} is longer than {MAX_ROW_BYTES} "
-                    "bytes: a quote may never close there; correct it, or pass --quote"
+                    f"bytes: a quote may never close there: {CLOSE_QUOTE}"
                 )
             # A read as long as the rest limits the copies of a very long row.
             piece = text.read(max(how.block_bytes, len(left)))
@@ -113,11 +114,11 @@ def infer_unit(unit: Unit, how: Reading) -> CsvInference:
     typer = how.typer(len(names))
     kinds: list[list[Found]] = [[] for _ in names]
     for window in _windows(unit, how):
-        behind = typer.feed(window.data, window.at, window.final)
+        next_at = typer.feed(window.data, window.at, window.final)
         for column, kind, _, start, value in typer.take_sightings():
             text = value.decode("utf-8", "backslashreplace").strip(" \t")
             kinds[column].append(Found(kind, window.line_of(start), _shortened(text)))
-        window.move(behind)
+        window.move(next_at)
     return CsvInference(unit.file, names, tuple(map(tuple, kinds)), tuple(typer.words_seen()))
 
 
@@ -168,6 +169,8 @@ class _UnitReader:
         self._unit, self._schema, self._how = unit, schema, how
         self.filler = how.filler(len(self._names), self._targets, batch_rows)
         self.first_row = 0
+        # Lines of the first row of the batch, and of the row after its last.
+        self._first_line = self._next_line = unit.detail.line
         self._rejects: dict[int, Reject] = {}
         self._converts = any(converter_of(field.type) for field in fields)
         self._windows: list[tuple[int, _Window]] = []
@@ -177,10 +180,13 @@ class _UnitReader:
         if self._converts:
             # Needed to find the lines of values that `_converted` cannot convert.
             self._windows.append((self.filler.rows, dataclasses.replace(window)))
-        behind = self.filler.feed(window.data, window.at, window.final)
+        next_at = self.filler.feed(window.data, window.at, window.final)
         for fault in self.filler.take_faults():
             self._add_fault(fault, window.line_of(fault.start))
-        window.move(behind)
+        window.move(next_at)
+        # The last line of a file may lack its end.
+        is_open = window.final and next_at == len(window.data) and window.data[-1:] not in b"\r\n"
+        self._next_line = window.line + is_open
         return self.filler.is_full
 
     def _add_fault(self, fault: Fault, line: int) -> None:
@@ -189,12 +195,11 @@ class _UnitReader:
             text = fault.value.decode("utf-8", "backslashreplace")
             self._reject_value(fault.row, self._fields[fault.target], text, line)
             return
-        fields = "1 field" if count == 1 else f"{count} fields"
         message = (
-            f"a quote in the row in {name}:{line} never closes: correct it, or pass --quote"
+            f"a quote in the row in {name}:{line} never closes: {CLOSE_QUOTE}"
             if count < 0
-            else f"the row in {name}:{line} has {fields} but {len(self._names)} are expected: "
-            "correct it, or pass --delimiter"
+            else f"the row in {name}:{line} has {counted(count, 'field')} but "
+            f"{len(self._names)} are expected: correct it, or pass --delimiter"
         )
         row = self.first_row + fault.row
         self._rejects[fault.row] = Reject(self._unit.name, row, "", "bad-row", message)
@@ -239,9 +244,14 @@ class _UnitReader:
             data = data.filter(pa.array(keep))
             numbers = None if numbers is None else numbers.filter(pa.array(keep))
             row_numbers = self.first_row + np.flatnonzero(keep)
-        origin = Origin(self._unit.name, self._unit.index, row_numbers)
+        # Quoted newlines and blank lines break the relation between rows and lines.
+        address = None
+        if self._next_line - self._first_line == rows:
+            address = (f"{file.name}:", self._first_line - self.first_row)
+        origin = Origin(self._unit.name, self._unit.index, row_numbers, address=address)
         rejects = tuple(self._rejects[row] for row in sorted(self._rejects))
         self.first_row += rows
+        self._first_line = self._next_line
         self._rejects, self._windows = {}, []
         data = with_partitions(data, file, self._schema)
         return Batch(data, origin, rejects=rejects, numbers=numbers)

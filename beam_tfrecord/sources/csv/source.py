@@ -117,11 +117,13 @@ class Csv(Source):
         for option in ("names", "null_words"):
             value = getattr(self, option)
             if isinstance(value, str):
-                raise UsageError(f"{option} {value!r} is one text: pass a list of them")
+                raise UsageError(f"{option} {value!r} is one string: pass a list of them")
             object.__setattr__(self, option, None if value is None else tuple(value))
         names = self.names or ()
         if doubled := [name for name in names if names.count(name) > 1 or not name]:
-            raise UsageError(f"names has {doubled[0]!r} empty or twice: pass distinct names")
+            raise UsageError(
+                f"names has an empty or repeated name, {doubled[0]!r}: pass distinct names"
+            )
         typed = {
             name: arrow if isinstance(arrow, pa.DataType) else type_from_json(arrow)
             for name, arrow in self.types.items()
@@ -218,7 +220,7 @@ class Csv(Source):
             rows=None,
             input_bytes=file.bytes,
             encoded_bytes=2 * text_bytes,
-            detail=CsvUnit(header.names, header.lines + 1),
+            detail=CsvUnit(header.names, header.line_ends + 1),
         )
 
     def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Opens, decompresses and decodes CSV files, and parses their dialect and header.
+"""Opens, decompresses and decodes CSV files, checks their dialect, and reads their header.
 
 Plain files are read by byte ranges. Compressed files, and files in encodings such as UTF-16, can
 only be read from the beginning.
@@ -21,6 +21,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.native._csv import count_lines, first_row
 from beam_tfrecord.native.values import Dialect, Row
+from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.storage import is_remote, open_read
 
@@ -36,18 +37,18 @@ def compression_of(file: InputFile) -> str | None:
 
 def is_stream(file: InputFile, encoding: str) -> bool:
     """Return whether `file` can only be read from its beginning."""
-    return compression_of(file) is not None or not is_cuttable(encoding)
+    return compression_of(file) is not None or not is_ascii_compatible(encoding)
 
 
 class Text:
     """The text of an open CSV file, as bytes in an ASCII superset.
 
     Attributes:
-        encoding: Encoding of the bytes, which `is_cuttable` accepts.
+        encoding: Encoding of the bytes, which `is_ascii_compatible` accepts.
     """
 
     def __init__(self, pieces: Iterator[bytes], file: InputFile, encoding: str) -> None:
-        self.encoding = encoding if is_cuttable(encoding) else "utf-8"
+        self.encoding = encoding if is_ascii_compatible(encoding) else "utf-8"
         self._pieces, self._file, self._encoding_of_file = pieces, file, encoding
         self._left = b""
 
@@ -72,9 +73,9 @@ class Text:
 def open_text(file: InputFile, encoding: str, start: int, stop: int) -> Iterator[Text]:
     """Open `file` as bytes in an ASCII superset.
 
-    If `is_stream` is True for the file, it is decompressed and, if its encoding is not cuttable,
-    converted to UTF-8; `start` counts the bytes of the result. For any other file, the text is the
-    bytes `start` to `stop`.
+    If `is_stream` is True for the file, it is decompressed and, if its encoding is not compatible
+    with ASCII, converted to UTF-8; `start` counts the bytes of the result. For any other file, the
+    text is the bytes `start` to `stop`.
 
     Raises:
         DataError: The file cannot be read, decompressed or decoded.
@@ -90,7 +91,7 @@ def open_text(file: InputFile, encoding: str, start: int, stop: int) -> Iterator
             pieces = _decompressed(raw, kind)
         else:
             pieces = iter(functools.partial(raw.read, _PIECE_BYTES), b"")
-        if not is_cuttable(encoding):
+        if not is_ascii_compatible(encoding):
             pieces = (decoded.encode() for decoded in codecs.iterdecode(pieces, encoding))
         text = Text(iter(pieces), file, encoding)
         if is_stream(file, encoding):
@@ -104,10 +105,12 @@ def _as_data_errors(file: InputFile, encoding: str) -> Iterator[None]:
     try:
         yield
     except UnicodeError as error:
-        raise DataError(f"{file.name} is not {encoding}: {error}: pass --encoding") from error
+        raise DataError(
+            f"{file.name} is not valid {encoding} ({error}): pass --encoding"
+        ) from error
     except (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
         raise DataError(
-            f"cannot read {file.name}: {str(error).lower()}: check that the file is complete"
+            f"cannot read {file.name} ({error}): check that the file is complete"
         ) from error
 
 
@@ -156,18 +159,19 @@ def _decompressed(raw: Any, kind: str) -> Iterator[bytes]:
 
 
 def _after_padding(data: bytes, raw: Any) -> bytes:
-    """Skip the padding of an xz stream: a multiple of four zeros (format 1.2, 2.2)."""
+    """Skip the padding of an xz stream: zero bytes, a multiple of four (xz format, section 2.2)."""
     zeros = 0
     while data.startswith(b"\0"):
         rest = data.lstrip(b"\0")
         zeros += len(data) - len(rest)
         data = rest or raw.read(_PIECE_BYTES)
     if zeros % 4:
-        raise EOFError(f"{zeros} zeros follow a stream, but only multiples of four are valid")
+        raise EOFError(f"{zeros} zero bytes follow a stream, but only multiples of four are valid")
     return data
 
 
-# Words that are null in a column of numbers, booleans, dates or times, but text in one of text.
+# Words that are null in a column of numbers, booleans, dates or times, but are ordinary text in a
+# text column.
 NULL_WORDS = (
     *(b"NA", b"N/A", b"n/a", b"#N/A", b"#NA", b"<NA>"),
     *(b"NULL", b"Null", b"null", b"None", b"none", b"NaT"),
@@ -178,7 +182,8 @@ def dialect_of(delimiter: str, quote: str | None, escape: str | None, double: bo
     """Check the characters of a CSV dialect, and return it as an object of the native kernel.
 
     Raises:
-        UsageError: A character is not one ASCII character, or two are equal.
+        UsageError: A character is not a single ASCII character, or is NUL, CR or LF, or two are
+            equal.
     """
     characters = {"delimiter": delimiter, "quote": quote, "escape": escape}
     used: dict[str, str] = {}
@@ -186,7 +191,9 @@ def dialect_of(delimiter: str, quote: str | None, escape: str | None, double: bo
         if character is None:
             continue
         if len(character) != 1 or not 0 < ord(character) < 128 or character in "\r\n":
-            raise UsageError(f"{name} {character!r} is not one ASCII character: pass a single one")
+            raise UsageError(
+                f"{name} {character!r} must be a single ASCII character other than NUL, CR and LF"
+            )
         if character in used:
             raise UsageError(
                 f"{name} and {used[character]} are both {character!r}: pass two different ones"
@@ -204,7 +211,7 @@ def codec_name(encoding: str) -> str:
     """
     try:
         name = codecs.lookup(encoding).name
-        # Python has codecs of other things too, and one that refuses all text.
+        # Python also has codecs that are not for text, and one that refuses all text.
         if "A".encode(name).decode(name, "replace") != "A":
             raise LookupError(f"{encoding!r} is not for text")
         return name
@@ -219,8 +226,8 @@ def _is_utf8(encoding: str) -> bool:
 
 
 @functools.lru_cache
-def is_cuttable(encoding: str) -> bool:
-    """Return whether every byte below 128 is an ASCII character, so that files can be cut at bytes.
+def is_ascii_compatible(encoding: str) -> bool:
+    """Return whether every byte below 128 is an ASCII character; then files can be cut at bytes.
 
     That is true of UTF-8 and of encodings with one byte for each character. In other encodings, the
     second byte of a character may have the value of a quote or a delimiter.
@@ -235,7 +242,7 @@ def is_cuttable(encoding: str) -> bool:
 
 
 def to_utf8(text: bytes, encoding: str) -> bytes:
-    """Return `text`, in a cuttable encoding, as UTF-8.
+    """Return `text`, in an ASCII-compatible encoding, as UTF-8.
 
     Bytes that are invalid in the encoding become invalid UTF-8, which the kernel reports by row.
     """
@@ -245,6 +252,8 @@ def to_utf8(text: bytes, encoding: str) -> bytes:
 
 
 MAX_HEADER_BYTES = 2**24
+# No flag sets the quote: files without quotes are rare.
+CLOSE_QUOTE = "correct it, or read the file in Python with source_options={'quote': None}"
 _UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -255,13 +264,13 @@ class Header:
     Attributes:
         names: Names of the columns; empty if the file has no row at all.
         stop: Position of the first row, in bytes from the start of the text.
-        lines: Number of line ends before that position.
+        line_ends: Number of line ends before that position.
         row_ends: Number of ends of rows and of blank lines before that position.
     """
 
     names: tuple[str, ...]
     stop: int
-    lines: int = 0
+    line_ends: int = 0
     row_ends: int = 0
 
 
@@ -296,7 +305,7 @@ def read_header(
         )
     if names is not None and len(names) != count:
         raise DataError(
-            f"{file.name} has {count} columns but --names has {len(names)}: "
+            f"{file.name} has {counted(count, 'column')} but --names has {len(names)}: "
             "pass one name for each column"
         )
     if not has_header:
@@ -323,14 +332,14 @@ def _first_row(text: Text, file: InputFile, dialect: Dialect) -> tuple[bytes, Ro
             row = first_row(body, dialect, final=not piece)
         except ValueError as error:
             raise DataError(
-                f"{file.name}:1 has a quote that never closes: pass --quote, or fix it"
+                f"{file.name}:1 has a quote that never closes: {CLOSE_QUOTE}"
             ) from error
         if row is not None or not piece:
             return beginning, row
         if len(beginning) > MAX_HEADER_BYTES:
             raise DataError(
                 f"the first row of {file.name} is longer than {MAX_HEADER_BYTES} bytes: "
-                "check that it is CSV, and --delimiter and --quote"
+                "check that the file is CSV, and check --delimiter"
             )
         wanted = len(beginning)
 
@@ -347,6 +356,6 @@ def _names_of(row: Row, file: InputFile, encoding: str) -> list[str]:
             )
         if names.index(name) != place - 1:
             raise DataError(
-                f"column {name!r} is there twice in the header of {file.name}: pass --names"
+                f"column {name!r} appears twice in the header of {file.name}: pass --names"
             )
     return names

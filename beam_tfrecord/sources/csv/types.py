@@ -40,6 +40,7 @@ from beam_tfrecord.native.values import (
     Target,
     WordsSeen,
 )
+from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile, chosen_columns, not_in_all_files
 from beam_tfrecord.sources.hive import add_partition_fields, partition_fields
 
@@ -290,8 +291,9 @@ def _check_same_columns(files: Sequence[_File], wanted: Sequence[str], has_heade
         first = files[0]
         if not has_header and len(file.names) != len(first.names):
             raise SchemaConflict(
-                f"{file.file.name} has {len(file.names)} columns but {first.file.name} has "
-                f"{len(first.names)}: files without header need the same number, or pass --union"
+                f"{file.file.name} has {counted(len(file.names), 'column')} but "
+                f"{first.file.name} has {len(first.names)}: files without header need the same "
+                "number, or pass --union"
             )
         for name in wanted:
             if name not in file.names:

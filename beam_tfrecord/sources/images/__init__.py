@@ -1,1 +1,1 @@
-"""The images source, for pictures in folders or in tables of paths; `source` is its main module."""
+"""The images source, for images in folders or in tables of paths; `source` is its main module."""

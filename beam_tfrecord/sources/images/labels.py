@@ -1,4 +1,4 @@
-"""Reads the class labels of pictures: the names of all classes, and the class of each table row."""
+"""Reads the class labels of images: the names of all classes, and the class of each table row."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def classes_of_option(
             raise UsageError(f"cannot read labels {where}: {error}") from error
     names = tuple(name for name in labels if name)
     if not any(map(str.strip, names)):
-        raise UsageError(f"no class is named in {where}: write one a line, or leave out --labels")
+        raise UsageError(f"no class is named in {where}: write one per line, or leave out --labels")
     if broken := [name for name in names if not is_line(name)]:
         raise UsageError(
             f"{broken[0]!r} in {where} cannot be one line of {LABELS_FILE}: correct it"
         )
     if len(set(names)) < len(names):
-        raise UsageError(f"{max(names, key=names.count)!r} is twice in {where}: take one away")
+        raise UsageError(f"{max(names, key=names.count)!r} appears twice in {where}: remove one")
     return names
 
 
@@ -105,7 +105,7 @@ def read_as(column: pa.Field) -> pa.DataType:
     if pa.types.is_integer(column.type):
         return pa.int64()
     raise SchemaConflict(
-        f"column {column.name!r} is {column.type}, which is no class: name one of text or of "
+        f"column {column.name!r} is {column.type}, which cannot be a class: name one of text or of "
         "whole numbers with --label-column"
     )
 

@@ -1,7 +1,7 @@
-"""Lists the pictures below directories, and joins neighbouring pictures into packs.
+"""Lists the images below directories, and groups neighbouring ones into packs to read at once.
 
 A pack is one `InputFile` and one unit of the source, so a job tracks far fewer entries than there
-are pictures. The names of the folders become classes and splits. On an object store, the folders
+are images. The names of the folders become classes and splits. On an object store, the folders
 follow from the names of the objects.
 """
 
@@ -63,7 +63,7 @@ class Skipped(enum.Enum):
     """The reason why a listing skips a file."""
 
     HIDDEN = "hidden or of the operating system"
-    OTHER = "without the suffix of a picture"
+    OTHER = "without the suffix of an image"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Pack(InputFile):
         sizes: Sizes of the files as little-endian uint64, compressed.
         classes: Names of all classes, in order, in the first pack of a listing; empty in others.
         hidden: Number of hidden files that the listing skipped since the previous pack.
-        other: Number of other files, without the suffix of a picture, that it skipped since then.
+        other: Number of other files, without the suffix of an image, that it skipped since then.
         has_splits: Whether the first folder of every name is a split.
         has_labels: Whether the first folder, or the one after the split, is a class.
     """
@@ -105,14 +105,14 @@ class Pack(InputFile):
         now = [Found(b"", 0, 0) if isinstance(file, Skipped) else file for file in files]
         if self.is_unchanged(*_version_and_state(now)):
             return
-        others = f" or one of the {self.inside - 1:,} files after it" if self.inside > 1 else ""
+        others = f" or another of its {self.inside:,} files" if self.inside > 1 else ""
         changed = f"{self.name}{others}"
         for name, size, file in zip(names, sizes, now, strict=True):
             if file.size != size:
                 changed = name.encode("utf-8", "backslashreplace").decode()
                 break
         raise InputChanged(
-            f"{changed} was changed while the pictures were read: run the job again once nothing "
+            f"{changed} was changed while the images were read: run the job again once nothing "
             "writes to them"
         )
 
@@ -175,9 +175,9 @@ def _digest(names: bytes, sizes: bytes, classes: tuple[str, ...]) -> str:
     return hashlib.sha256(text).hexdigest()[:32]
 
 
-def _unpacked(data: bytes, most_bytes: int) -> bytes:
+def _unpacked(data: bytes, max_bytes: int) -> bytes:
     # A stored plan may be manipulated, and few compressed bytes must not fill the memory.
-    return zlib.decompressobj().decompress(data, most_bytes)
+    return zlib.decompressobj().decompress(data, max_bytes)
 
 
 def _version_and_state(found: Iterable[Found]) -> tuple[str, str]:
@@ -226,7 +226,7 @@ def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
     remote = [path for path in paths if is_remote(path)]
     if remote and (len(paths) > 1 or glob.has_magic(remote[0])):
         raise UsageError(
-            f"cannot read {remote[0]!r} so: give one directory of pictures, without a pattern"
+            f"cannot read {remote[0]!r}: give one directory of images, without a pattern"
         )
     if remote:
         root = storage.absolute_path(remote[0])
@@ -332,7 +332,7 @@ def _folder_paths(root: str, start: str, depth: int) -> Iterator[list[str]]:
 
 
 def list_tree(tree: Tree) -> Iterator[Found | Skipped]:
-    """Yield every picture in order of its name, and the reasons of skipped files in between.
+    """Yield every image in order of its name, and the reasons of skipped files in between.
 
     Only one directory at a time is in memory. A link to a parent directory is not followed.
 
@@ -344,7 +344,7 @@ def list_tree(tree: Tree) -> Iterator[Found | Skipped]:
             name = entry.path[len(tree.root) + 1 :]
             if any(map(is_hidden, name.split("/"))):
                 yield Skipped.HIDDEN
-            elif _is_picture(name):
+            elif _is_image(name):
                 yield Found(name.encode(), entry.bytes, entry.version)
             else:
                 yield Skipped.OTHER
@@ -355,8 +355,8 @@ def list_tree(tree: Tree) -> Iterator[Found | Skipped]:
             prefix = os.fsencode(start) + b"/" if start else b""
             yield from _walk(path, prefix, (_identity(os.stat(path)),))
         else:
-            is_picture = start in tree.named or _is_picture(start)
-            yield _file(path, os.fsencode(start)) if is_picture else Skipped.OTHER
+            is_image = start in tree.named or _is_image(start)
+            yield _file(path, os.fsencode(start)) if is_image else Skipped.OTHER
 
 
 def _objects(root: str) -> Iterator[storage.Entry]:
@@ -382,7 +382,7 @@ def _walk(
             here = _identity(os.stat(path))
             if here not in above:
                 yield from _walk(path, prefix + os.fsencode(name), (*above, here))
-        elif _is_picture(name):
+        elif _is_image(name):
             yield _file(path, prefix + os.fsencode(name))
         else:
             yield Skipped.OTHER
@@ -420,7 +420,7 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _is_picture(name: str) -> bool:
+def _is_image(name: str) -> bool:
     return name.lower().endswith(SUFFIXES)
 
 

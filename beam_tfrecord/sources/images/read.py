@@ -1,4 +1,4 @@
-"""Reads the files of many pictures in batches, and checks, describes, changes and hashes them.
+"""Reads the files of many images in batches, and checks, describes, changes and hashes them.
 
 The files of a batch are contiguous in one buffer, which becomes the Arrow column without a copy.
 Several threads work on one batch each.
@@ -54,8 +54,8 @@ _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
 
-def picture_fields(*, resizes: bool) -> dict[str, pa.DataType]:
-    """Return the types of the columns that describe a picture, by name."""
+def image_fields(*, resizes: bool) -> dict[str, pa.DataType]:
+    """Return the types of the columns that describe an image, by name."""
     return _FIELDS | (_ORIGINAL_FIELDS if resizes else {})
 
 
@@ -202,11 +202,11 @@ def _read_one(path: str, *, most: int) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """The settings of reading pictures.
+    """The settings of reading images.
 
     Attributes:
         check: One of `CHECKS`.
-        transform: The changes to make to the pictures.
+        transform: The changes to make to the images.
         max_pixels: Largest width times height that is accepted.
         max_bytes: Size of the largest file that is accepted.
         needs_sha256: Whether to hash the files.
@@ -234,7 +234,7 @@ class Reading:
 
 
 class _Checked(NamedTuple):
-    """A picture that passed the check, in the form to store.
+    """An image that passed the check, in the form to store.
 
     Attributes:
         header: None if the file has no readable header, which ``--check none`` accepts.
@@ -249,14 +249,14 @@ class _Checked(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Rows whose pictures are to be read.
+    """Rows whose images are to be read.
 
     Attributes:
-        batch: The columns that do not come from the picture files, such as ``path``, and the
+        batch: The columns that do not come from the image files, such as ``path``, and the
             origin.
-        paths: Path or URL of the picture of each row.
-        sizes: Expected number of bytes of each picture.
-        faults: Faults that are already known, by index; pictures with a fault are not read.
+        paths: Path or URL of the image of each row.
+        sizes: Expected number of bytes of each image.
+        faults: Faults that are already known, by index; images with a fault are not read.
         reject: Function that returns the reject of a row, given its index and fault.
     """
 
@@ -267,18 +267,18 @@ class Rows:
     reject: Callable[[int, Fault], Reject]
 
 
-def add_pictures(rows: Rows, schema: pa.Schema, how: Reading) -> Batch:
-    """Read, check, describe and hash pictures, and add them to their rows.
+def add_images(rows: Rows, schema: pa.Schema, how: Reading) -> Batch:
+    """Read, check, describe and hash images, and add them to their rows.
 
     Args:
         rows: The rows.
         schema: Columns of the batch to return.
-        how: Settings of reading the pictures.
+        how: Settings of reading the images.
 
     Raises:
         DataError: A column of the schema is missing.
     """
-    accepted, columns, headers = read_pictures(rows, how)
+    accepted, columns, headers = read_images(rows, how)
     batch = rows.batch.take(np.array(accepted, np.int64)) if rows.faults else rows.batch
     rejects = [rows.reject(index, fault) for index, fault in sorted(rows.faults.items())]
     refused = None
@@ -306,13 +306,13 @@ def with_columns(batch: Batch, more: Mapping[str, pa.Array], schema: pa.Schema) 
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
-def read_pictures(
+def read_images(
     rows: Rows, how: Reading
 ) -> tuple[list[int], dict[str, pa.Array], list[Header | None]]:
-    """Read the pictures of rows, and add the faults that it finds to `rows.faults`.
+    """Read the images of rows, and add the faults that it finds to `rows.faults`.
 
     Returns:
-        Index of each accepted picture, the columns that come from the files, and the headers.
+        Index of each accepted image, the columns that come from the files, and the headers.
     """
     for index, size in enumerate(rows.sizes):
         if size > how.max_bytes:
@@ -362,7 +362,7 @@ def _too_large(size: int, how: Reading) -> Fault:
 
 
 def _checked(files: Files, index: int, how: Reading) -> _Checked:
-    """Check a picture, and change it if the options require that.
+    """Check an image, and change it if the options require that.
 
     Raises:
         Fault: The file cannot be read, or the check does not accept it.
@@ -413,7 +413,7 @@ def in_order(
 ) -> Iterator[_Result]:
     """Yield the results of `function` in the order of the tasks, while threads work ahead."""
     waiting: collections.deque[Future[_Result]] = collections.deque()
-    pool = ThreadPoolExecutor(threads, "pictures")
+    pool = ThreadPoolExecutor(threads, "images")
     try:
         for task in tasks:
             waiting.append(pool.submit(function, task))

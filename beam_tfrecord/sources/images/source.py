@@ -1,18 +1,18 @@
-"""The images source: it reads one picture for each row, from directories or from a table of paths.
+"""The images source: it reads one image for each row, from directories or from a table of paths.
 
-The bytes of a file are stored unchanged, unless the options resize, turn or re-encode pictures. A
+The bytes of a file are stored unchanged, unless the options resize, turn or re-encode images. A
 row has the columns
 
 * ``image``: the bytes; ``label``: number of the class; ``label_name``: name of the class;
   ``split``, if the first folders are splits;
 * ``width``, ``height``, ``channels``, ``format``, ``orientation``: as in
   `beam_tfrecord.images.Header`;
-* ``original_width``, ``original_height``, if pictures are resized: the size before resizing but
+* ``original_width``, ``original_height``, if images are resized: the size before resizing but
   after any rotation;
 * ``path``: relative to the directory; ``sha256``: of the file, in hexadecimal;
 * the further columns of a table.
 
-A file that is missing, damaged or not a picture becomes a reject with its path and the reason.
+A file that is missing, damaged or not an image becomes a reject with its path and the reason.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ from beam_tfrecord.sources.images.read import (
     CHECKS,
     Reading,
     Rows,
-    add_pictures,
+    add_images,
     cut_by_bytes,
+    image_fields,
     in_order,
-    picture_fields,
     read_local,
     read_remote,
 )
@@ -73,14 +73,14 @@ from beam_tfrecord.storage import absolute_path, is_remote
 # An example has at most 2 GiB.
 MAX_BYTES = 2**30
 _ENOUGH_GROUPS = 24
-# Estimated bytes that the description of a picture adds to a record.
+# Estimated bytes that the description of an image adds to a record.
 _RECORD_EXTRA_BYTES = 300
 _SHOWN_CHARACTERS = 200
 
 
 @dataclasses.dataclass(frozen=True)
 class Images(Source):
-    """Pictures: JPEG, PNG, GIF, WebP, BMP and TIFF.
+    """Images: JPEG, PNG, GIF, WebP, BMP and TIFF.
 
     Attributes:
         paths: Directories, globs and files; or tables (CSV, Parquet) of paths.
@@ -96,12 +96,12 @@ class Images(Source):
             the input is read as tables; otherwise the suffixes decide.
         label_column: Column of a table that contains the classes, as names or as numbers.
         union: Whether tables may lack columns of other tables, which are null there.
-        check: Check of every picture. ``header``: format, size and end marks. ``decode``: all
+        check: Check of every image. ``header``: format, size and end marks. ``decode``: all
             pixels. ``none``: no check.
         resize: New length of the shorter side in pixels, or ``HEIGHTxWIDTH``; None does not resize.
         format: Format to store: ``jpeg``, ``png`` or ``webp``. None keeps JPEG, and stores other
-            pictures as PNG only if another option changes their pixels.
-        quality: Quality of pictures that are re-encoded as JPEG or WebP, from 1 to 100.
+            images as PNG only if another option changes their pixels.
+        quality: Quality of images that are re-encoded as JPEG or WebP, from 1 to 100.
         orient: Whether to turn the pixels by the orientation in EXIF.
         max_pixels: Largest width times height that is accepted.
         max_bytes: Size of the largest file that is accepted.
@@ -146,7 +146,7 @@ class Images(Source):
     def sized(self, total_bytes: int) -> Source:
         """Return this source with groups of packs small enough for about 24 groups."""
         sized = super().sized(total_bytes)
-        # Decoding takes long for the size of pictures, so with large groups one worker would be
+        # Decoding takes long for the size of images, so with large groups one worker would be
         # busy with the last group while the others are idle.
         least = min(max(PACK_BYTES, total_bytes // _ENOUGH_GROUPS), Source.group_bytes)
         object.__setattr__(sized, "group_bytes", least)
@@ -154,7 +154,7 @@ class Images(Source):
 
     @property
     def is_table(self) -> bool:
-        """Whether the paths of pictures come from tables."""
+        """Whether the paths of images come from tables."""
         return self.path_column is not None or all(map(is_table, as_paths(self.paths)))
 
     @property
@@ -174,7 +174,7 @@ class Images(Source):
 
     @property
     def default_group(self) -> tuple[str, ...]:
-        """Column with equal values for equal pictures, which must not be in different splits."""
+        """Column with equal values for equal images, which must not be in different splits."""
         columns = ("sha256",) if self.columns is None else self.columns
         return next(((name,) for name in ("sha256", "image") if name in columns), ())
 
@@ -198,14 +198,14 @@ class Images(Source):
         return "split"
 
     def reading(self, *, is_remote: bool) -> Reading:
-        """Return the settings of reading pictures from local or remote filesystems.
+        """Return the settings of reading images from local or remote filesystems.
 
         Raises:
             UsageError: Pillow is needed, but missing.
         """
         transform = make_transform(self.resize, self.format, self.quality, self.orient)
         if self.check == "decode" or not transform.is_none:
-            require("images", "decoding pictures")
+            require("images", "decoding images")
         return Reading(
             check=self.check,
             transform=transform,
@@ -225,7 +225,7 @@ class Images(Source):
         return sent, files
 
     def files(self) -> Iterator[InputFile]:
-        """Yield packs of pictures in order of their paths, or the tables.
+        """Yield packs of images in order of their paths, or the tables.
 
         Raises:
             DataError: The name of a folder cannot be the name of a class.
@@ -254,7 +254,7 @@ class Images(Source):
             yield dataclasses.replace(pack, has_splits=tree.has_splits, has_labels=tree.has_labels)
         if not has_any:
             named = " ".join(map(repr, as_paths(self.paths)))
-            raise UsageError(f"no picture in {named}: check the path, or pass --from")
+            raise UsageError(f"no image in {named}: check the path, or pass --from")
 
     def chunks(self, file: InputFile) -> Iterator[Chunk]:
         """Yield the pieces of a table to scan; a pack is one piece."""
@@ -297,7 +297,7 @@ class Images(Source):
             **({"split": pa.field("split", pa.string())} if found.has_splits else {}),
             **{
                 name: pa.field(name, kind)
-                for name, kind in picture_fields(resizes=self.resize is not None).items()
+                for name, kind in image_fields(resizes=self.resize is not None).items()
             },
             "path": pa.field("path", pa.string()),
             "sha256": mark_content(pa.field("sha256", pa.string()), label="label"),
@@ -306,7 +306,7 @@ class Images(Source):
             if field.name in fields and (self.columns is None or field.name in self.columns):
                 raise UsageError(
                     f"column {field.name!r} of the table has the name of one that is made from "
-                    "the pictures: rename it in the table"
+                    "the images: rename it in the table"
                 )
             fields.setdefault(field.name, field)
         return chosen_columns(fields, self.columns, fields)
@@ -366,7 +366,7 @@ def _batch(
     all_sizes: list[int],
     span: tuple[int, int],
 ) -> Batch:
-    """Read the pictures of a pack with the indices from `span[0]` to before `span[1]`."""
+    """Read the images of a pack with the indices from `span[0]` to before `span[1]`."""
     pack = _pack(unit.file)
     files = slice(*span)
     stored_names = names = all_names[files]
@@ -399,11 +399,11 @@ def _batch(
     batch = Batch(pa.RecordBatch.from_pydict(columns), origin)
     base = os.path.join(pack.path, "")
     paths = [base + name for name in stored_names]
-    return add_pictures(Rows(batch, paths, all_sizes[files], faults, reject), schema, how)
+    return add_images(Rows(batch, paths, all_sizes[files], faults, reject), schema, how)
 
 
 def _class_and_split(pack: Pack, name: str) -> tuple[str | None, str | None]:
-    """Return the class and the split that the folders of a picture name."""
+    """Return the class and the split that the folders of an image name."""
     folders = name.split("/")[:-1]
     split = folders.pop(0) if pack.has_splits and folders else None
     return (folders[0] if pack.has_labels and folders else None), split

@@ -1,6 +1,6 @@
-"""Reads the pictures that a table names in a column of paths, with the other columns of the table.
+"""Reads the images that a table names in a column of paths, with the other columns of the table.
 
-The source of the table, `Csv` or `Parquet`, lists, cuts and reads it; this module adds the pictures
+The source of the table, `Csv` or `Parquet`, lists, cuts and reads it; this module adds the images
 to its batches.
 """
 
@@ -35,17 +35,17 @@ from beam_tfrecord.sources.images.labels import (
 from beam_tfrecord.sources.images.read import (
     Reading,
     Rows,
-    add_pictures,
+    add_images,
     cut_by_bytes,
+    image_fields,
     in_order,
-    picture_fields,
     with_columns,
 )
 from beam_tfrecord.sources.parquet import source as parquet
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.storage import is_remote
 
-# A small size, a few thousand paths, because little text names many bytes of pictures.
+# A small size, a few thousand paths, because little text names many bytes of images.
 TABLE_CHUNK_BYTES = 2**17
 _SUFFIXES = (*csv.SUFFIXES, *parquet.SUFFIXES)
 _LABEL_COLUMNS = frozenset({"label", "label_name"})
@@ -66,7 +66,7 @@ class TableInference(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """Rows of a table, the path of the picture of each, and the size of its file."""
+    """Rows of a table, the path of the image of each, and the size of its file."""
 
     batch: Batch
     paths: list[str | None]
@@ -95,7 +95,7 @@ class Table:
         path_column: Column of the paths.
         label_column: Column of the classes.
         union: Whether tables may lack columns of other tables.
-        resizes: Whether pictures are resized.
+        resizes: Whether images are resized.
     """
 
     paths: tuple[str, ...]
@@ -109,8 +109,8 @@ class Table:
 
     @functools.cached_property
     def _made(self) -> frozenset[str]:
-        """Names of the columns that are made from the pictures, the paths and the classes."""
-        fields = picture_fields(resizes=self.resizes)
+        """Names of the columns that are made from the images, the paths and the classes."""
+        fields = image_fields(resizes=self.resizes)
         return frozenset({"image", "path", "sha256", *_LABEL_COLUMNS, *fields})
 
     @property
@@ -180,7 +180,7 @@ class Table:
         return self._source_of(chunk.file).scan(chunk)
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Cut a table; the size of pictures is unknown, so each unit is assumed to fill a group."""
+        """Cut a table; the size of images is unknown, so each unit is assumed to fill a group."""
         source = self._source_of(scans[0].chunk.file)
         scan = scans[0] if source.infers_from_scans else None
         return [
@@ -270,13 +270,13 @@ class Table:
         batch_rows: int,
         reading: Callable[..., Reading],
     ) -> Iterator[Batch]:
-        """Yield the rows of a unit with their pictures.
+        """Yield the rows of a unit with their images.
 
         Args:
             unit: A unit from `units`.
             schema: Columns of the rows.
             batch_rows: Largest number of rows of a batch.
-            reading: Function that returns the settings of reading pictures, given ``is_remote``.
+            reading: Function that returns the settings of reading images, given ``is_remote``.
         """
         source = self._source_of(unit.file)
         base = self.base or os.path.dirname(unit.file.path)
@@ -345,7 +345,7 @@ class Table:
 
         rows = batch.replace(data=pa.RecordBatch.from_pydict(columns))
         paths = [path or "" for path in task.paths]
-        return add_pictures(Rows(rows, paths, task.sizes, faults, reject), schema, how)
+        return add_images(Rows(rows, paths, task.sizes, faults, reject), schema, how)
 
 
 def _inference(source: Source, unit: Unit) -> Any:

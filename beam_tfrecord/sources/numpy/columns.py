@@ -1,7 +1,7 @@
-"""Converts NumPy arrays to columns: names, Arrow types and values, joined over several files.
+"""Converts NumPy arrays to columns (names, types, values), and merges them over several files.
 
-A row that is a single value becomes a value if both Arrow and an Example have its type. Any other
-row becomes a tensor. The metadata of the Arrow field contains the dtype and the storage of the
+A scalar row becomes a scalar if both Arrow and `tf.train.Example` can hold its dtype; any other row
+becomes a tensor. The metadata of the Arrow field contains the dtype and the storage of the
 values if the Arrow type alone does not state them.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.batch import Reject
+from beam_tfrecord.batch import Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.feature import make_field
 from beam_tfrecord.features.tensors import (
@@ -33,7 +33,8 @@ from beam_tfrecord.features.tensors import (
     refusal_of,
     tensor_block,
 )
-from beam_tfrecord.sources.base import InputFile, Unit, not_in_all_files
+from beam_tfrecord.sizes import counted
+from beam_tfrecord.sources.base import InputFile, not_in_all_files
 from beam_tfrecord.sources.numpy.files import StoredArray, check_shape, is_in_memory, shown_file
 
 # The units of time that both NumPy and Arrow have.
@@ -154,15 +155,15 @@ def _flattened(
 
 
 def _check_axes(column: Column, file: InputFile) -> None:
-    """Check that several rows of a column are possible as one NumPy array."""
+    """Check that several rows of a column can be stacked into one NumPy array."""
     # Within one file, no size is None.
     sizes = [size for size in column.shape or () if size is not None]
     try:
         check_shape((1, *sizes), column.dtype)
     except ValueError as error:
         raise DataError(
-            f"array {column.name!r} of {file.name} is too large for an axis of rows ({error}): "
-            "reshape it, or leave it out with --columns"
+            f"array {column.name!r} of {file.name} is too large to be stacked with other rows "
+            f"({error}): reshape it, or leave it out with --columns"
         ) from error
 
 
@@ -173,7 +174,8 @@ def _typed(column: Column, dtype: np.dtype[Any] | None, file: InputFile) -> Colu
     if column.dtype.kind != "V" or column.dtype.itemsize != dtype.itemsize:
         raise UsageError(
             f"array {column.name!r} of {file.name} has values of {column.dtype.str}, which "
-            f"--types cannot make {dtype_name(dtype)}: it types raw bytes of the same size"
+            f"--types cannot make {dtype_name(dtype)}: --types applies only to raw bytes (V) of "
+            "the same item size"
         )
     return dataclasses.replace(column, dtype=dtype)
 
@@ -233,7 +235,7 @@ def arrow_array(values: Array, field: pa.Field) -> pa.Array:
     """Return rows of a column, shape ``[rows, …]``, as an Arrow array of the type of the field.
 
     Raises:
-        ValueError: Text contains characters beyond the range of Unicode.
+        ValueError: Text contains code points above U+10FFFF.
     """
     arrow = field.type
     if isinstance(arrow, TensorType):
@@ -251,7 +253,7 @@ def arrow_array(values: Array, field: pa.Field) -> pa.Array:
 
 
 def _text_array(values: Array, arrow: pa.DataType) -> pa.Array:
-    """Return text or bytes of a fixed width without the zeros at their end.
+    """Return text or bytes of a fixed width without trailing NULs.
 
     Arrow's own conversion ends at the first zero, even if other bytes follow.
     """
@@ -276,20 +278,20 @@ def _is_plain_text(values: Array) -> bool:
     """Return whether text has neither zeros inside nor surrogates.
 
     Raises:
-        ValueError: Text contains characters beyond the range of Unicode.
+        ValueError: Text contains code points above U+10FFFF.
     """
     if not values.size or not values.dtype.itemsize:
         return True
     codes = values.view(np.uint32).reshape(len(values), -1)
     if codes.max() > _LAST_CHARACTER:
-        raise ValueError("text with characters beyond those of Unicode")
+        raise ValueError("text with code points above U+10FFFF")
     is_inside_zero = (codes[:, :-1] == 0) & (codes[:, 1:] != 0)
     return not (is_inside_zero.any() or ((codes >= 0xD800) & (codes <= 0xDFFF)).any())
 
 
 Found = Sequence[tuple[InputFile, Mapping[str, Column]]]
 
-# A limit, because rows without bytes, as in shape (n, 0), may be any number in a small file.
+# A limit, because a tiny file can claim any number of zero-size rows, as in shape (n, 0).
 MAX_EMPTY_ROWS = 2**24
 _NAMES_SHOWN = 20
 _LOGGER = logging.getLogger(__name__)
@@ -314,7 +316,7 @@ def common_rows(arrays: Sequence[StoredArray], file: InputFile) -> int:
     for array in arrays[1:]:
         if array.shape[0] != arrays[0].shape[0]:
             raise DataError(
-                f"array {array.name!r} of {shown} has {array.shape[0]:,} rows but "
+                f"array {array.name!r} of {shown} has {counted(array.shape[0], 'row')} but "
                 f"{arrays[0].name!r} has {arrays[0].shape[0]:,}: make them equal, leave one "
                 f"{leave_out}, or pass {as_row}"
             )
@@ -354,8 +356,7 @@ def check_names(
     for name in columns or ():
         if name not in known:
             raise UsageError(
-                f"column {name!r} is not in the input: "
-                f"correct --columns to some of {_listed(known)}"
+                f"column {name!r} is not in the input: choose --columns from {_listed(known)}"
             )
 
 
@@ -403,16 +404,16 @@ def note_big_endian(found: Found) -> None:
     ]
     if swapped:
         file, column = swapped[0]
-        more = f" and {len(swapped) - 1:,} more" if len(swapped) > 1 else ""
+        more = f" and {len(swapped) - 1:,} more are" if len(swapped) > 1 else " is"
         _LOGGER.warning(
-            "array %r of %s%s is big-endian: it is stored little-endian, with the same values",
+            "array %r of %s%s big-endian: stored little-endian, with the same values",
             column.name,
             shown_file(file).name,
             more,
         )
 
 
-def holds(wanted: pa.DataType, column: Column, own: pa.DataType) -> bool:
+def can_read_as(wanted: pa.DataType, column: Column, own: pa.DataType) -> bool:
     """Return whether a column, whose type is `own`, can be read as the type `wanted`."""
     if not isinstance(wanted, TensorType):
         return bool(wanted == own)
@@ -422,10 +423,10 @@ def holds(wanted: pa.DataType, column: Column, own: pa.DataType) -> bool:
     )
 
 
-def too_large(unit: Unit, row: int, row_bytes: int) -> Reject:
-    """Return the reject for a row that is too large for an example."""
+def too_large(origin: Origin, row: int, row_bytes: int) -> Reject:
+    """Return the reject for a row of a unit that is too large for an example."""
     message = (
-        f"row {row} of {unit.name} has {row_bytes:,} bytes, more than an example can hold: "
+        f"{origin.address_of(row)} has {row_bytes:,} bytes, more than an example can hold: "
         "cut the array into smaller rows"
     )
-    return Reject(unit.name, row, "", "too-large", message)
+    return Reject(origin.unit, row, "", "too-large", message)

@@ -108,9 +108,9 @@ def _described(stream: IO[bytes], name: str, shown: str, *, start: int = 0) -> S
     """Parse the header at the position of `stream`, which is byte `start`."""
     head = stream.read(8)
     if not head:
-        raise DataError(f"{shown} is empty: write it anew, or leave it out")
+        raise DataError(f"{shown} is empty: write it again, or leave it out")
     if head[:6] != _MAGIC or len(head) < 8:
-        raise DataError(f"{shown} is no array of NumPy (.npy, .npz): correct it, or leave it out")
+        raise DataError(f"{shown} is not a NumPy array (.npy, .npz): correct it, or leave it out")
     version = (head[6], head[7])
     if version not in _VERSIONS:
         raise DataError(
@@ -189,7 +189,7 @@ def _member(
 ) -> StoredArray:
     shown = f"{info.filename!r} of {file.name}"
     if not info.filename.endswith(".npy"):
-        raise DataError(f"{shown} is no array of NumPy (.npy): take it out of the archive")
+        raise DataError(f"{shown} is not a NumPy array (.npy): remove it from the archive")
     if info.flag_bits & _ENCRYPTED:
         raise DataError(f"{shown} is encrypted: save it without a password")
     name = info.filename.removesuffix(".npy")
@@ -227,20 +227,22 @@ def _check_length(array: StoredArray, needed: int, found: int, shown: str) -> No
     if found < needed:
         raise DataError(
             f"{shown} is cut off: it has {found:,} bytes but its header says {needed:,}: "
-            "write it anew, or leave it out"
+            "write it again, or leave it out"
         )
-    raise DataError(f"{shown} has {found - needed:,} bytes behind its array: save one array a file")
+    raise DataError(
+        f"{shown} has {found - needed:,} bytes after its array: save one array per file"
+    )
 
 
 def _cut_off(shown: str) -> DataError:
-    return DataError(f"{shown} is cut off in its header: write it anew, or leave it out")
+    return DataError(f"{shown} is cut off in its header: write it again, or leave it out")
 
 
 def _damaged(file: InputFile, error: Exception, *, name: str | None = None) -> DataError:
     """Return the error for an archive that cannot be read."""
     what = file.name if name is None else f"array {name!r} of {file.name}"
     reason = " ".join(str(error).split()) or type(error).__name__
-    return DataError(f"cannot read {what} ({reason}): write the file anew, or leave it out")
+    return DataError(f"cannot read {what} ({reason}): write the file again, or leave it out")
 
 
 class ArrayReader:

@@ -40,7 +40,7 @@ def named_arrays(arrays: Any) -> dict[str, Array]:
             raise UsageError(f"array {name!r} is masked: give array.filled(…) instead")
         found[name] = np.asarray(array)
     if not found:
-        raise UsageError("there is no array: give at least one, as {'data': array}")
+        raise UsageError("there is no array: pass at least one, as {'data': array}")
     try:
         columns_of(_described(found), IN_MEMORY, types={}, as_row=False)
     except DataError as error:
@@ -50,12 +50,14 @@ def named_arrays(arrays: Any) -> dict[str, Array]:
 
 def _check_name(name: Any) -> None:
     if not isinstance(name, str) or not name:
-        raise UsageError(f"{name!r} is no name of an array: name it with a text")
+        raise UsageError(f"{name!r} is not an array name: pass a string")
     member = f"{name}.npy"
     try:
         is_long = len(member.encode()) > _MAX_NAME_BYTES
     except UnicodeEncodeError as error:
-        raise UsageError(f"array name {name[:80]!r} is no Unicode: rename the array") from error
+        raise UsageError(
+            f"array name {name[:80]!r} is not valid Unicode: rename the array"
+        ) from error
     if is_long:
         raise UsageError(
             f"array name {name[:80]!r}… has more than {_MAX_NAME_BYTES - len('.npy'):,} bytes: "

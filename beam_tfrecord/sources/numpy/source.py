@@ -28,11 +28,11 @@ from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
 from beam_tfrecord.sources.numpy.columns import (
     Column,
     arrow_array,
+    can_read_as,
     check_names,
     columns_of,
     common_rows,
     field_of,
-    holds,
     joined_column,
     names_of,
     note_big_endian,
@@ -250,11 +250,12 @@ class Numpy(Source):
             SchemaConflict: A column has another type than in `schema`.
         """
         contents: _Contents = unit.detail
-        origin, row_bytes = Origin(unit.name, unit.index, 0), contents.row_bytes
+        row_bytes = contents.row_bytes
+        origin = Origin(unit.name, unit.index, 0, address=(f"{unit.file.name} row ", unit.start))
         wanted = self._wanted(unit, contents, schema)
         if unit.start == unit.stop or row_bytes > _MAX_ROW_BYTES:
             rows = range(unit.stop - unit.start)
-            rejects = tuple(too_large(unit, row, row_bytes) for row in rows)
+            rejects = tuple(too_large(origin, row, row_bytes) for row in rows)
             nothing = pa.RecordBatch.from_pylist([], schema=schema)
             yield Batch(nothing, origin, rejects=rejects)
             if hashes is not None:
@@ -292,7 +293,7 @@ class Numpy(Source):
                 continue
             column = inside[field.name]
             own = field_of(column, store=self.store).type
-            if not holds(field.type, column, own):
+            if not can_read_as(field.type, column, own):
                 raise SchemaConflict(
                     f"column {field.name!r} is {own} in {unit.file.name} but {field.type} in the "
                     f"schema: change it to {own} there, or convert it with --map"

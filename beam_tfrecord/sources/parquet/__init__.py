@@ -1,1 +1,1 @@
-"""The Parquet source, which also reads stages; `source` is its main module."""
+"""The Parquet source, which also reads the output of ``extract``; `source` is its main module."""

@@ -276,7 +276,7 @@ def opened(file: InputFile) -> Iterator[Callable[[str], pq.ParquetFile]]:
             _raise_infrastructure(error)
             raise DataError(
                 f"{file.name} is not a complete parquet file ({_reason(error)}): "
-                "write it anew, or leave it out"
+                "write it again, or leave it out"
             ) from error
         metadata = parquet.metadata
         return parquet
@@ -313,7 +313,7 @@ def record_batches(
         where, reason = _fault_of(parquet, groups, columns, batch_rows, error)
         raise DataError(
             f"cannot read {where} of {file.name} ({_reason(reason)}): "
-            "write the file anew, or leave it out"
+            "write the file again, or leave it out"
         ) from error
 
 
@@ -346,7 +346,7 @@ def side_by_side(
 def changed(file: InputFile) -> DataError:
     """Return the error for a file whose rows do not match the footer that planning has read."""
     return DataError(
-        f"{file.name} is damaged, or changed while it was read: run again, or write it anew"
+        f"{file.name} is damaged, or changed while it was read: run again, or write it again"
     )
 
 

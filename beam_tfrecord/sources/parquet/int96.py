@@ -20,7 +20,7 @@ from beam_tfrecord.features.arrow_types import is_list
 
 S, US, NS = "s", "us", "ns"
 # The largest number of seconds that int64 can represent in each unit.
-_MOST = {unit: (2**63 - 1) // per_s - 1 for unit, per_s in ((US, 10**6), (NS, 10**9))}
+_MAX = {unit: (2**63 - 1) // per_s - 1 for unit, per_s in ((US, 10**6), (NS, 10**9))}
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -46,13 +46,13 @@ def is_far(
             raise DataError(
                 f"column {column!r} of {name} holds INT96 timestamps inside "
                 f"{in_ns.column(column).type}, where they are not read: leave it out with "
-                "--columns, or write the file anew"
+                "--columns, or write the file again"
             )
         for seconds, nanos in pairs:
             if _outside(seconds, US).any():
                 raise DataError(
                     f"column {column!r} of {name} holds a timestamp that microseconds since "
-                    "1970 cannot count: leave it out with --columns, or write the file anew"
+                    "1970 cannot count: leave it out with --columns, or write the file again"
                 )
             far = far or bool(_outside(seconds, NS).any())
             # The fraction of a second is exact even if both values wrap.
@@ -61,13 +61,13 @@ def is_far(
         raise DataError(
             f"column {column!r} of {name} holds timestamps outside the years 1677 to 2262 and "
             "others finer than a microsecond, which no one unit holds: leave it out with "
-            "--columns, or write the file anew in microseconds"
+            "--columns, or write the file again in microseconds"
         )
     return far
 
 
 def _outside(seconds: Int64Array, unit: str) -> npt.NDArray[np.bool_]:
-    return (seconds > _MOST[unit]) | (seconds < -_MOST[unit])
+    return (seconds > _MAX[unit]) | (seconds < -_MAX[unit])
 
 
 def _leaves(in_s: pa.Array, in_ns: pa.Array) -> Iterator[tuple[Int64Array, Int64Array]]:

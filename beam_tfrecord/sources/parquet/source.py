@@ -186,8 +186,12 @@ class Parquet(Source):
             inside = _with_units(in_ns.schema_arrow, in_us.schema_arrow, far)
             wanted = _wanted(unit, inside, schema, self.union)
             first_row = 0
+            before = sum(in_ns.metadata.row_group(i).num_rows for i in range(unit.start))
             for data in _rows(in_ns, in_us, unit, wanted.names, batch_rows):
-                yield _batch(data, unit, first_row, wanted, schema)
+                origin = Origin(
+                    unit.name, unit.index, first_row, address=(f"{unit.file.name} row ", before)
+                )
+                yield _batch(data, unit, origin, wanted, schema)
                 first_row += data.num_rows
             if unit.rows is not None and first_row != unit.rows:
                 raise changed(unit.file)
@@ -269,7 +273,7 @@ def _wanted(unit: Unit, inside: pa.Schema, schema: pa.Schema, union: bool) -> pa
 
 
 def _batch(
-    data: pa.RecordBatch, unit: Unit, first_row: int, wanted: pa.Schema, schema: pa.Schema
+    data: pa.RecordBatch, unit: Unit, origin: Origin, wanted: pa.Schema, schema: pa.Schema
 ) -> Batch:
     rejects: dict[int, Reject] = {}
     arrays = []
@@ -278,8 +282,7 @@ def _batch(
         array, misfits = cast_exactly(values, field.type)
         arrays.append(array)
         for row in misfits.tolist():
-            rejects[row] = _reject(unit, first_row, row, field, values)
-    origin = Origin(unit.name, unit.index, first_row)
+            rejects[row] = _reject(origin, row, field, values)
     if arrays:
         data = pa.RecordBatch.from_arrays(arrays, schema=wanted)
     data = with_partitions(data, unit.file, schema)
@@ -290,13 +293,12 @@ def _batch(
     return batch.replace(rejects=tuple(rejects[row] for row in sorted(rejects)))
 
 
-def _reject(unit: Unit, first_row: int, row: int, field: pa.Field, values: pa.Array) -> Reject:
-    text = str(values[row].as_py())[:_SHOWN_CHARACTERS]
-    where = f"row {first_row + row} of {unit.name}"
+def _reject(origin: Origin, index: int, field: pa.Field, values: pa.Array) -> Reject:
+    text = str(values[index].as_py())[:_SHOWN_CHARACTERS]
+    row = int(origin.row_numbers(len(values))[index])
+    where = origin.address_of(row)
     message = f"column {field.name!r} is {text[:40]} in {where}, which is not {field.type} exactly"
-    return Reject(
-        unit.name, first_row + row, field.name, "bad-value", f"{message}: correct --schema", text
-    )
+    return Reject(origin.unit, row, field.name, "bad-value", f"{message}: correct --schema", text)
 
 
 def settled_by(source: Source, schema: pa.Schema | None) -> Source:

@@ -95,7 +95,7 @@ class SqlRows:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table or view, as the database's catalogue describes it.
+    """A table or view, as the database's catalog describes it.
 
     Attributes:
         sql: Quoted name, with its schema if needed, for use in statements.
@@ -279,7 +279,7 @@ class Connection(abc.ABC):
         """
 
     @abc.abstractmethod
-    def key_of(self, relation: Relation, column: SqlColumn) -> Key | None:
+    def range_key(self, relation: Relation, column: SqlColumn) -> Key | None:
         """Return the key that splits a relation by a column, or None if no exact key exists."""
 
     def cut_points(
@@ -388,7 +388,7 @@ class Engine(abc.ABC):
                     return file.read().rstrip("\r\n")
             except OSError as error:
                 raise UsageError(
-                    f"cannot read password file {options.password_file!r}: {error.strerror}: "
+                    f"cannot read password file {options.password_file!r} ({error.strerror}): "
                     "put it where the database is read"
                 ) from None
         return stored_password(self.url)

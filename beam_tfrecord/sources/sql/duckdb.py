@@ -204,7 +204,7 @@ class DuckDbConnection(Connection):
             for data in self._connection.sql(self._one(sql)).to_arrow_reader(batch_rows):
                 yield convert_batch(data.columns, columns, _INFINITIES)
 
-    def key_of(self, relation: Relation, column: SqlColumn) -> Key | None:
+    def range_key(self, relation: Relation, column: SqlColumn) -> Key | None:
         """Return the key for a column; None for nested values, whose text is ambiguous."""
         declared = column.declared
         if declared.endswith("]") or declared.upper().startswith(_NESTED):

@@ -27,10 +27,10 @@ from beam_tfrecord.sources.sql.jdbc_dialects import (
     DRIVERS,
     REPEATABLE_READ,
     Product,
+    catalog_type,
     find_table,
-    key_of,
     product_of,
-    type_in_catalogue,
+    range_key,
 )
 from beam_tfrecord.sources.sql.jdbc_java import helper, java, local_jars, result_of
 from beam_tfrecord.sources.sql.jdbc_values import (
@@ -145,7 +145,7 @@ class Jdbc(Engine):
     @property
     def guarantee(self) -> str:  # type: ignore[override]
         """The consistency guarantee for all partitions of a job."""
-        return "one snapshot" if self.product.shares else "one snapshot per partition"
+        return "one snapshot" if self.product.can_share_snapshot else "one snapshot per partition"
 
     @property
     def place(self) -> str:
@@ -262,8 +262,8 @@ class JdbcConnection(Connection):
             self._opened.setReadOnly(True)
         for statement in options.session_init:
             self._execute(statement)
-        if limit_s is not None and self._product.limit:
-            self._execute(self._product.limit.format(ms=round(limit_s * 1000), s=limit_s))
+        if limit_s is not None and self._product.timeout_sql:
+            self._execute(self._product.timeout_sql.format(ms=round(limit_s * 1000), s=limit_s))
         if not self._product.is_autocommit:
             with contextlib.suppress(jpype.JException):
                 self._opened.setTransactionIsolation(REPEATABLE_READ)
@@ -284,7 +284,7 @@ class JdbcConnection(Connection):
             statement.execute(sql)
 
     def find_table(self, table: str) -> Table:
-        """Look up a table or view in the catalogue."""
+        """Look up a table or view in the catalog."""
         with self._errors():
             return find_table(self, self._opened, table, self.place)
 
@@ -329,10 +329,10 @@ class JdbcConnection(Connection):
 
     def _check_reads_only(self, relation: Relation) -> None:
         """Refuse a query that writes, if the database has no read-only transactions."""
-        if not self._product.writers:
+        if not self._product.write_pattern:
             return
         plan = "\n".join(str(row[0]) for row in self.fetch(f"EXPLAIN {relation.select('*')}"))
-        found = re.search(self._product.writers, without_quoted(plan))
+        found = re.search(self._product.write_pattern, without_quoted(plan))
         if found:
             raise UsageError(f"cannot read {self.place}: {found[0]} writes")
 
@@ -348,7 +348,7 @@ class JdbcConnection(Connection):
         self, sql: str, columns: Sequence[SqlColumn] | None, *, batch_rows: int
     ) -> Iterator[SqlRows]:
         """Stream a result in batches; if `columns` is None, all columns in their own types."""
-        is_fixed = not self._product.adapts or self._engine.options.fetch_rows is not None
+        is_fixed = not self._product.adaptive_fetch or self._engine.options.fetch_rows is not None
         with self._errors(), self._statement(columns) as statement:
             rows = ask(statement, sql)
             if columns is None:
@@ -357,7 +357,7 @@ class JdbcConnection(Connection):
                 *(statement, rows, columns),
                 batch_rows=batch_rows,
                 fetch_bytes=0 if is_fixed else _FETCH_BYTES,
-                cancels=self._product.cancels,
+                cancels=self._product.must_cancel,
             )
 
     def _described(self, rows: Any) -> list[Described]:
@@ -379,10 +379,10 @@ class JdbcConnection(Connection):
     def _prepare(self, statement: Any, columns: Sequence[SqlColumn] | None) -> None:
         """Apply options of a certain driver to a statement, in a subclass for that driver."""
 
-    def key_of(self, relation: Relation, column: SqlColumn) -> Key | None:
+    def range_key(self, relation: Relation, column: SqlColumn) -> Key | None:
         """Return the key for a column; None if its values may compare otherwise than they sort."""
-        declared = type_in_catalogue(self, relation.table, column.name)
-        return key_of(self.dialect, column, declared)
+        declared = catalog_type(self, relation.table, column.name)
+        return range_key(self.dialect, column, declared)
 
     def close(self) -> None:
         """Close the connection."""

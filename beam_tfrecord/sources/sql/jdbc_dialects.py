@@ -1,4 +1,4 @@
-"""Describes the databases behind JDBC drivers: their session settings, keys and catalogues."""
+"""Per-database JDBC settings, range-key expressions, and table lookup."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.sql.database import Connection, Dialect, Key, SqlColumn, Table
-from beam_tfrecord.sources.sql.sqlite import key_of as sqlite_key
+from beam_tfrecord.sources.sql.sqlite import range_key as sqlite_key
 
 REPEATABLE_READ = 4
 """`java.sql.Connection.TRANSACTION_REPEATABLE_READ`."""
@@ -36,14 +36,14 @@ class Product:
         is_autocommit: True if the driver streams only in autocommit mode. The transaction is then
             opened by a statement in `begin`.
         begin: Statements that set the session up, and begin its snapshot.
-        limit: Statement that limits later ones to ``{ms}`` milliseconds or ``{s}`` seconds.
+        timeout_sql: Statement that limits later ones to ``{ms}`` milliseconds or ``{s}`` seconds.
         fetch_rows: Number of rows to fetch at a time until their width is known.
-        adapts: False if streaming requires the fetch size `fetch_rows` to the end.
-        cancels: True if a result that is not needed any more has to be cancelled, because closing
-            it would read the rest of it.
-        shares: True if connections can share a snapshot.
-        writers: Pattern that finds writes in the plan of a query, for databases without read-only
-            transactions.
+        adaptive_fetch: False if streaming requires the fetch size `fetch_rows` to the end.
+        must_cancel: True if a result that is not needed any more has to be cancelled, because
+            closing it would read the rest of it.
+        can_share_snapshot: True if connections can share a snapshot.
+        write_pattern: Pattern that finds writes in the plan of a query, for databases without
+            read-only transactions.
     """
 
     dialect: Dialect
@@ -53,12 +53,12 @@ class Product:
     properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
     is_autocommit: bool = False
     begin: tuple[str, ...] = ()
-    limit: str = ""
+    timeout_sql: str = ""
     fetch_rows: int = 16
-    adapts: bool = True
-    cancels: bool = False
-    shares: bool = False
-    writers: str = ""
+    adaptive_fetch: bool = True
+    must_cancel: bool = False
+    can_share_snapshot: bool = False
+    write_pattern: str = ""
 
 
 # MySQL sends a FLOAT as a text of six digits, but a DOUBLE with all of its digits.
@@ -79,7 +79,8 @@ _PRODUCTS = {
         text_type="text",
         hex="CAST({} AS text)",
         properties={
-            # Otherwise a repeated statement switches to binary transfer, which changes texts.
+            # Otherwise a repeated statement switches to binary transfer, which changes the text
+            # form of values.
             "prepareThreshold": "0",
             "tcpKeepAlive": "true",
             "ApplicationName": "beam_tfrecord",
@@ -88,8 +89,8 @@ _PRODUCTS = {
         },
         # This must come first. A driver property may disable setTransactionIsolation.
         begin=("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",),
-        limit="SET statement_timeout = {ms}",
-        shares=True,
+        timeout_sql="SET statement_timeout = {ms}",
+        can_share_snapshot=True,
     ),
     "h2": Product(
         Dialect("h2"),
@@ -98,8 +99,8 @@ _PRODUCTS = {
         # Otherwise a wrong name creates an empty database.
         properties={"IFEXISTS": "TRUE"},
         begin=("SET LAZY_QUERY_EXECUTION TRUE", "SET TIME ZONE 'UTC'"),
-        limit="SET QUERY_TIMEOUT {ms}",
-        writers=r"\b(NEXT VALUE FOR|NEXTVAL|CSVWRITE|FILE_WRITE|LINK_SCHEMA|"
+        timeout_sql="SET QUERY_TIMEOUT {ms}",
+        write_pattern=r"\b(NEXT VALUE FOR|NEXTVAL|CSVWRITE|FILE_WRITE|LINK_SCHEMA|"
         r"(FINAL|NEW|OLD) TABLE)\b",
     ),
     "mariadb": Product(
@@ -115,8 +116,8 @@ _PRODUCTS = {
         },
         is_autocommit=True,
         begin=_MYSQL_BEGIN,
-        limit="SET max_statement_time = {s}",
-        cancels=True,
+        timeout_sql="SET max_statement_time = {s}",
+        must_cancel=True,
     ),
     "mysql": Product(
         Dialect("mysql", quote="`", backslashes=True),
@@ -132,11 +133,11 @@ _PRODUCTS = {
         },
         is_autocommit=True,
         begin=_MYSQL_BEGIN,
-        limit="SET max_execution_time = {ms}",
+        timeout_sql="SET max_execution_time = {ms}",
         # Connector/J streams only with this number.
         fetch_rows=-(2**31),
-        adapts=False,
-        cancels=True,
+        adaptive_fetch=False,
+        must_cancel=True,
     ),
     "sqlite": Product(
         Dialect("sqlite"),
@@ -199,19 +200,21 @@ _H2 = {
 _H2_NONE = ("binary large object", "array", "row")
 
 
-def key_of(dialect: Dialect, column: SqlColumn, type_in_catalogue: str | None) -> Key | None:
-    """Return the key for a column, or None if no exact key exists.
+def range_key(dialect: Dialect, column: SqlColumn, catalog_type: str | None) -> Key | None:
+    """Return the expression and literal format used to read ranges of a column.
+
+    None if no exact one exists: if ranges of literals could miss or repeat rows.
 
     Args:
         dialect: Quoting rules of the database.
         column: The column.
-        type_in_catalogue: Type in the catalogue of MariaDB or MySQL, whose drivers call several
+        catalog_type: Type in the catalog of MariaDB or MySQL, whose drivers call several
             types ``CHAR``; None if unknown.
     """
     name = dialect.name(column.name)
-    declared = (type_in_catalogue or column.declared).lower()
+    declared = (catalog_type or column.declared).lower()
     if dialect.product in ("mariadb", "mysql"):
-        return _mysql_key(name, declared, is_sure=type_in_catalogue is not None)
+        return _mysql_key(name, declared, is_sure=catalog_type is not None)
     if dialect.product == "sqlite":
         return sqlite_key(name)
     if dialect.product == "h2":
@@ -221,7 +224,7 @@ def key_of(dialect: Dialect, column: SqlColumn, type_in_catalogue: str | None) -
         if found is None:
             return Key(name, _AS_IT_IS[0], lambda value: dialect.text(str(value)))
         return Key(name, found[0], found[1].format)
-    # In an untested database, only numbers surely compare as they are sorted.
+    # In an untested database, only numbers are guaranteed to compare in sort order.
     is_number = pa.types.is_integer(column.arrow) or pa.types.is_decimal(column.arrow)
     return Key(name, literal=_plain) if is_number else None
 
@@ -266,11 +269,11 @@ _SIZES = {
 
 @dataclasses.dataclass(frozen=True)
 class _Found:
-    catalogue: str | None
+    catalog: str | None
     schema: str | None
     name: str
     outer: str | None
-    """What the database calls a schema: MariaDB and MySQL call theirs catalogues."""
+    """The schema qualifier; on MariaDB and MySQL this is the JDBC catalog."""
 
 
 def find_table(connection: Connection, opened: Any, table: str, place: str) -> Table:
@@ -288,25 +291,25 @@ def find_table(connection: Connection, opened: Any, table: str, place: str) -> T
     """
     *outer, (name, is_quoted) = _parts(table)
     wanted_schema = outer[-1][0] if outer else None
-    uses_catalogues = connection.dialect.product in ("mariadb", "mysql")
-    here = _text(opened.getCatalog() if uses_catalogues else _schema_of(opened))
-    every = list(_tables(opened, uses_catalogues))
+    uses_catalogs = connection.dialect.product in ("mariadb", "mysql")
+    here = _text(opened.getCatalog() if uses_catalogs else _schema_of(opened))
+    every = list(_tables(opened, uses_catalogs))
     found = [one for one in every if _is_in(one.outer, wanted_schema)]
-    # The exact name also matches, since it may itself contain points and quotes.
+    # The exact name also matches, since it may itself contain dots and quotes.
     same = [one for one in found if one.name == name] or [one for one in every if one.name == table]
     if not same and not is_quoted:
         same = [one for one in found if one.name.lower() == name.lower()]
     if len(same) > 1:
-        same = [one for one in same if here in (one.catalogue, one.schema)] or same
+        same = [one for one in same if here in (one.catalog, one.schema)] or same
     if len(same) != 1:
         raise UsageError(_not_found(table, place, name, found, same))
     (one,) = same
     rows, size = _size(connection, one)
     return Table(
         sql=".".join(connection.dialect.name(part) for part in (one.outer, one.name) if part),
-        name=one.name if uses_catalogues or not one.schema else f"{one.schema}.{one.name}",
+        name=one.name if uses_catalogs or not one.schema else f"{one.schema}.{one.name}",
         schema=one.outer or "",
-        key=_key(opened, one),
+        key=_primary_key(opened, one),
         rows=rows,
         bytes=size,
     )
@@ -337,19 +340,19 @@ def _is_in(schema: str | None, wanted: str | None) -> bool:
     return known not in _SYSTEM if wanted is None else known == wanted.lower()
 
 
-def _tables(opened: Any, uses_catalogues: bool) -> Iterator[_Found]:
+def _tables(opened: Any, uses_catalogs: bool) -> Iterator[_Found]:
     """Yield all tables and views, including those of the system."""
     here = _text(opened.getCatalog())
     rows = opened.getMetaData().getTables(here, None, "%", list(_KINDS))
     while rows.next():
-        catalogue, schema = _text(rows.getString(1)), _text(rows.getString(2))
-        outer = catalogue if uses_catalogues else schema
-        yield _Found(catalogue, schema, str(rows.getString(3)), outer)
+        catalog, schema = _text(rows.getString(1)), _text(rows.getString(2))
+        outer = catalog if uses_catalogs else schema
+        yield _Found(catalog, schema, str(rows.getString(3)), outer)
     rows.close()
 
 
-def _key(opened: Any, table: _Found) -> tuple[str, ...]:
-    rows = opened.getMetaData().getPrimaryKeys(table.catalogue, table.schema, table.name)
+def _primary_key(opened: Any, table: _Found) -> tuple[str, ...]:
+    rows = opened.getMetaData().getPrimaryKeys(table.catalog, table.schema, table.name)
     found = []
     while rows.next():
         found.append((int(rows.getShort(5)), str(rows.getString(4))))
@@ -370,15 +373,15 @@ def _size(connection: Connection, table: _Found) -> tuple[int | None, int | None
 def _not_found(table: str, place: str, name: str, found: list[_Found], same: list[_Found]) -> str:
     if same:
         where = ", ".join(sorted(f"{one.outer}.{one.name}" for one in same))
-        return f"table {table!r} is in {place} several times: pass --table as one of {where}"
+        return f"table {table!r} is ambiguous in {place}: pass one of {where} as --table"
     names = {one.name.lower(): one.name for one in found}
     near = [names[one] for one in difflib.get_close_matches(name.lower(), names, n=3)]
     hint = f"did you mean {' or '.join(near)}?" if near else "correct --table"
     return f"table {table!r} is not in {place}: {hint}"
 
 
-def type_in_catalogue(connection: Connection, table: Table | None, column: str) -> str | None:
-    """Return a column's type in the catalogue of MariaDB or MySQL; None for other databases."""
+def catalog_type(connection: Connection, table: Table | None, column: str) -> str | None:
+    """Return a column's type in the catalog of MariaDB or MySQL; None for other databases."""
     if table is None or connection.dialect.product not in ("mariadb", "mysql"):
         return None
     schema, name, of = map(connection.dialect.text, (table.schema, table.name, column))

@@ -141,8 +141,8 @@ def _helper_jar() -> str:
 def _stop_reference_queue(jpype: Any) -> None:
     """Stop the thread that makes Python collect garbage whenever Java does.
 
-    The thread would stop all Python threads many times a second, and can abort the process at exit.
-    It is not needed: it frees Python objects that Java holds, and Java holds none here.
+    The thread would stop all Python threads many times per second, and can abort the process at
+    exit. It is not needed: it frees Python objects that Java holds, and Java holds none here.
     """
     # Not every version of JPype has this thread, and only speed depends on it.
     with contextlib.suppress(Exception):
@@ -228,7 +228,7 @@ def _cache(name: str) -> str:
             directory = private_directory(own)
         except OSError as error:
             raise UsageError(
-                f"cannot keep driver jars in {own!r}: {error.strerror}: remove it, or set "
+                f"cannot keep driver jars in {own!r} ({error.strerror}): remove it, or set "
                 "XDG_CACHE_HOME to a directory of your own"
             ) from error
     return os.path.join(directory, name)

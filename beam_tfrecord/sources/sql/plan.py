@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.sql.database import Connection, Key, Relation, SqlColumn, Table, trimmed
 
 MAX_PARTITIONS = 1000
@@ -129,10 +130,14 @@ def make_plan(connection: Connection, question: Question) -> SqlPlan:
     wanted = max(1, min(wanted, question.max_connections or MAX_PARTITIONS, MAX_PARTITIONS))
     key = None
     if split_by is not None and (wanted > 1 or question.ordered):
-        key = connection.key_of(relation, split_by)
+        key = connection.range_key(relation, split_by)
     partitions = None
     if wanted > 1 and split_by is not None and key is not None:
-        partitions = _by_key(connection, relation, split_by, key, wanted, rows)
+        # Rows without a key are one partition more, which --max-connections counts too.
+        key_ranges = wanted
+        if split_by.nullable and question.max_connections is not None:
+            key_ranges = min(wanted, question.max_connections - 1)
+        partitions = _by_key(connection, relation, split_by, key, key_ranges, rows)
     if wanted > 1 and partitions is None and not question.ordered:
         partitions = _by_position(connection, relation, wanted, rows)
     if wanted > 1 and partitions is None:
@@ -182,7 +187,7 @@ def _chosen(
             if wanted not in by_name:
                 raise UsageError(
                     f"column {wanted!r} is not in the input: "
-                    f"correct {option} to some of {', '.join(sorted(by_name))}"
+                    f"choose {option} from {', '.join(sorted(by_name))}"
                 )
     chosen = found if question.columns is None else [by_name[one] for one in question.columns]
     for column in chosen:
@@ -239,7 +244,7 @@ def _partition_count(table: Table | None, rows: int | None, row_bytes: int) -> i
 
 
 def _row_bytes(table: Table | None, rows: int | None, columns: Sequence[SqlColumn]) -> int:
-    """Estimate the size of a row from its fixed columns and the catalogue's size of the table."""
+    """Estimate the size of a row from its fixed columns and the catalog's size of the table."""
     fixed = sum(_column_bytes(column) for column in columns)
     if table is None or table.bytes is None:
         return fixed
@@ -336,7 +341,7 @@ def _checked(
     found = sum(partition.rows or 0 for partition in partitions)
     if rows is not None and found != rows:
         raise DataError(
-            f"the partitions of {relation.name} hold {found:,} rows but it has {rows:,}: "
+            f"the partitions of {relation.name} hold {counted(found, 'row')} but it has {rows:,}: "
             "choose another --partition-column, or pass --partitions 1"
         )
     return partitions

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.parquet.types import can_cast
 from beam_tfrecord.sources.sql.database import (
     ConnectionLost,
@@ -107,7 +107,7 @@ def _column_of(
     Args:
         field: The driver's description.
         quoted: The quoted name.
-        nullable: False only if the catalogue guarantees a value.
+        nullable: False only if the catalog guarantees a value.
         arrays: ``refuse``, ``text`` or ``list``.
         wanted: Type that the user wants, or None.
     """
@@ -191,7 +191,7 @@ def _without_matrices(
                 text = texts[row].as_py()
                 message = (
                     f"is {text[:40]!r}, which is not {column.arrow} exactly (an array of more "
-                    f"than one dimension is no list): pass --types {column.name}=text"
+                    f"than one dimension is not a list): pass --types {column.name}=text"
                 )
                 misfits.append(Misfit(row, column.name, message, text))
     return arrays, tuple(misfits)
@@ -244,7 +244,7 @@ class Postgres(Engine):
         if state == LOCKED_STATE or "lock timeout" in lower:
             return lock_timeout(self.place, message)
         if state == "57014" or "statement timeout" in lower:
-            return DataError(
+            return UsageError(
                 f"a statement in {self.place} ran into the time limit ({message}): "
                 "raise --statement-timeout"
             )
@@ -255,7 +255,7 @@ class Postgres(Engine):
             )
         if "password" in lower:
             return UsageError(
-                f"cannot log in to {self.place}: {message}: pass --password-env or --password-file"
+                f"cannot log in to {self.place} ({message}): pass --password-env or --password-file"
             )
         return UsageError(f"cannot read {self.place}: {message}")
 

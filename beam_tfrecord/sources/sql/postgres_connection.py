@@ -1,4 +1,4 @@
-"""The base class of connections to PostgreSQL: its catalogue, session settings and keys."""
+"""The base class of connections to PostgreSQL: its catalog, session settings and keys."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class PostgresConnection(Connection):
             bytes=int(size),
         )
 
-    def key_of(self, relation: Relation, column: SqlColumn) -> Key:
+    def range_key(self, relation: Relation, column: SqlColumn) -> Key:
         """Return the key of a column, whose literals are cast to the column's exact type."""
         dialect = self.dialect
         name = dialect.name(column.name)
@@ -223,7 +223,7 @@ class PostgresConnection(Connection):
         return str(kind) in ("r", "m")
 
     def regclass(self, table: Table) -> str:
-        """Return an SQL expression for the number of a table in the catalogue."""
+        """Return an SQL expression for the number of a table in the catalog."""
         return f"{self.dialect.text(table.sql)}::regclass"
 
     def cut_points(

@@ -25,6 +25,7 @@ import pyarrow as pa
 from beam_tfrecord import native
 from beam_tfrecord.batch import Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import Unit
 from beam_tfrecord.sources.parquet.types import can_cast
 from beam_tfrecord.sources.sql.database import (
@@ -145,7 +146,7 @@ def read_partition(
             time.sleep(pause_s)
     if expected is not None and rows != expected:
         raise DataError(
-            f"partition {index} of {plan.name} in {engine.place} gave {rows:,} rows but "
+            f"partition {index} of {plan.name} in {engine.place} gave {counted(rows, 'row')} but "
             f"{expected:,} were counted: it was changed while it was read: run the job again"
         )
 
@@ -225,7 +226,8 @@ def origin_of(unit: Unit, plan: SqlPlan, rows: SqlRows, first_row: int) -> Origi
         keys = rows.data.column(rows.data.num_columns - 1).cast(pa.int64())
         numbers = keys.fill_null(-1).to_numpy(zero_copy_only=False)
         # Not the partition's name: row numbers must not depend on the partitions.
-        return Origin(plan.name, unit.index, numbers)
+        address = (f"{plan.name} where {plan.number.name} is ", 0)
+        return Origin(plan.name, unit.index, numbers, address=address)
     return Origin(unit.name, unit.index, first_row) if plan.is_ordered else None
 
 
@@ -256,7 +258,7 @@ def _reject(
         where = "" if found is None else f" where {plan.row_id.name} is {found}"
     elif origin is not None:
         number = int(origin.row_numbers(rows.data.num_rows)[misfit.row])
-        where = f" in row {number}"
+        where = f" row {number}"
     else:
         keys = [name for name in plan.key if name in schema.names and name != misfit.column]
         values = [rows.data.column(schema.get_field_index(name))[misfit.row] for name in keys]

@@ -1,4 +1,4 @@
-"""Keeps passwords of databases out of everything written, sent or shown, such as messages.
+"""Keeps database passwords out of messages, files and pickled jobs.
 
 A password in a URL or an argument is removed at once and stored in this process only, under the
 URL without the password. Runners inside this process find it there. Workers elsewhere need an
@@ -62,7 +62,7 @@ def without_password(text: str, password: str | None = None) -> str:
     """Remove passwords from a text, such as a driver's message.
 
     Args:
-        text: Any text; passwords inside URLs are always removed.
+        text: Any text; passwords inside URLs are always dropped, without a mark in their place.
         password: A password to replace by ``***``, in plain and percent-encoded form.
     """
     for secret in (password, quote(password, safe="") if password else None):

@@ -191,7 +191,7 @@ class Sql(Source):
             if number is not None and number < 1:
                 raise UsageError(f"{flag_of(keyword)} {number} is less than 1")
         if self.arrays not in _ARRAYS:
-            raise UsageError(f"arrays {self.arrays!r} is none of {', '.join(_ARRAYS)}")
+            raise UsageError(f"arrays {self.arrays!r} is not one of {', '.join(_ARRAYS)}")
         engine_of(self.url)
 
     @property

@@ -32,7 +32,7 @@ from beam_tfrecord.sources.sql.database import (
     SqlRows,
     Table,
 )
-from beam_tfrecord.sources.sql.sqlite_types import (
+from beam_tfrecord.sources.sql.sqlite_columns import (
     KernelConnection,
     can_read,
     column_of,
@@ -76,7 +76,7 @@ class _Handles:
         self.python = sqlite3.connect(
             uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
         )
-        # Raises an error if the file is no database: opening it did not read it.
+        # Raises an error if the file is not a database: opening it did not read it.
         self.python.execute("PRAGMA schema_version")
         self.kernel = KernelConnection(uri, busy_s=_BUSY_S) if library() else None
         for statement in session_init:
@@ -136,7 +136,7 @@ class _Snapshot:
             handles.close()
 
 
-def key_of(name: str) -> Key:
+def range_key(name: str) -> Key:
     """Return the key for a column of SQLite: QUOTE() writes literals of any kind of value."""
     return Key(name, "QUOTE({})", lambda value: _INFINITIES.get(value, str(value)))
 
@@ -174,7 +174,7 @@ class Sqlite(FileEngine):
                     f"pass --types {column}=bytes"
                 )
             if message == "interrupted":
-                return DataError(
+                return UsageError(
                     f"a statement in {self.place} ran into the time limit: "
                     "raise --statement-timeout"
                 )
@@ -183,7 +183,7 @@ class Sqlite(FileEngine):
             return UsageError(f"cannot read {self.place}: {message}")
         if isinstance(error, sqlite3.DatabaseError):
             return DataError(
-                f"cannot read {self.place}: {message}: check that the file is complete"
+                f"cannot read {self.place} ({message}): check that the file is complete"
             )
         return None
 
@@ -336,9 +336,9 @@ class SqliteConnection(Connection):
                 return
             yield convert(rows, columns)
 
-    def key_of(self, relation: Relation, column: SqlColumn) -> Key:
+    def range_key(self, relation: Relation, column: SqlColumn) -> Key:
         """Return the key for a column; every column of SQLite has one."""
-        return key_of(self.dialect.name(column.name))
+        return range_key(self.dialect.name(column.name))
 
     def cut_points(
         self, relation: Relation, column: SqlColumn, key: Key, partitions: int
@@ -368,7 +368,7 @@ class SqliteConnection(Connection):
         number = self.locator(relation)
         if number is None:
             return None
-        key = key_of(number.select)
+        key = range_key(number.select)
         return key.expression, self.cut_points(relation, number, key, partitions)
 
     def locator(self, relation: Relation) -> SqlColumn | None:

@@ -1,7 +1,7 @@
 """Converts the values that drivers return to the types of their columns.
 
 A value that its type cannot hold exactly becomes null and is returned as a misfit. A value of a
-date or time column that is no date or time, such as ``infinity`` or ``24:00``, arrives as a
+date or time column that is not a date or time, such as ``infinity`` or ``24:00``, arrives as a
 reserved number. Read as a date or time, that number would be silently wrong.
 """
 

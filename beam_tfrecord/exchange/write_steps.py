@@ -5,7 +5,7 @@ elements of the PCollections are small: names of runs and shards, counts, sums. 
 ``files``, records travel only in runs. With the exchange ``runner``, blocks of records first go
 through the runner's GroupByKey, so that every run covers a narrow range of *places* (positions in
 the order of the dataset). A merge task gets the names of runs and ranges of places, and reads the
-records itself. Jobs of one pass write their shards, or the Parquet files of a stage, without runs.
+records itself. Single-pass jobs write their shards, or the Parquet files of a stage, without runs.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from beam_tfrecord.exchange.shard_writers import DirectWriter, Piece
 from beam_tfrecord.exchange.spill import BlockCutter, GroupWriter, Spiller, sort_range
 from beam_tfrecord.exchange.spill_files import Run, RunIndex, read_index
 from beam_tfrecord.exchange.stage_writer import StageWriter
-from beam_tfrecord.exchange.write_summary import Tally, merge_tallies
+from beam_tfrecord.exchange.tally import Tally, merge_tallies
 from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.rejects import SAVED_FILE, RejectBudget, join_rejects, rejected
 from beam_tfrecord.storage import make_directory
 from beam_tfrecord.workdir.faults import Guarded, machine_faults
 from beam_tfrecord.workdir.job import Job
 
-SUMMARIES = "summaries"
+TALLIES = "tallies"
 EXCHANGES = ("files", "runner")
 
 
@@ -64,13 +64,12 @@ class Written:
     """The PCollections that result from writing rows: files and counts.
 
     Attributes:
-        files: PCollection of `Run` before the merge, of `Piece` after it.
-        summary: PCollection of `Tally`, one for each group of units (the input of one task) or for
-            each bundle; at the end only one, for the job.
+        files: PCollection of `Piece`: unpublished shards or Parquet files.
+        tally: PCollection of the one `Tally` of the job.
     """
 
     files: Any
-    summary: Any
+    tally: Any
 
 
 def write_files(
@@ -83,27 +82,23 @@ def write_files(
         job: The job.
         done: Results of groups that an earlier attempt finished; None if there was no such attempt.
 
-    Returns:
-        PCollections of `Piece` and of the one `Tally` of the job.
     """
     parts = [_write_groups(one, job, str(number)) for number, one in enumerate(batches)]
     if done is not None:
-        files = done | "DoneFiles" >> beam.FlatMap(lambda group: (*group.runs, *group.pieces))
-        parts.append(Written(files, done | "DoneSummaries" >> beam.Map(lambda group: group.tally)))
-    written = parts[0]
+        done_files = done | "DoneFiles" >> beam.FlatMap(lambda group: (*group.runs, *group.pieces))
+        parts.append((done_files, done | "DoneSummaries" >> beam.Map(lambda group: group.tally)))
+    files, tallies = parts[0]
     if len(parts) > 1:
-        written = Written(
-            [part.files for part in parts] | "AllFiles" >> beam.Flatten(),
-            [part.summary for part in parts] | "AllSummaries" >> beam.Flatten(),
-        )
-    summary = (
-        written.summary
-        | "MergeSummaries" >> beam.CombineGlobally(MergeSummaries(job.directory))
+        files = [part[0] for part in parts] | "AllFiles" >> beam.Flatten()
+        tallies = [part[1] for part in parts] | "AllSummaries" >> beam.Flatten()
+    tally = (
+        tallies
+        | "MergeSummaries" >> beam.CombineGlobally(MergeTallies(job.directory))
         | "CheckRejects" >> beam.FlatMap(CheckRejects(job.budget, job.directory))
     )
     if job.is_one_pass:
-        return Written(written.files, summary)
-    return Written(_merge(written.files, summary, job), summary)
+        return Written(files, tally)
+    return Written(_merge(files, tally, job), tally)
 
 
 def _step(function: Callable[..., Iterable[Any]], job: Job) -> Callable[..., Iterator[Any]]:
@@ -121,11 +116,18 @@ def _step(function: Callable[..., Iterable[Any]], job: Job) -> Callable[..., Ite
     return outputs
 
 
-def _write_groups(batches: beam.PCollection[Batch], job: Job, label: str) -> Written:
-    """Write each group of units to its own files: runs, shards, or Parquet files."""
+def _write_groups(
+    batches: beam.PCollection[Batch], job: Job, label: str
+) -> tuple[beam.PCollection[Run | Piece], beam.PCollection[Tally]]:
+    """Write each group of units to its own files.
+
+    Returns:
+        The files: runs, or the shards or Parquet files of a single-pass job. And the tallies, one
+        for each group of units (the input of one task) or for each bundle.
+    """
     name = "WriteShards" if job.is_one_pass else "CutBlocks" if _is_shuffled(job) else "Spill"
     outputs = batches | f"{name}{label}" >> beam.ParDo(_WriteGroups(job)).with_outputs(
-        SUMMARIES, main="files"
+        TALLIES, main="files"
     )
     files = outputs.files
     if name == "CutBlocks":
@@ -134,7 +136,7 @@ def _write_groups(batches: beam.PCollection[Batch], job: Job, label: str) -> Wri
             | f"Shuffle{label}" >> beam.GroupByKey()
             | f"SortRange{label}" >> beam.FlatMap(_step(_sort_range, job))  # Run
         )
-    return Written(files, outputs[SUMMARIES])
+    return files, outputs[TALLIES]
 
 
 def _is_shuffled(job: Job) -> bool:
@@ -184,11 +186,11 @@ class _WriteGroups(beam.DoFn):
     def _end_group(self, *, is_complete: bool) -> Iterator[Any]:
         assert self._writer is not None
         yield from map(self._noted, self._writer.end_group())
-        summary = self._writer.take_summary()
-        count(type(self), "reject-rows", summary.rejects)
-        yield beam.pvalue.TaggedOutput(SUMMARIES, summary)
+        tally = self._writer.take_tally()
+        count(type(self), "reject-rows", tally.rejects)
+        yield beam.pvalue.TaggedOutput(TALLIES, tally)
         if is_complete:
-            self._checkpoint.save(summary)
+            self._checkpoint.save(tally)
 
     def _noted(self, output: Any) -> Any:
         if isinstance(output, Run | Piece):
@@ -216,7 +218,7 @@ def _sort_range(
 
 
 def _merge(
-    runs: beam.PCollection[Run], summary: beam.PCollection[Tally], job: Job
+    runs: beam.PCollection[Run], tally: beam.PCollection[Tally], job: Job
 ) -> beam.PCollection[Piece]:
     """Merge runs into shards."""
     gathered = (
@@ -225,8 +227,8 @@ def _merge(
         | "GatherRuns" >> beam.CombineGlobally(gather_runs)
     )  # RunSet
     names = gathered | "RunNames" >> beam.Map(lambda runs: names_in_order(runs.names))
-    # The summary is a side input so that nothing is merged for a job over its budget.
-    checked = beam.pvalue.AsSingleton(summary)
+    # The tally is a side input so that nothing is merged for a job over its budget.
+    checked = beam.pvalue.AsSingleton(tally)
     if may_need_round(job):
         merged = (
             gathered
@@ -244,15 +246,15 @@ def _merge(
 
 
 def _plan_round(job: Job, runs: RunSet, _: Tally) -> Iterator[RunTask]:
-    """Yield the tasks of a round, which merges runs into fewer ones, if a round is needed."""
+    """Yield the tasks of a round, an intermediate merge pass into fewer runs, if it is needed."""
     return plan_round(runs, job.layout, request_bytes(job.directory))
 
 
-def _plan_merges(job: Job, runs: RunSet, summary: Tally) -> list[tuple[Window, ...]]:
+def _plan_merges(job: Job, runs: RunSet, tally: Tally) -> list[tuple[Window, ...]]:
     """Return the windows of every task."""
-    if runs.records != summary.records:
+    if runs.records != tally.records:
         raise DataError(
-            f"runs hold {runs.records:,} records where {summary.records:,} were encoded: "
+            f"runs hold {runs.records:,} records, but {tally.records:,} were encoded: "
             "run the job again"
         )
     request = request_bytes(job.directory)
@@ -313,7 +315,8 @@ class _Merge(beam.DoFn):
             self._merger = Merger(self._job.layout, directory)
         merged = self._merger.merge(
             to_do,
-            # In source order, records of equal place keep the order of runs: sort these as written.
+            # In source order, the order of runs resolves ties in place, so sort the runs by name,
+            # which is the order in which they were written.
             sorted(runs),
             window_bytes=window_bytes_for(len(runs), request_bytes(directory)),
             index_of=self._index,
@@ -335,8 +338,8 @@ class _Merge(beam.DoFn):
         self._merger = None
 
 
-class MergeSummaries:
-    """Adds up tallies; records a fault, an error of the data, if they contradict each other.
+class MergeTallies:
+    """Adds up tallies; records a data error if they are inconsistent.
 
     Args:
         directory: Temporary directory of the job, where the fault is recorded.
@@ -344,12 +347,12 @@ class MergeSummaries:
 
     def __init__(self, directory: str) -> None:
         self._merge = Guarded(
-            lambda summaries: [merge_tallies(summaries)], directory, instead=[Tally()]
+            lambda tallies: [merge_tallies(tallies)], directory, instead=[Tally()]
         )
 
-    def __call__(self, summaries: Iterable[Tally]) -> Tally:
+    def __call__(self, tallies: Iterable[Tally]) -> Tally:
         """Return the sum of any number of tallies; an empty tally if there is a fault."""
-        total: Tally = next(self._merge(summaries))
+        total: Tally = next(self._merge(tallies))
         return total
 
 
@@ -367,15 +370,15 @@ class CheckRejects:
         self._directory = directory
         self._guarded = Guarded(self._check, directory)
 
-    def __call__(self, summary: Tally) -> Iterator[Tally]:
+    def __call__(self, tally: Tally) -> Iterator[Tally]:
         """Yield the tally after the check."""
-        yield from self._guarded(summary)
+        yield from self._guarded(tally)
         # Yield it in any case: steps that wait for it would fail and hide the reason.
-        yield summary
+        yield tally
 
-    def _check(self, summary: Tally) -> Iterator[Tally]:
-        if not self._budget.allows(summary.rejects, summary.rows):
+    def _check(self, tally: Tally) -> Iterator[Tally]:
+        if not self._budget.allows(tally.rejects, tally.rows):
             path = os.path.join(self._directory, SAVED_FILE)
-            join_rejects(summary.reject_files, path)
-            raise rejected(self._budget, summary.rejects, summary.rows, summary.sample, path)
+            join_rejects(tally.reject_files, path)
+            raise rejected(self._budget, tally.rejects, tally.rows, tally.sample, path)
         yield from ()

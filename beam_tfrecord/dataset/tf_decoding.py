@@ -1,4 +1,4 @@
-"""Decodes columns with TensorFlow after parsing: tensors that are stored as bytes, and pictures.
+"""Decodes columns with TensorFlow after parsing: tensors that are stored as bytes, and images.
 
 TensorFlow is imported in the functions that use it, so `tensor_decodings` works without it.
 """
@@ -20,7 +20,7 @@ from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.feature_spec import FIXED, readings
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import OpenShape, is_foreign
-from beam_tfrecord.features.type_contract import VALUES, tf_columns
+from beam_tfrecord.features.tf_columns import VALUES, tf_columns
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -33,7 +33,7 @@ _RAW = (
 _CAST = ("uint32", "uint64")
 
 IMAGE = "image"
-# The columns that `beam_tfrecord.sources.images.source` writes beside the bytes of a picture.
+# The columns that `beam_tfrecord.sources.images.source` writes beside the bytes of an image.
 _DESCRIPTION = ("width", "height", "channels", "format")
 _CHANNELS = 3
 
@@ -74,7 +74,7 @@ class Decoding:
     def decode(self, parsed: dict[str, Any], *, is_batch: bool) -> Any:
         """Return the tensor of an example or a batch, and remove its features from `parsed`.
 
-        If the first axes of the tensors may differ, a batch is a ragged tensor.
+        If the sizes of the first axis may differ, a batch is a ragged tensor.
         """
         import tensorflow as tf
 
@@ -125,7 +125,7 @@ def tensor_decodings(schema: Schema) -> list[Decoding]:
 
 
 def _described(feature: Feature) -> tuple[str, OpenShape] | None:
-    """Return TensorFlow's dtype and the shape of a column in bytes; None for other columns."""
+    """Return TensorFlow's dtype and the shape of a column stored as bytes; None for others."""
     arrow = feature.type
     if pa.types.is_float64(arrow) and feature.store == "bytes":
         return "float64", ()
@@ -139,13 +139,13 @@ def _described(feature: Feature) -> tuple[str, OpenShape] | None:
         return "int64", arrow.shape
     name = arrow.dtype.name
     if name not in (*_RAW, *_CAST) and is_foreign(arrow.dtype):
-        # TensorFlow has these types of numbers but cannot decode them.
+        # decode_raw does not support these dtypes: return their raw bytes as uint8.
         name = "uint8"
     return name, arrow.shape
 
 
 def _numbers_in(data: tf.Tensor, dtype: str) -> tf.Tensor:
-    """Return the numbers stored in the bytes of `data`, in one more axis."""
+    """Return the numbers stored in the bytes of `data`, with one extra trailing axis."""
     import tensorflow as tf
 
     if dtype not in _CAST:
@@ -156,23 +156,23 @@ def _numbers_in(data: tf.Tensor, dtype: str) -> tf.Tensor:
 
 
 @dataclasses.dataclass(frozen=True)
-class Pictures:
-    """A description of how to decode pictures to tensors.
+class ImageDecoding:
+    """A description of how to decode images to tensors.
 
     Attributes:
         size: Height and width of the tensors in pixels.
-        resize: True if pictures are resized; False if all have this size already.
-        are_alone: True if the result has only pictures and labels, no other columns.
+        resize: True if images are resized; False if all have this size already.
+        only_images_and_labels: True if the result has only images and labels, no other columns.
     """
 
     size: tuple[int, int]
     resize: bool
-    are_alone: bool
+    only_images_and_labels: bool
 
     def decode(self, parsed: dict[str, Any], labels: Sequence[str]) -> None:
-        """Replace the bytes of the picture in one parsed example by the decoded tensor.
+        """Replace the bytes of the image in one parsed example by the decoded tensor.
 
-        If pictures are alone, int64 labels become int32.
+        With `only_images_and_labels`, int64 labels become int32.
         """
         import tensorflow as tf
 
@@ -182,43 +182,46 @@ class Pictures:
         image = tf.image.resize(image, self.size) if self.resize else tf.cast(image, tf.float32)
         image.set_shape((*self.size, _CHANNELS))
         parsed[IMAGE] = image
-        if self.are_alone:
+        if self.only_images_and_labels:
             for name in labels:
                 if parsed[name].dtype == tf.int64:
                     parsed[name] = tf.cast(parsed[name], tf.int32)
 
 
-def pictures_of(
+def image_decoding(
     dataset: Rows,
     columns: Sequence[str] | None,
     image_size: tuple[int, int] | None,
     *,
     decode: bool,
-) -> Pictures | None:
-    """Return the decoding of a dataset's pictures; None if there are no pictures to decode.
+) -> ImageDecoding | None:
+    """Return the decoding of a dataset's images; None if there are no images to decode.
 
     See `beam_tfrecord.dataset.tf.tf_dataset` for the options and their errors.
     """
     names = dataset.schema.names if columns is None else columns
     described = dataset.manifest.schema
-    has_pictures = IMAGE in names and all(name in described for name in (IMAGE, *_DESCRIPTION))
+    has_images = IMAGE in names and all(name in described for name in (IMAGE, *_DESCRIPTION))
     if image_size is not None and (not decode or IMAGE not in names):
-        what = f"there is no column {IMAGE!r} among them" if decode else "decode is False"
-        raise UsageError(f"image_size is for pictures, but {what}: leave it out")
-    if not decode or not (has_pictures or image_size):
+        if not decode:
+            raise UsageError("image_size has no effect with decode=False: leave one of them out")
+        raise UsageError(
+            f"image_size needs the column {IMAGE!r}, which is not selected: leave image_size out"
+        )
+    if not decode or not (has_images or image_size):
         return None
-    are_alone = columns is None
+    only_images_and_labels = columns is None
     if image_size is not None:
-        return Pictures(_checked_size(image_size), True, are_alone)
+        return ImageDecoding(_checked_size(image_size), True, only_images_and_labels)
     ranges = [described[name].observed for name in ("height", "width")]
     lows = [seen.min if seen else None for seen in ranges]
     highs = [seen.max if seen else None for seen in ranges]
     if lows != highs or None in lows:
         raise UsageError(
-            f"pictures are from {lows[0]}x{lows[1]} to {highs[0]}x{highs[1]} (height x width): "
+            f"images are from {lows[0]}x{lows[1]} to {highs[0]}x{highs[1]} (height x width): "
             "pass image_size=(height, width), or decode=False for their bytes"
         )
-    return Pictures((int(lows[0] or 0), int(lows[1] or 0)), False, are_alone)
+    return ImageDecoding((int(lows[0] or 0), int(lows[1] or 0)), False, only_images_and_labels)
 
 
 def _checked_size(image_size: Any) -> tuple[int, int]:
@@ -227,5 +230,5 @@ def _checked_size(image_size: Any) -> tuple[int, int]:
     except (TypeError, ValueError):
         height = width = 0
     if height < 1 or width < 1:
-        raise UsageError(f"image_size {image_size!r} is no size: pass (height, width) in pixels")
+        raise UsageError(f"image_size {image_size!r} is not a size: pass (height, width) in pixels")
     return height, width

@@ -2,7 +2,7 @@
 
 TFT takes only list columns, of int64, floats or bytes, in which a missing list is a missing value.
 Floats and decimals become float64; integers, booleans and times become int64. Columns of other
-types are no inputs of the preprocessing function.
+types are not inputs of the preprocessing function.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class TensorColumn:
             array = array.view(pa.int64() if arrow.bit_width == 64 else pa.int32())
         elif self.dtype == STRING and is_text(arrow):
             array = pc.cast(array, pa.large_string())
-        # The cast is safe: encoding the raw row has rejected values that int64 cannot hold.
+        # Arrow's checks are off: encoding the raw row has rejected what int64 cannot hold.
         return array if array.type == self.arrow else pc.cast(array, self.arrow, safe=False)
 
 
@@ -131,7 +131,7 @@ def _represent(column: TensorColumn, representation: Any) -> None:
 
 
 def without_missing(batch: Batch, columns: Sequence[str]) -> Batch:
-    """Return the rows of a batch that have a value, not NaN, in each of `columns`."""
+    """Return the rows of a batch that are neither null nor NaN in any of `columns`."""
     present = np.ones(batch.num_rows, np.bool_)
     for name in columns:
         column = batch.data.column(name)
@@ -153,8 +153,8 @@ def tft_batch(
     Args:
         data: Raw rows.
         columns: Inputs of the preprocessing function.
-        used: Names of the columns whose values are needed. To save time, all values of the other
-            columns are missing, except in dense columns.
+        used: Names of the columns whose values are needed. To save time, the other columns are
+            filled with nulls, except dense columns.
     """
     arrays = [
         _as_lists(data.column(column.name), column)

@@ -1,4 +1,4 @@
-"""Defines the commands that read datasets: show, head, verify, diff, repair. None imports Beam."""
+"""Defines the commands on datasets: show, head, verify, diff, repair. None of them imports Beam."""
 
 from __future__ import annotations
 
@@ -7,28 +7,31 @@ from typing import Any
 
 import click
 
-from beam_tfrecord.cli.base import counted, debug_option, print_message, print_result
+from beam_tfrecord.cli.base import INPUT_PATH, print_message, print_result
+from beam_tfrecord.cli.help import GroupedCommand, option
+from beam_tfrecord.cli.log import log_options
+from beam_tfrecord.sizes import counted
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+json_option = option("--json", "as_json", is_flag=True, help="Print machine-readable JSON.")
 
-DATA_AT_FAULT = 1
+EXIT_BAD_DATA = 1
 
 
-@click.command()
-@click.argument("dataset")
+@click.command(cls=GroupedCommand, short_help="Show splits, shards, features and their ranges.")
+@click.argument("dataset", type=INPUT_PATH)
 @json_option
-@click.option(
+@option(
     "--code",
     type=click.Choice(("tf", "keras", "torch")),
     help="Print code that reads the dataset and needs no package of ours.",
 )
-@click.option("--counts", metavar="C", help="Count the values of a column; reads the data.")
-@debug_option
+@option("--counts", metavar="C", help="Count the values of a column; reads the data.")
+@log_options
 def show(dataset: str, as_json: bool, code: str | None, counts: str | None) -> None:
     """Show what DATASET holds: splits, shards, and features with their ranges."""
     if code is not None:
         if as_json or counts is not None:
-            raise click.UsageError("--code prints code alone: drop --json and --counts")
+            raise click.UsageError("--code cannot be combined with --json or --counts")
         from beam_tfrecord.dataset.code import reading_code
         from beam_tfrecord.manifest import Manifest
 
@@ -40,9 +43,9 @@ def show(dataset: str, as_json: bool, code: str | None, counts: str | None) -> N
     print_result(_json(shown) if as_json else rendering.render_show(shown).rstrip("\n"))
 
 
-@click.command()
-@click.argument("dataset")
-@click.option(
+@click.command(cls=GroupedCommand, short_help="Print the first rows.")
+@click.argument("dataset", type=INPUT_PATH)
+@option(
     "-n",
     "--rows",
     "count",
@@ -52,9 +55,9 @@ def show(dataset: str, as_json: bool, code: str | None, counts: str | None) -> N
     metavar="N",
     help="Number of rows.",
 )
-@click.option("--split", metavar="S", help="Take the rows of one split.")
+@option("--split", metavar="S", help="Take the rows of one split.")
 @json_option
-@debug_option
+@log_options
 def head(dataset: str, count: int, split: str | None, as_json: bool) -> None:
     """Print the first rows of DATASET; with --json as JSON Lines."""
     from beam_tfrecord.dataset import show as rendering
@@ -70,10 +73,10 @@ def head(dataset: str, count: int, split: str | None, as_json: bool) -> None:
     )
 
 
-@click.command()
-@click.argument("dataset")
+@click.command(cls=GroupedCommand, short_help="Check every byte, count and value.")
+@click.argument("dataset", type=INPUT_PATH)
 @json_option
-@debug_option
+@log_options
 @click.pass_context
 def verify(ctx: click.Context, dataset: str, as_json: bool) -> None:
     """Check every CRC, count, hash and value of DATASET; exit 1 if one is wrong."""
@@ -92,14 +95,14 @@ def verify(ctx: click.Context, dataset: str, as_json: bool) -> None:
         f"verified {counted(found.shards, 'shard')}, {counted(found.examples, 'example')}: {faults}"
     )
     if found.faults:
-        ctx.exit(DATA_AT_FAULT)
+        ctx.exit(EXIT_BAD_DATA)
 
 
-@click.command()
-@click.argument("a")
-@click.argument("b")
+@click.command(cls=GroupedCommand, short_help="Say what differs between two datasets.")
+@click.argument("a", type=INPUT_PATH)
+@click.argument("b", type=INPUT_PATH)
 @json_option
-@debug_option
+@log_options
 @click.pass_context
 def diff(ctx: click.Context, a: str, b: str, as_json: bool) -> None:
     """Say what differs between the datasets A and B; exit 1 if the data does."""
@@ -113,14 +116,14 @@ def diff(ctx: click.Context, a: str, b: str, as_json: bool) -> None:
             print_result(line)
     print_message("the data is the same" if found.same_data else "the data differs")
     if not found.same_data:
-        ctx.exit(DATA_AT_FAULT)
+        ctx.exit(EXIT_BAD_DATA)
 
 
-@click.command()
-@click.argument("dataset")
-@click.argument("output")
+@click.command(cls=GroupedCommand, short_help="Save the intact records of a damaged dataset.")
+@click.argument("dataset", type=INPUT_PATH)
+@click.argument("output", type=INPUT_PATH)
 @json_option
-@debug_option
+@log_options
 @click.pass_context
 def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None:
     """Write the intact records of DATASET to OUTPUT, and report losses; exit 1 if there are any."""
@@ -138,10 +141,10 @@ def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None
     elif fewer:
         lost_text = f"at least {counted(fewer, 'example')} lost"
     else:
-        lost_text = "more than were written: some may be lost, and others there twice"
+        lost_text = "more than the dataset originally had: some may be missing, others duplicated"
     print_message(f"wrote {counted(done.manifest.examples, 'intact example')}, {lost_text}")
     if not done.is_whole:
-        ctx.exit(DATA_AT_FAULT)
+        ctx.exit(EXIT_BAD_DATA)
 
 
 def _json(value: Any) -> str:
@@ -150,4 +153,4 @@ def _json(value: Any) -> str:
     return json.dumps(json_value(value), indent=2, ensure_ascii=False)
 
 
-READ_COMMANDS = (show, head, verify, diff, repair)
+DATASET_COMMANDS = (show, head, verify, diff, repair)

@@ -1,4 +1,4 @@
-"""The type contract: decides under which keys of an Example a column of any Arrow type is stored.
+"""Maps columns of any Arrow type to keys of `tf.train.Example`.
 
 A *TF column* is one key of `tf.train.Example`, with one list of int64, float32 or bytes values. A
 column of plain values becomes one TF column. A nested column becomes several, named by the path to
@@ -41,8 +41,8 @@ INT64_DIGITS = 18
 VALUES, ROW_LENGTHS, SHAPE, DTYPE = "values", "row_lengths", "shape", "dtype"
 
 
-class Features(Protocol):
-    """The part of `Schema` that the type contract needs."""
+class SchemaLike(Protocol):
+    """The part of `Schema` that this module needs; `Schema` itself imports this module."""
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -104,12 +104,12 @@ def tf_columns(feature: Feature, *, separator: str = "/") -> tuple[TFColumn, ...
     if feature.store != "auto" and not walk.store_used:
         raise UsageError(
             f"column {feature.name!r} of type {feature.type} cannot be stored as "
-            f"{feature.store!r}: {_STORE_CURES[feature.store]}"
+            f"{feature.store!r}: {_STORE_HINTS[feature.store]}"
         )
     return found
 
 
-def schema_tf_columns(schema: Features) -> tuple[tuple[TFColumn, ...], ...]:
+def schema_tf_columns(schema: SchemaLike) -> tuple[tuple[TFColumn, ...], ...]:
     """Return the TF columns of each feature of a schema, in order.
 
     Raises:
@@ -121,7 +121,7 @@ def schema_tf_columns(schema: Features) -> tuple[tuple[TFColumn, ...], ...]:
     for part in (part for column in found for part in column):
         if part.name in owners:
             raise UsageError(
-                f"columns {owners[part.name]!r} and {part.column!r} both give the feature "
+                f"columns {owners[part.name]!r} and {part.column!r} both map to the example key "
                 f"{part.name!r}: rename one, or choose another separator in the schema"
             )
         owners[part.name] = part.column
@@ -167,7 +167,7 @@ def tensor_type(arrow: pa.DataType, column: str) -> TensorType:
     if arrow.permutation not in (None, list(range(len(shape)))):
         raise UsageError(
             f"column {column!r} holds tensors in the memory order {arrow.permutation}: "
-            "bring them into C order first"
+            "convert them to C order first"
         )
     item = arrow.value_type
     if not (pa.types.is_integer(item) or pa.types.is_floating(item) or pa.types.is_boolean(item)):
@@ -185,7 +185,7 @@ def value_count(shape: tuple[int, ...]) -> int:
     return math.prod(shape)
 
 
-_STORE_CURES = {
+_STORE_HINTS = {
     "text": "only numbers, booleans and times can become text",
     "bytes": "only float64 values can be kept as their 8 bytes",
     "values": "only tensors of numbers can become a flat list",
@@ -217,7 +217,7 @@ class _Walk:
             if sizes:
                 raise UsageError(
                     f"column {self._column!r} has tensors inside lists: "
-                    "use one tensor a row, or nested lists"
+                    "use one tensor per row, or nested lists"
                 )
             yield from self._tensor(arrow, name, nullable)
         elif is_extension(arrow) and not is_uuid(arrow):
@@ -243,7 +243,7 @@ class _Walk:
         if kind is None:
             raise UsageError(
                 f"column {self._column!r} has values of type {arrow}, which no Example can hold: "
-                f"{_cure(arrow)}"
+                f"{_hint(arrow)}"
             )
         as_text = self._store == "text" and kind != BYTES
         if as_text or (self._store == "bytes" and pa.types.is_float64(arrow)):
@@ -282,11 +282,11 @@ class _Walk:
             )
 
 
-def _cure(arrow: pa.DataType) -> str:
+def _hint(arrow: pa.DataType) -> str:
     if pa.types.is_null(arrow):
         return "give it a type in the schema or leave it out"
     if pa.types.is_interval(arrow):
         return "cast it to a duration, or to its parts as integers, first"
     if pa.types.is_union(arrow):
-        return "make one column of each of its types first"
+        return "split it into one column per member type first"
     return "cast it to another type first"

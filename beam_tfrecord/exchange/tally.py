@@ -28,8 +28,8 @@ class Discovered:
     Attributes:
         kind: 1 for bytes, 2 for float, 3 for int64.
         present: Examples that have the feature.
-        least: Fewest values of one example.
-        most: Most values of one example.
+        least: Minimum number of values of one example.
+        most: Maximum number of values of one example.
     """
 
     kind: int

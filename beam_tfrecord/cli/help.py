@@ -1,0 +1,93 @@
+"""Help texts: options are grouped by subject, and ``--help`` shows only the common ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from beam_tfrecord.options.option import GENERAL, GROUPS
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+# A command with at most this many options shows all of them.
+FEW_OPTIONS = 12
+_WIDEST_FLAG = 30
+_SHOW_ALL = "beam_tfrecord.help_all"
+
+
+class GroupedOption(click.Option):
+    """An option with its place in the help.
+
+    Args:
+        *args: Arguments of `click.Option`.
+        group: Subject that the option is listed under, one of `GROUPS`.
+        common: Whether ``--help`` shows the option.
+        **settings: Keyword arguments of `click.Option`.
+    """
+
+    def __init__(
+        self, *args: Any, group: str = GENERAL, common: bool = True, **settings: Any
+    ) -> None:
+        super().__init__(*args, **settings)
+        self.group = group
+        self.common = common
+
+
+def option(*names: str, **settings: Any) -> Callable[[Command], Command]:
+    """Return a decorator that adds a `GroupedOption` to a command."""
+    return click.option(*names, cls=GroupedOption, **settings)
+
+
+class GroupedCommand(click.Command):
+    """A command whose help groups its options by subject."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the common options by subject, or all options after ``--help-all``."""
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        shown = options
+        if len(options) > FEW_OPTIONS and not ctx.meta.get(_SHOW_ALL):
+            shown = [one for one in options if getattr(one, "common", True)]
+        write_sections(
+            formatter,
+            {group: _records(ctx, shown, group) for group in GROUPS},
+        )
+        if hidden := len(options) - len(shown):
+            formatter.write_paragraph()
+            formatter.write_text(f"{hidden} more options: {ctx.command_path} --help-all")
+
+
+def _records(ctx: click.Context, options: list[click.Option], group: str) -> list[tuple[str, str]]:
+    """Return flags and help texts of the options of a group."""
+    of_group = [one for one in options if getattr(one, "group", GENERAL) == group]
+    return [record for one in of_group if (record := one.get_help_record(ctx)) is not None]
+
+
+def write_sections(
+    formatter: click.HelpFormatter, sections: dict[str, list[tuple[str, str]]]
+) -> None:
+    """Write lists of terms and descriptions under titles, all in the same two columns."""
+    terms = [len(term) for records in sections.values() for term, _ in records]
+    width = min(max(terms, default=0), _WIDEST_FLAG)
+    for title, records in sections.items():
+        if records:
+            with formatter.section(title):
+                formatter.write_dl([(term.ljust(width), text) for term, text in records])
+
+
+def _show_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.meta[_SHOW_ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+help_all_option = option(
+    "--help-all",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show all options.",
+)

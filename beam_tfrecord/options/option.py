@@ -1,0 +1,67 @@
+"""Defines `Option`, one row of the table of options, and the subjects that group the options."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+Form = Literal[
+    "text", "count", "number", "choice", "switch", "off", "names", "words", "types", "char"
+]
+"""How a flag's text becomes a value: the flag sets a ``switch`` to True and an ``off`` to False,
+``names`` splits at commas, ``words`` is a flag that may be repeated, ``types`` reads
+``column=type,…``, ``char`` is one character, ``count`` a number or text that the function parses;
+``text``, ``number`` and ``choice`` are plain."""
+
+
+INPUT = "Input"
+CSV = "CSV"
+ORDER = "Splits and order"
+OUTPUT = "Output"
+PREPROCESSING = "Functions and preprocessing"
+REJECTS = "Rejects"
+SQL = "SQL databases"
+IMAGES = "Images"
+NUMPY = "NumPy arrays"
+RUNNER = "Runner"
+DATAFLOW = "Dataflow"
+FLINK = "Flink and job servers"
+GENERAL = "General options"
+
+# The subjects of options, in the order of ``--help-all``.
+GROUPS = (
+    *(INPUT, CSV, ORDER, OUTPUT, PREPROCESSING, REJECTS),
+    *(SQL, IMAGES, NUMPY, RUNNER, DATAFLOW, FLINK, GENERAL),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """One option of the command line and of the Python functions.
+
+    Attributes:
+        keyword: Name of the argument of `write`, or of the field in the options of a source.
+        flag: Name on the command line.
+        help: One sentence for ``--help``.
+        default: Value if the option is not used; the Python function has the same default.
+        form: Name of the syntax of the value, which decides how the flag's text is parsed.
+        metavar: Placeholder of the value in ``--help``.
+        choices: The possible values if they are few. The command line checks them for the form
+            ``choice``; for other forms the source checks them.
+        least: Smallest value of a ``number``; None if there is no limit.
+        sources: Kinds of input that have this option; empty for an argument of `write`.
+        group: Subject that ``--help`` lists the option under, one of `GROUPS`.
+        common: Whether ``--help`` shows the option; ``--help-all`` shows every option.
+    """
+
+    keyword: str
+    flag: str
+    help: str
+    default: Any = None
+    form: Form = "text"
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    least: int | None = None
+    sources: tuple[str, ...] = ()
+    group: str = GENERAL
+    common: bool = False

@@ -1,0 +1,127 @@
+"""Lays out names, values and small tables for people: as text for terminals, as HTML for notebooks.
+
+The HTML is a plain table without colours, so that it takes on the style of the notebook. All of its
+text is escaped, and names of columns come from files that anyone may have written.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from beam_tfrecord.sizes import format_size
+
+MAX_ROWS = 50
+_MAX_NAMES = 10
+_MAX_CHARACTERS = 60
+
+
+def printable(text: str) -> str:
+    """Return text on one line, with control characters escaped."""
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+def cell(text: str) -> str:
+    """Return text on one line of at most 60 characters, with control characters escaped."""
+    line = printable(text)
+    return line if len(line) <= _MAX_CHARACTERS else line[: _MAX_CHARACTERS - 1] + "…"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first ten names, and the number of the others."""
+    more = len(names) - _MAX_NAMES
+    shown = ", ".join(map(cell, names[:_MAX_NAMES]))
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def text_table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Collection[int] = (),
+    max_rows: int | None = None,
+) -> str:
+    """Return rows of cells as aligned columns.
+
+    Args:
+        header: Names of the columns.
+        rows: Cells of each row, one line each.
+        right: Indices of the columns that are flush right.
+        max_rows: Number of rows to show; None shows all.
+    """
+    lines = [header, *rows[:max_rows]]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    aligned = [
+        "  ".join(
+            text.rjust(width) if column in right else text.ljust(width)
+            for column, (text, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join([*aligned, *_rest(rows, max_rows)])
+
+
+def html_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[int] = ()
+) -> str:
+    """Return the first 50 rows of cells as an HTML table, and the number of the others.
+
+    Args:
+        header: Names of the columns.
+        rows: Cells of each row, as text that is not escaped.
+        right: Indices of the columns that are flush right.
+    """
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        sides = ("right" if column in right else "left" for column in range(len(cells)))
+        return "".join(
+            f'<{tag} style="text-align: {side}">{html.escape(text)}</{tag}>'
+            for side, text in zip(sides, cells, strict=True)
+        )
+
+    body = "".join(f"<tr>{line('td', cells)}</tr>" for cells in rows[:MAX_ROWS])
+    return (
+        f"<table><thead><tr>{line('th', header)}</tr></thead><tbody>{body}</tbody></table>"
+        + "".join(map(paragraph, _rest(rows, MAX_ROWS)))
+    )
+
+
+def paragraph(text: str) -> str:
+    """Return text as an HTML paragraph, escaped."""
+    return f"<p>{html.escape(text)}</p>"
+
+
+def _rest(rows: Sequence[Any], max_rows: int | None) -> list[str]:
+    more = len(rows[max_rows:]) if max_rows is not None else 0
+    return [f"… and {more:,} more"] if more else []
+
+
+def outline(value: Mapping[str, Any], *, depth: int = 0) -> Iterator[tuple[int, str, str]]:
+    """Yield depth, label and text of every key of nested mappings; the text of a mapping is empty.
+
+    Args:
+        value: JSON values by keys such as ``input_bytes``, whose integers are shown as sizes.
+        depth: Number of mappings around `value`.
+    """
+    for key, item in value.items():
+        label = key.replace("_", " ")
+        if isinstance(item, Mapping) and item:
+            yield depth, label, ""
+            yield from outline(item, depth=depth + 1)
+        else:
+            yield depth, label, _text(key, item)
+
+
+def _text(key: str, value: Any) -> str:
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return format_size(value) if key.endswith("bytes") else f"{value:,}"
+    if isinstance(value, list | tuple):
+        return ", ".join(_text(key, item) for item in value) or "none"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={_text(name, item)}" for name, item in value.items()) or "none"
+    return str(value)

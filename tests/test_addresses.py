@@ -1,0 +1,128 @@
+"""Where a row is: one form in all messages, `file:line` for text and `file row N` for others."""
+
+from __future__ import annotations
+
+import gzip
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.batch import Origin
+from beam_tfrecord.sources.csv.source import Csv
+
+
+def addresses(batches) -> list[str]:
+    return [
+        batch.origin.address_of(int(row))
+        for batch in batches
+        for row in batch.origin.row_numbers(batch.num_rows)
+    ]
+
+
+def test_without_an_address_unit_and_row_are_shown() -> None:
+    assert Origin("part", 0, 5).address_of(7) == "part row 7"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("last", ["", "end"])
+@pytest.mark.parametrize("rows", [1, 3, 50])
+def test_rows_of_text_are_named_by_line(tmp_path: Path, end: str, last: str, rows: int) -> None:
+    lines = ["id", *map(str, range(rows))]
+    text = end.join(lines) + (end if last else "")
+    (tmp_path / "a.csv").write_bytes(text.encode())
+    expected = [f"a.csv:{line}" for line in range(2, rows + 2)]
+    for batch_rows in (1, 7, 100):
+        reader = bt.ReadFromCsv(tmp_path / "a.csv", batch_rows=batch_rows)
+        assert addresses(reader.batches()) == expected
+    with gzip.open(tmp_path / "b.csv.gz", "wb") as file:
+        file.write(text.encode())
+    expected = [f"b.csv.gz:{line}" for line in range(2, rows + 2)]
+    assert addresses(bt.ReadFromCsv(tmp_path / "b.csv.gz").batches()) == expected
+
+
+def test_a_file_in_several_units_has_its_own_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n" + "".join(f"{i}\n" for i in range(100)))
+    source = Csv(tmp_path / "a.csv", chunk_bytes=40)
+    units = source.all_units(source.all_scans())
+    assert len(units) > 3
+    found = addresses(
+        batch for unit in units for batch in source.read(unit, pa.schema([("id", pa.int64())]))
+    )
+    assert found == [f"a.csv:{line}" for line in range(2, 102)]
+
+
+def test_rows_that_are_not_lines_are_counted_from_0(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('id,note\n1,"one\ntwo"\n2,three\n\n3,four')
+    reader = bt.ReadFromCsv(tmp_path / "a.csv", batch_rows=1)
+    assert addresses(reader.batches()) == ["a.csv row 0", "a.csv:4", "a.csv row 2"]
+    # A blank line and a last line without its end do not cancel out.
+    (tmp_path / "b.csv").write_text("id,note\n1,x\n\n2,y")
+    reader = bt.ReadFromCsv(tmp_path / "b.csv")
+    assert addresses(reader.batches()) == ["b.csv row 0", "b.csv row 1"]
+
+
+def test_rows_after_a_reject_keep_their_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n2,2\n3\n")
+    source = Csv(tmp_path / "a.csv")
+    (unit,) = source.all_units(source.all_scans())
+    found = addresses(source.read(unit, pa.schema([("id", pa.int64())])))
+    assert found == ["a.csv:2", "a.csv:4"]
+
+
+def test_rows_of_parquet_are_counted_in_the_file(tmp_path: Path) -> None:
+    table = pa.table({"id": range(9)})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=3)
+    source = bt.ReadFromParquet(tmp_path / "a.parquet").source
+    object.__setattr__(source, "unit_bytes", 1)
+    units = source.all_units(source.all_scans())
+    assert len(units) == 3
+    found = addresses(batch for unit in units for batch in source.read(unit, table.schema))
+    assert found == [f"a.parquet row {row}" for row in range(9)]
+
+
+def test_rows_of_arrays_are_indices(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(3))
+    reader = bt.ReadFromNumpy(tmp_path / "x.npy")
+    assert addresses(reader.batches()) == [f"x.npy row {row}" for row in range(3)]
+
+
+def test_rows_of_a_table_are_named_by_their_key(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "shop.db") as connection:
+        connection.execute("CREATE TABLE sales (id INTEGER PRIMARY KEY, price REAL)")
+        connection.execute("INSERT INTO sales VALUES (7, 1.5), (9, 2.5)")
+    connection.close()
+    reader = bt.ReadFromSql(f"sqlite:///{tmp_path}/shop.db", table="sales")
+    assert addresses(reader.batches()) == ["sales where id is 7", "sales where id is 9"]
+
+
+def fails_on_three(row: dict) -> dict:
+    if row["id"] == 3:
+        raise ValueError("three")
+    return row
+
+
+def test_rejects_of_all_steps_have_the_same_form(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,part\n1,train\n2,\n3,test\nx,test\n")
+    types = {"types": {"id": "int64"}}
+    out = tmp_path / "out"
+    bt.write(
+        tmp_path / "a.csv",
+        out,
+        map=fails_on_three,
+        split_column="part",
+        max_rejects="any",
+        source_options=types,
+    )
+    listed = pq.read_table(out / "rejects" / "rejects-00000.parquet").to_pylist()
+    messages = sorted(row["message"].partition(" (at")[0] for row in listed)
+    assert messages == [
+        "a.csv:3: split column 'part' has no value",
+        "a.csv:4: ValueError: three",
+        "column 'id' is 'x' in a.csv:5, which is not int64: correct it, or pass --types or "
+        "--schema",
+    ]
