@@ -281,6 +281,5 @@ def test_a_row_that_no_example_holds_is_a_reject_and_is_not_read(
         (1, "too-large"),
     ]
     assert batch.rejects[1].message == (
-        "x.npy row 1 has 100 bytes, more than an example can hold: cut the array into smaller "
-        "rows"
+        "x.npy row 1 has 100 bytes, more than an example can hold: cut the array into smaller rows"
     )
