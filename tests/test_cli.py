@@ -197,6 +197,9 @@ def test_a_wrong_command_exits_with_2(fake_job, words, message):
     assert ran.exit_code == 2
     assert ran.stdout == ""
     assert message in ran.stderr
+    assert ran.stderr.startswith("error: ")
+    assert ran.stderr.count("\n") == 1
+    assert ran.stderr.rstrip().endswith(" --help)")
     assert fake_job.calls == []
 
 

@@ -57,7 +57,7 @@ class Commands(click.Group):
         with CommandLog() as ctx.obj, signal_handler(interrupt), options_named_by("flag"):
             try:
                 super().invoke(ctx)
-            except (click.UsageError, click.exceptions.Exit, click.Abort):
+            except (click.exceptions.Exit, click.Abort):
                 raise
             except (Exception, KeyboardInterrupt) as error:
                 failure = _failure(error)
@@ -84,6 +84,9 @@ class Commands(click.Group):
 def _failure(error: BaseException) -> Failure:
     if isinstance(error, Failure):
         return error
+    if isinstance(error, click.UsageError):
+        command = PROGRAM if error.ctx is None else error.ctx.command_path
+        return Failure(f"{error.format_message()} (see {command} --help)", error.exit_code)
     if isinstance(error, BeamTFRecordError):
         return Failure(str(error), error.exit_code)
     if isinstance(error, OSError) and error.filename is not None:

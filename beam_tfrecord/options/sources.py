@@ -27,7 +27,7 @@ IMAGE_OPTIONS: tuple[Option, ...] = (
     Option(
         "base",
         "--base",
-        "Directory that the paths of a table are relative to.",
+        "Directory that relative paths of a table start from.",
         metavar="DIR",
         sources=_IMAGES,
         group=IMAGES,
@@ -52,7 +52,7 @@ IMAGE_OPTIONS: tuple[Option, ...] = (
     Option(
         "check",
         "--check",
-        "What to check of every picture.",
+        "What to check of every image.",
         "header",
         "choice",
         choices=("header", "decode", "none"),
@@ -126,7 +126,7 @@ NUMPY_OPTIONS: tuple[Option, ...] = (
     Option(
         "example",
         "--example",
-        "What one example is: an entry along the first axis, or a whole array.",
+        "What one example is: an entry along the first axis, or an array.",
         form="choice",
         choices=("row", "array"),
         sources=_NUMPY,
@@ -228,7 +228,7 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
     Option(
         "partitions",
         "--partitions",
-        "Parts to read side by side.  [default: by rows and bytes]",
+        "Parts to read in parallel.  [default: by rows and bytes]",
         form="number",
         metavar="N",
         least=1,
