@@ -133,6 +133,9 @@ NESTED: dict[str, tuple[Callable[[pa.DataType], pa.DataType], Callable[[int], An
     ),
     "dictionary": (lambda at: at, lambda value: value),
 }
+if int(pa.__version__.partition(".")[0]) < 25:
+    # Earlier versions cannot write list views to Parquet.
+    del NESTED["list view"], NESTED["large list view"]
 FINE_NS = 1_500_000_000_000_000_001
 
 
