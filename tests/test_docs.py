@@ -42,8 +42,9 @@ FLAG = re.compile(r"(?<![\w-])--[a-z][a-z_-]*|(?<![\w-])-[a-z]\b")
 
 # Pages that always run, since they are read first; all others are slow.
 FAST = {"README.md", "types.md", "stop-and-resume.md"}
-# Programs that show and fix a fault of Beam: tests/runners/test_local_runner.py tests both.
-NOT_RUN = {"upstream.md"}
+# Pages that run elsewhere: cells of a session in tests/test_notebooks.py, and programs that show
+# and fix a fault of Beam in tests/runners/test_local_runner.py.
+NOT_RUN = {"notebooks.md", "upstream.md"}
 # Flags of other programs that the text names.
 FOREIGN_FLAGS = {"--artifacts-dir", "--force-reinstall", "--no-deps", "-c", "-m"}
 
