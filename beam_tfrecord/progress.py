@@ -27,8 +27,8 @@ _FIRST_SHORT = 100_000
 class Progress:
     """Shows the progress of a job on a stream; its methods are thread-safe.
 
-    A bar and the lines of a log would overwrite each other. So if the package logs more than
-    warnings, lines are printed on a terminal, too.
+    A bar and the lines of a log would overwrite each other. So if the log of the package is shown,
+    and not only written to a file, lines are printed on a terminal, too.
 
     Args:
         enabled: False shows nothing.
@@ -48,8 +48,7 @@ class Progress:
     ) -> None:
         self._enabled = enabled
         self._stream = sys.stderr if stream is None else stream
-        has_log = logging.getLogger("beam_tfrecord").isEnabledFor(logging.INFO)
-        self._has_bar = enabled and self._stream.isatty() and not has_log
+        self._has_bar = enabled and self._stream.isatty() and not _shows_log()
         self._every_s = DRAW_EVERY_S if self._has_bar else line_every_s
         self._clock = clock
         # The handler of a signal may close a display that its thread is just drawing.
@@ -150,6 +149,15 @@ def adder(progress: Progress | None, phase: str, total: int) -> Callable[[int], 
 
     add(0)
     return add
+
+
+def _shows_log() -> bool:
+    """Return whether the details that the package logs are shown, and not only kept in a file."""
+    package = logging.getLogger("beam_tfrecord")
+    return package.isEnabledFor(logging.INFO) and any(
+        handler.level < logging.INFO and not isinstance(handler, logging.FileHandler)
+        for handler in (*logging.getLogger().handlers, *package.handlers)
+    )
 
 
 def _columns(stream: TextIO) -> int:

@@ -12,6 +12,7 @@ import struct
 import termios
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TextIO
 
 import pytest
@@ -185,15 +186,30 @@ def test_a_line_is_never_glued_to_the_bar():
     assert third.startswith("\rreading: 50%")
 
 
-def test_a_log_gets_lines_instead_of_a_bar():
-    logger = logging.getLogger("beam_tfrecord")
-    logger.setLevel(logging.INFO)
+@pytest.mark.parametrize(
+    ("kind", "level", "shown"),
+    [
+        ("stderr", logging.DEBUG, "reading: 50%, 1 B of 2 B\n"),
+        ("file", logging.DEBUG, "\rreading: 50%|"),
+        ("stderr", logging.WARNING, "\rreading: 50%|"),
+    ],
+)
+def test_a_log_on_the_terminal_gets_lines_instead_of_a_bar(
+    kind: str, level: int, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = logging.FileHandler(tmp_path / "log") if kind == "file" else logging.StreamHandler()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    logger, before = logging.getLogger("beam_tfrecord"), logging.getLogger("beam_tfrecord").level
+    logger.setLevel(level)
     try:
-        stream = Terminal()
-        Progress(stream=stream, line_every_s=0).update("reading", 1, 2)
+        stream, clock = Terminal(), Clock()
+        with Progress(stream=stream, line_every_s=0, clock=clock) as progress:
+            clock.now_s += 1
+            progress.update("reading", 1, 2)
     finally:
-        logger.setLevel(logging.NOTSET)
-    assert stream.getvalue() == "reading: 50%, 1 B of 2 B\n"
+        logger.setLevel(before)
+        handler.close()
+    assert stream.getvalue().startswith(shown)
 
 
 @pytest.fixture(params=[(0, 0), (24, 100)])

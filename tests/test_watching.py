@@ -93,6 +93,17 @@ def test_entries_add_up_and_the_last_phase_counts(tmp_path: Path) -> None:
         reports.wait_for(lambda report: report == (TYPES, 1_000, 1000, "B", 7))
 
 
+def test_a_damaged_entry_is_left_out(tmp_path: Path) -> None:
+    reports = Reports()
+    with watch(str(tmp_path), 1000, reports):
+        reports.wait_for(bool)
+        for entry in ("\n", "reading\tmany\t0\t0\n", "writing\t1\t0\t0\n", "reading\t3"):
+            (tmp_path / f"progress-{len(entry)}").write_text(entry)
+        time.sleep(0.01)
+        ProgressLog(str(tmp_path), READING).add(5)
+        reports.wait_for(lambda report: report == (READING, 5, None, "row", 0))
+
+
 def test_a_log_is_written_only_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

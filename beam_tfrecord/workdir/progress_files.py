@@ -178,8 +178,9 @@ def _report(
     while not done.wait(INTERVAL_S):
         if time.monotonic() - looked_s >= every_s:
             looked_s = time.monotonic()
-            # After an error of the disk or the store, the next look may succeed.
-            with contextlib.suppress(StorageError, OSError):
+            # After an error of the disk or the store, the next look may succeed. An entry that is
+            # damaged is left out: the job itself does not depend on it.
+            with contextlib.suppress(StorageError, OSError, ValueError, KeyError):
                 state = look()
         phase, amount, total, unit, rejects = state
         progress.update(phase, amount, total, unit=unit, rejects=rejects)
