@@ -154,7 +154,7 @@ def test_records_in_another_order_are_no_loss(dataset: Path) -> None:
     (dataset / FIRST).write_bytes(b"".join(reversed(records_of(dataset / FIRST))))
     assert repaired(dataset) == (
         1,
-        [f"{FIRST}: no record is lost, but some are out of order"],
+        [f"{FIRST}: no record is lost, but some are not in their original position"],
         "wrote 12 intact examples, no example lost",
     )
 

@@ -244,7 +244,7 @@ class _Repairer:
         examples = sum(piece.examples for piece in pieces.values())
         has_all = not self.salvaged or (examples, content) == (self.old.examples, self.old.content)
         for one in self.salvaged:
-            message = "no record is lost, but some are out of order"
+            message = "no record is lost, but some are not in their original position"
             self.lost += [Lost(one.shard.path, 0, 0, 0, message)] if has_all else one.losses()
         fewer = {one.shard.path: one.min_lost for one in self.salvaged if one.min_lost > 0}
         rejects, hashes_of_rejects = self._rejects()
