@@ -247,6 +247,6 @@ def rejected(
     more = f" and {rejects - 3:,} more" if rejects > 3 else ""
     return RejectedRows(
         f"{rejects:,} of {counted(rows, 'row')} cannot be written (allowed: {budget}): "
-        f"{shown}{more}: mend the data, or allow them with --max-rejects; "
+        f"{shown}{more}; fix the data, or allow them with --max-rejects; "
         f"all are listed in {listed}"
     )

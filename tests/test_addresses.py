@@ -41,7 +41,7 @@ def test_rows_of_text_are_named_by_line(tmp_path: Path, end: str, last: str, row
         assert addresses(reader.batches()) == expected
     with gzip.open(tmp_path / "b.csv.gz", "wb") as file:
         file.write(text.encode())
-    expected = [f"b.csv.gz:{line}" for line in range(2, rows + 2)]
+    expected = [f"b.csv.gz row {row}" for row in range(rows)]
     assert addresses(bt.ReadFromCsv(tmp_path / "b.csv.gz").batches()) == expected
 
 
@@ -56,14 +56,19 @@ def test_a_file_in_several_units_has_its_own_lines(tmp_path: Path) -> None:
     assert found == [f"a.csv:{line}" for line in range(2, 102)]
 
 
-def test_rows_that_are_not_lines_are_counted_from_0(tmp_path: Path) -> None:
+@pytest.mark.parametrize("batch_rows", [1, 2, 100])
+def test_rows_that_are_not_lines_are_counted_from_0(tmp_path: Path, batch_rows: int) -> None:
     (tmp_path / "a.csv").write_text('id,note\n1,"one\ntwo"\n2,three\n\n3,four')
-    reader = bt.ReadFromCsv(tmp_path / "a.csv", batch_rows=1)
-    assert addresses(reader.batches()) == ["a.csv row 0", "a.csv:4", "a.csv row 2"]
+    reader = bt.ReadFromCsv(tmp_path / "a.csv", batch_rows=batch_rows)
+    assert addresses(reader.batches()) == ["a.csv row 0", "a.csv row 1", "a.csv row 2"]
     # A blank line and a last line without its end do not cancel out.
     (tmp_path / "b.csv").write_text("id,note\n1,x\n\n2,y")
-    reader = bt.ReadFromCsv(tmp_path / "b.csv")
+    reader = bt.ReadFromCsv(tmp_path / "b.csv", batch_rows=batch_rows)
     assert addresses(reader.batches()) == ["b.csv row 0", "b.csv row 1"]
+    # In one column, a blank line is a row.
+    (tmp_path / "c.csv").write_text("id\n1\n\n2")
+    reader = bt.ReadFromCsv(tmp_path / "c.csv", batch_rows=batch_rows)
+    assert addresses(reader.batches()) == ["c.csv:2", "c.csv:3", "c.csv:4"]
 
 
 def test_rows_after_a_reject_keep_their_lines(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_the_error_shows_the_first_three() -> None:
     assert isinstance(error, RejectedRows)
     assert str(error) == (
         "1,234 of 50,000 rows cannot be written (allowed: 0.5%): line 0 is bad; line 1 is bad; "
-        "line 2 is bad and 1,231 more: mend the data, or allow them with --max-rejects; "
+        "line 2 is bad and 1,231 more; fix the data, or allow them with --max-rejects; "
         "all are listed in out/.tmp-0/rejects.parquet"
     )
     assert "more" not in str(rejected(RejectBudget(), 3, 9, sample[:3], "x"))

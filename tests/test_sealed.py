@@ -113,7 +113,9 @@ def test_arrays_come_back(tmp_path: Path) -> None:
 
 def test_units_share_their_file_as_before(tmp_path: Path) -> None:
     file = InputFile("/in/a", "a", 9, "1", (("k", None), ("l", "v")))
-    units = tuple(Unit(f"a:{i}", file, i, i, i + 1, None, 3, 4, CsvUnit(("x",), i)) for i in (0, 1))
+    units = tuple(
+        Unit(f"a:{i}", file, i, i, i + 1, None, 3, 4, CsvUnit(("x",), i, True)) for i in (0, 1)
+    )
     (pack,) = pack_files([Found(b"a\xff.png", 7, 1)], root="/in", classes=("c",))
     groups = [Group(0, 0, units), Group(1, 2, (Unit("p", pack, 0, 0, 1, 1, 7, 9),))]
     found = stored(tmp_path, groups)

@@ -9,7 +9,7 @@ import click
 
 from beam_tfrecord.cli.base import INPUT_PATH, print_message, print_result
 from beam_tfrecord.cli.help import GroupedCommand, option
-from beam_tfrecord.cli.log import log_options
+from beam_tfrecord.cli.log import is_quiet, log_options
 from beam_tfrecord.sizes import counted
 
 json_option = option("--json", "as_json", is_flag=True, help="Print machine-readable JSON.")
@@ -83,7 +83,7 @@ def verify(ctx: click.Context, dataset: str, as_json: bool) -> None:
     from beam_tfrecord.dataset.verify import verify as verify_dataset
     from beam_tfrecord.progress import Progress
 
-    with Progress() as progress:
+    with Progress(enabled=not is_quiet()) as progress:
         found = verify_dataset(dataset, progress=progress)
     if as_json:
         print_result(_json(found.to_json()))
@@ -132,7 +132,7 @@ def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None
     from beam_tfrecord.dataset.repair import repair as repair_dataset
     from beam_tfrecord.progress import Progress
 
-    with Progress() as progress:
+    with Progress(enabled=not is_quiet()) as progress:
         done = repair_dataset(dataset, output, progress=progress)
     if as_json:
         print_result(_json(done.to_json()))

@@ -177,6 +177,13 @@ def test_compressed_files_are_one_unit(write, suffix, monkeypatch):
         read_all(broken)
 
 
+def test_text_of_another_encoding_names_the_option(write):
+    _, (reject,) = read_all(Csv(write(b"a,b\n1,Z\xfcrich\n2,Bern\n")))
+    assert reject.message.endswith(
+        "in a.csv:2, which is not text in utf-8: correct it, or pass --encoding"
+    )
+
+
 @pytest.mark.parametrize(
     "encoding", ["latin-1", "cp1252", "utf-16", "utf-16-le", "utf-8-sig", "shift_jis"]
 )

@@ -43,12 +43,21 @@ class ChunkScan(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A byte range of complete rows; `line` is the 1-based number of its first line."""
+    """A byte range of complete rows.
+
+    Attributes:
+        start: Start of the range.
+        stop: End of the range, exclusive.
+        rows: Number of rows.
+        line: 1-based number of the first line.
+        rows_are_lines: Whether no row has several lines, and no line is blank.
+    """
 
     start: int
     stop: int
     rows: int
     line: int
+    rows_are_lines: bool
 
 
 def scan_chunk(data: bytes, start: int, dialect: Dialect) -> ChunkScan:
@@ -95,21 +104,28 @@ class _Cut(NamedTuple):
     at: int
     rows: int
     line_ends: int
+    # Lines before the cut; the last line of a file may lack its end.
+    lines: int
 
 
 def cut(chunks: Sequence[ChunkScan], header: Header) -> list[Piece]:
     """Cut a file into about one piece for each chunk, and at least one if the file has columns."""
     keep_blank = len(header.names) == 1
-    first = _Cut(
-        header.stop, header.row_ends if keep_blank else header.row_ends > 0, header.line_ends
-    )
+    rows = header.row_ends if keep_blank else header.row_ends > 0
+    first = _Cut(header.stop, rows, header.line_ends, header.line_ends)
     cuts = [first, *(found for found in _cuts(chunks, keep_blank) if found.at > header.stop)]
     pieces = [
-        Piece(here.at, there.at, there.rows - here.rows, here.line_ends + 1)
+        Piece(
+            here.at,
+            there.at,
+            there.rows - here.rows,
+            here.line_ends + 1,
+            there.rows - here.rows == there.lines - here.lines,
+        )
         for here, there in itertools.pairwise(cuts)
     ]
-    if not pieces:
-        pieces = [Piece(header.stop, header.stop, 0, header.line_ends + 1)] if header.names else []
+    if not pieces and header.names:
+        pieces = [Piece(header.stop, header.stop, 0, header.line_ends + 1, True)]
     # Pieces of blank lines need no unit, but a file without rows needs one for its columns.
     return [piece for piece in pieces if piece.rows] or pieces[:1]
 
@@ -122,9 +138,12 @@ def _cuts(chunks: Sequence[ChunkScan], keep_blank: bool) -> Iterator[_Cut]:
         exit_state, rows_ended, rows_with_blanks, first = chunk.passages[state]
         if first >= 0:
             before = chunk.line_ends_before[state] - (twice if first else 0)
-            yield _Cut(chunk.start + first, rows + (state not in _ROW_STARTS), line_ends + before)
+            begun = state not in _ROW_STARTS
+            before += line_ends
+            yield _Cut(chunk.start + first, rows + begun, before, before)
         rows += rows_with_blanks if keep_blank else rows_ended
         line_ends += chunk.line_ends - twice
         state, ends_cr = exit_state, chunk.ends_cr
     if chunks:
-        yield _Cut(chunks[-1].stop, rows + (state not in _ROW_STARTS), line_ends)
+        begun = state not in _ROW_STARTS
+        yield _Cut(chunks[-1].stop, rows + begun, line_ends, line_ends + begun)

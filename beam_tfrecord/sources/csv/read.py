@@ -39,10 +39,12 @@ class CsvUnit:
     Attributes:
         names: Names of the columns of the file.
         line: Number of the first line of the range, from 1.
+        rows_are_lines: Whether row n of the range is known to be its line n.
     """
 
     names: tuple[str, ...]
     line: int
+    rows_are_lines: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,8 +171,6 @@ class _UnitReader:
         self._unit, self._schema, self._how = unit, schema, how
         self.filler = how.filler(len(self._names), self._targets, batch_rows)
         self.first_row = 0
-        # Lines of the first row of the batch, and of the row after its last.
-        self._first_line = self._next_line = unit.detail.line
         self._rejects: dict[int, Reject] = {}
         self._converts = any(converter_of(field.type) for field in fields)
         self._windows: list[tuple[int, _Window]] = []
@@ -184,9 +184,6 @@ class _UnitReader:
         for fault in self.filler.take_faults():
             self._add_fault(fault, window.line_of(fault.start))
         window.move(next_at)
-        # The last line of a file may lack its end.
-        is_open = window.final and next_at == len(window.data) and window.data[-1:] not in b"\r\n"
-        self._next_line = window.line + is_open
         return self.filler.is_full
 
     def _add_fault(self, fault: Fault, line: int) -> None:
@@ -205,14 +202,16 @@ class _UnitReader:
         self._rejects[fault.row] = Reject(self._unit.name, row, "", "bad-row", message)
 
     def _reject_value(self, row: int, field: pa.Field, text: str, line: int) -> None:
-        expected = "text in utf-8" if field.type == pa.string() else str(field.type)
+        problem = f"{field.type}: correct it, or pass --types or --schema"
+        if field.type == pa.string():
+            problem = "text in utf-8: correct it, or pass --encoding"
         self._rejects[row] = Reject(
             unit=self._unit.name,
             row=self.first_row + row,
             column=field.name,
             code="bad-value",
             message=f"column {field.name!r} is {_shortened(text)!r} in {self._unit.file.name}:"
-            f"{line}, which is not {expected}: correct it, or pass --types or --schema",
+            f"{line}, which is not {problem}",
             value=text[:_SHOWN_CHARACTERS],
         )
 
@@ -244,14 +243,12 @@ class _UnitReader:
             data = data.filter(pa.array(keep))
             numbers = None if numbers is None else numbers.filter(pa.array(keep))
             row_numbers = self.first_row + np.flatnonzero(keep)
-        # Quoted newlines and blank lines break the relation between rows and lines.
-        address = None
-        if self._next_line - self._first_line == rows:
-            address = (f"{file.name}:", self._first_line - self.first_row)
+        # By unit, not by batch: the messages of rejects must not depend on the size of batches.
+        detail = self._unit.detail
+        address = (f"{file.name}:", detail.line) if detail.rows_are_lines else None
         origin = Origin(self._unit.name, self._unit.index, row_numbers, address=address)
         rejects = tuple(self._rejects[row] for row in sorted(self._rejects))
         self.first_row += rows
-        self._first_line = self._next_line
         self._rejects, self._windows = {}, []
         data = with_partitions(data, file, self._schema)
         return Batch(data, origin, rejects=rejects, numbers=numbers)

@@ -204,7 +204,7 @@ class Csv(Source):
                 rows=piece.rows,
                 input_bytes=piece.stop - piece.start,
                 encoded_bytes=_encoded_bytes(header, piece.rows, piece.stop - piece.start),
-                detail=CsvUnit(header.names, piece.line),
+                detail=CsvUnit(header.names, piece.line, piece.rows_are_lines),
             )
             for index, piece in enumerate(pieces)
         ]
@@ -220,7 +220,8 @@ class Csv(Source):
             rows=None,
             input_bytes=file.bytes,
             encoded_bytes=2 * text_bytes,
-            detail=CsvUnit(header.names, header.line_ends + 1),
+            # Nobody has counted the lines of a stream.
+            detail=CsvUnit(header.names, header.line_ends + 1, rows_are_lines=False),
         )
 
     def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
