@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -232,10 +233,24 @@ def test_each_feature_names_what_to_install(place: Path, hidden: str) -> None:
 
 
 def test_what_needs_no_extra_works_without_all(place: Path) -> None:
-    hidden = {one for case in [*COMMANDS, *CODE] for one in case[0]}
-    commands = ["write in.csv all", "write pictures all-pictures", "verify dataset"]
-    for code, lines in without(place, hidden, [(command, "") for command in commands]):
-        assert code == 0, lines
+    hidden = {one for case in [*COMMANDS, *CODE] for one in case[0]} | {"pandas", "scipy"}
+    np.savez(place / "arrays.npz", x=np.zeros((3, 2, 2), np.uint8), y=np.arange(3))
+    commands = [
+        "write in.csv all",
+        "write in.csv mapped --map f.py:f",
+        "write pictures all-pictures",
+        "write arrays.npz all-arrays",
+        "extract in.csv stage",
+        "plan in.csv other",
+        "schema in.csv",
+        "show all-arrays --code tf",
+        "head all-arrays",
+        "verify dataset",
+    ]
+    runs = [(command, "") for command in commands]
+    runs += [("", f"bt.load({name!r}).numpy()") for name in ("mapped", "all-arrays", "in.parquet")]
+    for run, (code, lines) in zip(runs, without(place, hidden, runs), strict=True):
+        assert code == 0, (run, lines)
 
 
 @pytest.mark.parametrize("level", [None, "0"])

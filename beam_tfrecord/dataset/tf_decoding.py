@@ -10,12 +10,11 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.dataset.rows import Rows
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.arrow_types import is_numpy_tensor, is_tensor
+from beam_tfrecord.features.arrow_types import is_numpy_tensor, is_tensor, numpy_dtype
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.feature_spec import FIXED, readings
 from beam_tfrecord.features.schema import Schema
@@ -132,7 +131,7 @@ def _described(feature: Feature) -> tuple[str, OpenShape] | None:
     if feature.store == "values":
         return None
     if is_tensor(arrow):
-        return str(np.dtype(arrow.value_type.to_pandas_dtype())), tuple(arrow.shape)
+        return str(numpy_dtype(arrow.value_type)), tuple(arrow.shape)
     if not is_numpy_tensor(arrow) or arrow.dtype.kind in "SU":
         return None
     if arrow.dtype.kind in "mM":

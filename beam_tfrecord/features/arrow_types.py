@@ -262,6 +262,12 @@ def with_shape(arrow: pa.DataType, shape: Sequence[int]) -> pa.DataType:
     return item
 
 
+def numpy_dtype(arrow: pa.DataType) -> np.dtype[Any]:
+    """Return the NumPy dtype of numbers or booleans; `to_pandas_dtype` would need pandas."""
+    dtype: np.dtype[Any] = pa.array([], arrow).to_numpy(zero_copy_only=False).dtype
+    return dtype
+
+
 def widen(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """Return a type that holds the values of two types exactly, or None if there is none.
 
@@ -275,7 +281,7 @@ def widen(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     if pa.types.is_dictionary(one) or pa.types.is_dictionary(other):
         return widen(bare_type(one), bare_type(other))
     if pa.types.is_integer(one) and pa.types.is_integer(other):
-        dtype = np.promote_types(one.to_pandas_dtype(), other.to_pandas_dtype())
+        dtype = np.promote_types(numpy_dtype(one), numpy_dtype(other))
         # No integer holds both int64 and uint64: NumPy makes them float64.
         return pa.from_numpy_dtype(dtype) if dtype.kind in "iu" else None
     if pa.types.is_floating(one) and pa.types.is_floating(other):

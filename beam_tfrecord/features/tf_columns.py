@@ -28,6 +28,7 @@ from beam_tfrecord.features.arrow_types import (
     is_tensor,
     is_text,
     is_uuid,
+    numpy_dtype,
 )
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.tensors import TensorType, item_type
@@ -172,7 +173,7 @@ def tensor_type(arrow: pa.DataType, column: str) -> TensorType:
     item = arrow.value_type
     if not (pa.types.is_integer(item) or pa.types.is_floating(item) or pa.types.is_boolean(item)):
         raise UsageError(f"column {column!r} holds tensors of {item}: cast them to numbers first")
-    return TensorType(item.to_pandas_dtype(), shape)
+    return TensorType(numpy_dtype(item), shape)
 
 
 def is_flat_tensor(tensor: TensorType, store: str) -> bool:
