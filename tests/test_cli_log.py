@@ -27,7 +27,8 @@ def talking_job(monkeypatch, tmp_path):
             logger.warning("%s warns", logger.name)
         PACKAGE.debug("decided something")
         progress.update("reading", 1)
-        job.progress = progress
+        # The display is closed at the end of the command.
+        job.shows_progress = progress._enabled
         if job.error is not None:
             raise job.error
         return job.result
@@ -64,7 +65,7 @@ def test_quiet_shows_errors_alone(talking_job):
 def test_quiet_shows_no_progress(talking_job):
     for words, is_shown in [((), True), (("--quiet",), False)]:
         said(*words)
-        assert talking_job.progress._enabled is is_shown
+        assert talking_job.shows_progress is is_shown
 
 
 def test_verbose_adds_what_was_decided_and_the_times(talking_job):

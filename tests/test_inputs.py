@@ -103,7 +103,7 @@ def test_mixed_directory_names_both_kinds(tmp_path):
     with pytest.raises(UsageError) as error:
         detect_kind(path)
     assert str(error.value) == (
-        f"{path!r} holds csv (1 files) and parquet (2 files): pass --from to choose one"
+        f"{path!r} holds csv (1 file) and parquet (2 files): pass --from to choose one"
     )
     assert detect_kind(path, from_="csv") == "csv"
 

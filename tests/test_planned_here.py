@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -53,21 +53,23 @@ KINDS = pytest.mark.parametrize(
 
 @pytest.fixture
 def scanned_by(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Give the names of the threads that look at files, in order."""
-    names: list[str] = []
+    """Return a list that gets who scans a file, the launcher or a worker, at each scan."""
+    found: list[str] = []
 
     def watched(kind: type[Source]) -> None:
         scan = kind.scan
 
         def watching(self: Any, chunk: Any) -> Any:
-            names.append(threading.current_thread().name)
+            # A worker processes bundles, on whatever thread the runner has it.
+            is_worker = any(frame.name == "process_bundle" for frame in traceback.extract_stack())
+            found.append("worker" if is_worker else "launcher")
             return scan(self, chunk)
 
         monkeypatch.setattr(kind, "scan", watching)
 
     for kind in (Csv, Parquet, Numpy, Images):
         watched(kind)
-    return names
+    return found
 
 
 def by_workers(kind: type[Source], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,11 +109,11 @@ def test_the_dataset_is_the_same(
         "map": (lambda row: row) if mapped else None,
     }
     bt.write(source, tmp_path / "here", **options)
-    assert set(scanned_by) == {threading.main_thread().name}
+    assert set(scanned_by) == {"launcher"}
     by_workers(kind, monkeypatch)
     scanned_by.clear()
     bt.write(source, tmp_path / "there", **options)
-    assert threading.main_thread().name not in scanned_by
+    assert set(scanned_by) == {"worker"}
     assert shard_hashes(tmp_path / "here") == shard_hashes(tmp_path / "there")
     manifests = [(tmp_path / out / "manifest.json").read_bytes() for out in ("here", "there")]
     assert manifests[0] == manifests[1]
@@ -120,7 +122,7 @@ def test_the_dataset_is_the_same(
 def test_many_files_are_looked_at_by_workers(tmp_path: Path, scanned_by: list[str]) -> None:
     source = write_parquet(tmp_path / "in", sample_table(500), files=Parquet.quick_scans + 1)
     bt.write(source, tmp_path / "out")
-    assert threading.main_thread().name not in scanned_by
+    assert set(scanned_by) == {"worker"}
 
 
 @pytest.mark.parametrize("count", [1, 20])
