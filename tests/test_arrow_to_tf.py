@@ -50,5 +50,7 @@ def test_plain_columns_need_no_conversion():
 
 def test_a_fill_of_another_type_is_refused():
     array = pa.array([[1, None]])
+    with pytest.raises(UsageError, match=r"fill 2\.5 of column 'c' is not a value of type int64"):
+        arrow_to_tf(array, Feature("c", pa.list_(pa.int64()), fill=2.5))
     with pytest.raises(UsageError, match="fill 'x' of column 'c' is not a value of type int64"):
         arrow_to_tf(array, Feature("c", array.type, fill="x"))

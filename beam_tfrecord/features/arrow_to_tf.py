@@ -8,6 +8,7 @@ inner lists.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -302,10 +303,11 @@ def typed_scalar(value: Any, arrow: pa.DataType, feature: Feature, what: str) ->
     Raises:
         UsageError: The value does not fit the type.
     """
-    try:
-        return pa.scalar(value, arrow)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError):
-        pass
+    # pyarrow's scalar would truncate 2.5 to 2, but its cast refuses to.
+    has_fraction = isinstance(value, float) and not value.is_integer()
+    if not (has_fraction and pa.types.is_integer(arrow)):
+        with contextlib.suppress(pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError):
+            return pa.scalar(value, arrow)
     try:
         return pc.cast(pa.scalar(value), arrow)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, OverflowError) as error:
