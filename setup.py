@@ -13,7 +13,6 @@ import runpy
 import subprocess
 import sys
 import tempfile
-import tomllib
 import zipfile
 from pathlib import Path
 
@@ -132,12 +131,13 @@ def extensions() -> list[Extension]:
 
 def readme() -> str:
     """Return the README; relative links become links to this version in the public repository."""
-    project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
+    # No tomllib: pip tells an older Python what it needs, but only after this has run there.
+    (source,) = re.findall('^Source = "(.+)"$', Path("pyproject.toml").read_text("utf-8"), re.M)
     version = runpy.run_path(str(PACKAGE / "_version.py"))["__version__"]
 
     def absolute(link: re.Match[str]) -> str:
         view = "raw" if link["text"].startswith("!") else "blob"
-        address = f"{project['urls']['Source']}/{view}/v{version}/{link['target']}"
+        address = f"{source}/{view}/v{version}/{link['target']}"
         return f"{link['text']}({address}" if Path(link["target"]).exists() else link[0]
 
     text = Path("README.md").read_text(encoding="utf-8")
