@@ -111,6 +111,16 @@ def test_a_file_of_empty_texts_agrees_with_any_other(tmp_path):
         Csv(str(tmp_path)).schema()
 
 
+@pytest.mark.parametrize(("delimiter", "shown"), [(";", ";"), ("\t", r"\t"), ("|", "|")])
+def test_a_likely_wrong_delimiter_is_remarked_on(write, delimiter, shown):
+    path = write(f"a{delimiter}b\n1{delimiter}2\n".encode())
+    (remark,) = Csv(path).inferred()[1]
+    assert remark.startswith("the only column is named 'a")
+    assert remark.endswith(f"pass --delimiter '{shown}' to divide it")
+    assert Csv(path, delimiter=delimiter).inferred()[1] == []
+    assert Csv(write(b"a\n1\n", "b.csv")).inferred()[1] == []
+
+
 @pytest.mark.parametrize(
     ("cells", "remarks"),
     [

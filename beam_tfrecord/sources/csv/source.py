@@ -58,6 +58,7 @@ from beam_tfrecord.sources.files import as_paths, list_files
 
 SUFFIXES = (".csv", ".tsv")
 MIN_CHUNK_BYTES = 16
+_DELIMITERS = (";", "\t", "|", ",")
 # Bytes to read and scan at a time, few enough for the processor's cache.
 SCAN_BYTES = 2**20
 # The usual compression ratio of text, for estimates only.
@@ -256,9 +257,21 @@ class Csv(Source):
         return pa.schema(noted, metadata=found.metadata)
 
     def remarks(self, inferences: Sequence[CsvInference], schema: pa.Schema) -> list[str]:
-        """Return a message for each column whose type depends on a few words."""
+        """Return messages for a likely wrong delimiter, and for types that a few words decided."""
         inferred = [field for field in schema if field.name not in self.types]
-        return remarks_of(inferences, pa.schema(inferred))
+        names = {name for one in inferences for name in one.names}
+        return [*self._delimiter_remarks(names), *remarks_of(inferences, pa.schema(inferred))]
+
+    def _delimiter_remarks(self, names: set[str]) -> list[str]:
+        """Return a message if the only column has the name of several with another delimiter."""
+        if len(names) != 1:
+            return []
+        (name,) = names
+        likely = max(_DELIMITERS, key=name.count)
+        if likely not in name:
+            return []
+        shown = r"\t" if likely == "\t" else likely
+        return [f"the only column is named {name!r}: pass --delimiter '{shown}' to divide it"]
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
