@@ -173,6 +173,7 @@ def test_no_beam_options():
     ("words", "message"),
     [
         (["wirte", "a.csv", "out"], "No such command 'wirte'. Did you mean 'write'?"),
+        (["write", "a.csv", "out", "--tabel=t"], "'--tabel'. Did you mean '--table'? (see"),
         (["write", "a.csv", "out", "--shard-sise", "1"], "'--shard-size'"),
         (["write", "a.csv", "out", "--save_main_session"], "Beam's own options go after '--'."),
         (["write"], "Missing argument 'INPUT... OUTPUT'"),

@@ -43,6 +43,17 @@ def option(*names: str, **settings: Any) -> Callable[[Command], Command]:
 class GroupedCommand(click.Command):
     """A command whose help groups its options by subject."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; the error for an unknown option names the most similar one.
+
+        Click names up to three in the order of the alphabet.
+        """
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            closest = (error.possibilities or [])[:1]
+            raise click.NoSuchOption(error.option_name, error.message, closest, ctx) from None
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the common options by subject, or all options after ``--help-all``."""
         options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]

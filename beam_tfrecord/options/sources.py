@@ -170,7 +170,7 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
     Option(
         "names",
         "--names",
-        "Names of the columns.",
+        "Names of the columns, instead of those in the first line (see --no-header).",
         form="names",
         metavar="A,B",
         sources=("csv",),
