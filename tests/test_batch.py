@@ -58,7 +58,7 @@ def test_a_plain_batch_gets_default_book_keeping() -> None:
     plain = Batch(pa.record_batch({"x": [1, 2]}), split="train", rejects=(REJECT,))
     job_batch = as_job_batch(plain)
     assert (job_batch.data, job_batch.split, job_batch.rejects) == (plain.data, "train", (REJECT,))
-    assert (job_batch.group, job_batch.part, job_batch.way, job_batch.rows_counted) == (
+    assert (job_batch.group, job_batch.part, job_batch.step_path, job_batch.rows_counted) == (
         *(None, None, ()),
         3,
     )

@@ -99,7 +99,7 @@ def test_a_template_is_not_waited_for(cloud: Cloud) -> None:
 def test_an_option_of_another_runner_is_told() -> None:
     ran = run("write", "gs://lake/a.csv", "gs://lake/out", *NOWHERE)
     assert ran.exit_code == 2
-    assert ran.stderr.endswith("Error: --project is for --runner dataflow\n")
+    assert ran.stderr.startswith("error: --project is for --runner dataflow (see ")
 
 
 def test_a_job_that_needs_this_process_cannot_be_left(tmp_path: Path) -> None:
