@@ -103,7 +103,6 @@ def join_scans(left: ChunkScan, right: ChunkScan) -> ChunkScan:
 class _Cut(NamedTuple):
     at: int
     rows: int
-    line_ends: int
     # Lines before the cut; the last line of a file may lack its end.
     lines: int
 
@@ -112,14 +111,14 @@ def cut(chunks: Sequence[ChunkScan], header: Header) -> list[Piece]:
     """Cut a file into about one piece for each chunk, and at least one if the file has columns."""
     keep_blank = len(header.names) == 1
     rows = header.row_ends if keep_blank else header.row_ends > 0
-    first = _Cut(header.stop, rows, header.line_ends, header.line_ends)
+    first = _Cut(header.stop, rows, header.line_ends)
     cuts = [first, *(found for found in _cuts(chunks, keep_blank) if found.at > header.stop)]
     pieces = [
         Piece(
             here.at,
             there.at,
             there.rows - here.rows,
-            here.line_ends + 1,
+            here.lines + 1,
             there.rows - here.rows == there.lines - here.lines,
         )
         for here, there in itertools.pairwise(cuts)
@@ -139,11 +138,10 @@ def _cuts(chunks: Sequence[ChunkScan], keep_blank: bool) -> Iterator[_Cut]:
         if first >= 0:
             before = chunk.line_ends_before[state] - (twice if first else 0)
             begun = state not in _ROW_STARTS
-            before += line_ends
-            yield _Cut(chunk.start + first, rows + begun, before, before)
+            yield _Cut(chunk.start + first, rows + begun, line_ends + before)
         rows += rows_with_blanks if keep_blank else rows_ended
         line_ends += chunk.line_ends - twice
         state, ends_cr = exit_state, chunk.ends_cr
     if chunks:
         begun = state not in _ROW_STARTS
-        yield _Cut(chunks[-1].stop, rows + begun, line_ends, line_ends + begun)
+        yield _Cut(chunks[-1].stop, rows + begun, line_ends + begun)
