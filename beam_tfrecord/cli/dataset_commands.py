@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -85,11 +86,7 @@ def verify(ctx: click.Context, dataset: str, as_json: bool) -> None:
 
     with Progress(enabled=not is_quiet()) as progress:
         found = verify_dataset(dataset, progress=progress)
-    if as_json:
-        print_result(_json(found.to_json()))
-    else:
-        for fault in found.faults:
-            print_result(str(fault))
+    _print_report(found, found.faults, as_json=as_json)
     for note in found.notes:
         print_message(f"note: {note}")
     faults = counted(len(found.faults), "fault") if found.faults else "no faults"
@@ -111,11 +108,7 @@ def diff(ctx: click.Context, a: str, b: str, as_json: bool) -> None:
     from beam_tfrecord.dataset.diff import diff as diff_datasets
 
     found = diff_datasets(a, b)
-    if as_json:
-        print_result(_json(found.to_json()))
-    else:
-        for line in found.lines():
-            print_result(line)
+    _print_report(found, found.lines(), as_json=as_json)
     print_message("the data is the same" if found.same_data else "the data differs")
     if not found.same_data:
         ctx.exit(EXIT_BAD_DATA)
@@ -134,11 +127,7 @@ def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None
 
     with Progress(enabled=not is_quiet()) as progress:
         done = repair_dataset(dataset, output, progress=progress)
-    if as_json:
-        print_result(_json(done.to_json()))
-    else:
-        for lost in done.lost:
-            print_result(str(lost))
+    _print_report(done, done.lost, as_json=as_json)
     fewer = sum(done.lost_examples.values())
     if done.has_all_examples:
         lost_text = "no example lost"
@@ -149,6 +138,15 @@ def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None
     print_message(f"wrote {counted(done.manifest.examples, 'intact example')}, {lost_text}")
     if not done.is_whole:
         ctx.exit(EXIT_BAD_DATA)
+
+
+def _print_report(report: Any, lines: Iterable[object], *, as_json: bool) -> None:
+    """Print a report as its JSON, or line by line."""
+    if as_json:
+        print_result(_json(report.to_json()))
+        return
+    for line in lines:
+        print_result(str(line))
 
 
 def _json(value: Any) -> str:
