@@ -241,7 +241,8 @@ def test_whole_records_that_are_gone_are_listed(dataset: Path, tmp_path: Path) -
     data = shard.read_bytes()
     shard.write_bytes(data[:size] + data[2 * size :])
     done = repair(dataset, tmp_path / "out")
-    assert [str(lost) for lost in done.lost] == [f"{FIRST}: 1 record lost at an unknown position"]
+    ends = f"the data ends at byte {len(data) - size} of {len(data)}"
+    assert [str(lost) for lost in done.lost] == [f"{FIRST}: 1 record lost: {ends}"]
     assert done.lost_examples == {FIRST: 1}
 
 
@@ -265,11 +266,16 @@ def test_what_may_be_part_of_a_value_is_left_out_and_listed(tmp_path: Path) -> N
 
 def test_a_missing_and_an_empty_shard_close_up(dataset: Path, tmp_path: Path) -> None:
     (dataset / FIRST).unlink()
+    size = (dataset / "test-00001-of-00002.tfrecord").stat().st_size
     (dataset / "test-00001-of-00002.tfrecord").write_bytes(b"")
     done = repair(dataset, tmp_path / "out")
     assert done.lost == (
         Lost(FIRST, 0, 0, 4, "the file is missing"),
-        Lost("test-00001-of-00002.tfrecord", 0, 0, 2, "2 records lost at an unknown position"),
+        Lost(
+            "test-00001-of-00002.tfrecord",
+            *(0, 0, 2),
+            f"2 records lost: the data ends at byte 0 of {size}",
+        ),
     )
     assert done.lost_examples == {FIRST: 4, "test-00001-of-00002.tfrecord": 2}
     assert [shard.path for shard in done.manifest.shards] == [
@@ -285,7 +291,7 @@ def test_a_cut_shard_keeps_what_is_before_the_cut(dataset: Path, tmp_path: Path)
     done = repair(dataset, tmp_path / "out")
     assert done.lost == (
         Lost(FIRST, 2 * size, 3 * size - 1, 1, "damaged"),
-        Lost(FIRST, 0, 0, 1, "1 record lost at an unknown position"),
+        Lost(FIRST, 0, 0, 1, f"1 record lost: the data ends at byte {3 * size - 1} of {4 * size}"),
     )
     assert done.lost_examples == {FIRST: 2}
 

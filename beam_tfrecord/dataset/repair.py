@@ -95,6 +95,7 @@ class _SalvagedShard:
     Attributes:
         shard: The manifest's description of the shard.
         problem: Why the file cannot be opened; empty if it can be opened.
+        bytes: Bytes of the record stream, as far as it can be decompressed.
         found: Number of intact records.
         duplicates: Number of intact records that equal an earlier one.
         damage: The stretches of bytes without an intact record.
@@ -102,6 +103,7 @@ class _SalvagedShard:
 
     shard: Shard
     problem: str
+    bytes: int
     found: int
     duplicates: int
     damage: Sequence[LostBytes]
@@ -132,7 +134,10 @@ class _SalvagedShard:
             )
             losses.append(Lost(path, 0, 0, examples, message))
         elif (elsewhere := missing - sum(one.most_records for one in losses)) > 0:
-            message = f"{counted(elsewhere, 'record')} lost at an unknown position"
+            where = " at an unknown position"
+            if self.bytes < self.shard.bytes:
+                where = f": the data ends at byte {self.bytes:,} of {self.shard.bytes:,}"
+            message = f"{counted(elsewhere, 'record')} lost{where}"
             losses.append(Lost(path, 0, 0, elsewhere, message))
         return losses
 
@@ -281,10 +286,12 @@ class _Repairer:
                 problem = "it is not a regular file"
             writer = PieceWriter(self.target, split, (number,), self.old.compression)
             damage: list[LostBytes] = []
+            read_bytes = 0
             hashes = [np.empty(0, np.uint64)]
             try:
                 if not problem:
                     with record_stream(path, shard, self.old.compression, self.target) as data:
+                        read_bytes = len(data)
                         chains, damage = salvage(data, shard)
                         hashes += [writer.write(*chain.records_in(data)) for chain in chains]
                 piece = writer.close()
@@ -294,7 +301,7 @@ class _Repairer:
             if piece.xxh64 != shard.xxh64:
                 duplicates = piece.examples - len(np.unique(np.concatenate(hashes)))
                 self.salvaged.append(
-                    _SalvagedShard(shard, problem, piece.examples, duplicates, damage)
+                    _SalvagedShard(shard, problem, read_bytes, piece.examples, duplicates, damage)
                 )
             self.advance(shard.bytes)
             if piece.examples:
