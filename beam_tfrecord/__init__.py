@@ -6,6 +6,7 @@ The first use of a public name imports its module, so importing the package itse
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 if sys.platform == "win32":
     raise ImportError("beam_tfrecord runs on Linux and macOS; on Windows, use it in WSL")
+
+# Beam warns of this whenever it is imported without its extra for Google Cloud.
+logging.getLogger().addFilter(lambda record: not str(record.msg).startswith("apitools not found"))
 
 __all__ = [
     "AssignSplits",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -270,3 +271,27 @@ def test_tensorflow_is_imported_quietly_unless_its_log_is_wanted(
     os.write(2, b"after\n")
     assert capfd.readouterr().err == ("after\n" if level is None else "I0000 a device\nafter\n")
     assert os.environ[TENSORFLOW_LOG] == (level or "3")
+
+
+@pytest.mark.slow
+def test_a_dataset_for_tensorflow_is_made_without_its_log(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    bt.write(tmp_path / "a.csv", tmp_path / "out")
+    code = "import beam_tfrecord as bt; print(len(list(bt.load('out').tf())))"
+    plain = {name: value for name, value in os.environ.items() if name != TENSORFLOW_LOG}
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**plain, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "1\n", "")
+
+
+def test_beam_does_not_warn_of_its_missing_extra(caplog: pytest.LogCaptureFixture) -> None:
+    logging.warning("apitools not found, and bigquery client libraries are not available")
+    logging.warning("something else")
+    assert caplog.messages == ["something else"]

@@ -22,7 +22,7 @@ from beam_tfrecord.dataset.tf_decoding import (
 )
 from beam_tfrecord.dataset.values import check_defaults
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.extras import require
+from beam_tfrecord.extras import import_tensorflow, require
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.storage import is_remote
 
@@ -100,6 +100,7 @@ def tf_dataset(
         DataError: A shard is missing or has the wrong size.
     """
     require("tensorflow", "load(...).tf()")
+    import_tensorflow("tensorflow")
     import tensorflow as tf
 
     labels = [label] if isinstance(label, str) else list(label or ())

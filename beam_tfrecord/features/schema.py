@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.extras import require
+from beam_tfrecord.extras import import_tensorflow, require
 from beam_tfrecord.features.arrow_types import item_and_shape
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.tables import MAX_ROWS, cell, html_table, text_table
@@ -90,6 +90,7 @@ class Schema:
             UsageError: A feature of the spec cannot be written.
         """
         require("tensorflow", "Schema.from_feature_spec()")
+        import_tensorflow("tensorflow")
         from beam_tfrecord.features.feature_spec import features_from_spec
 
         return cls(features_from_spec(spec))
@@ -108,6 +109,7 @@ class Schema:
             UsageError: A default does not fit its column.
         """
         require("tensorflow", "Schema.feature_spec()")
+        import_tensorflow("tensorflow")
         from beam_tfrecord.features.feature_spec import feature_spec
 
         return feature_spec(self, ragged=ragged)

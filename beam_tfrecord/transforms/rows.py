@@ -16,7 +16,7 @@ import pyarrow as pa
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, batch_of_examples
 from beam_tfrecord.beam_steps import in_global_window, in_one_window
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.extras import require
+from beam_tfrecord.extras import import_tensorflow, require
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types
@@ -287,6 +287,7 @@ class ToExample(beam.DoFn):
     def setup(self) -> None:
         """Check that TensorFlow is installed."""
         require("tensorflow", "ToExample")
+        import_tensorflow("tensorflow")
 
     def process(self, row: Mapping[str, Any]) -> Iterator[Any]:
         """Yield the example of a row."""
