@@ -381,6 +381,35 @@ def test_a_column_without_any_value_is_left_out_with_a_warning(
     ] == ["column 'empty' is left out: it has no value in any row, or is not in the schema"]
 
 
+def drop(row: dict) -> None:
+    return None
+
+
+def drop_or_fail(row: dict) -> None:
+    return None if row["id"] else row["missing"]
+
+
+@pytest.mark.parametrize(
+    ("text", "function", "lines"),
+    [
+        ("id\n", None, ["the input holds no rows: the output has no files of data"]),
+        ("id\n0\n1\n", drop, ["no rows are left: the map function left out 2 of 2 rows"]),
+        ("id\n0\n1\n", drop_or_fail, ["no rows are left: the map function left out 1 of 2 rows"]),
+        ("id\n0\n0\n", drop_or_fail, []),
+    ],
+)
+def test_an_empty_output_has_a_reason(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    text: str,
+    function: Callable[[dict], None] | None,
+    lines: list[str],
+) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    bt.write(tmp_path / "a.csv", tmp_path / "out", map=function, max_rejects="any")
+    assert [line for line in caplog.messages if "no rows" in line] == lines
+
+
 def hp_of(row: dict) -> dict:
     return {"hp": row["hp"]}
 

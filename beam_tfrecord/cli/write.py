@@ -171,7 +171,7 @@ def extract(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **flag
         print_message(f"{output} already holds this stage: nothing to do")
         return
     print_message(_stage_summary(manifest, output, seconds=seconds))
-    for line in _stage_warnings(manifest, output):
+    for line in _rejects(manifest.rejects["rows"], output):
         LOGGER.warning("%s", line)
 
 
@@ -308,12 +308,8 @@ def _size(manifest: Manifest, output: str) -> str:
 
 
 def warnings_of(manifest: Manifest, output: str) -> list[str]:
-    """Return the warnings about a new dataset: no rows, lost precision, rejects."""
-    lines = []
-    if not manifest.examples:
-        lines.append("the input holds no rows: the dataset has no shards")
-    lines += _losses(manifest)
-    return lines + _rejects(manifest.rejects.get("rows", 0), output)
+    """Return the warnings about a new dataset: lost precision, rejects."""
+    return _losses(manifest) + _rejects(manifest.rejects.get("rows", 0), output)
 
 
 def _losses(manifest: Manifest) -> list[str]:
@@ -384,11 +380,6 @@ def _stage_summary(manifest: StageManifest, output: str, *, seconds: float) -> s
         f"extracted {counted(manifest.rows, 'row')} to {counted(len(manifest.files), 'file')} "
         f"({format_size(manifest.bytes)}) in {output} in {format_seconds(seconds)}"
     )
-
-
-def _stage_warnings(manifest: StageManifest, output: str) -> list[str]:
-    empty = [] if manifest.rows else ["the input holds no rows: the stage has no files"]
-    return [*empty, *_rejects(manifest.rejects["rows"], output)]
 
 
 def render(value: Mapping[str, Any]) -> list[str]:

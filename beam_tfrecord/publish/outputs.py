@@ -32,6 +32,7 @@ from beam_tfrecord.manifest import (
 )
 from beam_tfrecord.publish.files import Publication, put_in_place
 from beam_tfrecord.rejects import SAVED_FILE, join_rejects
+from beam_tfrecord.sizes import counted
 from beam_tfrecord.stage import StageFile, StageManifest
 from beam_tfrecord.storage import Lease, read_bytes
 from beam_tfrecord.workdir.job import Job
@@ -83,13 +84,24 @@ def publish_dataset(
     info = {
         **info,
         "left_out_columns": sorted(tally.left_out),
-        "remarks": load_remarks(job.directory),
+        "remarks": [*load_remarks(job.directory), *_empty_remarks(job, tally)],
         "copies": duplicates_to_json(tally.copies),
         "refused_pictures": refused_as_json(tally.refused),
     }
     publication = Publication(job, named, manifest.dumps(), sidecars, rejects, info)
     put_in_place(publication, lease)
     return [name for name, _ in named]
+
+
+def _empty_remarks(job: Job, tally: Tally) -> list[str]:
+    """Return why the output has no rows, unless rejects are the only reason."""
+    left_out = tally.rows - tally.rejects
+    if tally.records or (tally.rejects and not left_out):
+        return []
+    if not tally.rows:
+        return ["the input holds no rows: the output has no files of data"]
+    by = "a preprocessing step or the map function" if job.fitted else "the map function"
+    return [f"no rows are left: {by} left out {left_out:,} of {counted(tally.rows, 'row')}"]
 
 
 def _sidecars(schema: Schema, fitted: str | None) -> dict[str, bytes]:
@@ -187,6 +199,6 @@ def publish_stage(
         "keeps them"
         for name, seen in sorted(tally.observed.items())
     ]
-    info = {**info, "remarks": remarks}
+    info = {**info, "remarks": [*remarks, *_empty_remarks(job, tally)]}
     put_in_place(Publication(job, named, manifest.dumps(), {}, rejects, info), lease)
     return [name for name, _ in named]
