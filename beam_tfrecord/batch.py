@@ -36,6 +36,7 @@ class Reject:
         code: Short stable reason, such as ``bad-value`` or ``too-large``.
         message: One line for a person, with file and line if known.
         value: The value at fault as text, cut to `MAX_VALUE_CHARS`.
+        address: Where the row is, as in `message`; empty if unknown.
     """
 
     unit: str
@@ -44,6 +45,7 @@ class Reject:
     code: str
     message: str
     value: str = ""
+    address: str = ""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -7,6 +7,9 @@ import heapq
 import io
 import itertools
 import json
+import re
+import shlex
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -38,8 +41,20 @@ REJECTS_SCHEMA = pa.schema(
         pa.field("code", pa.string()),
         pa.field("message", pa.string()),
         pa.field("value", pa.string()),
+        pa.field("address", pa.string()),
     ]
 )
+# Datasets of earlier releases have the second one.
+SCHEMA_WITHOUT_ADDRESS = REJECTS_SCHEMA.remove(len(REJECTS_SCHEMA) - 1)
+KNOWN_SCHEMAS = (REJECTS_SCHEMA, SCHEMA_WITHOUT_ADDRESS)
+
+# An error shows this many causes of rejects, and addresses of each.
+SHOWN = 3
+# This many causes are told apart, so that messages with values do not fill the memory.
+MAX_CAUSES = 1000
+_OTHER = ("", "", "other reasons")
+# Parts of a message that differ between rejects of one cause.
+_DETAIL = re.compile(r"""'[^']*'|"[^"]*"|\d+""")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,21 +247,45 @@ def rejects_hash(table: pa.Table) -> str:
 
 
 def rejected(
-    budget: RejectBudget, rejects: int, rows: int, sample: Sequence[Reject], listed: str
+    budget: RejectBudget, rows: int, rejects: Iterable[dict[str, Any]], listed: str
 ) -> RejectedRows:
     """Return the error for a job that rejected more rows than its budget allows.
 
+    Rejects with one cause share a line, with the message of the first and the addresses of others.
+    They have the same column, code and message, apart from numbers and quoted texts.
+
     Args:
         budget: The budget.
-        rejects: Number of rejected rows.
         rows: Number of rows read.
-        sample: The first rejects.
+        rejects: All rejects, as rows of `REJECTS_SCHEMA`.
         listed: Path of the file that lists all rejects.
     """
-    shown = "; ".join(dict.fromkeys(reject.message for reject in sample[:3]))
-    more = f" and {rejects - 3:,} more" if rejects > 3 else ""
-    return RejectedRows(
-        f"{rejects:,} of {counted(rows, 'row')} cannot be written (allowed: {budget}): "
-        f"{shown}{more}; fix the data, or allow them with --max-rejects; "
-        f"all are listed in {listed}"
+    counts: Counter[tuple[str, ...]] = Counter()
+    first: defaultdict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
+    for row in rejects:
+        message = row["message"].replace(row["address"] or "", "")
+        cause: tuple[str, ...] = (row["column"], row["code"], _DETAIL.sub("", message))
+        if len(counts) >= MAX_CAUSES and cause not in counts:
+            cause = _OTHER
+        counts[cause] += 1
+        if len(first[cause]) < SHOWN:
+            first[cause].append(row)
+    total = counts.total()
+    is_functions = {code for _, code, _ in counts} == {"map-error"}
+    what, wrong = ("cannot be written", "rows")
+    if is_functions:
+        what, wrong = ("made the map function fail", "function")
+    lines = [f"{total:,} of {counted(rows, 'row')} {what} (allowed: {budget}):"]
+    shown = counts.most_common(SHOWN)
+    for cause, count in shown:
+        lines.append(f"{counted(count, 'row')}: {first[cause][0]['message']}")
+        if also := [row["address"] for row in first[cause][1:] if row["address"]]:
+            more = count - 1 - len(also)
+            lines.append(f"  also {', '.join(also)}{f' and {more:,} more' if more else ''}")
+    if others := total - sum(count for _, count in shown):
+        lines.append(f"{counted(others, 'row')} for other reasons")
+    lines.append(
+        f"correct the {wrong}, or leave these rows out by --max-rejects; to list them: "
+        f"beam-tfrecord head {shlex.quote(listed)}"
     )
+    return RejectedRows("\n  ".join(lines))

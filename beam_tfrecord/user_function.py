@@ -15,12 +15,19 @@ import inspect
 import os
 import re
 import sys
+import sysconfig
 import traceback
 import types
 from collections.abc import Callable
 from typing import Any
 
 from beam_tfrecord.errors import UsageError
+
+# Code of Python, of installed packages and of this package. Compiled modules have relative paths.
+_LIBRARIES = (sysconfig.get_path("stdlib"), os.path.dirname(__file__))
+_NOT_USERS = re.compile(
+    rf"(?:{'|'.join(map(re.escape, _LIBRARIES))})/|.*/(?:site|dist)-packages/|<frozen |[^/<]"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +100,11 @@ def load_map(function: str | Callable[..., Any] | MapFunction) -> MapFunction:
     _look_in(os.getcwd())
     module = _run(function, lambda: importlib.import_module(place))
     return MapFunction(_find(module, function), function, _module_sha256(module))
+
+
+def is_users_file(path: str) -> bool:
+    """Return whether a file in a traceback is the user's own, not of Python or of a package."""
+    return not _NOT_USERS.match(path)
 
 
 def is_interactive() -> bool:

@@ -125,9 +125,10 @@ def test_rejects_of_all_steps_have_the_same_form(tmp_path: Path) -> None:
     )
     listed = pq.read_table(out / "rejects" / "rejects-00000.parquet").to_pylist()
     messages = sorted(row["message"].partition(" (at")[0] for row in listed)
+    assert sorted(row["address"] for row in listed) == ["a.csv:3", "a.csv:4", "a.csv:5"]
     assert messages == [
         "a.csv:3: split column 'part' has no value",
         "a.csv:4: ValueError: three",
-        "column 'id' is 'x' in a.csv:5, which is not int64: correct it, or pass --types or "
-        "--schema",
+        "column 'id' is 'x' in a.csv:5, which is not int64: correct it, or choose another type by "
+        "--types or --schema",
     ]

@@ -127,4 +127,5 @@ def test_warnings_come_before_an_error_and_once(talking_job):
     talking_job.error = UsageError("no such column")
     assert said() == [WARNING, "error: no such column"]
     talking_job.error, talking_job.result = None, manifest_of(rejects={"rows": 1})
-    assert said()[1:] == [WARNING, "warning: 1 row rejected: the reasons are in out/rejects"]
+    line = "warning: 1 row rejected: for the reasons, run beam-tfrecord head out/rejects"
+    assert said()[1:] == [WARNING, line]

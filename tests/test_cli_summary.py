@@ -122,7 +122,7 @@ def test_rounding_is_noticed_if_it_is_coarse_in_the_range_of_the_values(observed
 def test_warnings():
     assert warnings_of(manifest_of(), "out") == []
     assert warnings_of(manifest_of(rejects={"rows": 1}, place="bytes"), "out") == [
-        "1 row rejected: the reasons are in out/rejects",
+        "1 row rejected: for the reasons, run beam-tfrecord head out/rejects",
     ]
     schema = Schema(
         (

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import xxhash
 
 from beam_tfrecord import rejects as module
 from beam_tfrecord.batch import Reject
+from beam_tfrecord.dataset.verify import load_rejects
 from beam_tfrecord.errors import RejectedRows, UsageError
 from beam_tfrecord.rejects import (
     RejectBudget,
@@ -126,18 +129,66 @@ def test_rejects_are_saved_as_parquet(tmp_path: Path) -> None:
             "code": "bad-value",
             "message": "m",
             "value": "",
+            "address": "",
         }
     ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "r.parquet"]
 
 
-def test_the_error_shows_the_first_three() -> None:
-    sample = [Reject("u", i, "x", "bad-value", f"line {i} is bad") for i in range(5)]
-    error = rejected(RejectBudget(percent=0.5), 1234, 50_000, sample, "out/.tmp-0/rejects.parquet")
+def error_of(*rejects: Reject, budget: RejectBudget = RejectBudget()) -> list[str]:  # noqa: B008
+    error = rejected(budget, 50_000, map(dataclasses.asdict, rejects), "out/a b/rejects.parquet")
     assert isinstance(error, RejectedRows)
-    assert str(error) == (
-        "1,234 of 50,000 rows cannot be written (allowed: 0.5%): line 0 is bad; line 1 is bad; "
-        "line 2 is bad and 1,231 more; fix the data, or allow them with --max-rejects; "
-        "all are listed in out/.tmp-0/rejects.parquet"
+    return error.message.splitlines()
+
+
+def misfit(line: int, value: str, column: str = "x") -> Reject:
+    where = f"a.csv:{line}"
+    message = f"column {column!r} is {value!r} in {where}: correct it"
+    return Reject("a.csv", line - 2, column, "bad-value", message, value, where)
+
+
+def test_the_error_shows_each_cause_once() -> None:
+    rejects = [
+        misfit(2, "n/a", "y"),
+        *(misfit(3 + i, f"{i} m") for i in range(1230)),
+        Reject("", -1, "", "too-large", "the example would be larger"),
+        Reject("", -1, "", "too-large", "the example would be larger"),
+        Reject("", -1, "", "other", "something else"),
+    ]
+    assert error_of(*rejects, budget=RejectBudget(percent=0.5)) == [
+        "1,234 of 50,000 rows cannot be written (allowed: 0.5%):",
+        "  1,230 rows: column 'x' is '0 m' in a.csv:3: correct it",
+        "    also a.csv:4, a.csv:5 and 1,227 more",
+        "  2 rows: the example would be larger",
+        "  1 row: column 'y' is 'n/a' in a.csv:2: correct it",
+        "  1 row for other reasons",
+        "  correct the rows, or leave these rows out by --max-rejects; to list them: "
+        "beam-tfrecord head 'out/a b/rejects.parquet'",
+    ]
+
+
+def test_the_error_says_if_the_function_is_at_fault() -> None:
+    failed = Reject(
+        "u", 0, "", "map-error", "a.csv:2: KeyError: 'x' (at f.py:1 in f)", "", "a.csv:2"
     )
-    assert "more" not in str(rejected(RejectBudget(), 3, 9, sample[:3], "x"))
+    lines = error_of(failed)
+    assert lines[0] == "1 of 50,000 rows made the map function fail (allowed: 0):"
+    assert lines[1] == f"  1 row: {failed.message}"
+    assert lines[2].startswith("  correct the function, or leave")
+    assert error_of(failed, misfit(3, "?"))[0] == "2 of 50,000 rows cannot be written (allowed: 0):"
+
+
+def test_the_error_stays_small_whatever_the_messages_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_CAUSES", 3)
+    rejects = [Reject("u", i, "", "bad-value", "x" * i, "", f"a.csv:{i}") for i in range(10)]
+    lines = error_of(*rejects)
+    assert [line for line in lines if line.startswith("  7 rows: ")] != []
+    assert lines[-2] == "  1 row for other reasons"
+
+
+def test_datasets_without_addresses_of_rejects_are_intact(tmp_path: Path) -> None:
+    before = pq.ParquetWriter(tmp_path / "r.parquet", module.SCHEMA_WITHOUT_ADDRESS)
+    with before:
+        rows = [dataclasses.asdict(reject) for reject in REJECTS]
+        before.write_table(pa.Table.from_pylist(rows, module.SCHEMA_WITHOUT_ADDRESS))
+    assert load_rejects(str(tmp_path / "r.parquet")).num_rows == len(REJECTS)

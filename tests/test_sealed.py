@@ -17,7 +17,6 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord import native
-from beam_tfrecord.batch import Reject
 from beam_tfrecord.duplicate_count import DuplicateCount
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.exchange import checkpoints
@@ -79,7 +78,7 @@ def forged(tmp_path: Path, form: Any, parts: bytes = b"") -> Any:
         ),
         Tally(
             5,
-            sample=(Reject("u", 1, "c", "bad", "message"),),
+            reject_files=("b", "a"),
             observed={"a": ColumnStats(1)},
             discovered={"b": Discovered(1, 2, 3, 4)},
             left_out=frozenset({"q"}),

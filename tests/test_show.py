@@ -79,7 +79,12 @@ def test_show_reads_the_manifest_alone(path: Path) -> None:
 
 
 def test_the_text_of_show(path: Path) -> None:
-    shown = show(path, counts="city") | {"path": "out/", "rejected_rows": 7, "bytes": 1234}
+    shown = show(path, counts="city") | {
+        "path": "out/",
+        "rejected_rows": 7,
+        "rejects": "out/rejects",
+        "bytes": 1234,
+    }
     for split in shown["splits"].values():
         split["bytes"] = 617
     assert (
@@ -87,7 +92,7 @@ def test_the_text_of_show(path: Path) -> None:
         == """\
 out/: 4 examples, 1.2 kB (shuffled, seed 0)
 
-rejected: 7 rows
+rejected: 7 rows (for the reasons, run beam-tfrecord head out/rejects)
 
 split  examples  shards   size
 train         3       1  617 B

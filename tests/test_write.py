@@ -320,8 +320,12 @@ def fail_on_seven(row: dict) -> dict:
 
 
 def test_a_failing_map_names_the_row_and_the_line(parquet: str, tmp_path: Path) -> None:
-    line = r"part-000.parquet row 7: ValueError: seven \(at test_write.py:\d+: raise ValueError"
-    with pytest.raises(DataError, match=rf"1 of 1,000 rows .* {line}"):
+    line = (
+        r"part-000.parquet row 7: ValueError: seven \(at test_write.py:\d+ in fail_on_seven: raise"
+    )
+    with pytest.raises(
+        DataError, match=rf"1 of 1,000 rows made the map function .*\n  1 row: {line}"
+    ):
         bt.write(parquet, tmp_path / "out", map=fail_on_seven)
     assert visible_names(tmp_path / "out") == []
     bt.write(parquet, tmp_path / "out", map=fail_on_seven, max_rejects="1%")

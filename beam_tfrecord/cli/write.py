@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import os
+import shlex
 import signal
 import sys
 import time
@@ -357,8 +358,8 @@ def _named(columns: Iterable[str]) -> str:
 
 
 def _rejects(rows: int, output: str) -> list[str]:
-    where = os.path.join(output, "rejects")
-    return [f"{counted(rows, 'row')} rejected: the reasons are in {where}"] if rows else []
+    command = f"beam-tfrecord head {shlex.quote(os.path.join(output, 'rejects'))}"
+    return [f"{counted(rows, 'row')} rejected: for the reasons, run {command}"] if rows else []
 
 
 def _stage_values(manifest: StageManifest, *, is_new: bool, seconds: float) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import itertools
 import json
 import math
 import os
+import shlex
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,8 @@ from beam_tfrecord.dataset.values import python_values
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_numpy_tensor
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.manifest import Manifest
+from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, manifest_path
+from beam_tfrecord.rejects import REJECTS_FILE, SCHEMA_WITHOUT_ADDRESS
 from beam_tfrecord.sizes import counted, format_size
 from beam_tfrecord.tables import text_table
 
@@ -53,6 +55,7 @@ def show(path: str | os.PathLike[str], *, counts: str | None = None) -> dict[str
         "compression": manifest.compression,
         "content": manifest.content,
         "rejected_rows": manifest.rejects.get("rows", 0),
+        "rejects": _rejects_directory(path) if manifest.rejects.get("rows") else None,
         "splits": {
             name: {
                 "examples": split.examples,
@@ -67,6 +70,10 @@ def show(path: str | os.PathLike[str], *, counts: str | None = None) -> dict[str
     if counts is not None:
         out["counts"] = {"column": counts, "splits": count_values(path, counts)}
     return out
+
+
+def _rejects_directory(path: str | os.PathLike[str]) -> str:
+    return os.path.dirname(manifest_path(path).removesuffix(MANIFEST_NAME) + REJECTS_FILE)
 
 
 def _feature(feature: Feature, examples: int) -> dict[str, Any]:
@@ -140,7 +147,9 @@ def render_show(shown: Mapping[str, Any]) -> str:
         f"({', '.join(filter(None, kinds))})"
     ]
     if shown["rejected_rows"]:
-        parts.append(f"rejected: {counted(shown['rejected_rows'], 'row')}")
+        command = f"beam-tfrecord head {shlex.quote(shown['rejects'])}"
+        rejected = counted(shown["rejected_rows"], "row")
+        parts.append(f"rejected: {rejected} (for the reasons, run {command})")
     splits = [
         (name, f"{of['examples']:,}", f"{of['shards']:,}", format_size(of["bytes"]))
         for name, of in shown["splits"].items()
@@ -211,10 +220,16 @@ def _cell(value: Any) -> str:
 
 
 def render_rows(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as a text table for users; a missing value is an empty cell."""
+    """Return rows as a text table for users; a missing value is an empty cell.
+
+    A table would cut the messages of rejects, which name address, column and value: these are a
+    line each.
+    """
     if not rows:
         return ""
     header = tuple(rows[0])
+    if set(header) >= set(SCHEMA_WITHOUT_ADDRESS.names):
+        return "".join(f"{row['message']}\n" for row in rows)
     cells = [tuple(_cell(json_value(row[name])) for name in header) for row in rows]
     numbers = [
         column

@@ -35,7 +35,7 @@ from beam_tfrecord.manifest import (
 from beam_tfrecord.places import purpose_seed
 from beam_tfrecord.progress import Progress, adder
 from beam_tfrecord.records.tfrecord import RecordBlock, RecordFault, read_blocks
-from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash
+from beam_tfrecord.rejects import KNOWN_SCHEMAS, REJECTS_FILE, rejects_hash
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.stage import StageFile, StageManifest, is_stage
 from beam_tfrecord.storage import (
@@ -435,7 +435,7 @@ def load_rejects(path: str) -> pa.Table:
         table = pq.read_table(pa.BufferReader(read_bytes(path)))
     except (ValueError, pa.ArrowException) as error:
         raise DataError(str(error)) from error
-    if not table.schema.equals(REJECTS_SCHEMA):
+    if table.schema not in KNOWN_SCHEMAS:
         raise DataError("it has other columns than a file of rejects")
     return table
 

@@ -247,17 +247,13 @@ def _rejects_of(batch: Batch, rejected: Iterable[RowReject]) -> list[Reject]:
     if origin is None:
         return [Reject("", -1, *reject[1:]) for reject in rejected]
     numbers = origin.row_numbers(batch.num_rows)
-    return [
-        Reject(
-            origin.unit,
-            int(numbers[one.row]),
-            one.column,
-            one.code,
-            f"{origin.address_of(int(numbers[one.row]))}: {one.message}",
-            one.value,
-        )
-        for one in rejected
-    ]
+    rejects = []
+    for row, column, code, message, value in rejected:
+        number = int(numbers[row])
+        where = origin.address_of(number)
+        text = f"{where}: {message}"
+        rejects.append(Reject(origin.unit, number, column, code, text, value, where))
+    return rejects
 
 
 def pieces_of(batch: Batch, piece_bytes: int) -> Iterator[Batch]:

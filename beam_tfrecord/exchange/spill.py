@@ -365,5 +365,5 @@ def spill_rejects(block: HasRejects, directory: str, *, least: int = 1) -> None:
         return
     path = os.path.join(directory, f"rejects-{uuid.uuid4().hex}.arrow")
     write_rejects(path, block.rejects)
-    block.tally = block.tally.merge(Tally(sample=tuple(block.rejects), reject_files=(path,)))
+    block.tally = block.tally.merge(Tally(reject_files=(path,)))
     block.rejects = []

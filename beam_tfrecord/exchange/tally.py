@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_tfrecord.batch import Reject
 from beam_tfrecord.duplicate_count import DuplicateCount
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.feature import ColumnStats
@@ -17,8 +16,6 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.hashes import sum_hashes
 from beam_tfrecord.images import Refused, merge_refused
 from beam_tfrecord.layout import SPLIT_IN_PART
-
-SAMPLE_REJECTS = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +52,6 @@ class Tally:
         rows: Number of rows read, rejected ones included.
         records: Number of records written.
         rejects: Number of rejected rows.
-        sample: The first `SAMPLE_REJECTS` rejects, in order of origin.
         reject_files: Paths of the files that list all rejects.
         schema: Schema of the rows; None if there were no rows, or only serialized examples.
         observed: Statistics by feature name.
@@ -76,7 +72,6 @@ class Tally:
     rows: int = 0
     records: int = 0
     rejects: int = 0
-    sample: tuple[Reject, ...] = ()
     reject_files: tuple[str, ...] = ()
     schema: Schema | None = None
     observed: Mapping[str, ColumnStats] = dataclasses.field(default_factory=dict)
@@ -97,12 +92,10 @@ class Tally:
             DataError: The two parts differ in the schema of their rows or in the kind of a feature,
                 or only one of them has assigned splits.
         """
-        sample = sorted((*self.sample, *other.sample), key=dataclasses.astuple)
         return Tally(
             rows=self.rows + other.rows,
             records=self.records + other.records,
             rejects=self.rejects + other.rejects,
-            sample=tuple(sample[:SAMPLE_REJECTS]),
             reject_files=tuple(sorted({*self.reject_files, *other.reject_files})),
             schema=_joined(self.schema, other.schema, _same_schema),
             observed=_merge_by_name(self.observed, other.observed),

@@ -50,7 +50,13 @@ from beam_tfrecord.exchange.spill_files import Run, RunIndex, read_index
 from beam_tfrecord.exchange.stage_writer import StageWriter
 from beam_tfrecord.exchange.tally import Tally, merge_tallies
 from beam_tfrecord.job_batch import as_job_batch
-from beam_tfrecord.rejects import SAVED_FILE, RejectBudget, join_rejects, rejected
+from beam_tfrecord.rejects import (
+    SAVED_FILE,
+    RejectBudget,
+    join_rejects,
+    merge_rejects,
+    rejected,
+)
 from beam_tfrecord.storage import make_directory
 from beam_tfrecord.workdir.faults import Guarded, machine_faults
 from beam_tfrecord.workdir.job import Job
@@ -393,5 +399,5 @@ class CheckRejects:
         if not self._budget.allows(tally.rejects, tally.rows):
             path = os.path.join(self._directory, SAVED_FILE)
             join_rejects(tally.reject_files, path)
-            raise rejected(self._budget, tally.rejects, tally.rows, tally.sample, path)
+            raise rejected(self._budget, tally.rows, merge_rejects(tally.reject_files), path)
         yield from ()

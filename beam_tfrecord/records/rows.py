@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from beam_tfrecord import native
 from beam_tfrecord.batch import EXAMPLES_SCHEMA, MAX_VALUE_CHARS, Batch, Origin, Reject
 from beam_tfrecord.features.tensors import TensorType, tensor_column
+from beam_tfrecord.user_function import is_users_file
 
 Row = Mapping[str, Any]
 RowFunction = Callable[[dict[str, Any]], Any]
@@ -276,28 +277,26 @@ def _reject_of(error: Exception, row: Any, batch: Batch, index: int) -> Reject:
     unit, number, where = "", -1, ""
     if origin is not None:
         unit, number = origin.unit, int(origin.slice(index, index + 1).row_numbers(1)[0])
-        where = f"{origin.address_of(number)}: "
+        where = origin.address_of(number)
+    text = error_text(error)
     return Reject(
         unit=unit,
         row=number,
         column="",
         code="map-error",
-        message=f"{where}{type(error).__name__}: {error}{line_of(error)}",
+        message=f"{where}: {text}" if where else text,
         value=repr(row)[:MAX_VALUE_CHARS],
+        address=where,
     )
 
 
-def line_of(error: Exception) -> str:
-    """Return the place in the user's code that raised an error, for a message; empty if unknown."""
-    here = os.path.dirname(__file__)
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith(here)
-    ]
-    if not frames:
-        return ""
-    last = frames[-1]
-    return f" (at {os.path.basename(last.filename)}:{last.lineno}: {last.line or ''})".replace(
-        ": )", ")"
-    )
+def error_text(error: Exception) -> str:
+    """Return an error of the user's function as one line, with the line of code that raised it."""
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    frames = traceback.extract_tb(error.__traceback__)
+    users = [frame for frame in frames if is_users_file(frame.filename)]
+    if not users:
+        return text
+    last = users[-1]
+    code = f": {last.line}" if last.line else ""
+    return f"{text} (at {os.path.basename(last.filename)}:{last.lineno} in {last.name}{code})"

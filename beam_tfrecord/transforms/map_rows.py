@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.batch import Batch, Reject
@@ -17,7 +16,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.records.infer_row_types import RowTypes, infer_row_types, returned_schema
-from beam_tfrecord.records.rows import call_on_rows, line_of, mapped_batch
+from beam_tfrecord.records.rows import call_on_rows, error_text, mapped_batch
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.graph import RecordsWay, mark_step, step_label
@@ -298,10 +297,16 @@ def map_batch(
 def _rejected_batch(batch: Batch, error: Exception) -> Iterator[Batch]:
     """Yield a batch without rows, with a reject for each row of `batch`."""
     origin = batch.exact_origin
-    unit = "" if origin is None else origin.unit
-    numbers = np.full(batch.num_rows, -1) if origin is None else origin.row_numbers(batch.num_rows)
-    message = f"{type(error).__name__}: {error}{line_of(error)}"
-    rejects = tuple(Reject(unit, int(number), "", "map-error", message) for number in numbers)
+    text = error_text(error)
+    if origin is None:
+        rejects = (Reject("", -1, "", "map-error", text),) * batch.num_rows
+    else:
+        numbers = origin.row_numbers(batch.num_rows).tolist()
+        places = [(number, origin.address_of(number)) for number in numbers]
+        rejects = tuple(
+            Reject(origin.unit, row, "", "map-error", f"{where}: {text}", address=where)
+            for row, where in places
+        )
     # No columns, since it is unknown which columns the function would have returned.
     rows_read = as_job_batch(batch).rows_counted
     lost = as_job_batch(batch).replace(data=NOTHING, origin=None, rows_read=rows_read)

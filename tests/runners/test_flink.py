@@ -61,8 +61,7 @@ def test_an_error_of_the_users_function_is_one_line(
     words = (str(trips), "out", "--map", "failing.py:fails", *cluster.arguments)
     code, said = finish(start_writing(*words, cwd=tmp_path))
     assert code == 1
-    (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
-    assert "trips.csv:779: ValueError: no such city (at failing.py:4: " in line
+    assert "trips.csv:779: ValueError: no such city (at failing.py:4 in fails: " in said
     assert "java" not in said
     assert "Traceback" not in said
 

@@ -455,7 +455,10 @@ def test_a_value_that_does_not_fit_is_rejected(write, arrow, good, bad):
     table, rejects = read_all(Csv(path, types=types))
     assert table["k"].to_pylist() == [1, 3]
     assert [(r.row, r.column, r.code) for r in rejects] == [(1, "a", "bad-value")]
-    assert "a.csv:4" in rejects[0].message
+    assert rejects[0].address == "a.csv:4"
+    # A byte that is not UTF-8 is shown with one backslash.
+    shown = bad.decode("utf-8", "backslashreplace").replace("\0", r"\x00")
+    assert f"column 'a' is '{shown}' in a.csv:4" in rejects[0].message
 
 
 def test_types_the_kernel_does_not_know(write):

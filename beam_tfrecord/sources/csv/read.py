@@ -187,22 +187,25 @@ class _UnitReader:
         return self.filler.is_full
 
     def _add_fault(self, fault: Fault, line: int) -> None:
-        name, count = self._unit.file.name, fault.fields
+        where, count = f"{self._unit.file.name}:{line}", fault.fields
         if fault.target >= 0:
             text = fault.value.decode("utf-8", "backslashreplace")
             self._reject_value(fault.row, self._fields[fault.target], text, line)
             return
         message = (
-            f"a quote in the row in {name}:{line} never closes: {CLOSE_QUOTE}"
+            f"a quote in the row in {where} never closes: {CLOSE_QUOTE}"
             if count < 0
-            else f"the row in {name}:{line} has {counted(count, 'field')} but "
+            else f"the row in {where} has {counted(count, 'field')} but "
             f"{len(self._names)} are expected: correct it, or pass --delimiter"
         )
         row = self.first_row + fault.row
-        self._rejects[fault.row] = Reject(self._unit.name, row, "", "bad-row", message)
+        self._rejects[fault.row] = Reject(
+            self._unit.name, row, "", "bad-row", message, address=where
+        )
 
     def _reject_value(self, row: int, field: pa.Field, text: str, line: int) -> None:
-        problem = f"{field.type}: correct it, or pass --types or --schema"
+        where = f"{self._unit.file.name}:{line}"
+        problem = f"{field.type}: correct it, or choose another type by --types or --schema"
         if field.type == pa.string():
             problem = "text in utf-8: correct it, or pass --encoding"
         self._rejects[row] = Reject(
@@ -210,9 +213,9 @@ class _UnitReader:
             row=self.first_row + row,
             column=field.name,
             code="bad-value",
-            message=f"column {field.name!r} is {_shortened(text)!r} in {self._unit.file.name}:"
-            f"{line}, which is not {problem}",
+            message=f"column {field.name!r} is {_quoted(text)} in {where}, which is not {problem}",
             value=text[:_SHOWN_CHARACTERS],
+            address=where,
         )
 
     def batch(self) -> Batch:
@@ -277,6 +280,11 @@ class _UnitReader:
         while columns > 1 and window.data[at : at + 1] in (b"\r", b"\n"):
             at += 1
         return window.line_of(at)
+
+
+def _quoted(text: str) -> str:
+    r"""Return a text in quotes, on one line; a byte that is not UTF-8 is shown like ``\xe9``."""
+    return repr(_shortened(text)).replace("\\\\", "\\")
 
 
 def _shortened(text: str) -> str:

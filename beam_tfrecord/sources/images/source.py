@@ -393,7 +393,7 @@ def _batch(
     def reject(index: int, fault: Fault) -> Reject:
         name = names[index]
         message, value = f"{name} {fault.reason}", name[:_SHOWN_CHARACTERS]
-        return Reject(name, 0, "image", fault.code, message, value)
+        return Reject(name, 0, "image", fault.code, message, value, name)
 
     origin = Origin(unit.name, unit.index, span[0])
     batch = Batch(pa.RecordBatch.from_pydict(columns), origin)

@@ -341,7 +341,8 @@ class Table:
 
         def reject(index: int, fault: Fault) -> Reject:
             name, row = names[index], int(numbers[index])
-            return Reject(unit.name, row, "image", fault.code, f"{name} {fault.reason}", name)
+            message = f"{name} {fault.reason}"
+            return Reject(unit.name, row, "image", fault.code, message, name, name)
 
         rows = batch.replace(data=pa.RecordBatch.from_pydict(columns))
         paths = [path or "" for path in task.paths]

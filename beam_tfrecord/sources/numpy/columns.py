@@ -425,8 +425,9 @@ def can_read_as(wanted: pa.DataType, column: Column, own: pa.DataType) -> bool:
 
 def too_large(origin: Origin, row: int, row_bytes: int) -> Reject:
     """Return the reject for a row of a unit that is too large for an example."""
+    where = origin.address_of(row)
     message = (
-        f"{origin.address_of(row)} has {row_bytes:,} bytes, more than an example can hold: "
+        f"{where} has {row_bytes:,} bytes, more than an example can hold: "
         "cut the array into smaller rows"
     )
-    return Reject(origin.unit, row, "", "too-large", message)
+    return Reject(origin.unit, row, "", "too-large", message, address=where)

@@ -297,8 +297,11 @@ def _reject(origin: Origin, index: int, field: pa.Field, values: pa.Array) -> Re
     text = str(values[index].as_py())[:_SHOWN_CHARACTERS]
     row = int(origin.row_numbers(len(values))[index])
     where = origin.address_of(row)
-    message = f"column {field.name!r} is {text[:40]} in {where}, which is not {field.type} exactly"
-    return Reject(origin.unit, row, field.name, "bad-value", f"{message}: correct --schema", text)
+    message = (
+        f"column {field.name!r} is {text[:40]} in {where}, which is not {field.type} exactly: "
+        "correct --schema"
+    )
+    return Reject(origin.unit, row, field.name, "bad-value", message, text, where)
 
 
 def settled_by(source: Source, schema: pa.Schema | None) -> Source:

@@ -251,26 +251,27 @@ def batch_of(rows: SqlRows, origin: Origin | None, schema: pa.Schema, plan: SqlP
 def _reject(
     misfit: Misfit, origin: Origin | None, schema: pa.Schema, plan: SqlPlan, rows: SqlRows
 ) -> Reject:
-    number, where = -1, ""
+    number, where = -1, plan.name
     if plan.row_id is not None:
         found = rows.data.column(rows.data.num_columns - 1)[misfit.row].as_py()
         number = -1 if found is None else int(found)
-        where = "" if found is None else f" where {plan.row_id.name} is {found}"
+        where += "" if found is None else f" where {plan.row_id.name} is {found}"
     elif origin is not None:
         number = int(origin.row_numbers(rows.data.num_rows)[misfit.row])
-        where = f" row {number}"
+        where += f" row {number}"
     else:
         keys = [name for name in plan.key if name in schema.names and name != misfit.column]
         values = [rows.data.column(schema.get_field_index(name))[misfit.row] for name in keys]
         shown = [f"{name} is {_shown(of)}" for name, of in zip(keys, values, strict=True)]
-        where = f" where {' and '.join(shown)}" if shown else ""
+        where += f" where {' and '.join(shown)}" if shown else ""
     return Reject(
         unit=plan.name if origin is None else origin.unit,
         row=number,
         column=misfit.column,
         code="bad-value",
-        message=f"column {misfit.column!r} of {plan.name}{where} {misfit.message}",
+        message=f"column {misfit.column!r} of {where} {misfit.message}",
         value=misfit.value[:_SHOWN_CHARACTERS],
+        address=where,
     )
 
 
