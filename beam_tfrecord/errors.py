@@ -11,8 +11,9 @@
     │   └── LeaseLost          another job took over the output directory
     └── JobFailed              the runner ended the job (exit code 1)
 
-Messages are lower case and say what happened, where, and what to do about it. The code writes them
-with the flags of the command line. For Python callers, `for_caller` replaces flags by keywords.
+Messages are lower case and say what happened, where, and what to do about it. Most have one line;
+two spaces indent the further lines of others. The code writes them with the flags of the command
+line. For Python callers, `for_caller` replaces flags by keywords.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ _FLAG = (
     rf"(?<![\w'\"-])(?P<flag>--[a-z][a-z-]*)(?![\w=-])"
     rf"(?: (?!--)(?P<value>{_WORD})(?P<more>(?: (?P=flag) {_WORD})*))?"
 )
+# An error of this package in a traceback, with the further lines of its message, all indented.
+_RAISED = re.compile(r"\bbeam_tfrecord\.errors\.(\w+): (.+(?:\n {2}.+)*)")
+_STEP = re.compile(r" \[while running '[^']*'\]$")
 _AFTER_DASHES = r"(?<!\S)(\(?)-- (--[a-z][\w-]*=[^\s(),;]+)"
 
 
@@ -100,6 +104,22 @@ class JobFailed(BeamTFRecordError):
     """The runner ended the job, for a reason other than the data."""
 
     exit_code = 1
+
+
+def error_of_kind(kind: str, message: str) -> BeamTFRecordError:
+    """Return an error of this package by the name of its class; the base class if it is unknown."""
+    found = globals().get(kind)
+    if isinstance(found, type) and issubclass(found, BeamTFRecordError):
+        return found(message)
+    return BeamTFRecordError(message)
+
+
+def error_in(text: str) -> BeamTFRecordError | None:
+    """Return the last error of this package in a text of tracebacks; None if there is none."""
+    if not (raised := _RAISED.findall(text)):
+        return None
+    kind, message = raised[-1]
+    return error_of_kind(kind, _STEP.sub("", message))
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import RejectedRows, UsageError
 from tests.datasets import read_examples, shard_hashes
 
 ROOT = Path(__file__).parents[1]
@@ -117,7 +117,7 @@ def test_csv_rejects_are_counted(recipe: Any, tmp_path: Path) -> None:
     # Text that is no number makes the column text, and the function then raises on every row.
     (tmp_path / "a.csv").write_text("fare,distance,hours\n1,2,3\n1,far,3\n")
     words = ["--input", str(tmp_path / "a.csv"), "--output", f"{tmp_path}/out/"]
-    with pytest.raises(RuntimeError, match="2 of 2 rows made the map function fail"):
+    with pytest.raises(RejectedRows, match="2 of 2 rows made the map function fail"):
         main(words)
     assert not (tmp_path / "out" / "manifest.json").exists()
 

@@ -32,7 +32,7 @@ BEAM_OPTIONS = "beam_tfrecord.beam_options"
 
 
 class Failure(click.ClickException):
-    """An exception that ends the program with one line on stderr and an exit code."""
+    """An exception that ends the program with a message on stderr and an exit code."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)

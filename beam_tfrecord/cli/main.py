@@ -1,4 +1,4 @@
-"""Defines the program `beam-tfrecord`: one command for each function, and one line for each error.
+"""Defines the program `beam-tfrecord`: one command for each function, with short errors.
 
 Exit codes: 0 done, 1 the data is at fault, 2 the command is at fault, 130 interrupted,
 143 terminated. Commands import Beam, pyarrow and NumPy only if they need them, so that ``--help``
@@ -41,7 +41,7 @@ _OBJECTS_BEFORE_COLLECTION = 50_000
 
 
 class Commands(click.Group):
-    """The group of all commands, which turns their exceptions into one line and an exit code."""
+    """The group of all commands, which turns their exceptions into a message and an exit code."""
 
     def invoke(self, ctx: click.Context) -> None:
         """Run a command."""

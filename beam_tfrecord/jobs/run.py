@@ -1,7 +1,7 @@
 """Runs a job from this process: locks its output, resumes earlier attempts, returns the result.
 
 The lease is a lock file that keeps other jobs out of the output directory. All errors of a job
-become one exception with a message of one line.
+become one exception with a short message.
 """
 
 from __future__ import annotations
@@ -248,13 +248,14 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
         if launch.facts:
             add_to_job(settings.target.path(JOB_NAME), launch.facts)
     except BaseException as error:
-        raised = _as_one_line(job, error)
+        raised = _as_short_error(job, error)
         if isinstance(raised, DataError | StorageError) and not isinstance(raised, LeaseLost):
             raised = _changed(files) or raised
         _keep_or_remove(job, raised)
         if raised is error:
             raise
-        raise raised from error
+        _LOGGER.debug("the job failed", exc_info=error)
+        raise raised from None
     finally:
         settings.source.release()
         forget_faults(directory)
@@ -287,8 +288,8 @@ def _warn(target: Target, notes: Sequence[str]) -> None:
         _LOGGER.warning("%s", for_caller(line))
 
 
-def _as_one_line(job: _Running, error: BaseException) -> BaseException:
-    """Return an error with a message of one line for the user, or `error` itself if unknown."""
+def _as_short_error(job: _Running, error: BaseException) -> BaseException:
+    """Return an error with a short message for the user, or `error` itself if unknown."""
     output = job.settings.target.directory
     if not isinstance(error, Exception):
         return error

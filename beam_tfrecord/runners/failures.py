@@ -10,16 +10,17 @@ from collections.abc import Mapping, Sequence
 
 from apache_beam.runners.runner import PipelineState
 
-from beam_tfrecord.errors import BeamTFRecordError, JobFailed, StorageError, UsageError
+from beam_tfrecord.errors import BeamTFRecordError, JobFailed, StorageError, UsageError, error_in
 from beam_tfrecord.runners.boot import FAULTS, fault_text, unloadable_line
 from beam_tfrecord.runners.launch import RemoteJob
+from beam_tfrecord.user_function import is_users_file
 
 _MAX_CHARACTERS = 400
 _STEP = re.compile(r"\s*\[while running '([^']*)'\]")
 # The last line of a Python traceback: a class with its module, and its message.
 _RAISED = re.compile(r"^(?!java|org\.|io\.)(?:[A-Za-z_]\w*\.)*([A-Z]\w*): (.+)$", re.M)
-# Errors of this package, whose text users understand without the name of the class.
-_OURS = re.compile(r"\bbeam_tfrecord\.errors\.\w+: (.+)")
+_TRACEBACK = "Traceback (most recent call last):\n"
+_FRAME = re.compile(r'^  File "(.+)", line \d+, in .+\n(?:    .*\n)*', re.M)
 _JAVA_CAUSE = re.compile(r"^(?:Caused by: )?(?:[a-z_]\w*\.)+([A-Z][\w$]*)(: .+)?$", re.M)
 _EXIT_CODE = re.compile(r"exit (?:code|value):? (\d+)")
 _NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)".*?error=\d+, (.+?)$', re.MULTILINE)
@@ -69,8 +70,9 @@ def error_of(text: str) -> str:
     step = _STEP.search(text)
     plain = _STEP.sub("", text)
     if "Traceback" in plain:
-        if ours := _OURS.findall(plain):
-            return _cut(ours[-1])
+        # Users understand its text without the name of the class.
+        if (ours := error_in(plain)) is not None:
+            return _cut(" ".join(ours.message.split()))
         if raised := _RAISED.findall(plain[plain.rfind("Traceback") :]):
             return _cut(": ".join(raised[-1]) + (f" in step {step[1]!r}" if step else ""))
     for pattern, meaning in _KNOWN:
@@ -79,6 +81,29 @@ def error_of(text: str) -> str:
     if causes := _JAVA_CAUSE.findall(plain):
         return _cut("".join(causes[-1]))
     return _cut(next((line.strip() for line in plain.splitlines() if line.strip()), ""))
+
+
+def short_error(error: Exception) -> Exception | None:
+    """Return an error of a local runner without the frames of libraries.
+
+    Args:
+        error: The error; in the text of Beam's error are the tracebacks of a worker.
+
+    Returns:
+        The error of this package, or a `RuntimeError`, as Beam's, of which only the frames of the
+        user's code remain; None if the text has neither.
+    """
+    text = str(error)
+    if (ours := error_in(text)) is not None:
+        return ours
+    last = text.rpartition(_TRACEBACK)[2]
+    frames = list(_FRAME.finditer(last))
+    users = [frame[0] for frame in frames if is_users_file(frame[1])]
+    if not users:
+        return None
+    # Beam raises a RuntimeError instead of an error whose class needs further arguments.
+    raised = last[frames[-1].end() :].strip().removeprefix("RuntimeError: ")
+    return RuntimeError("\n".join([raised, *users]).rstrip())
 
 
 def _cut(text: str) -> str:

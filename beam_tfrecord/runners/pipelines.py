@@ -27,11 +27,17 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.portability.local_job_service import BeamJob, LocalJobServicer
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
+from apache_beam.runners.worker import sdk_worker
 
 from beam_tfrecord.errors import BeamTFRecordError, JobFailed, UsageError
 from beam_tfrecord.runner_traits import BUFFER_TIME_LIMIT, EMBEDDED_JOB_SERVICE, check_lossless
-from beam_tfrecord.runners.failures import error_of
+from beam_tfrecord.runners.failures import error_of, short_error
 from beam_tfrecord.runners.launch import Launch, RemoteJob, cancelled_with_us, current_launch
+
+_LOGGER = logging.getLogger(__name__)
+
+# Its only use there is to print the traceback of a failed step, which it also logs and raises.
+sdk_worker.print = lambda *_, **__: None
 
 V = TypeVar("V", bound=PipelineOptions)
 Run = Callable[[], PipelineResult]
@@ -152,6 +158,9 @@ class LaunchedPipeline(beam.Pipeline):
 
         Raises:
             UsageError: The options of the pipeline make Beam lose elements.
+            BeamTFRecordError: A step of this package failed on a local runner.
+            RuntimeError: A function of the user failed on a local runner: the message ends with the
+                user's frames. The log at level DEBUG has the traceback of Beam.
         """
         launch = current_launch()
         if not launch.runs:
@@ -166,7 +175,16 @@ class LaunchedPipeline(beam.Pipeline):
                 # In IPython, Beam leaves this to its interactive runner.
                 shutil.rmtree(self.local_tempdir, ignore_errors=True)
 
-        return run() if self._start is None else self._start(self, run)
+        if self._start is not None:
+            return self._start(self, run)
+        try:
+            with silenced("apache_beam.runners"):
+                return run()
+        except Exception as error:
+            if (short := short_error(error)) is None:
+                raise
+            _LOGGER.debug("the pipeline failed", exc_info=error)
+            raise short from None
 
 
 class Finished(PipelineResult):

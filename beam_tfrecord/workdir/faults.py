@@ -13,14 +13,18 @@ import contextlib
 import errno
 import json
 import os
-import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from beam_tfrecord import errors
-from beam_tfrecord.errors import BeamTFRecordError, DataError, StorageError
+from beam_tfrecord.errors import (
+    BeamTFRecordError,
+    DataError,
+    StorageError,
+    error_in,
+    error_of_kind,
+)
 from beam_tfrecord.storage import (
     exists,
     is_remote,
@@ -37,9 +41,6 @@ _LOOK_EVERY_S = 1.0
 # On an object store, each look is a request, which costs money.
 _LOOK_REMOTE_EVERY_S = 10.0
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_RAISED = re.compile(
-    r"^beam_tfrecord\.errors\.(\w+): (.+?)(?: \[while running '[^']*'\])?$", re.MULTILINE
-)
 
 
 class Guarded:
@@ -110,7 +111,7 @@ def recorded_fault(directory: str) -> BeamTFRecordError | None:
 def _loaded_fault(path: str) -> BeamTFRecordError:
     try:
         fault = json.loads(read_bytes(path))
-        return _error(str(fault["type"]), str(fault["message"]))
+        return error_of_kind(str(fault["type"]), str(fault["message"]))
     except (KeyError, TypeError, ValueError, RecursionError, DataError):
         return DataError(f"{path!r} was changed")
 
@@ -150,8 +151,8 @@ def machine_error(error: BaseException, output: str) -> BeamTFRecordError | None
         error = error.__context__
     if isinstance(error, BeamTFRecordError):
         return error
-    if raised := _RAISED.findall(str(error)):
-        return _error(*raised[-1])
+    if (raised := error_in(str(error))) is not None:
+        return raised
     is_refused = isinstance(error, OSError) and error.errno == errno.ENOMEM
     # Python has no special class for the error that the system refuses a thread.
     is_threadless = isinstance(error, RuntimeError) and "can't start new thread" in str(error)
@@ -167,13 +168,6 @@ def machine_error(error: BaseException, output: str) -> BeamTFRecordError | None
         return StorageError(f"{what} {output!r} ({_reason(error)}): make room there")
     where = error.filename if error.filename is not None else output
     return StorageError(f"cannot access {where!r}: {_reason(error)}")
-
-
-def _error(kind: str, message: str) -> BeamTFRecordError:
-    found = getattr(errors, kind, None)
-    if isinstance(found, type) and issubclass(found, BeamTFRecordError):
-        return found(message)
-    return BeamTFRecordError(message)
 
 
 def _fault_names(directory: str) -> list[str]:

@@ -1,0 +1,82 @@
+"""A pipeline of one's own that fails: one short traceback, which ends at the user's line."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import RejectedRows, UsageError
+from beam_tfrecord.runners.failures import short_error
+
+
+class Divides(beam.DoFn):
+    def process(self, row: dict[str, int]) -> Iterator[dict[str, int]]:
+        yield {"x": 1 // row["x"]}
+
+
+def fails_on_zero(row: dict[str, int]) -> dict[str, int]:
+    return {"x": 1 // row["x"]}
+
+
+@pytest.fixture
+def zeros(tmp_path: Path) -> str:
+    (tmp_path / "a.csv").write_text("x\n1\n0\n0\n")
+    return str(tmp_path / "a.csv")
+
+
+def run(*steps: beam.PTransform) -> None:
+    with bt.pipeline() as root:
+        rows = root
+        for step in steps:
+            rows = rows | step
+
+
+def test_an_error_of_the_users_code_ends_at_its_line(
+    zeros: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    steps = (bt.ToRows(), beam.ParDo(Divides()), bt.WriteToTFRecord(f"{tmp_path}/out/"))
+    with (
+        caplog.at_level(logging.DEBUG, "beam_tfrecord.runners.pipelines"),
+        pytest.raises(RuntimeError) as raised,
+    ):
+        run(bt.ReadFromCsv(zeros), *steps)
+    first, frame, code, *_ = str(raised.value).splitlines()
+    assert first.startswith("ZeroDivisionError: integer division or modulo by zero")
+    assert first.endswith(" [while running 'ParDo(Divides)']")
+    assert frame.startswith(f'  File "{__file__}", line ')
+    assert code.strip() == 'yield {"x": 1 // row["x"]}'
+    shown = "".join(traceback.format_exception(raised.value))
+    assert shown.count("Traceback") == 1
+    assert len(shown.splitlines()) < 30
+    assert capfd.readouterr().err == ""
+    # The traceback of Beam is in the log.
+    assert any("sdk_worker" in str(record.exc_text) for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("path", "step", "kind", "message"),
+    [
+        ("missing.csv", None, UsageError, "cannot read .*missing.csv': no such file: check"),
+        (None, bt.MapRows(fails_on_zero), RejectedRows, r"made the map .*\n  2 rows: .*\n .*also"),
+    ],
+)
+def test_an_error_of_this_package_is_raised_itself(
+    zeros: str, tmp_path: Path, path: str | None, step: object, kind: type, message: str
+) -> None:
+    steps = () if step is None else (step,)
+    with pytest.raises(kind, match=message) as raised:
+        run(bt.ReadFromCsv(path or zeros), *steps, bt.WriteToTFRecord(f"{tmp_path}/out/"))
+    assert "while running" not in str(raised.value)
+    assert "".join(traceback.format_exception(raised.value)).count("Traceback") == 1
+
+
+def test_an_error_without_the_users_code_stays_as_it_is() -> None:
+    text = 'Traceback (most recent call last):\n  File "beam/x.py", line 1, in f\nValueError: y'
+    assert short_error(RuntimeError(text)) is None
+    assert short_error(RuntimeError("lost")) is None
