@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import errno
+import functools
 import pickle
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -123,6 +125,14 @@ def test_of_several_errors_the_first_by_text_is_found(tmp_path: Path) -> None:
     for text in ("b", "a", "c"):
         record_fault(str(tmp_path), DataError(text))
     assert str(recorded_fault(str(tmp_path))) == "a"
+
+
+def test_threads_record_faults_at_the_same_time(tmp_path: Path) -> None:
+    errors = [DataError(str(number)) for number in range(200)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(functools.partial(record_fault, str(tmp_path)), errors))
+    assert len(list(tmp_path.glob("fault-*"))) == 200
+    assert (tmp_path / "stopped").exists()
 
 
 def test_an_error_of_unknown_kind_is_still_ours(tmp_path: Path) -> None:

@@ -99,7 +99,10 @@ def record_fault(directory: str, error: BeamTFRecordError) -> None:
     make_directory(directory)
     path = os.path.join(directory, f"fault-{uuid.uuid4().hex}.json")
     put(path, json.dumps({"type": type(error).__name__, "message": error.message}).encode())
-    put(os.path.join(directory, _STOPPED), b"")
+    # If another thread of this process writes it at the same time, one of them does not find the
+    # temporary file, which has the same name for both.
+    with contextlib.suppress(FileNotFoundError):
+        put(os.path.join(directory, _STOPPED), b"")
 
 
 def recorded_fault(directory: str) -> BeamTFRecordError | None:
