@@ -6,8 +6,9 @@ text is escaped, and names of columns come from files that anyone may have writt
 
 from __future__ import annotations
 
+import difflib
 import html
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord.sizes import format_size
@@ -33,6 +34,25 @@ def listed(names: Sequence[str]) -> str:
     more = len(names) - _MAX_NAMES
     shown = ", ".join(map(cell, names[:_MAX_NAMES]))
     return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def not_found(
+    name: str, columns: Iterable[str], *, of: str | None = None, where: str = "the input"
+) -> str:
+    """Return the message that there is no column `name`: the most similar one, and the first ten.
+
+    Args:
+        name: Name of the missing column.
+        columns: Names of the columns that there are; repetitions are left out.
+        of: What names the missing column, such as ``--types``.
+        where: What lacks the column.
+    """
+    names = list(dict.fromkeys(columns))
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    known = f"the columns are {listed(names)}" if names else "it has none"
+    named = f"column {name!r}" if of is None else f"column {name!r} of {of}"
+    return f"{named} is not in {where}: {hint}{known}"
 
 
 def text_table(

@@ -47,7 +47,7 @@ def test_wrong_schema_files_are_refused(text, message):
 
 
 def test_selecting_an_unknown_column_names_the_known_ones():
-    with pytest.raises(UsageError, match="column 'c' does not exist: the columns are a, b"):
+    with pytest.raises(UsageError, match="column 'c' is not in the schema: the columns are a, b"):
         SCHEMA.select(["c"])
 
 

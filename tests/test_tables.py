@@ -12,7 +12,7 @@ import pyarrow as pa
 import beam_tfrecord as bt
 from beam_tfrecord.features.feature import ColumnStats
 from beam_tfrecord.stage import StageFile, StageManifest
-from beam_tfrecord.tables import MAX_ROWS, html_table
+from beam_tfrecord.tables import MAX_ROWS, html_table, not_found
 from tests.cli_stand_ins import manifest_of
 
 HOSTILE = '<script>alert("1")</script>&\x1b[31m\n'
@@ -151,3 +151,13 @@ def test_a_table_that_just_fits_has_no_rest() -> None:
     rows = [("x",)] * MAX_ROWS
     assert "more" not in html_table(("a",), rows)
     assert "… and 1 more" in html_table(("a",), [*rows, ("x",)])
+
+
+def test_a_missing_column_names_the_most_similar_one() -> None:
+    message = not_found("agee", ["name", "age", "age"], of="--types")
+    problem, hint = message.split(": ")
+    assert problem == "column 'agee' of --types is not in the input"
+    assert hint == "did you mean 'age'? the columns are name, age"
+    many = not_found("x", [f"column_{i}" for i in range(1000)])
+    assert many.endswith(", column_9 and 990 more")
+    assert not_found("x", [], where="a.csv") == "column 'x' is not in a.csv: it has none"

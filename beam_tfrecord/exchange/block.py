@@ -31,6 +31,7 @@ from beam_tfrecord.places import (
     purpose_seed,
 )
 from beam_tfrecord.records.encoding import RUN_ROOM_BYTES, Arena, Encoder, RowReject
+from beam_tfrecord.tables import not_found
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
@@ -275,9 +276,7 @@ def check_columns(columns: Sequence[str], names: Sequence[str]) -> None:
     """
     for column in columns:
         if column not in names:
-            raise UsageError(
-                f"column {column!r} does not exist: the columns are {', '.join(names)}"
-            )
+            raise UsageError(not_found(column, names, where="the rows"))
 
 
 class ColumnHashes:

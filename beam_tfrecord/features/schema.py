@@ -18,7 +18,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import import_tensorflow, require
 from beam_tfrecord.features.arrow_types import item_and_shape
 from beam_tfrecord.features.feature import ColumnStats, Feature
-from beam_tfrecord.tables import MAX_ROWS, cell, html_table, text_table
+from beam_tfrecord.tables import MAX_ROWS, cell, html_table, not_found, text_table
 
 _HEADER = ("column", "type", "shape", "null", "")
 
@@ -137,9 +137,7 @@ class Schema:
         """
         missing = [name for name in names if name not in self]
         if missing:
-            raise UsageError(
-                f"column {missing[0]!r} does not exist: the columns are {', '.join(self.names)}"
-            )
+            raise UsageError(not_found(missing[0], self.names, where="the schema"))
         return dataclasses.replace(self, features=tuple(self[name] for name in names))
 
     def with_labels_of(self, read: Schema) -> Schema:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_text
 from beam_tfrecord.sizes import counted
+from beam_tfrecord.tables import not_found
 
 # Kinds of columns: what a column holds before, between or after its steps.
 INTEGER, FLOAT, TEXT, INDEX = "integer", "float", "text", "index"
@@ -306,11 +307,8 @@ def check_steps(steps: Sequence[Step], schema: pa.Schema) -> None:
     for step in steps:
         for name in step.columns:
             if name not in schema.names:
-                near = difflib.get_close_matches(name, schema.names, n=1)
-                known = f"the columns are {', '.join(schema.names)}"
-                hint = f"did you mean {near[0]!r}?" if near else known
                 raise UsageError(
-                    f"step {step.op} names column {name!r}, which is not there: {hint}"
+                    not_found(name, schema.names, of=f"step {step.op}", where="the rows")
                 )
             column = columns.get(name) or _Column(*kind_of(schema.field(name).type))
             columns[name] = _after(step, name, column)

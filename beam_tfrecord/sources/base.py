@@ -32,6 +32,7 @@ from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import DataError, InputChanged, SchemaConflict, UsageError
 from beam_tfrecord.hashes import hash_ranges
 from beam_tfrecord.storage import absolute_path
+from beam_tfrecord.tables import not_found
 
 UNIT_BYTES = 64 * 2**20
 # Units become larger if there would be more, because the plan of a job has all units in memory.
@@ -73,18 +74,14 @@ def chosen_columns(
     """
     names = fields if columns is None else columns
     if missing := [name for name in names if name not in fields]:
-        raise UsageError(
-            f"column {missing[0]!r} is not in the input: "
-            f"choose --columns from {', '.join(sorted(set(known)))}"
-        )
+        raise UsageError(not_found(missing[0], known))
     return pa.schema([fields[name] for name in names])
 
 
-def not_in_file(name: str, file: InputFile) -> DataError:
-    """Return the error for a column of the schema that a file lacks."""
-    return DataError(
-        f"column {name!r} of the schema is not in {file.name}: pass --union to fill it with nulls"
-    )
+def not_in_file(name: str, file: InputFile, columns: Iterable[str]) -> DataError:
+    """Return the error for a column of the schema that a file with `columns` lacks."""
+    message = not_found(name, columns, of="the schema", where=file.name)
+    return DataError(f"{message}; or pass --union to fill it with nulls")
 
 
 def not_in_all_files(name: str, having: InputFile, lacking: InputFile) -> SchemaConflict:

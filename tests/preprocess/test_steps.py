@@ -79,7 +79,7 @@ def test_a_step_that_makes_no_sense(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (["zscore=fair"], "step zscore names column 'fair', which is not there: did you mean 'far"),
+        (["zscore=fair"], "column 'fair' of step zscore is not in the rows: did you mean 'fare'"),
         (["zscore=city"], "zscore cannot work on column 'city', which is text there: it needs nu"),
         (["hash=fare:buckets=9"], "'fare', which is float there: it needs text or whole numbers"),
         (["one_hot=tags"], "'tags', which is a list there: it needs"),
@@ -158,7 +158,7 @@ def test_a_wrong_step_stops_write_before_it_reads_rows(tmp_path: Path) -> None:
     for step, message in (
         (
             "zscore=fair",
-            "step zscore names column 'fair', which is not there: did you mean 'fare'",
+            "column 'fair' of step zscore is not in the rows: did you mean 'fare'",
         ),
         ("zscore=city", "step zscore cannot work on column 'city', which is text there"),
     ):

@@ -110,7 +110,7 @@ def test_columns_are_chosen_and_ordered(tmp_path: Path) -> None:
     write_tree(tmp_path, a__x=jpeg())
     (row,) = rows_of(Images(tmp_path, columns=["label", "image"]))
     assert list(row) == ["label", "image"]
-    message = "column 'gone' is not in the input: choose --columns from channels, format"
+    message = "column 'gone' is not in the input: the columns are image, "
     with pytest.raises(UsageError, match=message):
         Images(tmp_path, columns=["gone"]).schema()
 

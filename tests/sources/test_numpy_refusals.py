@@ -39,7 +39,7 @@ class TestNames:
     def test_a_type_for_no_array_is_refused(self, path: Path) -> None:
         types = {"raw": "bfloat16", "nope": "int32"}
         assert _refusal(Numpy(path, types=types)) == (
-            "--types names array 'nope' but the input has 'a', 'raw', 'b': correct --types"
+            "column 'nope' of --types is not in the input: the columns are a, raw, b"
         )
 
     def test_a_type_for_an_array_that_is_not_wanted_is_fine(self, path: Path) -> None:
@@ -57,7 +57,7 @@ class TestNames:
         self, path: Path, layout: str | None
     ) -> None:
         assert _refusal(Numpy(path, columns=["a", "nope"], layout=layout)) == (
-            "column 'nope' is not in the input: choose --columns from 'a', 'raw', 'b'"
+            "column 'nope' is not in the input: the columns are a, raw, b"
         )
 
     def test_columns_of_fields_and_paths_are_listed(self, tmp_path: Path) -> None:
@@ -65,13 +65,13 @@ class TestNames:
         array = np.zeros(2, [("x", "f4"), ("y", "f4")])
         np.save(tmp_path / "year=1" / "x.npy", array)
         source = Numpy(tmp_path, columns=["year", "nope"])
-        assert _refusal(source).endswith("choose --columns from 'x', 'y', 'year'")
+        assert _refusal(source).endswith("the columns are x, y, year")
         assert Numpy(tmp_path, columns=["year", "y"]).schema().names == ["year", "y"]
 
     def test_of_many_names_the_first_are_listed(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "x.npz", **{f"a{n}": np.zeros(1) for n in range(1500)})
         message = _refusal(Numpy(tmp_path / "x.npz", columns=["nope"]))
-        assert message.endswith("'a18', 'a19' and 1,480 more")
+        assert message.endswith(", a9 and 1,490 more")
 
 
 class TestTypes:

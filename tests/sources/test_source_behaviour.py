@@ -206,7 +206,7 @@ def test_columns_are_chosen_and_ordered(case: Case, tmp_path: Path) -> None:
 
 def test_a_column_that_is_not_there_is_refused(case: Case, tmp_path: Path) -> None:
     _write(case, tmp_path, x=some_rows(3))
-    with pytest.raises(UsageError, match="column 'gone' is not in the input: choose --columns"):
+    with pytest.raises(UsageError, match="column 'gone' is not in the input: "):
         case.open(tmp_path, columns=["id", "gone"]).schema()
 
 
@@ -279,7 +279,7 @@ def test_a_missing_column_is_refused_or_null(case: Case, tmp_path: Path) -> None
     source = case.open(tmp_path)
     (unit,) = source.all_units(source.all_scans())
     wider = pa.schema([*SCHEMA, ("extra", pa.int64())])
-    message = rf"column 'extra' of the schema is not in x\{case.suffix}: pass --union"
+    message = rf"column 'extra' of the schema is not in x\{case.suffix}: .*; or pass --union"
     with pytest.raises(DataError, match=message):
         list(source.read(unit, wider))
     filled = case.open(tmp_path, union=True).read(unit, wider)

@@ -459,12 +459,12 @@ def test_an_unknown_database_is_refused_without_connecting() -> None:
         (
             {"table": "t", "columns": ["nope"]},
             UsageError,
-            "column 'nope' is not in the input: choose --columns from fare, id, zone",
+            "column 'nope' of --columns is not in the input: the columns are id, fare, zone",
         ),
         (
             {"table": "t", "types": {"nope": "text"}},
             UsageError,
-            "column 'nope' is not in the input: choose --types from fare, id, zone",
+            "column 'nope' of --types is not in the input: the columns are id, fare, zone",
         ),
         (
             {"table": "t", "partition_column": "nope"},

@@ -144,9 +144,9 @@ def read_unit(
         UsageError: Text cannot be read as a type of `schema`.
     """
     names = unit.detail.names
-    known = {*names, *dict(unit.file.partitions)}
+    known = [*names, *dict(unit.file.partitions)]
     if missing := [name for name in schema.names if name not in known and not union]:
-        raise not_in_file(missing[0], unit.file)
+        raise not_in_file(missing[0], unit.file, known)
     reader = _UnitReader(unit, schema, how, batch_rows)
     for window in _windows(unit, how):
         while reader.feed(window):

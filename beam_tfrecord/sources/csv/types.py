@@ -43,6 +43,7 @@ from beam_tfrecord.native.values import (
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile, chosen_columns, not_in_all_files
 from beam_tfrecord.sources.hive import add_partition_fields, partition_fields
+from beam_tfrecord.tables import not_found
 
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _CLOCK = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9})0*)?)?", re.ASCII)
@@ -273,10 +274,7 @@ def infer_schema(
     names = list(dict.fromkeys(name for file in files for name in file.names))
     partitions = [field.name for field in partition_fields(paths, union=union)]
     if unknown := [name for name in types if name not in names and name not in partitions]:
-        raise UsageError(
-            f"--types names column {unknown[0]!r} but the files have "
-            f"{', '.join(map(repr, names))}: correct --types"
-        )
+        raise UsageError(not_found(unknown[0], [*names, *partitions], of="--types"))
     wanted = [name for name in names if columns is None or name in columns]
     if not union:
         _check_same_columns(files, wanted, has_header)

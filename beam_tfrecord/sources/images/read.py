@@ -27,6 +27,7 @@ from beam_tfrecord.images import Fault, Header, refused_in
 from beam_tfrecord.images.decode import Transform, check_decode, transformed
 from beam_tfrecord.images.formats import describe
 from beam_tfrecord.native._files import describe_jpegs, hash_files, read_files
+from beam_tfrecord.tables import not_found
 
 CHECKS = ("header", "decode", "none")
 _FIELDS = {
@@ -302,7 +303,7 @@ def with_columns(batch: Batch, more: Mapping[str, pa.Array], schema: pa.Schema) 
     columns = dict(zip(batch.data.schema.names, batch.data.columns, strict=True)) | dict(more)
     if missing := [name for name in schema.names if name not in columns]:
         of = batch.origin.unit if batch.origin is not None else "the input"
-        raise DataError(f"column {missing[0]!r} of the schema is not in {of}")
+        raise DataError(not_found(missing[0], columns, of="the schema", where=of))
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 

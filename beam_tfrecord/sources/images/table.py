@@ -44,6 +44,7 @@ from beam_tfrecord.sources.images.read import (
 from beam_tfrecord.sources.parquet import source as parquet
 from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.storage import is_remote
+from beam_tfrecord.tables import not_found
 
 # A small size, a few thousand paths, because little text names many bytes of images.
 TABLE_CHUNK_BYTES = 2**17
@@ -257,10 +258,7 @@ class Table:
             del named["--label-column"]
         for option, name in named.items():
             if name not in known:
-                raise UsageError(
-                    f"column {name!r} is not in the input: "
-                    f"correct {option} to one of {', '.join(sorted(known))}"
-                )
+                raise UsageError(not_found(name, sorted(known), of=option))
 
     def read(
         self,

@@ -36,6 +36,7 @@ from beam_tfrecord.features.tensors import (
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile, not_in_all_files
 from beam_tfrecord.sources.numpy.files import StoredArray, check_shape, is_in_memory, shown_file
+from beam_tfrecord.tables import not_found
 
 # The units of time that both NumPy and Arrow have.
 _UNITS = ("s", "ms", "us", "ns")
@@ -293,7 +294,6 @@ Found = Sequence[tuple[InputFile, Mapping[str, Column]]]
 
 # A limit, because a tiny file can claim any number of zero-size rows, as in shape (n, 0).
 MAX_EMPTY_ROWS = 2**24
-_NAMES_SHOWN = 20
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -349,20 +349,11 @@ def check_names(
     """
     for name in types or ():
         if name not in inside:
-            raise UsageError(
-                f"--types names array {name!r} but the input has {_listed(inside)}: correct --types"
-            )
+            raise UsageError(not_found(name, inside, of="--types"))
     known = dict.fromkeys([*inside, *(name for file in files for name, _ in file.partitions)])
     for name in columns or ():
         if name not in known:
-            raise UsageError(
-                f"column {name!r} is not in the input: choose --columns from {_listed(known)}"
-            )
-
-
-def _listed(names: Collection[str]) -> str:
-    shown = ", ".join(map(repr, list(names)[:_NAMES_SHOWN]))
-    return f"{shown} and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else shown
+            raise UsageError(not_found(name, known))
 
 
 def joined_column(name: str, found: Found, *, union: bool, widen: bool = True) -> Column:

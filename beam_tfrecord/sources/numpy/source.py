@@ -289,7 +289,7 @@ class Numpy(Source):
         for field in schema:
             if field.name not in inside:
                 if field.name not in dict(unit.file.partitions) and not self.union:
-                    raise not_in_file(field.name, unit.file)
+                    raise not_in_file(field.name, unit.file, [*inside, *dict(unit.file.partitions)])
                 continue
             column = inside[field.name]
             own = field_of(column, store=self.store).type

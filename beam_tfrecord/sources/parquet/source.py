@@ -261,7 +261,7 @@ def _wanted(unit: Unit, inside: pa.Schema, schema: pa.Schema, union: bool) -> pa
     for field in schema:
         if field.name not in inside.names:
             if field.name not in partitions and not union:
-                raise not_in_file(field.name, unit.file)
+                raise not_in_file(field.name, unit.file, [*inside.names, *partitions])
             continue
         of = inside.field(field.name).type
         if not can_cast(of, field.type):

@@ -18,6 +18,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.sql.database import Connection, Key, Relation, SqlColumn, Table, trimmed
+from beam_tfrecord.tables import not_found
 
 MAX_PARTITIONS = 1000
 # A partition is the unit of parallel reading, and is read again after a dropped connection.
@@ -185,10 +186,7 @@ def _chosen(
     for option, names in (("--columns", question.columns or ()), ("--types", question.types)):
         for wanted in names:
             if wanted not in by_name:
-                raise UsageError(
-                    f"column {wanted!r} is not in the input: "
-                    f"choose {option} from {', '.join(sorted(by_name))}"
-                )
+                raise UsageError(not_found(wanted, by_name, of=option))
     chosen = found if question.columns is None else [by_name[one] for one in question.columns]
     for column in chosen:
         if column.arrow is None:

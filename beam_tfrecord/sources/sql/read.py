@@ -38,6 +38,7 @@ from beam_tfrecord.sources.sql.database import (
 )
 from beam_tfrecord.sources.sql.plan import SqlPlan
 from beam_tfrecord.sources.sql.values import cast_column, text_of
+from beam_tfrecord.tables import not_found
 
 ATTEMPTS = 6
 FIRST_PAUSE_S = 0.2
@@ -210,7 +211,7 @@ def columns_for(schema: pa.Schema, plan: SqlPlan) -> list[SqlColumn]:
     for field in schema:
         column = by_name.get(field.name)
         if column is None:
-            raise DataError(f"column {field.name!r} of the schema is not in {plan.name}")
+            raise DataError(not_found(field.name, by_name, of="the schema", where=plan.name))
         if column.arrow is None or not can_cast(column.arrow, field.type):
             raise SchemaConflict(
                 f"column {field.name!r} of {plan.name} is {column.declared} but {field.type} in "
