@@ -29,6 +29,7 @@ def test_types_as_json_and_back(arrow, json):
 
 def test_hand_written_names():
     assert type_from_json("text") == pa.string()
+    assert type_from_json("integer") == pa.int64()
     assert type_from_json(" timestamp ") == pa.timestamp("us")
 
 

@@ -1,9 +1,12 @@
+import re
+
 import pyarrow as pa
 import pytest
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.sources.csv.source import Csv
 
 SCHEMA = Schema((Feature("a", "int64", nullable=False), Feature("b", "text", default="-")))
 
@@ -44,6 +47,21 @@ def test_edit_replaces_adds_and_removes():
 def test_wrong_schema_files_are_refused(text, message):
     with pytest.raises(UsageError, match=message):
         Schema.loads(text)
+
+
+def test_an_unknown_column_cannot_be_removed_or_taken():
+    with pytest.raises(UsageError, match="column 'aa' is not in the schema: did you mean 'a'"):
+        SCHEMA.edit(aa=None)
+    with pytest.raises(KeyError, match="column 'c' is not in the schema: the columns are a, b"):
+        SCHEMA["c"]
+
+
+def test_a_wrong_type_names_its_column_and_the_types():
+    message = "column 'x': 'strng' is not a type: did you mean 'string'? the types are string, by"
+    with pytest.raises(UsageError, match=re.escape(message)):
+        Schema.loads('{"features": [{"name": "x", "type": "strng"}]}')
+    with pytest.raises(UsageError, match=re.escape(message)):
+        Csv("a.csv", types={"x": "strng"})
 
 
 def test_selecting_an_unknown_column_names_the_known_ones():

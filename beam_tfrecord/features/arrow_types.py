@@ -8,6 +8,7 @@ In JSON, a type without children is a string in Arrow's own notation (``int64``,
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -40,6 +41,7 @@ _ALIASES = {
     "bytes": pa.binary(),
     "boolean": pa.bool_(),
     "int": pa.int64(),
+    "integer": pa.int64(),
     "float16": pa.float16(),
     "float32": pa.float32(),
     "float64": pa.float64(),
@@ -47,7 +49,10 @@ _ALIASES = {
     "date32": pa.date32(),
     "date64": pa.date64(),
     "timestamp": pa.timestamp("us"),
+    "datetime": pa.timestamp("us"),
 }
+# The names that messages list.
+_USUAL = ("string", "bytes", "int64", "float32", "float64", "bool", "date", "timestamp")
 _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=([^\]]+)\]")
 _DECIMAL = re.compile(r"decimal(32|64|128|256)\((\d+), ?(-?\d+)\)")
 _FIXED = re.compile(r"fixed_size_binary\[(\d+)\]")
@@ -166,6 +171,18 @@ def type_from_json(value: Any) -> pa.DataType:
     raise UsageError(f"{value!r} is not a type: use a name such as 'int64', 'text' or 'double'")
 
 
+def type_of_column(name: str, value: Any) -> pa.DataType:
+    """Return `type_from_json` of a value; the error for a wrong type names the column.
+
+    Raises:
+        UsageError: The value does not describe a type.
+    """
+    try:
+        return type_from_json(value)
+    except UsageError as error:
+        raise UsageError(f"column {name!r}: {error.message}") from None
+
+
 def _type_from_text(text: str) -> pa.DataType:
     if text in _ALIASES:
         return _ALIASES[text]
@@ -182,9 +199,10 @@ def _type_from_text(text: str) -> pa.DataType:
     # Refuse PyArrow's own aliases, such as "i4": each type has one name in a schema.
     if named is not None and str(named) == text and not pa.types.is_interval(named):
         return named
+    near = difflib.get_close_matches(text.lower(), (*_USUAL, *_ALIASES), n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
     raise UsageError(
-        f"{text!r} is not a type: use one of text, bytes, int64, float, double, bool, date, "
-        "timestamp, or any other Arrow type's name"
+        f"{text!r} is not a type: {hint}the types are {', '.join(_USUAL)} and others of Arrow"
     )
 
 

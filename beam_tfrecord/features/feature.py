@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.arrow_types import type_from_json, type_to_json, with_shape
+from beam_tfrecord.features.arrow_types import type_of_column, type_to_json, with_shape
 from beam_tfrecord.type_checks import has_type
 
 STORES = ("auto", "values", "text", "bytes")
@@ -110,8 +110,7 @@ class Feature:
     shape: dataclasses.InitVar[Sequence[int] | None] = None
 
     def __post_init__(self, shape: Sequence[int] | None) -> None:
-        if not isinstance(self.type, pa.DataType):
-            object.__setattr__(self, "type", type_from_json(self.type))
+        object.__setattr__(self, "type", type_of_column(self.name, self.type))
         if shape is not None:
             object.__setattr__(self, "type", with_shape(self.type, shape))
         if self.store not in STORES:
@@ -164,7 +163,7 @@ class Feature:
             raise UsageError(f"feature {value.get('name', '?')!r:.80} in the schema: {fault}")
         try:
             return cls(
-                type=type_from_json(value.get("type", "text")),
+                type=value.get("type", "text"),
                 labels=tuple(value.get("labels", ())),
                 observed=ColumnStats.from_json(value),
                 **{option: value[option] for option in _PLAIN_OPTIONS if option in value},

@@ -56,7 +56,7 @@ class Schema:
         for feature in self.features:
             if feature.name == name:
                 return feature
-        raise KeyError(name)
+        raise KeyError(not_found(name, self.names, where="the schema"))
 
     def __contains__(self, name: object) -> bool:
         return any(feature.name == name for feature in self.features)
@@ -120,7 +120,13 @@ class Schema:
         Args:
             **features: The new features by name, or None to remove the feature of that name. Each
                 feature is renamed to its keyword.
+
+        Raises:
+            UsageError: A feature to remove does not exist.
         """
+        for name, new in features.items():
+            if new is None and name not in self:
+                raise UsageError(not_found(name, self.names, where="the schema"))
         renamed = {
             name: None if new is None else dataclasses.replace(new, name=name)
             for name, new in features.items()

@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.arrow_types import type_from_json
+from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.features.feature import make_field
 from beam_tfrecord.native.values import Dialect
 from beam_tfrecord.sources.base import (
@@ -125,10 +125,7 @@ class Csv(Source):
             raise UsageError(
                 f"names has an empty or repeated name, {doubled[0]!r}: pass distinct names"
             )
-        typed = {
-            name: arrow if isinstance(arrow, pa.DataType) else type_from_json(arrow)
-            for name, arrow in self.types.items()
-        }
+        typed = {name: type_of_column(name, arrow) for name, arrow in self.types.items()}
         object.__setattr__(self, "types", typed)
         if self.chunk_bytes < MIN_CHUNK_BYTES:
             raise UsageError(f"chunk_bytes is {self.chunk_bytes}: pass {MIN_CHUNK_BYTES} or more")

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.arrow_types import type_from_json
+from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.options import flag_of
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, wanted_columns
 from beam_tfrecord.sources.files import as_paths
@@ -169,7 +169,7 @@ class Sql(Source):
         url, in_url = split_password(paths[0])
         if password or in_url:
             store_password(url, password or in_url or "")
-        types = {name: type_from_json(of) for name, of in self.types.items()}
+        types = {name: type_of_column(name, of) for name, of in self.types.items()}
         for name, value in {
             "paths": (url,),
             "types": types,
