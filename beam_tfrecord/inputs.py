@@ -86,6 +86,7 @@ _KINDS_BY_SUFFIX: dict[str, str] = {
     **dict.fromkeys((".npy", ".npz"), "numpy"),
     **dict.fromkeys((".db", ".sqlite", ".sqlite3"), "sql"),
 }
+_SUFFIXES = ", ".join(_KINDS_BY_SUFFIX)
 _FILE_SCHEMES = ("file", "gs", "s3", "az", "hdfs", "azfs", "http", "https")
 
 # A directory may contain ten million images, so only the first files decide its kind.
@@ -182,7 +183,8 @@ def _kind_of(path: str) -> str:
         return _kind_of_files(path, (entry.path for entry in remote_entries(path)))
     if os.path.exists(path) or colon:
         raise UsageError(
-            f"cannot tell what {path!r} holds from its name: pass --from csv|parquet|…"
+            f"cannot tell what {path!r} holds: its name does not end in {_SUFFIXES}: "
+            f"pass --from {'|'.join(SOURCES)}"
         )
     matches = itertools.islice(glob.iglob(path, recursive=True), _FILES_LOOKED_AT)
     return _kind_of_files(path, (file for match in matches for file in _files_at(match)))
@@ -200,15 +202,20 @@ def _kind_of_files(where: str, files: Iterable[str]) -> str:
     """
     looked_at = list(itertools.islice(files, _FILES_LOOKED_AT))
     if not looked_at:
-        what = "holds no file" if os.path.isdir(where) else "no such file"
+        is_empty = os.path.isdir(where)
+        what = (
+            "it holds no file (names that begin with . or _ do not count)"
+            if is_empty
+            else "no such file"
+        )
         raise UsageError(f"cannot read {where!r}: {what}: check the path")
     counts = Counter(kind for file in looked_at if (kind := _KINDS_BY_SUFFIX.get(_suffix(file))))
     if len(counts) == 1:
         return next(iter(counts))
     if not counts:
         raise UsageError(
-            f"cannot tell what {where!r} holds: no file in it has a suffix such as .csv or "
-            ".parquet: pass --from csv|parquet|…"
+            f"cannot tell what {where!r} holds: no file in it ends in {_SUFFIXES}: "
+            f"pass --from {'|'.join(SOURCES)}"
         )
     found = " and ".join(
         f"{kind} ({counted(count, 'file')})" for kind, count in sorted(counts.items())

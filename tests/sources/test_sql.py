@@ -471,7 +471,7 @@ def test_an_unknown_database_is_refused_without_connecting() -> None:
             UsageError,
             "partition column 'nope' is not in t: correct --partition-column to one of",
         ),
-        ({"table": "t", "where": "nope = 1"}, UsageError, "no such column: nope"),
+        ({"table": "t", "where": "nope = 1"}, UsageError, "no such column: nope: correct --where$"),
         ({"query": "DELETE FROM t"}, UsageError, "the query, which has to be one SELECT"),
         ({"query": "SELECT nope FROM t"}, UsageError, "no such column: nope"),
     ],

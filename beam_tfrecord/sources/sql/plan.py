@@ -116,10 +116,9 @@ def make_plan(connection: Connection, question: Question) -> SqlPlan:
         DataError: A column has no exact Arrow type, or the partitions do not hold all rows.
     """
     relation = _relation(connection, question)
+    if relation.where:
+        _check_where(connection, relation)
     found = connection.describe(relation, types=question.types)
-    # With unbalanced brackets in --where, a row could meet the conditions of several partitions.
-    if relation.where and connection.fetch(relation.select("COUNT(*)", "1 = 0")) != [(0,)]:
-        raise UsageError("--where is not one condition: correct its brackets")
     name = relation.table.name if relation.table else "query"
     by_name = _by_name(found, name)
     columns = _chosen(found, by_name, question, name)
@@ -156,6 +155,17 @@ def make_plan(connection: Connection, question: Question) -> SqlPlan:
         key=relation.table.key if relation.table else (),
         locator=None if keys or question.ordered else connection.locator(relation),
     )
+
+
+def _check_where(connection: Connection, relation: Relation) -> None:
+    try:
+        counts = connection.fetch(relation.select("COUNT(*)", "1 = 0"))
+    except UsageError as error:
+        options = "--where" if relation.table else "--where or --query"
+        raise UsageError(f"{error.message}: correct {options}") from error
+    # With unbalanced brackets, a row could meet the conditions of several partitions.
+    if counts != [(0,)]:
+        raise UsageError("--where is not one condition: correct its brackets")
 
 
 def _relation(connection: Connection, question: Question) -> Relation:
