@@ -6,6 +6,7 @@ workers use it and have to start fast.
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -50,6 +51,23 @@ _BY_BEAM_NAME = {traits.beam_name: traits for traits in _TRAITS.values()}
 def traits_of(runner: str) -> RunnerTraits:
     """Return the traits of a runner, given the name that this package or Beam has for it."""
     return _TRAITS.get(runner.lower()) or _BY_BEAM_NAME.get(runner) or RunnerTraits(runner)
+
+
+def check_runner_name(runner: str) -> None:
+    """Refuse a name that is none of this package, and cannot be that of a class in Beam.
+
+    Raises:
+        UsageError: The name is neither.
+    """
+    name = runner.lower()
+    if name in _TRAITS or "runner" in name or "." in name:
+        return
+    near = difflib.get_close_matches(name, _TRAITS, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise UsageError(
+        f"there is no runner {runner!r}: {hint}the runners are {', '.join(_TRAITS)}, and those of "
+        "Beam by their names, such as SparkRunner"
+    )
 
 
 def check_lossless(pipeline: beam.Pipeline) -> None:

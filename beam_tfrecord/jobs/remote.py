@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.runner_traits import traits_of
+from beam_tfrecord.runner_traits import check_runner_name, traits_of
 from beam_tfrecord.sources.files import as_paths
 from beam_tfrecord.sources.sql.secrets import has_stored_password, without_password
 from beam_tfrecord.storage import is_remote
@@ -41,6 +41,7 @@ def preflight(settings: JobSettings[Any], *, waits: bool = True) -> None:
     Raises:
         UsageError: The job cannot run on the runner.
     """
+    check_runner_name(settings.runner)
     name, options = traits_of(settings.runner).beam_name, settings.pipeline_options
     # Lazy, because both modules import Beam.
     if name == "DataflowRunner":

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.runner_traits import traits_of
+from beam_tfrecord.runner_traits import check_runner_name, traits_of
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -39,8 +39,10 @@ def runner_options(
         is_small: True if there is too little work for several workers.
 
     Raises:
-        UsageError: The runner is not installed or cannot be reached, or has no room for a job.
+        UsageError: The runner does not exist, is not installed or cannot be reached, or has no
+            room for a job.
     """
+    check_runner_name(runner)
     name = traits_of(runner).beam_name
     presets: list[str] = []
     if name == "FnApiRunner" and not is_small:

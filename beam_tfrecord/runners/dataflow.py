@@ -142,7 +142,9 @@ def check_options(options: Sequence[str]) -> None:
     needed = ("project", "region", "temp_location")
     missing = [_flag(name) for name in needed if not getattr(given, name)]
     if missing:
-        raise UsageError(f"the Dataflow runner needs {' and '.join(missing)}")
+        *first, last = missing
+        needed_flags = f"{', '.join(first)} and {last}" if first else last
+        raise UsageError(f"the Dataflow runner needs {needed_flags}")
     for name in ("temp_location", "staging_location", "template_location"):
         value = getattr(given, name)
         if value and not re.fullmatch(r"gs://[^/]+(/.+)?", value):

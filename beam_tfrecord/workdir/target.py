@@ -7,7 +7,7 @@ import os
 
 from beam_tfrecord.errors import TargetExists, UsageError
 from beam_tfrecord.manifest import MANIFEST_NAME
-from beam_tfrecord.storage import exists, is_directory, list_names, output_path
+from beam_tfrecord.storage import exists, is_directory, is_remote, list_names, output_path
 
 TEMPORARY_PREFIX = ".tmp-"
 
@@ -70,7 +70,9 @@ def directory_target(output: str | os.PathLike[str]) -> Target:
         UsageError: The output is a file, or is on a filesystem that cannot be written to.
     """
     directory = output_path(output)
-    if exists(directory) and not is_directory(directory):
+    # On an object store, an object of that name is not in the way. To look for it, without need,
+    # would ask for credentials before the options are checked.
+    if not is_remote(directory) and exists(directory) and not is_directory(directory):
         raise UsageError(f"output {os.fspath(output)!r} is a file: give a directory")
     return Target(directory)
 

@@ -84,7 +84,7 @@ def test_names_of_jobs_are_new_and_of_the_form_that_the_service_takes() -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ((), "the Dataflow runner needs --project and --region and --temp-location"),
+        ((), "the Dataflow runner needs --project, --region and --temp-location"),
         (PLACE[:2], "the Dataflow runner needs --temp-location"),
         (
             (*PLACE, "--temp_location=/tmp"),

@@ -102,6 +102,28 @@ def test_an_option_of_another_runner_is_told() -> None:
     assert ran.stderr.startswith("error: --project is for --runner dataflow (see ")
 
 
+def test_options_are_checked_before_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(*_args: object) -> None:
+        raise AssertionError("asked the store")
+
+    monkeypatch.setattr("beam_tfrecord.storage.status", ask)
+    monkeypatch.setattr("beam_tfrecord.workdir.target.exists", ask)
+    paths = ("gs://lake/a.csv", "gs://lake/out", "--runner", "dataflow", "--dry-run")
+    ran = run("write", *paths)
+    assert ran.stderr == (
+        "error: the Dataflow runner needs --project, --region and --temp-location\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["flnk", "Direkt"])
+def test_a_misspelt_runner_is_told(name: str, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("a\n1\n")
+    ran = run("write", tmp_path / "in.csv", tmp_path / "out", "--runner", name)
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith(f"error: there is no runner {name!r}: did you mean ")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_job_that_needs_this_process_cannot_be_left(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("a\n1\n")
     ran = run("write", tmp_path / "in.csv", tmp_path / "out", "--detach")
