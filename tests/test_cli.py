@@ -191,6 +191,11 @@ def test_no_beam_options():
         ),
         (["head", "x", "-n", "-1"], "-1 is not in the range x>=0."),
         (["diff", "a"], "Missing argument 'B'."),
+        (
+            ["write", "a.csv", "out", "--split", "train=0.8", "test=0.2"],
+            "'test=0.2' is not a path: write the value of an option without spaces, such as",
+        ),
+        (["write", "a.csv", "out", "--max-rejects", "1", "%"], "'%' is not a path: "),
     ],
 )
 def test_a_wrong_command_exits_with_2(fake_job, words, message):

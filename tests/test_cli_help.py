@@ -42,6 +42,7 @@ def test_help_shows_the_common_options_and_names_the_way_to_the_others(name):
     short, full = help_of(name, "--help"), help_of(name, "--help-all")
     common = {one.flag for one in WRITE_OPTIONS if one.common} & flags_of(name)
     assert common < {*flags_in(short)}
+    assert {"--types", "--no-header", "--names", "--null"} <= {*flags_in(short)}
     assert len(flags_in(short)) <= 20
     assert {*flags_in(full)} == flags_of(name)
     hidden = len(flags_in(full)) - len(flags_in(short))

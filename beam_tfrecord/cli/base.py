@@ -219,8 +219,15 @@ def split_output(paths: Sequence[str]) -> tuple[list[str], str]:
     """Return the inputs and the output of ``INPUT... OUTPUT``.
 
     Raises:
-        click.UsageError: There is only one path, or the last is a file.
+        click.UsageError: There is only one path, the last is a file, or one is a part of a value.
     """
+    for path in paths:
+        # The rest of an option's value, such as of "--split train=0.8 test=0.2".
+        if re.fullmatch(r"%|[^\s/]+=0?\.\d+,?", path) and not os.path.exists(path):
+            raise click.UsageError(
+                f"{path!r} is not a path: write the value of an option without spaces, such as "
+                "--split train=0.8,test=0.2 or --max-rejects 1%"
+            )
     if len(paths) < 2:
         raise click.UsageError("give at least one INPUT and, last, the OUTPUT directory")
     *inputs, output = paths

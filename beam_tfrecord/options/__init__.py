@@ -44,7 +44,6 @@ PREPROCESS_OPTIONS: tuple[Option, ...] = (
         "words",
         "OP=A,B",
         group=PREPROCESSING,
-        common=True,
     ),
     Option(
         "transform_fn",
@@ -158,7 +157,6 @@ WRITE_OPTIONS: tuple[Option, ...] = (
         "choice",
         choices=("none", "gzip"),
         group=OUTPUT,
-        common=True,
     ),
     Option("schema", "--schema", "Schema to enforce, as JSON.", metavar="FILE", group=INPUT),
     Option(

@@ -166,6 +166,7 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
         "off",
         sources=("csv",),
         group=CSV,
+        common=True,
     ),
     Option(
         "names",
@@ -175,6 +176,7 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
         metavar="A,B",
         sources=("csv",),
         group=CSV,
+        common=True,
     ),
     Option(
         "null_words",
@@ -204,6 +206,7 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
         metavar="col=type,…",
         sources=("csv", "sql", "numpy"),
         group=INPUT,
+        common=True,
     ),
     Option(
         "union",
