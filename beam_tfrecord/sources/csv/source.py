@@ -22,7 +22,9 @@ import codecs
 import copy
 import dataclasses
 import functools
+import itertools
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -49,16 +51,19 @@ from beam_tfrecord.sources.csv.text import (
     codec_name,
     compression_of,
     dialect_of,
+    first_fields,
     is_stream,
     open_text,
     read_header,
 )
 from beam_tfrecord.sources.csv.types import CsvInference, infer_schema, keeps_text, remarks_of
 from beam_tfrecord.sources.files import as_paths, list_files
+from beam_tfrecord.tables import cell
 
 SUFFIXES = (".csv", ".tsv")
 MIN_CHUNK_BYTES = 16
 _DELIMITERS = (";", "\t", "|", ",")
+_NUMBER = re.compile(r"[ \t]*[+-]?(\d+\.?\d*|\.\d+)[ \t]*")
 # Bytes to read and scan at a time, few enough for the processor's cache.
 SCAN_BYTES = 2**20
 # The usual compression ratio of text, for estimates only.
@@ -254,10 +259,14 @@ class Csv(Source):
         return pa.schema(noted, metadata=found.metadata)
 
     def remarks(self, inferences: Sequence[CsvInference], schema: pa.Schema) -> list[str]:
-        """Return messages for a likely wrong delimiter, and for types that a few words decided."""
+        """Return messages for a likely wrong delimiter or header, and for types by a few words."""
         inferred = [field for field in schema if field.name not in self.types]
         names = {name for one in inferences for name in one.names}
-        return [*self._delimiter_remarks(names), *remarks_of(inferences, pa.schema(inferred))]
+        return [
+            *self._delimiter_remarks(names),
+            *self._header_remarks(inferences, schema),
+            *remarks_of(inferences, pa.schema(inferred)),
+        ]
 
     def _delimiter_remarks(self, names: set[str]) -> list[str]:
         """Return a message if the only column has the name of several with another delimiter."""
@@ -269,6 +278,33 @@ class Csv(Source):
             return []
         shown = r"\t" if likely == "\t" else likely
         return [f"the only column is named {name!r}: pass --delimiter '{shown}' to divide it"]
+
+    def _header_remarks(self, inferences: Sequence[CsvInference], schema: pa.Schema) -> list[str]:
+        """Return a message if the header has a number for each column of numbers, as rows have."""
+        if not self.header or not inferences:
+            return []
+        one = min(inferences, key=lambda one: one.file.name)
+        fields: Sequence[str] = one.names
+        if self.names is not None:
+            with open_text(one.file, self.encoding, 0, one.file.bytes) as text:
+                fields = first_fields(text, one.file, self.dialect)
+        numeric = {
+            field.name
+            for field in schema
+            if pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+        }
+        found = [text for name, text in zip(one.names, fields, strict=True) if name in numeric]
+        if not all(map(_NUMBER.fullmatch, found)) or (self.names is None and not found):
+            return []
+        # Other tools name columns 0, 1, 2, and pivot tables have years as names.
+        if {float(b) - float(a) for a, b in itertools.pairwise(found)} == {1.0}:
+            return []
+        line = f"{one.file.name}, {cell(self.delimiter.join(fields))!r}"
+        if self.names is None:
+            return [
+                f"the header of {line}, looks like a row: if so, add --no-header --names"
+            ]
+        return [f"--names replaces the first line of {line}: if it is a row, pass --no-header"]
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS

@@ -316,6 +316,17 @@ def read_header(
     return Header(tuple(found), stop, lines, row_ends)
 
 
+def first_fields(text: Text, file: InputFile, dialect: Dialect) -> list[str]:
+    """Return the fields of the first row of a file, to show them; none if there is no row.
+
+    Raises:
+        DataError: The first row is damaged.
+    """
+    _, row = _first_row(text, file, dialect)
+    values = [] if row is None else row.values
+    return [to_utf8(value, text.encoding).decode(errors="replace") for value in values]
+
+
 def _bom_bytes(beginning: bytes) -> int:
     return len(codecs.BOM_UTF8) if beginning.startswith(codecs.BOM_UTF8) else 0
 
@@ -356,6 +367,7 @@ def _names_of(row: Row, file: InputFile, encoding: str) -> list[str]:
             )
         if names.index(name) != place - 1:
             raise DataError(
-                f"column {name!r} appears twice in the header of {file.name}: pass --names"
+                f"column {name!r} appears twice in the header of {file.name}: pass --names, or "
+                "--no-header if the line is a row"
             )
     return names
