@@ -91,3 +91,14 @@ def test_prices_on_the_command_line(tmp_path: Path) -> None:
     assert math.isclose(cost["total"], cost["read_requests"] + cost["write_requests"])
     assert run(*words, "--price", "read_requests").exit_code == 2
     assert "write read_requests=0.4" in run(*words, "--price", "read_requests").stderr
+
+
+def test_a_dry_run_says_what_is_read_and_written_and_its_steps_if_asked(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a\n1\n2\n")
+    words = ("write", tmp_path / "a.csv", tmp_path / "out", "--dry-run", "--seed", "7")
+    short = run(*words).stdout
+    assert short.startswith("input:\n  kind: csv\n  files: 1\n")
+    assert short.endswith(f"output: {tmp_path}/out\nrunner: direct\nsettings:\n  --seed: 7\n")
+    assert "graph" not in short
+    assert "\ngraph:\n  Read: " in run(*words, "--verbose").stdout
+    assert not (tmp_path / "out").exists()

@@ -191,7 +191,7 @@ def test_what_does_not_exist_is_named(path: Path, tmp_path: Path) -> None:
         load(tmp_path / "nothing")
     with pytest.raises(UsageError, match="split 'dev' does not exist: the splits are train, test"):
         load(path, split="dev")
-    with pytest.raises(UsageError, match="column 'y' does not exist"):
+    with pytest.raises(UsageError, match="column 'y' is not in the schema"):
         load(path, columns=["y"])
     with pytest.raises(UsageError, match="pass a list of names"):
         load(path, columns="id")
@@ -369,7 +369,7 @@ class TestTf:
         ("options", "message"),
         [
             ({"label": "name"}, "label 'name' has 1 missing values: pass defaults"),
-            ({"label": "y"}, "column 'y' does not exist"),
+            ({"label": "y"}, "column 'y' is not in the schema"),
             ({"columns": "id"}, "pass a list of names"),
             ({"columns": []}, "no column to parse"),
             ({"defaults": {"y": 0}}, "default for 'y'"),

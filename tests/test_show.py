@@ -154,7 +154,7 @@ def test_what_cannot_be_counted_is_told(tmp_path: Path) -> None:
         show(tmp_path, counts="many")
     with pytest.raises(UsageError, match="cannot be counted"):
         show(tmp_path, counts="list")
-    with pytest.raises(UsageError, match="column 'y' does not exist"):
+    with pytest.raises(UsageError, match="column 'y' is not in the schema"):
         show(tmp_path, counts="y")
 
 

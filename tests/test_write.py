@@ -254,6 +254,22 @@ def test_another_dataset_is_only_replaced_when_asked(parquet: str, tmp_path: Pat
     assert sorted(ids(tmp_path)) == list(range(1000))
 
 
+def test_a_dataset_in_the_way_is_told_by_its_differences(tmp_path: Path) -> None:
+    source, out = tmp_path / "a.csv", tmp_path / "out"
+    source.write_text("a\n1\n2\n")
+    null = {"null_words": ["?"]}
+    bt.write(source, out, splits={"train": 0.5, "test": 0.5}, source_options=null)
+    with pytest.raises(TargetExists) as error:
+        bt.write(source, out, splits="train=0.6,test=0.4", shuffle=False)
+    assert error.value.message.endswith(
+        " (different: --split: train=0.5,test=0.5 there, train=0.6,test=0.4 now; "
+        "--null: ? there, unset now; --no-shuffle: unset there, set now)"
+    )
+    source.write_text("a\n1\n2\n3\n")
+    with pytest.raises(TargetExists, match=r" \(different: input files: a\.csv\)$"):
+        bt.write(source, out, splits="train=0.5,test=0.5", source_options=null)
+
+
 def test_a_quoted_glob_and_its_files_are_the_same_job(parquet: str, tmp_path: Path) -> None:
     by_glob = bt.write(f"{parquet}/*.parquet", tmp_path / "a")
     files = sorted(str(path) for path in Path(parquet).glob("*.parquet"))
@@ -333,7 +349,7 @@ def test_a_failing_map_names_the_row_and_the_line(parquet: str, tmp_path: Path) 
 
 
 def test_temporary_files_of_a_failed_job_are_gone(parquet: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="column 'nope' does not exist"):
+    with pytest.raises(UsageError, match="column 'nope' is not in the rows"):
         bt.write(parquet, tmp_path / "out", key=["nope"])
     assert os.listdir(tmp_path / "out") == []
 

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _COLUMNS_NAMED = 5
+# The parts of a plan that a dry run shows; with --verbose it shows all, with the steps.
+_DRY_RUN = ("input", "order", "splits", "output", "runner", "settings", "job", "workers")
 # The error of rounding to float32 that is worth a warning, as a share of the range of a column.
 # Every float that is not a float32 is rounded, mostly by 1e-7 of the range or less. Half precision,
 # the coarsest usual input of a model, has steps of 5e-4 of a feature that is scaled to 1.
@@ -197,11 +199,14 @@ def _beam_arguments(ctx: click.Context, flags: Mapping[str, Any]) -> dict[str, A
 
 
 def _dry_run(inputs: list[str], output: str, **arguments: Any) -> None:
-    """Print the plan of a job, and how its runner would run it."""
+    """Print what a job would read and write, and how its runner would run it."""
     from beam_tfrecord.jobs.settings import make_settings
     from beam_tfrecord.jobs.submit import describe
 
-    print_result("\n".join(render(describe(make_settings(inputs, output, **arguments)))))
+    planned = describe(make_settings(inputs, output, **arguments))
+    if not LOGGER.isEnabledFor(logging.DEBUG):
+        planned = {key: planned[key] for key in _DRY_RUN if planned.get(key)}
+    print_result("\n".join(render(planned)))
 
 
 def _start_only(inputs: list[str], output: str, template: str | None, **arguments: Any) -> None:

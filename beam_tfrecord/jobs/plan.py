@@ -24,7 +24,6 @@ from beam_tfrecord.exchange.plan import (
     run_bytes_for,
     window_bytes_for,
 )
-from beam_tfrecord.layout import DEFAULT_SHARD_BYTES
 from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.runner_traits import traits_of
 from beam_tfrecord.sources.base import GROUP_BYTES, Unit, group_units, grown_bytes, one_group
@@ -116,6 +115,8 @@ def plan_of(settings: Settings, prices: Mapping[str, float] | None = None) -> Pl
             **_movement(settings, units),
             "splits": splits,
             "output": settings.target.directory,
+            "runner": settings.runner,
+            "settings": dict(settings.asked),
         }
     )
     return planned if prices is None else Plan(planned, cost=_cost(planned, prices))
@@ -235,13 +236,12 @@ def _splits(settings: Settings, encoded: int) -> dict[str, Any]:
         return {}
     sizes = {name: max(1, math.floor(encoded * share)) for name, share in splits.fractions}
     counts = shards.counts(sizes)
-    size = shards.shard_bytes or DEFAULT_SHARD_BYTES
     return {
         name: {
             "share": share,
             "estimated_bytes": sizes[name],
             "shards": counts[name],
-            "shard_bytes": sizes[name] // counts[name] if shards.shard_bytes is None else size,
+            "shard_bytes": sizes[name] // counts[name],
         }
         for name, share in splits.fractions
     }

@@ -48,6 +48,7 @@ from beam_tfrecord.sizes import counted, format_size
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.sources.files import Listing, list_input
 from beam_tfrecord.storage import Lease, exists, lease, list_names, make_directory, read_small
+from beam_tfrecord.tables import cell, listed
 from beam_tfrecord.workdir.faults import forget_faults, machine_error, recorded_fault
 from beam_tfrecord.workdir.job import Identity
 from beam_tfrecord.workdir.job_file import (
@@ -55,6 +56,7 @@ from beam_tfrecord.workdir.job_file import (
     INPUT_STATE,
     INPUT_XXH64,
     JOB_NAME,
+    SETTINGS,
     WITHOUT_FUNCTIONS,
     add_to_job,
     load_job,
@@ -181,8 +183,37 @@ def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing)
         before = _job_at(target)
         is_alike = before.get(WITHOUT_FUNCTIONS) == identity.without_functions
         may_replace = is_alike and not _is_edited(before, settings.source, listing)
-    check_free(target, overwrite=may_replace)
+    differences = "" if present is None else _differences(settings, identity, present)
+    check_free(target, overwrite=may_replace, differences=differences)
     return None
+
+
+def _differences(settings: JobSettings[M], identity: Identity, present: M) -> str:
+    """Return which settings and input files differ from those of the dataset at the target.
+
+    Args:
+        settings: Settings of this job.
+        identity: Identity of its output.
+        present: Manifest at the target.
+    """
+    now: Mapping[str, str] = settings.asked
+    # Older releases noted no settings.
+    there: Mapping[str, str] = _job_at(settings.target).get(SETTINGS, now)
+    found = [
+        f"{flag}: {cell(there.get(flag, 'unset'))} there, {cell(now.get(flag, 'unset'))} now"
+        for flag in dict.fromkeys([*there, *now])
+        if there.get(flag) != now.get(flag)
+    ]
+    files: Mapping[str, Any] = _files_of(present.source)
+    files_now: Mapping[str, Any] = _files_of(identity.source)
+    names = dict.fromkeys([*files, *files_now])
+    if others := [name for name in names if files.get(name) != files_now.get(name)]:
+        found.append(f"input files: {listed(others)}")
+    return "; ".join(found)
+
+
+def _files_of(source: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {file["path"]: file for file in (source or {}).get("files", ())}
 
 
 def _job_at(target: Target) -> dict[str, Any]:
@@ -233,7 +264,8 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
             )
             remove_unmarked(directory)
         make_directory(directory)
-        info = {"started": started, "attempts": number, **input_info(files)}
+        info: dict[str, Any] = {"started": started, "attempts": number, **input_info(files)}
+        info[SETTINGS] = settings.asked
         if job.identity.without_functions:
             info[WITHOUT_FUNCTIONS] = job.identity.without_functions
         silence_beam()

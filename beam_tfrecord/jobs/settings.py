@@ -23,6 +23,7 @@ from beam_tfrecord.layout import (
     shard_suffix,
 )
 from beam_tfrecord.manifest import FORMAT, Manifest
+from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS
 from beam_tfrecord.preprocess.request import Request, Transform, make_request
 from beam_tfrecord.rejects import RejectBudget, parse_budget
 from beam_tfrecord.sources.base import InputFile, Source
@@ -49,6 +50,7 @@ class JobSettings(abc.ABC, Generic[M]):
         runner: Name of the Beam runner.
         pipeline_options: Further Beam options, as on a command line.
         map: Function of a row or a batch; None means that rows stay as they are.
+        asked: The settings that decide the output, as texts by flag, for messages.
     """
 
     source: Source
@@ -59,6 +61,7 @@ class JobSettings(abc.ABC, Generic[M]):
     runner: str
     pipeline_options: tuple[str, ...]
     map: MapFunction | None = None
+    asked: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @abc.abstractmethod
     def identity(self, files: Sequence[InputFile]) -> Identity:
@@ -169,6 +172,7 @@ def make_settings(
         UsageError: An argument is wrong, or the arguments do not fit together.
         DataError: The file of the schema is not valid.
     """
+    arguments = {**locals(), **(source_options or {})}
     enforced = _schema(schema)
     function = None if map is None else load_map(map)
     if enforced is not None and function is None and columns is None:
@@ -196,6 +200,7 @@ def make_settings(
         target=directory_target(output),
         layout=layout,
         map=function,
+        asked=_asked(arguments) if source.is_stable else {},
         schema=enforced,
         limit=limit,
         budget=parse_budget(max_rejects),
@@ -206,6 +211,33 @@ def make_settings(
             transform, step=step, transform_fn=transform_fn, fit=fit, raw_too=raw_too
         ),
     )
+
+
+_NOT_DECISIVE = ("max_rejects", "overwrite", "runner")
+
+
+def _asked(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Return the arguments that decide the dataset and differ from their defaults, as text by flag.
+
+    Not for databases, whose options may contain secrets.
+    """
+    return {
+        option.flag: "set" if option.form in ("switch", "off") else text
+        for option in (*WRITE_OPTIONS, *SOURCE_OPTIONS)
+        if option.keyword not in _NOT_DECISIVE
+        and (value := arguments.get(option.keyword)) is not None
+        and (text := _text(value)) != _text(option.default)
+    }
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}={_text(of)}" for name, of in value.items())
+    if isinstance(value, list | tuple):
+        return ",".join(map(_text, value))
+    if isinstance(value, str | int | float | os.PathLike):
+        return str(value)
+    return str(getattr(value, "__qualname__", type(value).__name__))
 
 
 def _schema(schema: Schema | str | os.PathLike[str] | None) -> Schema | None:

@@ -25,6 +25,8 @@ PUBLICATION = "publication"
 INPUT, INPUT_STATE, INPUT_XXH64 = "input", "input_state", "input_xxh64"
 # Name of the fingerprint without the user's functions, of a job that a notebook started.
 WITHOUT_FUNCTIONS = "fingerprint_without_functions"
+# Name of the settings that decided the dataset, as texts by flag, for messages.
+SETTINGS = "settings"
 _SEAL = "xxh64"
 
 

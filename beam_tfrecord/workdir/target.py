@@ -90,8 +90,13 @@ def sink_target(output: str | os.PathLike[str]) -> Target:
     return Target(directory, prefix)
 
 
-def check_free(target: Target, *, overwrite: bool) -> None:
+def check_free(target: Target, *, overwrite: bool, differences: str = "") -> None:
     """Refuse a target that holds a dataset.
+
+    Args:
+        target: The target.
+        overwrite: Whether a dataset there may be replaced.
+        differences: What differs from the dataset there, for the message; empty if unknown.
 
     Raises:
         TargetExists: The target holds a dataset, and `overwrite` is False.
@@ -99,5 +104,5 @@ def check_free(target: Target, *, overwrite: bool) -> None:
     if exists(target.manifest) and not overwrite:
         raise TargetExists(
             f"{target.directory!r} already holds another dataset: pass --overwrite to replace it, "
-            "or choose another output"
+            f"or choose another output{differences and f' (different: {differences})'}"
         )

@@ -255,7 +255,7 @@ def test_an_interrupt_cancels_the_job(cloud: Cloud) -> None:
 
 def test_a_dry_run_touches_nothing(cloud: Cloud) -> None:
     before = cloud.names("in")
-    ran = cloud.write("--dry-run", "--max-workers", "3", *SPLIT)
+    ran = cloud.write("--dry-run", "--verbose", "--max-workers", "3", *SPLIT)
     assert ran.exit_code == 0, ran.stderr
     assert cloud.service.requests == []
     assert before == {"trips-1.csv", "trips-2.csv"}

@@ -301,9 +301,7 @@ class Csv(Source):
             return []
         line = f"{one.file.name}, {cell(self.delimiter.join(fields))!r}"
         if self.names is None:
-            return [
-                f"the header of {line}, looks like a row: if so, add --no-header --names"
-            ]
+            return [f"the header of {line}, looks like a row: if so, add --no-header --names"]
         return [f"--names replaces the first line of {line}: if it is a row, pass --no-header"]
 
     def read(
