@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.errors import DataError, TargetExists, UsageError
+from beam_tfrecord.errors import DataError, TargetExists, UsageError, options_named_by
 from tests.datasets import (
     ids,
     read_examples,
@@ -454,3 +455,32 @@ def test_writing_never_imports_tensorflow(parquet: str, tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", script, parquet, str(tmp_path / "out")]
     subprocess.run(command, check=True, cwd=Path(__file__).parent.parent)
+
+
+@pytest.mark.parametrize(
+    ("options", "remarks"),
+    [
+        ({"group": "g"}, ["--group has no effect without --split"]),
+        (
+            {"seed": 7, "shuffle": False},
+            ["--seed has no effect with --no-shuffle unless there is a --split"],
+        ),
+        ({"seed": 7, "shuffle": False, "splits": "a=0.5,b=0.5"}, []),
+        (
+            {"shards": 5000},
+            ["there are 200 shards instead of 5,000, because the dataset has only 200 rows"],
+        ),
+        (
+            {"splits": "a=0.7,b=0.3", "group": "g"},
+            ["the shares are a=0, b=1: rows with equal --group columns stay together"],
+        ),
+        ({"splits": "a=0.5,b=0.5", "group": "id"}, []),
+    ],
+)
+def test_settings_of_no_or_another_effect_are_remarked_on(
+    options: dict[str, Any], remarks: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.csv").write_text("id,g\n" + "".join(f"{i},x\n" for i in range(200)))
+    with options_named_by("flag"):
+        bt.write(tmp_path / "a.csv", tmp_path / "out", **options)
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == remarks

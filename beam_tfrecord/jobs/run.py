@@ -149,7 +149,10 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
         finally:
             _under_way.remove(job)
         remove_leftovers(target)
-        return settings.load_output()
+        output = settings.load_output()
+        for line in settings.remarks(output):
+            _LOGGER.warning("%s", for_caller(line))
+        return output
 
 
 def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing) -> M | None:

@@ -26,6 +26,7 @@ from beam_tfrecord.manifest import FORMAT, Manifest
 from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS
 from beam_tfrecord.preprocess.request import Request, Transform, make_request
 from beam_tfrecord.rejects import RejectBudget, parse_budget
+from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.stage import STAGE_FORMAT, StageManifest
 from beam_tfrecord.storage import is_remote, read_bytes
@@ -34,6 +35,9 @@ from beam_tfrecord.workdir.job import Identity
 from beam_tfrecord.workdir.target import Target, directory_target
 
 M = TypeVar("M", Manifest, StageManifest)
+# The shares of splits that groups decide are checked from this number of rows on, and may differ
+# from those set by this much.
+_ROWS_WITH_SHARES, _SHARE_ERROR = 100, 0.1
 Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -66,6 +70,10 @@ class JobSettings(abc.ABC, Generic[M]):
     @abc.abstractmethod
     def identity(self, files: Sequence[InputFile]) -> Identity:
         """Return the identity of the output, given the files of the input."""
+
+    def remarks(self, output: M) -> list[str]:
+        """Return warnings about settings that had no effect, or another one than likely meant."""
+        return []
 
     @abc.abstractmethod
     def load_output(self) -> M:
@@ -118,6 +126,35 @@ class Settings(JobSettings[Manifest]):
         return identity_of(
             self.source, files, decisive, [function for function in functions if function]
         )
+
+    def remarks(self, output: Manifest) -> list[str]:
+        """Return warnings about settings that had no effect, or another one than likely meant."""
+        layout, lines = self.layout, []
+        if layout.splits.is_single and layout.splits.group:
+            lines.append("--group has no effect without --split")
+        if layout.splits.is_single and layout.seed and not layout.shuffle:
+            lines.append("--seed has no effect with --no-shuffle unless there is a --split")
+        wanted = layout.shards.total or sum(count for _, count in layout.shards.per_split)
+        if 0 < len(output.shards) < wanted:
+            lines.append(
+                f"there are {counted(len(output.shards), 'shard')} instead of {wanted:,}, because "
+                f"the dataset has only {counted(output.examples, 'row')}"
+            )
+        return lines + self._share_remarks(output)
+
+    def _share_remarks(self, output: Manifest) -> list[str]:
+        """Return a warning if groups make the shares of the splits differ much from those set."""
+        splits, rows = self.layout.splits, output.examples
+        if not splits.group or rows < _ROWS_WITH_SHARES:
+            return []
+        shares = {
+            name: (output.splits[name].examples if name in output.splits else 0) / rows
+            for name in splits.names
+        }
+        if all(abs(shares[name] - share) <= _SHARE_ERROR for name, share in splits.fractions):
+            return []
+        found = ", ".join(f"{name}={share:.2g}" for name, share in shares.items())
+        return [f"the shares are {found}: rows with equal --group columns stay together"]
 
     def load_output(self) -> Manifest:
         """Load the manifest of the dataset at the target."""
