@@ -174,7 +174,7 @@ def plan(
         A dict of JSON values: files, bytes and, if known without reading them, rows of the input;
         units (parts of the input) and groups (tasks of one or more units); passes over the input;
         runs (sorted temporary files); requests; expected bytes of the records, of temporary files
-        and of the shuffle; splits and shards.
+        and of the shuffle; splits and shards; runner and settings.
 
     Raises:
         UsageError: The call cannot be carried out.

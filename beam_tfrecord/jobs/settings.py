@@ -256,7 +256,7 @@ _NOT_DECISIVE = ("max_rejects", "overwrite", "runner")
 def _asked(arguments: Mapping[str, Any]) -> dict[str, str]:
     """Return the arguments that decide the dataset and differ from their defaults, as text by flag.
 
-    Not for databases, whose options may contain secrets.
+    Only for stable sources: the options of databases may contain secrets.
     """
     return {
         option.flag: "set" if option.form in ("switch", "off") else text
