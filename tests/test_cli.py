@@ -114,10 +114,10 @@ def test_source_options(fake_job, words, options):
 
 def test_names_and_types_and_characters():
     assert parse_names("a, b ,c") == ["a", "b", "c"]
-    assert parse_types("a = int64, b=timestamp[us, UTC],c=text") == {
-        "a": "int64",
-        "b": "timestamp[us, UTC]",
-        "c": "text",
+    assert parse_types("a=decimal128(9, 2), b = timestamp[us, tz=UTC],c=timestamp[s]") == {
+        "a": "decimal128(9, 2)",
+        "b": "timestamp[us, tz=UTC]",
+        "c": "timestamp[s]",
     }
     assert parse_count("007") == 7
     assert parse_count("-1") == "-1"

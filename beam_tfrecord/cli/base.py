@@ -97,13 +97,13 @@ def parse_names(text: str | Sequence[str]) -> list[str]:
 def parse_types(text: str) -> dict[str, str]:
     """Return the types of ``column=type,…`` by column.
 
-    A comma inside a type, as in ``decimal(10, 2)``, does not divide.
+    A comma inside a type, as in ``timestamp[us, tz=UTC]``, does not divide.
 
     Raises:
         click.BadParameter: The text has another form, or names a column twice.
     """
     types: dict[str, str] = {}
-    for pair in re.split(r",(?=[^,=]+=)", text):
+    for pair in re.split(r",(?![^\[]*\])(?=[^,=]+=)", text):
         column, _, type_name = (part.strip() for part in pair.partition("="))
         if not column or not type_name or column in types:
             raise click.BadParameter(f"{text!r} is not of the form column=type,other=type")
