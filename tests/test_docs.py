@@ -15,6 +15,7 @@ import doctest
 import importlib.util
 import inspect
 import io
+import json
 import os
 import re
 import shlex
@@ -34,6 +35,7 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord import errors
 from beam_tfrecord.cli.main import cli
+from beam_tfrecord.features.arrow_types import type_from_json
 from tests.repository import ROOT, tracked_files
 
 DOCS = ROOT / "docs"
@@ -361,6 +363,16 @@ def test_the_table_of_transforms_is_complete() -> None:
         for name, value in public.items()
         if inspect.isclass(value) and issubclass(value, beam.PTransform | beam.DoFn)
     }
+
+
+def test_every_name_of_a_type_in_the_table_is_one() -> None:
+    _, section = TEXTS[DOCS / "types.md"].split("## Names of types")
+    section, _ = section.split("##", 1)
+    rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
+    names = re.findall(r"`([^`]+)`", " ".join(cell for row in rows for cell in row))
+    assert {"int64", "text", "timestamp[us]", '{"list": "int64"}'} <= set(names)
+    for name in names:
+        type_from_json(json.loads(name) if name.startswith("{") else name)
 
 
 def test_every_error_is_in_the_table_with_its_exit_code() -> None:
