@@ -247,14 +247,17 @@ def check_reading(names: dict[str, Any]) -> None:
     assert len(train) == train.splits["train"] > 200
     assert len(list(train.rows())) == train.arrow().num_rows == len(list(train.examples()))
     assert names["part"].splits == {"data": 172}
-    batches = list(names["batches"])
-    assert sum(len(years) for _, years in batches) == len(train)
+    assert sum(len(batch["species"]) for batch in names["batches"]) == len(train)
+    assert sum(len(batch["species"]) for batch in names["unzipped"]) == 344
 
 
 def check_training(names: dict[str, Any]) -> None:
     features, labels = next(iter(names["train"]))
     assert features.shape == (32, 7)
     assert labels.shape == (32,)
+    rides, _ = next(iter(names["fares"].map(names["ride_columns"])))
+    assert rides.shape == (32, 16)
+    assert set(rides[:, 3:].numpy().ravel()) == {0.0, 1.0}
     assert names["arrays"]["year"].shape == (len(bt.load("out", split="train")),)
 
 
