@@ -3,8 +3,9 @@
     python pipelines/tft_to_tfrecord.py --input "trips/*.parquet" --output trips/
 
 Copy this file, and make `preprocess` your own. Statistics are made of the split "train" alone.
-`tft.TFTransformOutput("trips/")` opens what was fitted, for serving. Options that are not listed by
---help go to Beam, such as --direct_num_workers=4 or those of another --runner.
+`tf.saved_model.load("trips/transform_fn").transform_fn` is the fitted function, for serving.
+Options that are not listed by --help go to Beam, such as --direct_num_workers=4 or those of another
+--runner.
 """
 
 from __future__ import annotations
