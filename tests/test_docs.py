@@ -9,6 +9,7 @@ test does not have, such as a cluster: its commands are only parsed.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import doctest
@@ -376,6 +377,21 @@ def test_every_name_of_a_type_in_the_table_is_one() -> None:
     assert {"int64", "text", "timestamp[us]", '{"list": "int64"}'} <= set(names)
     for name in names:
         type_from_json(json.loads(name) if name.startswith("{") else name)
+
+
+def test_the_messages_to_search_for_are_ours() -> None:
+    nodes = (
+        node
+        for path in (ROOT / "beam_tfrecord").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+    )
+    texts = [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    page = TEXTS[DOCS / "troubleshooting.md"]
+    named = re.findall(r"^\| `([^`]+)`", page, re.MULTILINE)
+    named.remove("Python.h: No such file or directory")
+    assert len(named) > 20
+    parts = {part for message in named for part in re.split(r"…|\d+", message)}
+    assert [part for part in parts if not any(part in text for text in texts)] == []
 
 
 def test_every_error_is_in_the_table_with_its_exit_code() -> None:
