@@ -99,7 +99,8 @@ class Dataset(Rows):
         """Return a PyTorch ``IterableDataset`` of dicts by column.
 
         One worker of the ``DataLoader`` reads a shard, so use at most as many workers as there are
-        shards. Numbers are writable tensors. Text, lists of varying length, and columns for whose
+        shards. Numbers are writable tensors. Times are NumPy arrays, which the ``DataLoader``
+        refuses unless it has a ``collate_fn``. Text, lists of varying length, and columns for whose
         missing values there is no tensor are Python lists in every batch.
 
         Args:

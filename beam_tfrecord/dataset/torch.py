@@ -15,8 +15,9 @@ from beam_tfrecord.dataset.values import dict_batches, list_columns, rebatch
 
 
 class TorchDataset(IterableDataset):
-    """An iterable of rows or batches as dicts by column: numbers are tensors, other values lists.
+    """An iterable of rows or batches as dicts by column.
 
+    Numbers are tensors, times are NumPy arrays, and other values are lists.
     In single rows, values that are not numbers stay Python values.
 
     See `beam_tfrecord.dataset.load.Dataset.torch` for the arguments.
