@@ -8,6 +8,7 @@ last field is the XXH64 of the text of the file with that field empty.
 from __future__ import annotations
 
 import dataclasses
+import glob
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -189,8 +190,27 @@ class Manifest:
         """
         file = manifest_path(path)
         if (text := manifest_text(file)) is None:
-            raise UsageError(f"no dataset at {os.fspath(path)!r}: there is no {file!r}")
+            raise UsageError(_no_dataset(os.fspath(path), file))
         return cls.loads(text, where=file)
+
+
+def _no_dataset(path: str, file: str) -> str:
+    """Return the message for a path without a manifest, with the datasets that it may stand for."""
+    directory, patterns = path, (f"*-{MANIFEST_NAME}", f"*/{MANIFEST_NAME}")
+    if not os.path.isdir(path):
+        directory, patterns = os.path.dirname(path), (MANIFEST_NAME, f"*-{MANIFEST_NAME}")
+    near = [
+        found.removesuffix(MANIFEST_NAME).rstrip("-/") or "."
+        for pattern in patterns
+        for found in sorted(glob.glob(os.path.join(glob.escape(directory), pattern)))
+    ]
+    if near:
+        hint = f"did you mean {listed([repr(name) for name in near])}?"
+    elif os.path.isfile(path):
+        hint = "it is a file: name the directory that 'beam-tfrecord write' made"
+    else:
+        hint = f"there is no {file!r}"
+    return f"no dataset at {path!r}: {hint}"
 
 
 def splits_html(splits: Mapping[str, Split]) -> str:
@@ -286,8 +306,8 @@ def parse_sealed(
         if found != file_format:
             if file_format == FORMAT and str(found).startswith("beam_tfrecord-stage/"):
                 raise DataError(
-                    f"{where} is the manifest of a stage, the output of extract: "
-                    "write it as a dataset first"
+                    f"{where} is the manifest of a stage, the copy of rows that extract makes: "
+                    "show, head, verify and load read it, and write makes a dataset of it"
                 )
             raise DataError(
                 f"{where} has format {found!r}, not {file_format!r}: "

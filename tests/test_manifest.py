@@ -124,8 +124,32 @@ def test_no_dataset(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no dataset at '.*': there is no '.*manifest.json'"):
         Manifest.load(tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="no dataset at"):
+    with pytest.raises(UsageError, match=r"no dataset at '.*file': it is a file: name the dir"):
         Manifest.load(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "path", "meant"),
+    [
+        ("out/manifest.json", "out/train-00000-of-00001.tfrecord", "out"),
+        ("out/manifest.json", "out/train", "out"),
+        ("out/part-manifest.json", "out/", "out/part"),
+        ("out/part-manifest.json", "out/part-00000-of-00001", "out/part"),
+        ("all/out/manifest.json", "all", "all/out"),
+        ("manifest.json", "train", "."),
+    ],
+)
+def test_the_dataset_that_a_wrong_path_may_stand_for_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manifest: str, path: str, meant: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(manifest).parent.mkdir(parents=True, exist_ok=True)
+    Path(manifest).touch()
+    if path.endswith(("tfrecord", "00001")):
+        Path(path).touch()
+    with pytest.raises(UsageError) as raised:
+        Manifest.load(path)
+    assert str(raised.value) == f"no dataset at {path!r}: did you mean {meant!r}?"
 
 
 def test_a_manifest_that_is_not_text(tmp_path: Path) -> None:
