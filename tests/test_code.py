@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import sys
 import types
 import warnings
@@ -37,13 +38,19 @@ SPLITS = {"train": list(range(9)), "test": [9, 10, 11]}
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-def test_tf_code_runs_and_reads_every_row(tmp_path: Path, compression: str) -> None:
+def test_tf_code_runs_and_reads_every_row(
+    tmp_path: Path, compression: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("tensorflow")
     manifest = make_dataset(tmp_path, TABLE, splits=SPLITS, compression=compression)
     code = reading_code(manifest, "tf", tmp_path)
     assert "beam_tfrecord" not in code.replace(str(tmp_path), "")
     found: dict[str, Any] = {}
     exec(compile(code, "tf_code", "exec"), found)
+    printed = capsys.readouterr().out.splitlines()
+    assert "id int64 (9,)" in printed
+    assert "tags int64 (9, None)" in printed
+    assert len(printed) == len(TABLE.column_names)
     (batch,) = found["read"]("train")
     assert batch["id"].numpy().tolist() == [0, -1, -2, -3, -4, -5, -6, -7, -8]
     assert batch["tags"].to_list()[:3] == [[], [0], [0, 1]]
@@ -138,9 +145,14 @@ def _executed_torch_code(code: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-def test_torch_code_reads_every_row(tmp_path: Path, compression: str) -> None:
+def test_torch_code_reads_every_row(
+    tmp_path: Path, compression: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     manifest = make_dataset(tmp_path, TABLE, splits=SPLITS, compression=compression)
     found = _executed_torch_code(reading_code(manifest, "torch", tmp_path))
+    printed = capsys.readouterr().out
+    assert re.search(r"^id (torch\.)?int64 \(9,\)$", printed, re.MULTILINE)
+    assert "name list of 9\n" in printed
     rows = list(found["Examples"]("train"))
     assert [row["id"] for row in rows] == [0, -1, -2, -3, -4, -5, -6, -7, -8]
     assert rows[4]["name"] == "ñ4"

@@ -67,7 +67,7 @@ ${parsing}def read(split, batch_size=256):
 
 for batch in read($split).take(1):
     for name, values in batch.items():
-        print(name, values)
+        print(name, values.dtype.name, values.shape)
 '''
 )
 
@@ -257,7 +257,9 @@ def collate(rows):
 
 
 loader = torch.utils.data.DataLoader(Examples($split), batch_size=256, collate_fn=collate)
-print(next(iter(loader)))
+for name, values in next(iter(loader)).items():
+    is_list = isinstance(values, list)
+    print(name, f"list of {len(values)}" if is_list else f"{values.dtype} {tuple(values.shape)}")
 '''
 )
 
