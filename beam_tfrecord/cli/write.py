@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-_COLUMNS_NAMED = 5
 # The parts of a plan that a dry run shows; with --verbose it shows all, with the steps.
 _DRY_RUN = ("input", "order", "splits", "output", "runner", "settings", "job", "workers")
 # The error of rounding to float32 that is worth a warning, as a share of the range of a column.
@@ -357,9 +356,9 @@ def rounding_of(observed: ColumnStats) -> float:
 
 
 def _named(columns: Iterable[str]) -> str:
-    names = [repr(name) for name in columns]
-    more = f" and {len(names) - _COLUMNS_NAMED} more" if len(names) > _COLUMNS_NAMED else ""
-    return ", ".join(names[:_COLUMNS_NAMED]) + more
+    from beam_tfrecord.tables import listed
+
+    return listed([repr(name) for name in columns])
 
 
 def _rejects(rows: int, output: str) -> list[str]:
