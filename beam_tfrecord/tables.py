@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import difflib
 import html
+import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from beam_tfrecord.sizes import format_size
+from beam_tfrecord.sizes import counted, format_size
 
 MAX_ROWS = 50
 _MAX_NAMES = 10
@@ -61,6 +62,7 @@ def text_table(
     *,
     right: Collection[int] = (),
     max_rows: int | None = None,
+    max_width: int | None = None,
 ) -> str:
     """Return rows of cells as aligned columns.
 
@@ -69,9 +71,15 @@ def text_table(
         rows: Cells of each row, one line each.
         right: Indices of the columns that are flush right.
         max_rows: Number of rows to show; None shows all.
+        max_width: Number of characters of a line, beyond which columns are left out, except for
+            the first; None shows all.
     """
     lines = [header, *rows[:max_rows]]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    if max_width is not None:
+        ends = itertools.accumulate(widths, lambda end, width: end + 2 + width)
+        fitting = max(1, sum(end <= max_width for end in ends))
+        lines, widths = [line[:fitting] for line in lines], widths[:fitting]
     aligned = [
         "  ".join(
             text.rjust(width) if column in right else text.ljust(width)
@@ -79,7 +87,9 @@ def text_table(
         ).rstrip()
         for line in lines
     ]
-    return "\n".join([*aligned, *_rest(rows, max_rows)])
+    left_out = len(header) - len(widths)
+    columns = [f"… and {counted(left_out, 'more column')}"] if left_out else []
+    return "\n".join([*aligned, *columns, *rest_lines(rows, max_rows)])
 
 
 def html_table(
@@ -103,7 +113,7 @@ def html_table(
     body = "".join(f"<tr>{line('td', cells)}</tr>" for cells in rows[:MAX_ROWS])
     return (
         f"<table><thead><tr>{line('th', header)}</tr></thead><tbody>{body}</tbody></table>"
-        + "".join(map(paragraph, _rest(rows, MAX_ROWS)))
+        + "".join(map(paragraph, rest_lines(rows, MAX_ROWS)))
     )
 
 
@@ -112,7 +122,8 @@ def paragraph(text: str) -> str:
     return f"<p>{html.escape(text)}</p>"
 
 
-def _rest(rows: Sequence[Any], max_rows: int | None) -> list[str]:
+def rest_lines(rows: Sequence[Any], max_rows: int | None) -> list[str]:
+    """Return the line with the number of rows beyond `max_rows`, if there are any."""
     more = len(rows[max_rows:]) if max_rows is not None else 0
     return [f"… and {more:,} more"] if more else []
 

@@ -124,7 +124,8 @@ class TestDatasets:
             dataset.tf(2)
 
     def test_arrays_are_shown_but_not_counted(self, dataset: Path) -> None:
-        assert render_rows(list(bt.load(dataset, columns=["int16_3"]).rows())[:1]).count("[[") == 1
+        rows = list(bt.load(dataset, columns=["int16_3"]).rows())[:1]
+        assert render_rows(rows) == "int16_3\n<int16[2, 3]>"
         assert len(list(json_lines(bt.load(dataset).rows()))) == 5
         with pytest.raises(UsageError, match="cannot be counted: choose a plain column"):
             count_values(dataset, "int16_3")

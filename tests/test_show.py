@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import beam_tfrecord as bt
 from beam_tfrecord.dataset.load import load
 from beam_tfrecord.dataset.show import (
     head,
@@ -27,6 +29,9 @@ from beam_tfrecord.dataset.show import (
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.features.tensors import TensorType
+from beam_tfrecord.sizes import format_size
+from tests.images.picture_zoo import chunk, ihdr, png
 from tests.made_datasets import make_dataset, write_examples
 
 TABLE = pa.table(
@@ -85,18 +90,20 @@ def test_the_text_of_show(path: Path) -> None:
         "rejects": "out/rejects",
         "bytes": 1234,
     }
+    shown["source"] = {"kind": "csv", "files": [{"path": "a.csv", "bytes": 9}]}
     for split in shown["splits"].values():
         split["bytes"] = 617
     assert (
         render_show(shown)
         == """\
 out/: 4 examples, 1.2 kB (shuffled, seed 0)
+from csv: a.csv
 
 rejected: 7 rows (for the reasons, run beam-tfrecord head out/rejects)
 
-split  examples  shards   size
-train         3       1  617 B
-test          1       1  617 B
+split  examples  share  shards   size
+train         3  75.0%       1  617 B
+test          1  25.0%       1  617 B
 
 feature  type     null    min  max
 id       int64      0%      1    4
@@ -109,6 +116,54 @@ Rome           1     1
 (missing)      1     0
 """
     )
+
+
+def test_the_input_order_and_size_of_a_dataset(tmp_path: Path) -> None:
+    np.save(tmp_path / "zeros.npy", np.zeros((1000, 4)))
+    bt.write(tmp_path / "zeros.npy", tmp_path / "gz", shuffle=False, compression="gzip")
+    shown = show(tmp_path / "gz")
+    stored = sum(file.stat().st_size for file in (tmp_path / "gz").glob("*.gz"))
+    assert shown["stored_bytes"] == stored < shown["bytes"]
+    sizes = f"{format_size(stored)} compressed from {format_size(shown['bytes'])}"
+    assert f"1,000 examples, {sizes} (in input order, gzip)" in render_show(shown)
+    assert "shards  uncompressed" in render_show(shown)
+    (tmp_path / "gz" / "job.json").unlink()
+    assert "? compressed from" in render_show(show(tmp_path / "gz"))
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ({"kind": "images", "files": [{"path": "a.jpg", "files": 3}, {"path": "b"}]}, "4 files"),
+        ({"kind": "csv", "files": [{}]}, "None"),
+        ({"kind": "sql"}, "from sql"),
+        ({"kind": "csv", "files": [{"files": "many"}]}, "from csv"),
+    ],
+)
+def test_the_line_on_the_input(path: Path, source: dict[str, Any], line: str) -> None:
+    assert render_show(show(path) | {"source": source}).splitlines()[1].endswith(line)
+
+
+def test_types_are_text_for_people(tmp_path: Path) -> None:
+    features = (
+        Feature("pixels", TensorType("uint8", [28, None])),
+        Feature("words", pa.list_(pa.list_(pa.string()))),
+        Feature("box", pa.list_(pa.float32(), 4)),
+        Feature("at", pa.struct([("lat", pa.float64())])),
+    )
+    write_examples(tmp_path, {"data": []}, Schema(features))
+    types = [line.split(maxsplit=1)[1] for line in render_show(show(tmp_path)).splitlines()[-4:]]
+    assert types == ["uint8[28, ?]", "string[?, ?]", "float[4]", "struct<lat: double>"]
+
+
+def test_a_stage_is_shown(tmp_path: Path) -> None:
+    pq.write_table(TABLE, tmp_path / "rows.parquet")
+    bt.extract(tmp_path / "rows.parquet", tmp_path / "stage")
+    shown = show(tmp_path / "stage", counts="city")
+    assert (shown["examples"], shown["order"]) == (4, "source")
+    assert [feature["name"] for feature in shown["features"]] == TABLE.column_names
+    assert shown["counts"]["splits"]["data"][0] == {"value": "Rome", "count": 2}
+    assert "from parquet: part-00000.parquet" in render_show(shown)
 
 
 def test_times_losses_stores_and_defaults_are_shown(tmp_path: Path) -> None:
@@ -173,10 +228,38 @@ def test_rows_as_a_table() -> None:
     ]
     assert render_rows(rows) == (
         " id  text                            raw\n"
-        '  1  two lines                       {"b64": "/w=="}\n'
+        "  1  two lines                       <1 B>\n"
         f"200  {'x' * 29}…"
     )
     assert render_rows([]) == ""
+
+
+def test_a_table_of_rows_leaves_out_columns_beyond_a_width() -> None:
+    rows = [{"a": 1, "bb": "x", "c": 2.5, "dddddd": None}]
+    assert render_rows(rows, max_width=10) == "a  bb    c\n1  x   2.5\n… and 1 more column"
+    assert render_rows(rows, max_width=9) == "a  bb\n1  x\n… and 2 more columns"
+    assert render_rows(rows, max_width=0) == "a\n1\n… and 3 more columns"
+    assert "more" not in render_rows(rows, max_width=18)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (np.zeros((28, 28), np.float32), "<float32[28, 28]>"),
+        (np.array([1, 2]), "[1, 2]"),
+        (np.array(1.5), "1.5"),
+        ([[1.23456789, 2], None], "[[1.23457, 2], null]"),
+        ([b"\xff" * 2000, "a"], "[<2.0 kB>, a]"),
+        ({"lat": 1.0, "days": [True]}, "{lat: 1, days: [true]}"),
+        (list(range(10**6)), "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9…"),
+        (b"plain bytes", "plain bytes"),
+        (png(chunk(b"IHDR", ihdr(width=5, height=3)), chunk(b"IDAT")), "<PNG 5x3>"),
+        (datetime.date(2020, 1, 2), "2020-01-02"),
+        (float("nan"), "nan"),
+    ],
+)
+def test_values_in_a_table(value: Any, text: str) -> None:
+    assert render_rows([{"x": value}]).splitlines()[1] == text
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -41,7 +43,11 @@ def show(dataset: str, as_json: bool, code: str | None, counts: str | None) -> N
     from beam_tfrecord.dataset import show as rendering
 
     shown = rendering.show(dataset, counts=counts)
-    print_result(_json(shown) if as_json else rendering.render_show(shown).rstrip("\n"))
+    if as_json:
+        print_result(_json(shown))
+        return
+    print_result(rendering.render_show(shown).rstrip("\n"))
+    print_message(f"to read it: beam_tfrecord.load({dataset!r}), or a program from show --code")
 
 
 @click.command(cls=GroupedCommand, short_help="Print the first rows.")
@@ -60,7 +66,7 @@ def show(dataset: str, as_json: bool, code: str | None, counts: str | None) -> N
 @json_option
 @log_options
 def head(dataset: str, count: int, split: str | None, as_json: bool) -> None:
-    """Print the first rows of DATASET; with --json as JSON Lines."""
+    """Print the first rows of DATASET: a table as wide as the terminal, or all as JSON Lines."""
     from beam_tfrecord.dataset import show as rendering
 
     rows = rendering.head(dataset, n=count, split=split)
@@ -70,7 +76,7 @@ def head(dataset: str, count: int, split: str | None, as_json: bool) -> None:
     print_result(
         "\n".join(rendering.json_lines(rows))
         if as_json
-        else rendering.render_rows(rows).rstrip("\n")
+        else rendering.render_rows(rows, max_width=_terminal_width()).rstrip("\n")
     )
 
 
@@ -147,6 +153,11 @@ def _print_report(report: Any, lines: Iterable[object], *, as_json: bool) -> Non
         return
     for line in lines:
         print_result(str(line))
+
+
+def _terminal_width() -> int | None:
+    """Return the width of the terminal, 80 if that is unknown; None if stdout is not a terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _json(value: Any) -> str:

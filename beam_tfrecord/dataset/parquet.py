@@ -63,6 +63,7 @@ def open_parquet(
     units = {unit.name: unit for unit in source.all_units(scans)}
     schema = Schema.from_arrow(arrow)
     shards = [Shard(name, unit.rows or 0, unit.encoded_bytes, "") for name, unit in units.items()]
+    files = {unit.file.path: unit.file for unit in units.values()}.values()
     versions = [(unit.file.bytes, unit.file.version) for unit in units.values()]
     manifest = Manifest(
         fingerprint="",
@@ -74,7 +75,10 @@ def open_parquet(
         group=None,
         place="origin",
         schema=schema,
-        source={"kind": source.kind},
+        source={
+            "kind": source.kind,
+            "files": [{"path": file.name, "bytes": file.bytes} for file in files],
+        },
         rejects={"rows": 0},
         sidecars={},
         splits={ONLY_SPLIT: Split(tuple(shards))},

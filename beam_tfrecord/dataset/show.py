@@ -20,24 +20,35 @@ import pyarrow as pa
 
 from beam_tfrecord.dataset.load import load
 from beam_tfrecord.dataset.values import python_values
-from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.arrow_types import is_numpy_tensor
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.features.arrow_types import (
+    is_numpy_tensor,
+    shape_text,
+    type_from_json,
+    type_text,
+)
 from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.images import Fault
+from beam_tfrecord.images.formats import describe
 from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, manifest_path
 from beam_tfrecord.rejects import REJECTS_FILE, SCHEMA_WITHOUT_ADDRESS
 from beam_tfrecord.sizes import counted, format_size
-from beam_tfrecord.tables import text_table
+from beam_tfrecord.storage import read_small
+from beam_tfrecord.tables import cell, text_table
+from beam_tfrecord.type_checks import has_type
+from beam_tfrecord.workdir.job_file import JOB_NAME, STORED_BYTES, load_job
 
 MAX_COUNTED_VALUES = 1000
 _CELL_CHARACTERS = 30
+_ARRAY_VALUES = 4
 _EMPTY = {None: "(missing)", "": "(empty)"}
 
 
 def show(path: str | os.PathLike[str], *, counts: str | None = None) -> dict[str, Any]:
-    """Return a summary of a dataset as a JSON object; without `counts` only the manifest is read.
+    """Return a summary of a dataset as a JSON object; no row is read, unless for `counts`.
 
     Args:
-        path: Path of the dataset's directory, its manifest, or its file prefix.
+        path: Path of the dataset, stage or Parquet files, as for `load`.
         counts: Column whose values to count in every split, which reads the data; None counts
             nothing.
 
@@ -45,11 +56,13 @@ def show(path: str | os.PathLike[str], *, counts: str | None = None) -> dict[str
         UsageError: There is no dataset or no such column, or the column has more than 1,000
             different values in a split, or values that cannot be counted.
     """
-    manifest = Manifest.load(path)
+    manifest = load(path).manifest
     out: dict[str, Any] = {
         "path": os.fspath(path),
+        "source": manifest.source,
         "examples": manifest.examples,
         "bytes": manifest.bytes,
+        "stored_bytes": _stored_bytes(path, manifest),
         "order": manifest.order,
         "seed": manifest.seed,
         "compression": manifest.compression,
@@ -76,6 +89,18 @@ def _rejects_directory(path: str | os.PathLike[str]) -> str:
     return os.path.dirname(manifest_path(path).removesuffix(MANIFEST_NAME) + REJECTS_FILE)
 
 
+def _stored_bytes(path: str | os.PathLike[str], manifest: Manifest) -> int | None:
+    """Return the size of the shards on disk; None if they are compressed and it is not known."""
+    if not manifest.compression:
+        return manifest.bytes
+    try:
+        file = manifest_path(path).removesuffix(MANIFEST_NAME) + JOB_NAME
+        stored: Any = load_job(read_small(file).decode(errors="replace")).get(STORED_BYTES)
+    except (OSError, DataError):
+        return None
+    return sum(stored.values()) if has_type(stored, dict[str, int]) else None
+
+
 def _feature(feature: Feature, examples: int) -> dict[str, Any]:
     out: dict[str, Any] = feature.to_json()
     if (missing := out.get("missing")) is not None:
@@ -100,7 +125,7 @@ def count_values(path: str | os.PathLike[str], column: str) -> dict[str, list[di
             `MAX_COUNTED_VALUES` different values in a split.
     """
     out = {}
-    for split in Manifest.load(path).splits:
+    for split in load(path).splits:
         seen: Counter[str] = Counter()
         values: dict[str, Any] = {}
         for batch in load(path, split=split, columns=[column]).batches():
@@ -141,23 +166,36 @@ def json_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 def render_show(shown: Mapping[str, Any]) -> str:
     """Return the result of `show` as text for users."""
-    kinds = [f"{shown['order']}, seed {shown['seed']}", shown["compression"].lower()]
-    parts = [
-        f"{shown['path']}: {counted(shown['examples'], 'example')}, {format_size(shown['bytes'])} "
+    size = format_size(shown["bytes"])
+    if shown["compression"]:
+        stored = shown["stored_bytes"]
+        size = f"{'?' if stored is None else format_size(stored)} compressed from {size}"
+    kinds = [_order(shown), shown["compression"].lower()]
+    lines = [
+        f"{shown['path']}: {counted(shown['examples'], 'example')}, {size} "
         f"({', '.join(filter(None, kinds))})"
     ]
+    if shown["source"] is not None:
+        lines.append(f"from {_source(shown['source'])}")
+    parts = ["\n".join(lines)]
     if shown["rejected_rows"]:
         command = f"beam-tfrecord head {shlex.quote(shown['rejects'])}"
         rejected = counted(shown["rejected_rows"], "row")
         parts.append(f"rejected: {rejected} (for the reasons, run {command})")
     splits = [
-        (name, f"{of['examples']:,}", f"{of['shards']:,}", format_size(of["bytes"]))
+        (
+            name,
+            f"{of['examples']:,}",
+            _share(of["examples"] / max(1, shown["examples"])),
+            f"{of['shards']:,}",
+            format_size(of["bytes"]),
+        )
         for name, of in shown["splits"].items()
     ]
     features = [
         (
             of["name"],
-            of["type"] if isinstance(of["type"], str) else json_text(of["type"]),
+            type_text(type_from_json(of["type"])),
             _share(of.get("null_share")),
             _cell(of.get("min")),
             _cell(of.get("max")),
@@ -165,13 +203,30 @@ def render_show(shown: Mapping[str, Any]) -> str:
         )
         for of in shown["features"]
     ]
-    parts.append(text_table(("split", "examples", "shards", "size"), splits, right=(1, 2, 3)))
-    parts.append(
-        text_table(("feature", "type", "null", "min", "max", ""), features, right=(2, 3, 4))
-    )
+    if splits:
+        size_name = "uncompressed" if shown["compression"] else "size"
+        columns = ("split", "examples", "share", "shards", size_name)
+        parts.append(text_table(columns, splits, right=(1, 2, 3, 4)))
+    if features:
+        header = ("feature", "type", "null", "min", "max", "")
+        parts.append(text_table(header, features, right=(2, 3, 4)))
     if "counts" in shown:
         parts.append(_render_counts(shown["counts"]))
     return "\n\n".join(parts) + "\n"
+
+
+def _source(source: Mapping[str, Any]) -> str:
+    """Return the kind of the input with the name of its only file or the number of its files."""
+    files = source.get("files", [])
+    # A pack of many small files is one entry. Anyone may have written the manifest.
+    counts = [file.get("files", 1) for file in files]
+    number = sum(counts) if has_type(counts, list[int]) else 0
+    names = cell(str(files[0].get("path"))) if number == 1 else counted(number, "file")
+    return f"{source.get('kind')}: {names}" if number else str(source.get("kind"))
+
+
+def _order(shown: Mapping[str, Any]) -> str:
+    return f"shuffled, seed {shown['seed']}" if shown["order"] == "shuffled" else "in input order"
 
 
 def _render_counts(counts: Mapping[str, Any]) -> str:
@@ -209,34 +264,62 @@ def _notes(feature: Mapping[str, Any]) -> str:
 
 
 def _cell(value: Any) -> str:
-    """Return a value as text of at most 30 characters, on one line."""
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    text = value if isinstance(value, str) else json_text(value)
-    text = " ".join(text.split())
+    """Return a value as text of at most 30 characters, on one line; empty for None."""
+    text = "" if value is None else " ".join(_text(value).split())
     return text if len(text) <= _CELL_CHARACTERS else text[: _CELL_CHARACTERS - 1] + "…"
 
 
-def render_rows(rows: Sequence[Mapping[str, Any]]) -> str:
+def _text(value: Any) -> str:
+    """Return a value as text for people; what would be cut anyway is left out."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, bytes):
+        return _bytes_text(value)
+    if isinstance(value, np.ndarray) and value.size > _ARRAY_VALUES:
+        return f"<{value.dtype}{shape_text(value.shape)}>"
+    if isinstance(value, Mapping):
+        items = itertools.islice(value.items(), _CELL_CHARACTERS)
+        return "{" + ", ".join(f"{key}: {_text(item)}" for key, item in items) + "}"
+    if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim):
+        return "[" + ", ".join(map(_text, value[:_CELL_CHARACTERS])) + "]"
+    found = json_value(value)
+    return found if isinstance(found, str) else json.dumps(found)
+
+
+def _bytes_text(value: bytes) -> str:
+    """Return bytes as text if they are UTF-8, else the size of the image, or of the bytes."""
+    if isinstance(text := json_value(value), str):
+        return text
+    try:
+        image = describe(value, check_end=False)
+    except Fault:
+        return f"<{format_size(len(value))}>"
+    return f"<{image.format.upper()} {image.width}x{image.height}>"
+
+
+def render_rows(rows: Sequence[Mapping[str, Any]], *, max_width: int | None = None) -> str:
     """Return rows as a text table for users; a missing value is an empty cell.
 
     A table would cut the messages of rejects, which name address, column and value: these are a
     line each.
+
+    Args:
+        rows: The rows, with the same columns.
+        max_width: Number of characters of a line, beyond which columns are left out; None shows
+            all columns.
     """
     if not rows:
         return ""
     header = tuple(rows[0])
     if set(header) >= set(SCHEMA_WITHOUT_ADDRESS.names):
         return "".join(f"{row['message']}\n" for row in rows)
-    cells = [tuple(_cell(json_value(row[name])) for name in header) for row in rows]
+    cells = [tuple(_cell(row[name]) for name in header) for row in rows]
     numbers = [
         column
         for column, name in enumerate(header)
         if all(isinstance(row[name], int | float | None) for row in rows)
     ]
-    return text_table(header, cells, right=numbers)
+    return text_table(header, cells, right=numbers, max_width=max_width)
 
 
 _MICROSECONDS = 1_000_000

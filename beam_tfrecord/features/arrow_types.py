@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -254,6 +254,18 @@ def item_and_shape(arrow: pa.DataType) -> tuple[str, tuple[int | None, ...]]:
         sizes.append(arrow.list_size if pa.types.is_fixed_size_list(arrow) else None)
         arrow = bare_type(arrow.value_type)
     return str(arrow), tuple(sizes)
+
+
+def type_text(arrow: pa.DataType) -> str:
+    """Return a type as text for people, such as ``string``, ``double[?]`` or ``uint8[28, 28]``."""
+    item, shape = item_and_shape(arrow)
+    return item + shape_text(shape)
+
+
+def shape_text(shape: Iterable[int | None]) -> str:
+    """Return a shape as text in brackets, empty for a scalar; ``?`` is a size that varies."""
+    sizes = ", ".join("?" if size is None else str(size) for size in shape)
+    return f"[{sizes}]" if sizes else ""
 
 
 def with_shape(arrow: pa.DataType, shape: Sequence[int]) -> pa.DataType:

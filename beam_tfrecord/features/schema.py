@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import import_tensorflow, require
-from beam_tfrecord.features.arrow_types import item_and_shape
+from beam_tfrecord.features.arrow_types import item_and_shape, shape_text
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.tables import MAX_ROWS, cell, html_table, not_found, text_table
 
@@ -222,7 +222,6 @@ class Schema:
 def _described(feature: Feature) -> tuple[str, ...]:
     """Return name, type, shape, nullability and further properties of a feature, for a table."""
     item, shape = item_and_shape(feature.type)
-    sizes = ", ".join("?" if size is None else str(size) for size in shape)
     notes = [] if feature.store == "auto" else [f"stored as {feature.store}"]
     notes += [] if feature.default is None else [f"default {feature.default!r}"]
     notes += [] if feature.fill is None else [f"nulls in lists are {feature.fill!r}"]
@@ -230,4 +229,4 @@ def _described(feature: Feature) -> tuple[str, ...]:
     missing = 0 if feature.observed is None else feature.observed.missing
     notes += [f"{missing:,} missing"] if missing else []
     nullable = "yes" if feature.nullable else "no"
-    return feature.name, item, f"[{sizes}]" if shape else "", nullable, ", ".join(notes)
+    return feature.name, item, shape_text(shape), nullable, ", ".join(notes)
