@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections import Counter
@@ -17,6 +18,7 @@ from beam_tfrecord.dataset.diff import SplitDifference, diff, multiset_differenc
 from beam_tfrecord.dataset.load import load
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.manifest import Manifest
 from tests.made_datasets import make_dataset, write_examples
 
 TABLE = pa.table({"id": list(range(10)), "name": [f"n{row}" for row in range(10)]})
@@ -42,9 +44,9 @@ def test_reordered_and_resharded_copies_are_the_same_data(first: Path, tmp_path:
     found = diff(first, tmp_path / "b")
     assert found.same_data
     assert found.lines() == [
-        "note: compression is none, then GZIP",
-        "note: split train has 2 shards, then 3",
-        "note: split test has 2 shards, then 3",
+        "note: compression is none in A, gzip in B",
+        "note: number of shards of split train is 2 in A, 3 in B",
+        "note: number of shards of split test is 2 in A, 3 in B",
     ]
 
 
@@ -65,7 +67,7 @@ def test_rows_are_counted_as_often_as_they_are_there(first: Path, tmp_path: Path
         SplitDifference("test", 3, 3, removed=0, added=0),
     )
     assert found.moved == 0
-    assert found.lines() == ["split train: 7 rows, then 7: 2 removed, 2 added"]
+    assert found.lines() == ["split train: 7 rows in A, 7 in B: 2 only in A's, 2 only in B's"]
 
 
 def test_rows_that_moved_between_splits_are_told(first: Path, tmp_path: Path) -> None:
@@ -73,7 +75,7 @@ def test_rows_that_moved_between_splits_are_told(first: Path, tmp_path: Path) ->
     found = diff(first, tmp_path / "b")
     assert not found.same_data
     assert found.moved == 2
-    assert "rows moved between splits: 2" in found.lines()
+    assert "rows in both, but in different splits: 2" in found.lines()
 
 
 def test_a_split_that_only_one_has(first: Path, tmp_path: Path) -> None:
@@ -94,16 +96,48 @@ def test_schemas_differ_by_type_store_and_columns(tmp_path: Path) -> None:
     write_examples(tmp_path / "b", {"data": [examples]}, changed)
     found = diff(tmp_path / "a", tmp_path / "b")
     assert found.schema == (
-        "column 'id' is int64, then int32",
-        "column 'name' (string) is only in the first",
-        "column 'more' (string) is only in the second",
+        "column 'id' is int64 in A, int32 in B",
+        "column 'name' (string) is only in A",
+        "column 'more' (string) is only in B",
     )
     assert not found.same_data
     stored = schema.edit(id=Feature(type="int64", store="text"), name=Feature(type="text"))
     write_examples(tmp_path / "c", {"data": [examples]}, stored)
     found = diff(tmp_path / "a", tmp_path / "c")
-    assert found.schema == ("column 'id' is stored as 'auto', then 'text'",)
-    assert "the default of column 'name' is -, then none" in found.notes
+    assert found.schema == ("column 'id' is stored as auto in A, text in B",)
+    assert "default of column 'name' is - in A, none in B" in found.notes
+
+
+def test_only_settings_of_users_are_notes(first: Path, tmp_path: Path) -> None:
+    manifest = Manifest.load(first)
+    changed = dataclasses.replace(
+        manifest,
+        fingerprint="0" * 32,
+        place="bytes",
+        order="source",
+        seed=7,
+        key=("id", "name"),
+        split_by="bytes",
+    )
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "manifest.json").write_text(changed.dumps(), encoding="utf-8")
+    found = diff(first, tmp_path / "b")
+    assert found.same_data
+    assert found.notes == (
+        "order is shuffled in A, that of the input in B",
+        "seed is 0 in A, 7 in B",
+        "key is none in A, id, name in B",
+        "basis of the splits is none in A, row in B",
+    )
+
+
+def test_many_different_columns_are_cut(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "a", TABLE)
+    wide = pa.table({f"c{number}": [1] for number in range(60)})
+    make_dataset(tmp_path / "b", wide, splits={"data": [0]})
+    found = diff(tmp_path / "a", tmp_path / "b")
+    assert len(found.schema) == 62
+    assert found.lines()[49:51] == ["column 'c47' (int64) is only in B", "… and 12 more"]
 
 
 def test_the_order_of_columns_is_a_note(tmp_path: Path) -> None:

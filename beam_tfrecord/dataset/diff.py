@@ -15,16 +15,27 @@ import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.dataset.load import load
+from beam_tfrecord.features.arrow_types import type_text
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.manifest import Manifest, Split
+from beam_tfrecord.manifest import BY_BYTES, Manifest, Split
 from beam_tfrecord.places import purpose_seed
 from beam_tfrecord.sizes import counted
+from beam_tfrecord.tables import MAX_ROWS, rest_lines
 
 UInt64Array = npt.NDArray[np.uint64]
 # The split of one name in the first dataset and in the second.
 SplitPair = tuple[Split, Split]
 
-_SETTINGS = ("order", "seed", "compression", "key", "group", "place", "split_by", "fingerprint")
+# Settings that users choose, by attribute of the manifest, and the words for some of their values.
+_SETTINGS = {
+    "order": "order",
+    "seed": "seed",
+    "compression": "compression",
+    "key": "key",
+    "group": "group",
+    "split_by": "basis of the splits",
+}
+_WORDS = {None: "none", "": "none", "source": "that of the input", "GZIP": "gzip", BY_BYTES: "row"}
 _NO_SPLIT = Split(())
 
 
@@ -81,16 +92,16 @@ class Difference:
         return dataclasses.asdict(self) | {"same_data": self.same_data}
 
     def lines(self) -> list[str]:
-        """Return the differences as lines of text for users; empty if nothing differs."""
-        out = [f"schema: {line}" for line in self.schema]
+        """Return the differences of A, the first dataset, and B as text; empty if none differs."""
+        out = [*self.schema[:MAX_ROWS], *rest_lines(self.schema, MAX_ROWS)]
         out += [
-            f"split {split.name}: {counted(split.rows_a, 'row')}, then {split.rows_b:,}: "
-            f"{split.removed:,} removed, {split.added:,} added"
+            f"split {split.name}: {counted(split.rows_a, 'row')} in A, {split.rows_b:,} in B: "
+            f"{split.removed:,} only in A's, {split.added:,} only in B's"
             for split in self.splits
             if not split.same
         ]
         if self.moved:
-            out.append(f"rows moved between splits: {self.moved:,}")
+            out.append(f"rows in both, but in different splits: {self.moved:,}")
         return out + [f"note: {line}" for line in self.notes]
 
 
@@ -103,7 +114,7 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Difference:
 
     A split is read only if the hashes of its shards differ, and then needs 8 bytes of memory per
     row. The only split of two datasets is not read either if the manifests have the same hash and
-    number of all rows.
+    number of all rows. So damage of files is not found: `verify` finds it.
 
     Args:
         a: Path of the first dataset: its directory, manifest, or file prefix.
@@ -114,7 +125,7 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Difference:
 
     Raises:
         UsageError: There is no dataset at `a` or `b`.
-        DataError: A dataset is damaged.
+        DataError: A file that is read is damaged.
     """
     first, second = Manifest.load(a), Manifest.load(b)
     names = dict.fromkeys((*first.splits, *second.splits))
@@ -186,40 +197,42 @@ def multiset_difference(a: UInt64Array, b: UInt64Array) -> tuple[UInt64Array, UI
 def _schema_lines(a: Schema, b: Schema) -> Iterator[str]:
     for name in a.names:
         if name not in b:
-            yield f"column {name!r} ({a[name].type}) is only in the first"
+            yield f"column {name!r} ({type_text(a[name].type)}) is only in A"
             continue
         if a[name].type != b[name].type:
-            yield f"column {name!r} is {a[name].type}, then {b[name].type}"
+            types = type_text(a[name].type), type_text(b[name].type)
+            yield f"column {name!r} is {types[0]} in A, {types[1]} in B"
         if a[name].store != b[name].store:
-            yield f"column {name!r} is stored as {a[name].store!r}, then {b[name].store!r}"
+            yield f"column {name!r} is stored as {a[name].store} in A, {b[name].store} in B"
     for name in b.names:
         if name not in a:
-            yield f"column {name!r} ({b[name].type}) is only in the second"
+            yield f"column {name!r} ({type_text(b[name].type)}) is only in B"
     if a.separator != b.separator:
-        yield f"the separator of nested names is {a.separator!r}, then {b.separator!r}"
+        yield f"the separator of nested names is {a.separator!r} in A, {b.separator!r} in B"
 
 
 def _notes(a: Manifest, b: Manifest) -> Iterator[str]:
-    for setting in _SETTINGS:
-        before, after = getattr(a, setting), getattr(b, setting)
-        if before != after:
-            yield f"{setting} is {_shown(before)}, then {_shown(after)}"
+    for attribute, setting in _SETTINGS.items():
+        yield from _unequal(setting, getattr(a, attribute), getattr(b, attribute))
     common = [name for name in a.schema.names if name in b.schema]
     if common != [name for name in b.schema.names if name in a.schema]:
         yield "the columns are in another order"
     for name in common:
-        before, after = a.schema[name].default, b.schema[name].default
-        if before != after:
-            yield f"the default of column {name!r} is {_shown(before)}, then {_shown(after)}"
+        defaults = a.schema[name].default, b.schema[name].default
+        yield from _unequal(f"default of column {name!r}", *defaults)
     for name in a.splits:
-        if name in b.splits and len(a.splits[name].shards) != len(b.splits[name].shards):
-            shards = [len(manifest.splits[name].shards) for manifest in (a, b)]
-            yield f"split {name} has {counted(shards[0], 'shard')}, then {shards[1]:,}"
-    if a.rejects.get("rows") != b.rejects.get("rows"):
-        yield f"rejected rows: {a.rejects.get('rows')}, then {b.rejects.get('rows')}"
+        if name in b.splits:
+            shards = len(a.splits[name].shards), len(b.splits[name].shards)
+            yield from _unequal(f"number of shards of split {name}", *shards)
+    yield from _unequal("number of rejected rows", a.rejects.get("rows"), b.rejects.get("rows"))
+
+
+def _unequal(what: str, before: Any, after: Any) -> Iterator[str]:
+    if before != after:
+        yield f"{what} is {_shown(before)} in A, {_shown(after)} in B"
 
 
 def _shown(value: Any) -> str:
-    if value is None or value == "":
-        return "none"
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return ", ".join(value)
+    return _WORDS.get(value, str(value))

@@ -235,8 +235,8 @@ def _file_state(path: str) -> tuple[int, int, int] | None:
 def _check_count(path: str, what: str, seen: int, known: int) -> None:
     if seen != known:
         raise DataError(
-            f"{path!r} has {seen:,} {what} but the manifest says {known:,}: restore the file or "
-            "write the dataset again"
+            f"{path!r} has {seen:,} {what} but the manifest says {known:,}: restore the file, "
+            "write the dataset again, or save its intact records with repair"
         )
 
 

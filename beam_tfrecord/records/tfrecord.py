@@ -136,8 +136,8 @@ def read_blocks(
 
     def fail(fault: RecordFault) -> None:
         raise DataError(
-            f"{name!r} is damaged at {fault.where}: {fault.reason}: restore the file or write "
-            "the dataset again"
+            f"{name!r} is damaged at {fault.where}: {fault.reason}: restore the file, write the "
+            "dataset again, or save its intact records with repair"
         )
 
     try:
