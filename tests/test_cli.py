@@ -1,6 +1,7 @@
 """The command line: what is typed, what reaches the functions, and the exit code."""
 
 import click
+import pyarrow as pa
 import pytest
 
 from beam_tfrecord.cli.base import (
@@ -15,6 +16,7 @@ from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.options import WRITE_OPTIONS
 from tests.cli_stand_ins import FakeJob, run
+from tests.made_datasets import make_dataset
 
 
 @pytest.fixture
@@ -214,6 +216,13 @@ def test_no_dataset_there(command, tmp_path):
     ran = run(command, tmp_path)
     assert ran.exit_code == 2
     assert ran.stderr.startswith(f"error: no dataset at {str(tmp_path)!r}")
+
+
+def test_head_leaves_out_columns_that_the_terminal_has_no_room_for(monkeypatch, tmp_path):
+    make_dataset(tmp_path, pa.table({"a": [1], "b": ["x" * 9]}), splits={"data": [0]})
+    assert run("head", tmp_path).stdout == "a  b\n1  xxxxxxxxx\n"
+    monkeypatch.setattr("beam_tfrecord.cli.dataset_commands._terminal_width", lambda: 11)
+    assert run("head", tmp_path).stdout == "a\n1\n… and 1 more column\n"
 
 
 def test_errors_of_the_package_are_one_line_and_their_exit_code(fake_job):

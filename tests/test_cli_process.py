@@ -92,6 +92,7 @@ def test_reading_commands(dataset):
     shown = run("show", out)
     assert shown.exit_code == 0
     assert shown.stdout.splitlines()[0].endswith("(shuffled, seed 0)")
+    assert "to read it: beam_tfrecord.load(" in shown.stderr
     assert json.loads(run("show", out, "--json").stdout)["examples"] == 1000
     counted = json.loads(run("show", out, "--json", "--counts", "name").stdout)["counts"]
     assert "name 7" in json.dumps(counted)

@@ -164,6 +164,7 @@ def test_a_stage_is_shown(tmp_path: Path) -> None:
     assert [feature["name"] for feature in shown["features"]] == TABLE.column_names
     assert shown["counts"]["splits"]["data"][0] == {"value": "Rome", "count": 2}
     assert "from parquet: part-00000.parquet" in render_show(shown)
+    assert f"about {format_size(shown['bytes'])} as TFRecord files" in render_show(shown)
 
 
 def test_times_losses_stores_and_defaults_are_shown(tmp_path: Path) -> None:
@@ -232,6 +233,7 @@ def test_rows_as_a_table() -> None:
         f"200  {'x' * 29}…"
     )
     assert render_rows([]) == ""
+    assert render_rows([{"\x1b[31m": "\x1b[2J"}]) == "\\x1b[31m\n\\x1b[2J"
 
 
 def test_a_table_of_rows_leaves_out_columns_beyond_a_width() -> None:

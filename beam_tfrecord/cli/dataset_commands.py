@@ -31,7 +31,10 @@ EXIT_BAD_DATA = 1
 @option("--counts", metavar="C", help="Count the values of a column; reads the data.")
 @log_options
 def show(dataset: str, as_json: bool, code: str | None, counts: str | None) -> None:
-    """Show what DATASET holds: splits, shards, and features with their ranges."""
+    """Show what DATASET holds: splits, shards, and features with their ranges.
+
+    DATASET is a directory that write or extract made, or Parquet files.
+    """
     if code is not None:
         if as_json or counts is not None:
             raise click.UsageError("--code cannot be combined with --json or --counts")
@@ -66,7 +69,10 @@ def show(dataset: str, as_json: bool, code: str | None, counts: str | None) -> N
 @json_option
 @log_options
 def head(dataset: str, count: int, split: str | None, as_json: bool) -> None:
-    """Print the first rows of DATASET: a table as wide as the terminal, or all as JSON Lines."""
+    """Print the first rows of DATASET: a table as wide as the terminal, or with --json JSON Lines.
+
+    DATASET is a directory that write or extract made, or Parquet files.
+    """
     from beam_tfrecord.dataset import show as rendering
 
     rows = rendering.head(dataset, n=count, split=split)

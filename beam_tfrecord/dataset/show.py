@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.dataset.load import load
+from beam_tfrecord.dataset.load import Dataset, load
+from beam_tfrecord.dataset.rows import RecordFiles
 from beam_tfrecord.dataset.values import python_values
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.arrow_types import (
@@ -30,11 +31,11 @@ from beam_tfrecord.features.arrow_types import (
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.images import Fault
 from beam_tfrecord.images.formats import describe
-from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, manifest_path
+from beam_tfrecord.manifest import MANIFEST_NAME, manifest_path
 from beam_tfrecord.rejects import REJECTS_FILE, SCHEMA_WITHOUT_ADDRESS
 from beam_tfrecord.sizes import counted, format_size
 from beam_tfrecord.storage import read_small
-from beam_tfrecord.tables import cell, text_table
+from beam_tfrecord.tables import cell, printable, text_table
 from beam_tfrecord.type_checks import has_type
 from beam_tfrecord.workdir.job_file import JOB_NAME, STORED_BYTES, load_job
 
@@ -56,13 +57,14 @@ def show(path: str | os.PathLike[str], *, counts: str | None = None) -> dict[str
         UsageError: There is no dataset or no such column, or the column has more than 1,000
             different values in a split, or values that cannot be counted.
     """
-    manifest = load(path).manifest
+    dataset = load(path)
+    manifest = dataset.manifest
     out: dict[str, Any] = {
         "path": os.fspath(path),
         "source": manifest.source,
         "examples": manifest.examples,
         "bytes": manifest.bytes,
-        "stored_bytes": _stored_bytes(path, manifest),
+        "stored_bytes": _stored_bytes(path, dataset),
         "order": manifest.order,
         "seed": manifest.seed,
         "compression": manifest.compression,
@@ -89,10 +91,12 @@ def _rejects_directory(path: str | os.PathLike[str]) -> str:
     return os.path.dirname(manifest_path(path).removesuffix(MANIFEST_NAME) + REJECTS_FILE)
 
 
-def _stored_bytes(path: str | os.PathLike[str], manifest: Manifest) -> int | None:
-    """Return the size of the shards on disk; None if they are compressed and it is not known."""
-    if not manifest.compression:
-        return manifest.bytes
+def _stored_bytes(path: str | os.PathLike[str], dataset: Dataset) -> int | None:
+    """Return the size of the TFRecord files on disk; None if it is not known or there are none."""
+    if not isinstance(dataset.files, RecordFiles):
+        return None
+    if not dataset.manifest.compression:
+        return dataset.manifest.bytes
     try:
         file = manifest_path(path).removesuffix(MANIFEST_NAME) + JOB_NAME
         stored: Any = load_job(read_small(file).decode(errors="replace")).get(STORED_BYTES)
@@ -166,10 +170,11 @@ def json_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 def render_show(shown: Mapping[str, Any]) -> str:
     """Return the result of `show` as text for users."""
-    size = format_size(shown["bytes"])
+    size, stored = format_size(shown["bytes"]), shown["stored_bytes"]
     if shown["compression"]:
-        stored = shown["stored_bytes"]
         size = f"{'?' if stored is None else format_size(stored)} compressed from {size}"
+    elif stored is None:
+        size = f"about {size} as TFRecord files"
     kinds = [_order(shown), shown["compression"].lower()]
     lines = [
         f"{shown['path']}: {counted(shown['examples'], 'example')}, {size} "
@@ -194,7 +199,7 @@ def render_show(shown: Mapping[str, Any]) -> str:
     ]
     features = [
         (
-            of["name"],
+            cell(of["name"]),
             type_text(type_from_json(of["type"])),
             _share(of.get("null_share")),
             _cell(of.get("min")),
@@ -265,7 +270,7 @@ def _notes(feature: Mapping[str, Any]) -> str:
 
 def _cell(value: Any) -> str:
     """Return a value as text of at most 30 characters, on one line; empty for None."""
-    text = "" if value is None else " ".join(_text(value).split())
+    text = "" if value is None else printable(" ".join(_text(value).split()))
     return text if len(text) <= _CELL_CHARACTERS else text[: _CELL_CHARACTERS - 1] + "…"
 
 
@@ -319,7 +324,7 @@ def render_rows(rows: Sequence[Mapping[str, Any]], *, max_width: int | None = No
         for column, name in enumerate(header)
         if all(isinstance(row[name], int | float | None) for row in rows)
     ]
-    return text_table(header, cells, right=numbers, max_width=max_width)
+    return text_table(tuple(map(cell, header)), cells, right=numbers, max_width=max_width)
 
 
 _MICROSECONDS = 1_000_000
