@@ -35,7 +35,7 @@ from beam_tfrecord.manifest import MANIFEST_NAME, manifest_path
 from beam_tfrecord.rejects import REJECTS_FILE, SCHEMA_WITHOUT_ADDRESS
 from beam_tfrecord.sizes import counted, format_size
 from beam_tfrecord.storage import read_small
-from beam_tfrecord.tables import cell, printable, text_table
+from beam_tfrecord.tables import cell, listed, printable, text_table
 from beam_tfrecord.type_checks import has_type
 from beam_tfrecord.workdir.job_file import JOB_NAME, STORED_BYTES, load_job
 
@@ -255,6 +255,8 @@ def _share(share: float | None) -> str:
 
 def _notes(feature: Mapping[str, Any]) -> str:
     notes = []
+    if feature.get("labels"):
+        notes.append(f"classes {listed(feature['labels'])}")
     if feature.get("store"):
         notes.append(f"stored as {feature['store']}")
     if "default" in feature:
