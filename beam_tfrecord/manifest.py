@@ -194,18 +194,28 @@ class Manifest:
         return cls.loads(text, where=file)
 
 
-def _no_dataset(path: str, file: str) -> str:
-    """Return the message for a path without a manifest, with the datasets that it may stand for."""
+def near_datasets(path: str) -> list[str]:
+    """Return the datasets and stages that a local path without a manifest may stand for.
+
+    These are the ones inside a directory, or the one that another path may be a part of.
+    """
     directory, patterns = path, (f"*-{MANIFEST_NAME}", f"*/{MANIFEST_NAME}")
     if not os.path.isdir(path):
         directory, patterns = os.path.dirname(path), (MANIFEST_NAME, f"*-{MANIFEST_NAME}")
-    near = [
-        found.removesuffix(MANIFEST_NAME).rstrip("-/") or "."
+    return [
+        found.removesuffix(MANIFEST_NAME)[:-1] or "."
         for pattern in patterns
         for found in sorted(glob.glob(os.path.join(glob.escape(directory), pattern)))
     ]
-    if near:
-        hint = f"did you mean {listed([repr(name) for name in near])}?"
+
+
+def _no_dataset(path: str, file: str) -> str:
+    """Return the message for a path without a manifest, with the datasets that it may stand for."""
+    near = near_datasets(path)
+    if len(near) == 1:
+        hint = f"did you mean {near[0]!r}?"
+    elif near:
+        hint = f"the datasets there are {listed([os.path.basename(name) for name in near])}"
     elif os.path.isfile(path):
         hint = "it is a file: name the directory that 'beam-tfrecord write' made"
     else:

@@ -152,6 +152,14 @@ def test_the_dataset_that_a_wrong_path_may_stand_for_is_named(
     assert str(raised.value) == f"no dataset at {path!r}: did you mean {meant!r}?"
 
 
+def test_many_datasets_in_a_directory_are_listed(tmp_path: Path) -> None:
+    for number in range(12):
+        (tmp_path / f"out{number:02}").mkdir()
+        (tmp_path / f"out{number:02}" / "manifest.json").touch()
+    with pytest.raises(UsageError, match=r"the datasets there are out00, .*, out09 and 2 more$"):
+        Manifest.load(tmp_path)
+
+
 def test_a_manifest_that_is_not_text(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes(b"\xff\xfe")
     with pytest.raises(DataError, match="is not a manifest"):

@@ -11,6 +11,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, UsageError
+from tests.made_datasets import make_dataset
 
 ROWS = 1000
 
@@ -72,6 +73,21 @@ def test_there_is_one_split(stage: Path) -> None:
         bt.load(stage, split="train")
     with pytest.raises(UsageError, match="no dataset at"):
         bt.load(stage.parent / "nothing")
+
+
+def test_the_rejects_of_a_dataset_are_not_the_rows_of_its_directory(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "all" / "one", pa.table({"x": [1]}), splits={"data": [0]})
+    (tmp_path / "all" / "one" / "rejects").mkdir()
+    pq.write_table(staged(), tmp_path / "all" / "one" / "rejects" / "rejects-00000.parquet")
+    with pytest.raises(UsageError, match=r"did you mean '.*/all/one'\?"):
+        bt.load(tmp_path / "all")
+    assert len(bt.load(tmp_path / "all" / "one" / "rejects")) == ROWS
+
+
+def test_stages_in_one_directory_are_read_together(stage: Path) -> None:
+    for name in ("a", "b"):
+        bt.extract(stage, stage.parent / "stages" / name)
+    assert len(bt.load(stage.parent / "stages")) == 2 * ROWS
 
 
 def test_a_value_that_no_example_holds_is_named(tmp_path: Path) -> None:

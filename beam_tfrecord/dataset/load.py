@@ -18,7 +18,7 @@ from beam_tfrecord.dataset.tf import tf_dataset
 from beam_tfrecord.dataset.values import arrays_of, check_defaults, memory_mapped
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import require
-from beam_tfrecord.manifest import Manifest, directory_of, manifest_path
+from beam_tfrecord.manifest import Manifest, directory_of, manifest_path, near_datasets
 from beam_tfrecord.stage import is_stage
 from beam_tfrecord.storage import absolute_path, exists
 
@@ -166,7 +166,7 @@ def _open(path: str | os.PathLike[str]) -> Dataset:
         # Imported here, since it would add a tenth to the time of opening TFRecord datasets.
         from beam_tfrecord.dataset.parquet import is_parquet, open_parquet
 
-        if staged or is_parquet(path):
+        if staged or (is_parquet(path) and not _holds_datasets(path)):
             manifest, rows = open_parquet(path, opened)
             directory = os.path.abspath(os.fspath(path))
             return Dataset(directory, manifest, tuple(manifest.splits), manifest.schema, rows)
@@ -174,3 +174,9 @@ def _open(path: str | os.PathLike[str]) -> Dataset:
     directory = directory_of(file)
     files = RecordFiles(directory, manifest, opened)
     return Dataset(directory, manifest, tuple(manifest.splits), manifest.schema, files)
+
+
+def _holds_datasets(path: str | os.PathLike[str]) -> bool:
+    """Return whether a directory holds datasets: its Parquet files may then be their rejects."""
+    text = os.fspath(path)
+    return os.path.isdir(text) and not all(map(is_stage, near_datasets(text)))
