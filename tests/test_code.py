@@ -91,6 +91,8 @@ def test_keras_code_trains(tmp_path: Path) -> None:
     found: dict[str, Any] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        # Keras warns if it cannot shuffle.
+        warnings.filterwarnings("error", message=".*shuffle")
         exec(compile(code, "keras_code", "exec"), found)
     assert found["INPUTS"] == ["id", "x"]
     assert sorted(found["model"].history.history) == [

@@ -131,7 +131,7 @@ model = keras.Sequential(
     ]
 )
 model.compile(optimizer="adam", loss=$loss, metrics=[$metric])
-model.fit(read($split, shuffle=10_000), epochs=1$validation)
+model.fit(read($split, shuffle=10_000), epochs=1, shuffle=False$validation)
 '''
 )
 
