@@ -7,16 +7,17 @@ read databases by their ``jdbc:`` drivers.
 
 from __future__ import annotations
 
-import os
 import re
 import runpy
 import subprocess
 import sys
 import tempfile
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_clib import build_clib
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
@@ -42,6 +43,8 @@ WHEEL_PYTHON = "cp311"
 
 JAVA = PACKAGE / "java"
 JAR = JAVA / "beam-tfrecord.jar"
+# The quick compiler of the JVM itself is enough for a run of a second.
+JAVAC = ("javac", "-J-XX:TieredStopAtLevel=1", "--release", "11")
 
 NO_JAR = (
     "WARNING: the Java helper of beam_tfrecord was not built, so jdbc: databases cannot be read: "
@@ -61,7 +64,7 @@ def build_jar() -> None:
     with tempfile.TemporaryDirectory() as classes:
         names = [source.as_posix() for source in sources]
         try:
-            subprocess.run(["javac", "--release", "11", "-d", classes, *names], check=True)
+            subprocess.run([*JAVAC, "-d", classes, *names], check=True)
         except (OSError, subprocess.CalledProcessError) as cause:
             print(f"{NO_JAR} ({cause})", file=sys.stderr)
             return
@@ -95,20 +98,33 @@ class SdistWithJar(sdist):
         super().run()
 
 
-class BuildExtWithKernel(build_ext):
-    """Makes the static library of the kernel, then the bindings, on all cores."""
+class BuildKernel(build_clib):
+    """Makes the static library of the kernel, in a thread."""
+
+    def run(self) -> None:
+        """Begin; `built.result()` waits for the end."""
+        self.built = ThreadPoolExecutor().submit(super().run)
+
+
+class BuildBindings(build_ext):
+    """Makes the bindings while the library is made, and links them with it."""
 
     def initialize_options(self) -> None:
         """Set what an editable install resets where `setup(options=...)` says it."""
         super().initialize_options()
-        self.parallel = os.cpu_count()
+        self.parallel = len(BINDINGS)
         # Cython's C goes beside the object files, not into the sources.
         self.cython_c_in_temp = True
 
     def run(self) -> None:
-        """Compile the kernel, then the bindings."""
+        """Compile the library and the bindings."""
         self.run_command("build_clib")
         super().run()
+
+    def get_libraries(self, ext: Extension) -> list[str]:
+        """Return what to link a compiled binding with, when the library is there."""
+        self.get_finalized_command("build_clib").built.result()
+        return super().get_libraries(ext)
 
 
 def extensions() -> list[Extension]:
@@ -149,6 +165,11 @@ setup(
     long_description_content_type="text/markdown",
     ext_modules=extensions(),
     libraries=[KERNEL],
-    cmdclass={"build_ext": BuildExtWithKernel, "build_py": BuildPyWithJar, "sdist": SdistWithJar},
+    cmdclass={
+        "build_clib": BuildKernel,
+        "build_ext": BuildBindings,
+        "build_py": BuildPyWithJar,
+        "sdist": SdistWithJar,
+    },
     options={"bdist_wheel": {"py_limited_api": WHEEL_PYTHON}},
 )
