@@ -26,6 +26,7 @@ def test_demo_installs_the_core_alone_and_reads_a_dataset_back(tmp_path):
     assert "carrier" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("Next, with your own file:")
 
+    assert (tmp_path / ".venv" / "bin" / "pip").exists()
     (packages,) = (tmp_path / ".venv" / "lib").glob("python3*/site-packages")
     assert len(list(packages.glob("*.dist-info"))) <= MAX_DISTRIBUTIONS
     files = (file for file in (tmp_path / ".venv").rglob("*") if not file.is_symlink())

@@ -233,6 +233,15 @@ def test_each_feature_names_what_to_install(place: Path, hidden: str) -> None:
         assert f"pip install '{package}'" in one_line(place, result), command or code
 
 
+def test_the_command_of_messages_works_without_a_package_index() -> None:
+    # The core is there already, from wherever it was installed.
+    install = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index"]
+    done = subprocess.run(
+        [*install, "beam-tfrecord[images]"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_what_needs_no_extra_works_without_all(place: Path) -> None:
     hidden = {one for case in [*COMMANDS, *CODE] for one in case[0]} | {"pandas", "scipy"}
     np.savez(place / "arrays.npz", x=np.zeros((3, 2, 2), np.uint8), y=np.arange(3))
