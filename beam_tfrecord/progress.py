@@ -36,7 +36,12 @@ class Progress:
         line_every_s: Seconds between two lines if the stream is not a terminal. The first line
             comes after that time, so that short jobs print nothing.
         clock: Function that returns seconds since any fixed point.
+
+    Attributes:
+        starting: The phase of a job before its workers report any.
     """
+
+    starting = "starting"
 
     def __init__(
         self,
@@ -188,7 +193,8 @@ def _facts(
         facts = [f"{_number(done, unit)} of {_amount(total, unit)}"]
     else:
         facts = [_amount(done, unit)]
-    if rate >= 1:
+    # What is complete waits for the next phase, and its rate would sink.
+    if rate >= 1 and done != total:
         facts.append(f"{_amount(rate, unit)}/s")
     if rate > 0 and total and done < total:
         facts.append(f"{_about((total - done) / rate)} left")

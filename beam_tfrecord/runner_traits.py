@@ -28,18 +28,22 @@ class RunnerTraits(NamedTuple):
         is_remote: True if its jobs go on when the process that started them ends.
         exchange: How records reach their shards: through ``files`` that this package writes and
             merges, or through the shuffle (GroupByKey) of the ``runner``.
+        infers_apart: True if types of mapped rows need a pipeline of their own. In one pipeline,
+            rows wait for the types between two steps: Flink's buffers fill, and then block the
+            connection to the workers that compute the types, for ever.
     """
 
     beam_name: str
     runs_here: bool = False
     is_remote: bool = False
     exchange: str = "files"
+    infers_apart: bool = False
 
 
 _TRAITS = {
     # Beam's name DirectRunner first tries to download another runner, without a timeout (2.77).
     "direct": RunnerTraits("FnApiRunner", runs_here=True),
-    "flink": RunnerTraits("FlinkRunner", is_remote=True),
+    "flink": RunnerTraits("FlinkRunner", is_remote=True, infers_apart=True),
     # The shuffle of Dataflow is a separate service, made for more data than file systems hold.
     "dataflow": RunnerTraits("DataflowRunner", is_remote=True, exchange="runner"),
     "portable": RunnerTraits("PortableRunner"),

@@ -100,6 +100,11 @@ def test_counts_of_rows_and_rejects():
     assert lines_of(("reading", 1), rejects=1_352) == ["reading: 1 row, 1,352 rejects"]
 
 
+def test_what_is_complete_has_no_rate():
+    reports = ("reading", 1_000, 9_000), ("reading", 9_000, 9_000), ("reading", 9_000, 9_000)
+    assert lines_of(*reports)[1:] == ["reading: 100%, 9,000 of 9,000 rows"] * 2
+
+
 def test_a_total_that_was_too_small_is_dropped():
     assert lines_of(("reading", 30, 20)) == ["reading: 30 rows"]
 

@@ -22,6 +22,8 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.progress import Progress
+from beam_tfrecord.publish.files import remove_leftovers
+from beam_tfrecord.runners.launch import Launch, launching, say_start
 from beam_tfrecord.workdir import progress_files
 from beam_tfrecord.workdir.progress_files import (
     PUBLISHING,
@@ -33,6 +35,7 @@ from beam_tfrecord.workdir.progress_files import (
     ProgressLog,
     watch,
 )
+from beam_tfrecord.workdir.target import Target
 
 ROWS = 50_000
 
@@ -72,6 +75,9 @@ def test_a_job_begins_with_no_entry(tmp_path: Path) -> None:
         reports = Reports()
         with watch(str(directory), 1234, reports):
             assert reports.wait_for(bool) == ("starting", 0, None, "B", 0)
+            with launching(Launch(progress=reports)):
+                say_start("loading TensorFlow")
+            reports.wait_for(lambda report: report == ("loading TensorFlow", 0, None, "B", 0))
 
 
 def test_entries_add_up_and_the_last_phase_counts(tmp_path: Path) -> None:
@@ -205,12 +211,13 @@ def test_the_files_of_a_job_hold_all_of_it(
     pa.parquet.write_table(table, tmp_path / "a.parquet")
     sums = progress_files._Files(str(tmp_path))
 
-    def look(directory: str) -> None:
-        sums._directory = directory
+    def look(target: Target) -> None:
+        (sums._directory,) = target.leftovers()
         sums.state()
+        remove_leftovers(target)
 
     # What runs last while the temporary directory is there.
-    monkeypatch.setattr("beam_tfrecord.jobs.run.forget_faults", look)
+    monkeypatch.setattr("beam_tfrecord.jobs.run.remove_leftovers", look)
     bt.write(str(tmp_path / "a.parquet"), str(tmp_path / "out"), shards=3)
     assert sums._done[READING] == sums._totals[READING] == ROWS
     assert sums._done[WRITING] == sums._totals[WRITING] == ROWS

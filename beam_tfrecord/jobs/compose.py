@@ -21,6 +21,7 @@ from beam_tfrecord.preprocess.transform import Preprocess
 from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.runner_traits import traits_of
 from beam_tfrecord.runners import pipeline
+from beam_tfrecord.runners.launch import say_start
 from beam_tfrecord.sources.base import GROUP_BYTES, Source
 from beam_tfrecord.sources.csv.source import Csv, with_texts
 from beam_tfrecord.sources.files import Listing
@@ -32,6 +33,7 @@ from beam_tfrecord.transforms.map_rows import MapBatches, MapRows
 from beam_tfrecord.transforms.reading import ReadBatches, done_of, schema_of
 from beam_tfrecord.transforms.write import write_batches
 from beam_tfrecord.workdir.job import Identity, Job
+from beam_tfrecord.workdir.stored_plan import RAW_SCHEMA
 
 # A rough estimate for use before anything is read: records are larger than compressed tables, and
 # smaller than text.
@@ -40,7 +42,6 @@ RECORD_BYTES_FOR_INPUT = 2
 SMALL_BYTES = 16 * 2**20
 # Read in less time than the steps of a pipeline take to start.
 QUICK_BYTES = 2**20
-_RAW_SCHEMA = "raw-schema"
 
 
 def run_pipelines(
@@ -124,11 +125,15 @@ def _extract(settings: ExtractSettings, job: Job, listing: Listing) -> None:
 
 def _write(settings: Settings, job: Job, listing: Listing) -> None:
     resume = job.directory if job.is_resumable and job.exchange == "files" else None
+    schema: Any = settings.schema
+    if settings.map is not None and job.lease and traits_of(settings.runner).infers_apart:
+        schema = _raw_schema(settings, job.directory, listing)
+        if schema is None:
+            return
     with _pipeline(settings, listing) as root:
         batches = root | "Read" >> _reader(settings, job, resume, listing)
         done = done_of(batches)
         if settings.map is not None:
-            schema = settings.schema
             batches = batches | "Map" >> _mapping(settings, job.directory, schema, resume)
         write_batches((batches,), job, done)
 
@@ -193,6 +198,7 @@ def _write_preprocessed(settings: Settings, job: Job, listing: Listing) -> None:
     """
     request = settings.transform
     assert request is not None
+    say_start("loading TensorFlow")
     import_tensorflow()
     if is_remote(job.directory):
         raise UsageError(
@@ -260,10 +266,11 @@ def _raw_schema(settings: Settings, directory: str, listing: Listing) -> pa.Sche
         return settings.source.schema()
     if function is not None and (hinted := returned_schema(function.function)) is not None:
         return hinted
-    path = os.path.join(directory, _RAW_SCHEMA)
-    with _pipeline(settings, listing) as root:
-        types = _inferred(root, settings, directory, listing)
-        _ = types | "StoreSchema" >> beam.Map(_store_schema, path)
+    path = os.path.join(directory, RAW_SCHEMA)
+    if not exists(path):
+        with _pipeline(settings, listing) as root:
+            types = _inferred(root, settings, directory, listing)
+            _ = types | "StoreSchema" >> beam.Map(_store_schema, path)
     return pa.ipc.read_schema(pa.py_buffer(read_bytes(path))) if exists(path) else None
 
 
@@ -273,7 +280,10 @@ def _inferred(
     reader = _plain_reader(settings, directory, listing)
     if settings.map is None:
         return schema_of(root, reader).pvalue
+    reader.reads_all = True
     rows: beam.PCollection[Batch] = root | "Read" >> reader
+    # Nothing else needs these rows, so they are not read again for their types.
+    rows.beam_tfrecord_reader = None
     step = _mapping(settings, directory)
     if isinstance(step, MapRows):
         return step.types(rows).pvalue

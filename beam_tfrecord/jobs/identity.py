@@ -43,6 +43,7 @@ from beam_tfrecord.workdir.job import Identity
 from beam_tfrecord.workdir.progress_files import PROGRESS_PREFIX
 from beam_tfrecord.workdir.stored_plan import (
     GROUPS,
+    RAW_SCHEMA,
     REMARKS,
     SCHEMA,
     TYPES,
@@ -238,7 +239,7 @@ def begin(
         remove_tree(directory)
         old = {}
     elif not is_same_input or not _is_plan_of(directory, files, source):
-        for name in (GROUPS, SCHEMA, TYPES, REMARKS):
+        for name in (GROUPS, SCHEMA, TYPES, RAW_SCHEMA, REMARKS):
             with contextlib.suppress(FileNotFoundError):
                 remove(os.path.join(directory, name))
     make_directory(directory)

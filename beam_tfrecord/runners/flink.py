@@ -44,7 +44,7 @@ from beam_tfrecord.runners.flink_cluster import (
     job_server,
     room_of,
 )
-from beam_tfrecord.runners.launch import Launch, RemoteJob, current_launch
+from beam_tfrecord.runners.launch import Launch, RemoteJob, current_launch, say_start
 from beam_tfrecord.runners.pipelines import RemoteResult
 from beam_tfrecord.runners.portable import new_job_name
 from beam_tfrecord.runners.wheels import stage_wheels
@@ -192,6 +192,7 @@ def start(pipeline: beam.Pipeline, run: Callable[[], PipelineResult]) -> Pipelin
     Raises:
         UsageError: The job server does not start, or does not accept the job.
     """
+    say_start("submitting the job to flink")
     launch, options = current_launch(), pipeline.options
     flink, portable = options.view_as(FlinkRunnerOptions), options.view_as(PortableOptions)
     cluster = cluster_of(flink.flink_master)
@@ -216,7 +217,8 @@ def start(pipeline: beam.Pipeline, run: Callable[[], PipelineResult]) -> Pipelin
         result = _submit(run, name)
         job = RemoteJob("flink", name, cluster.page, lambda: cancel(cluster, name, result))
         launch.job = job
-        launch.facts["flink"] = {"version": version, "master": cluster.address, "job": name}
+        facts = {"version": version, "master": cluster.address, "job": name}
+        launch.facts.setdefault("flink", {}).update(facts)
         if launch.directory:
             note = {"master": cluster.address, "job": name}
             put(os.path.join(launch.directory, _NOTE), json.dumps(note).encode())
@@ -415,6 +417,8 @@ class FlinkResult(RemoteResult):
                 # A job that has succeeded was restarted after each failure. Flink's own metric of
                 # restarts is ten seconds late, and is gone after the job.
                 restarts = len(self._cluster.job_faults(job["jid"]))
+                # Types may have been found by a job before.
+                restarts += facts.get("restarts", 0)
                 facts |= {"id": job["jid"], "seconds": job["duration"] / 1000, "restarts": restarts}
         with contextlib.suppress(Exception):
             self._launch.facts["metrics"] = counters(self._result)

@@ -96,6 +96,12 @@ def cancelled_with_us(job: RemoteJob) -> Iterator[None]:
             _waited_for.remove(job)
 
 
+def say_start(phase: str) -> None:
+    """Show what goes on until workers report their progress, such as ``loading TensorFlow``."""
+    if (progress := current_launch().progress) is not None:
+        progress.starting = phase
+
+
 def cancel_all(*, timeout_s: float = CANCEL_SECONDS) -> list[str]:
     """Cancel the jobs that this process waits for.
 

@@ -32,7 +32,13 @@ from apache_beam.runners.worker import sdk_worker
 from beam_tfrecord.errors import BeamTFRecordError, JobFailed, UsageError
 from beam_tfrecord.runner_traits import BUFFER_TIME_LIMIT, EMBEDDED_JOB_SERVICE, check_lossless
 from beam_tfrecord.runners.failures import error_of, short_error
-from beam_tfrecord.runners.launch import Launch, RemoteJob, cancelled_with_us, current_launch
+from beam_tfrecord.runners.launch import (
+    Launch,
+    RemoteJob,
+    cancelled_with_us,
+    current_launch,
+    say_start,
+)
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -256,6 +262,7 @@ class RemoteResult(PipelineResult, abc.ABC):
             JobFailed: The job failed or was cancelled, or the runner does not answer.
             UsageError: The workers of the job cannot start.
         """
+        say_start(f"waiting for workers of {self._remote.runner}")
         with self._resources, silenced(self.logger):
             if not self._launch.waits:
                 self._await_submission()

@@ -88,7 +88,7 @@ class ProgressLog:
 class _State(NamedTuple):
     """What is known of the progress of a job; the fields are the arguments of `Progress.update`."""
 
-    phase: str
+    phase: str  # Empty until workers report one.
     done: int = 0
     total: int | None = None
     unit: str = "B"
@@ -108,7 +108,7 @@ class _Files:
         self._done = dict.fromkeys(_PHASES, 0)
         self._totals = dict.fromkeys(_PHASES, 0)
         self._rejects = 0
-        self._phase = "starting"
+        self._phase = ""
 
     def state(self) -> _State:
         """Read the new entries, and return the sums of the last phase that has some."""
@@ -174,7 +174,7 @@ def watch(directory: str, input_bytes: int, progress: Progress | None) -> Iterat
 def _report(
     look: Callable[[], _State], every_s: float, progress: Progress, done: threading.Event
 ) -> None:
-    state, looked_s = _State("starting"), time.monotonic()
+    state, looked_s = _State(""), time.monotonic()
     while not done.wait(INTERVAL_S):
         if time.monotonic() - looked_s >= every_s:
             looked_s = time.monotonic()
@@ -183,7 +183,7 @@ def _report(
             with contextlib.suppress(StorageError, OSError, ValueError, KeyError):
                 state = look()
         phase, amount, total, unit, rejects = state
-        progress.update(phase, amount, total, unit=unit, rejects=rejects)
+        progress.update(phase or progress.starting, amount, total, unit=unit, rejects=rejects)
 
 
 def _remote_state(directory: str, input_bytes: int) -> _State:

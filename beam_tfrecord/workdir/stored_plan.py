@@ -6,6 +6,7 @@ The files lie in the job's temporary directory::
     kept-groups    the groups of units
     kept-schema    the schema of the rows
     kept-types     the schema of mapped rows, if a separate pass over the rows found it
+    raw-schema     the schema of rows, if a separate pipeline found it
     remarks.json   lines for the user about the types of the rows
     group-<key>    results of a group of units (see `exchange.checkpoints`)
 """
@@ -27,6 +28,7 @@ from beam_tfrecord.storage import list_names, put, read_bytes
 from beam_tfrecord.workdir import object_file
 
 GROUPS, SCHEMA, TYPES = "kept-groups", "kept-schema", "kept-types"
+RAW_SCHEMA = "raw-schema"
 REMARKS = "remarks.json"
 GROUP_PREFIX = "group-"
 
