@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import errno
 import functools
+import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from beam_tfrecord.workdir.faults import (
     machine_error,
     record_fault,
     recorded_fault,
+    stop,
 )
 
 
@@ -55,6 +57,20 @@ def test_an_error_nobody_meant_is_not_written_down(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         list(Guarded(breaks, str(tmp_path))(0))
     assert recorded_fault(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize("end", [stop, os.rmdir], ids=["interrupted", "removed"])
+def test_steps_end_early_once_their_job_has_ended(
+    tmp_path: Path, end: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("beam_tfrecord.workdir.faults._LOOK_EVERY_S", 0.0)
+    directory = str(tmp_path / "job")
+    step = Guarded(halves, directory)
+    assert not step.is_stopped(), "a pipeline may make the directory later"
+    os.mkdir(directory)
+    assert not step.is_stopped()
+    end(directory)
+    assert step.is_stopped()
 
 
 def test_after_a_fault_no_step_does_any_work(tmp_path: Path) -> None:

@@ -45,17 +45,17 @@ def written(column: str = "y") -> list[Any]:
 
 
 def test_an_edited_lambda_replaces_what_the_cell_wrote(
-    cell: Cell, caplog: pytest.LogCaptureFixture
+    cell: Cell, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cell("bt.write('a.csv', 'out', shards=3, map=lambda row: {'y': row['x'] * 2})")
     assert written() == [2, 4, 6]
     assert caplog.messages == []
     cell("bt.write('a.csv', 'out', shards=3, map=lambda row: {'y': row['x'] - 1})")
     assert written() == [0, 1, 2]
-    assert caplog.messages == [
-        f"replacing the dataset in {os.path.abspath('out')!r}, which was written from a notebook "
-        "with the same input and settings, except for the function"
-    ]
+    assert caplog.messages == []
+    assert capsys.readouterr().out == (
+        f"replaced the dataset in {os.path.abspath('out')!r}, because the function was edited\n"
+    )
     # Fewer shards: what only the old dataset had is gone.
     cell("bt.write('a.csv', 'out', shards=3, map=lambda row: {'y': 0} if row['x'] == 1 else None)")
     shard, *others = visible_names(Path("out"))
@@ -73,13 +73,16 @@ def test_every_kind_of_function_counts(cell: Cell) -> None:
     assert written() == [1, 2, 3]
 
 
-def test_a_cell_that_fails_leaves_the_old_dataset(cell: Cell) -> None:
+def test_a_cell_that_fails_leaves_the_old_dataset(
+    cell: Cell, capsys: pytest.CaptureFixture[str]
+) -> None:
     cell("bt.write('a.csv', 'out', map=lambda row: {'y': 1})")
     before = bt.load("out").manifest
     with pytest.raises(DataError, match="KeyError: 'z'"):
         cell("bt.write('a.csv', 'out', map=lambda row: {'y': row['z']})")
     assert bt.load("out").manifest == before
     assert written() == [1, 1, 1]
+    assert "replaced" not in capsys.readouterr().out
 
 
 def _cell_of_another_seed() -> str:
@@ -224,8 +227,10 @@ def test_the_prompt_of_python_is_a_session(cell: Cell) -> None:
         "bt.load('out')\n",
         *("-i", "-q"),
     )
-    assert done.stderr.count("replacing the dataset in") == 1, done.stderr
-    assert done.stdout.splitlines() == [f"<Dataset {os.path.abspath('out')!r}: data=3; y>"]
+    assert done.stdout.splitlines() == [
+        f"replaced the dataset in {os.path.abspath('out')!r}, because the function was edited",
+        f"<Dataset {os.path.abspath('out')!r}: data=3; y>",
+    ]
     assert written() == [2, 4, 6]
 
 
@@ -249,12 +254,12 @@ def test_ipython_is_a_session(cell: Cell, tmp_path: Path) -> None:
         "-",
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("replacing the dataset in") == 1
+    assert done.stdout.count("replaced the dataset in") == 1
     assert done.stdout.splitlines()[-1] == "['text/html', 'text/plain']"
     assert written() == [0, 1, 1]
 
 
-def test_the_page_of_notebooks_runs(cell: Cell, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_page_of_notebooks_runs(cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
     rows = "".join(f"{flight},{flight % 60}\n" for flight in range(300))
     Path("flights.csv").write_text(f"flight,delay\n{rows}")
     Path("prep.py").write_text("def late(row):\n    return {**row, 'late': row['delay'] > 30}\n")
@@ -262,5 +267,5 @@ def test_the_page_of_notebooks_runs(cell: Cell, caplog: pytest.LogCaptureFixture
     assert len(blocks) == PAGE.count("```python") > 3
     for block in blocks:
         cell(block)
-    assert sum("replacing the dataset in" in message for message in caplog.messages) == 2
+    assert capsys.readouterr().out.count("replaced the dataset in") == 2
     assert bt.load("flights").schema.names == ("flight", "delay", "late")

@@ -18,10 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
+from beam_tfrecord import runner_traits
 from beam_tfrecord.errors import LeaseLost, RejectedRows, StorageError, TargetExists
 from beam_tfrecord.exchange import checkpoints
 from beam_tfrecord.jobs import compose
 from beam_tfrecord.sources.parquet.source import Parquet
+from beam_tfrecord.workdir.progress_files import ProgressLog
 from tests.datasets import ids, sample_table, shard_hashes, visible_names, write_parquet
 
 ROOT = Path(__file__).parents[1]
@@ -78,6 +80,10 @@ def _stop(*_: Any, **__: Any) -> None:
     raise Stop("Stop")
 
 
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 @ORDERS
 def test_what_is_done_is_not_read_again(
     source: str, tmp_path: Path, reads: list[str], options: dict[str, Any]
@@ -92,6 +98,58 @@ def test_what_is_done_is_not_read_again(
     assert sorted(os.listdir(out)) == sorted(os.listdir(tmp_path / "whole"))
     assert json.loads((out / "job.json").read_text())["attempts"] == 2
     assert json.loads((tmp_path / "whole" / "job.json").read_text())["attempts"] == 1
+
+
+def test_what_an_interrupted_job_has_done_is_said_and_shown_from_the_start(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "beam_tfrecord")
+    out, entries = tmp_path / "out", []
+    add = ProgressLog.add
+
+    def noting(log: ProgressLog, done: int = 0, *, total: int = 0, rejects: int = 0) -> None:
+        entries.append((log._phase, done, total, rejects))
+        add(log, done, total=total, rejects=rejects)
+
+    options: dict[str, Any] = {"map": fail_on_seven, "max_rejects": "any"}
+    stop_before_publishing(source, out, **options)
+    assert caplog.messages == []
+    (directory,) = out.glob(".tmp-*")
+    next(directory.glob("group-*")).unlink()
+    monkeypatch.setattr(ProgressLog, "add", noting)
+    bt.write(source, out, **options)
+    assert caplog.messages[0] == "continues an earlier attempt: 3 of 4 parts of the input done"
+    read = [entry[1:] for entry in entries if entry[0] == "reading" and any(entry[1:])]
+    done, total, rejects = zip(*read, strict=True)
+    assert (done[0], total[0], sum(done), sum(total), sum(rejects)) == (750, 1000, 1000, 1000, 10)
+    assert rejects[0] > 0
+
+
+def test_types_in_a_pipeline_of_their_own_are_found_once(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: list[str]
+) -> None:
+    options: dict[str, Any] = {"map": fail_on_seven, "max_rejects": "any"}
+    bt.write(source, tmp_path / "whole", **options)
+    traits = runner_traits.traits_of("direct")._replace(infers_apart=True)
+    monkeypatch.setitem(runner_traits._TRAITS, "direct", traits)
+    reads.clear()
+    stop_before_publishing(source, tmp_path / "out", **options)
+    assert len(reads) == 2 * 4, "each file for its types, and for its rows"
+    reads.clear()
+    bt.write(source, tmp_path / "out", **options)
+    assert reads == []
+    assert shard_hashes(tmp_path / "out") == shard_hashes(tmp_path / "whole")
+
+
+def test_an_interrupt_stops_threads_until_the_next_attempt(source: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compose, "run_pipelines", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            bt.write(source, out)
+    (directory,) = out.glob(".tmp-*")
+    assert (directory / "stopped").exists()
+    assert bt.write(source, out).examples == 1000
 
 
 @pytest.mark.parametrize(

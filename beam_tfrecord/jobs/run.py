@@ -12,6 +12,7 @@ import datetime
 import json
 import logging
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ from beam_tfrecord.errors import (
 )
 from beam_tfrecord.images import refused_warning
 from beam_tfrecord.jobs.identity import (
+    State,
     begin,
     content_xxh64,
     input_sha256,
@@ -49,7 +51,7 @@ from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.sources.files import Listing, list_input
 from beam_tfrecord.storage import Lease, exists, lease, list_names, make_directory, read_small
 from beam_tfrecord.tables import cell, listed
-from beam_tfrecord.workdir.faults import forget_faults, machine_error, recorded_fault
+from beam_tfrecord.workdir.faults import forget_faults, machine_error, recorded_fault, stop
 from beam_tfrecord.workdir.job import Identity
 from beam_tfrecord.workdir.job_file import (
     INPUT,
@@ -128,15 +130,10 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
                 return present
             raise
         # Another job may have published here before this one got the lease.
-        present = _same_output(settings, identity, listing)
+        present, is_replaced = _same_output(settings, identity, listing), False
         if present is None and not settings.overwrite and exists(target.manifest):
             # Not refused: only another function may have written it.
-            _LOGGER.warning(
-                "replacing the dataset in %r, which was written from a notebook with the same "
-                "input and settings, except for the function",
-                target.directory,
-            )
-            settings = dataclasses.replace(settings, overwrite=True)
+            settings, is_replaced = dataclasses.replace(settings, overwrite=True), True
         token = identity.fingerprint or os.urandom(8).hex()
         job = _Running(settings, identity, target.temporary(token[:12]))
         goes_on = present is None and job.is_resumable
@@ -152,6 +149,10 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
         output = settings.load_output()
         for line in settings.remarks(output):
             _LOGGER.warning("%s", for_caller(line))
+        if is_replaced:
+            (progress or Progress(stream=sys.stdout)).say(
+                f"replaced the dataset in {target.directory!r}, because the function was edited"
+            )
         return output
 
 
@@ -266,6 +267,10 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
                 is_mapped=settings.map is not None,
             )
             remove_unmarked(directory)
+            state = progress_of(directory)
+            if state.groups is not None:
+                say = _LOGGER.info if progress is None else progress.say
+                say(f"continues an earlier attempt: {_parts(state)} of the input done")
         make_directory(directory)
         info: dict[str, Any] = {"started": started, "attempts": number, **input_info(files)}
         info[SETTINGS] = settings.asked
@@ -286,14 +291,20 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
         raised = _as_short_error(job, error)
         if isinstance(raised, DataError | StorageError) and not isinstance(raised, LeaseLost):
             raised = _changed(files) or raised
+        is_interrupted = not isinstance(error, Exception)
+        if is_interrupted:
+            # Threads of the pipeline go on in a notebook, until they see this.
+            with contextlib.suppress(StorageError, OSError):
+                stop(directory)
         _keep_or_remove(job, raised)
+        if not is_interrupted:
+            forget_faults(directory)
         if raised is error:
             raise
         _LOGGER.debug("the job failed", exc_info=error)
         raise raised from None
     finally:
         settings.source.release()
-        forget_faults(directory)
     _warn(settings.target, settings.source.notes(files))
 
 
@@ -369,16 +380,20 @@ def _keep_or_remove(job: _Running, error: BaseException) -> None:
 
 def _state(job: _Running) -> str:
     if not job.is_resumable:
-        return "nothing was published and nothing is kept"
+        return "nothing was published: the same command starts again"
     state = progress_of(job.directory)
     if not state.done:
         return "nothing was published, and no part of the input was done yet"
-    done = counted(state.done, "part")
-    if state.groups is not None:
-        done = f"{state.done:,} of {counted(state.groups, 'part')}"
     return (
-        f"nothing was published; finished {done} of the input: the same command goes on from there"
+        f"nothing was published; {_parts(state)} of the input done: run the same command to "
+        f"continue, or delete {job.directory!r}"
     )
+
+
+def _parts(state: State) -> str:
+    if state.groups is None:
+        return counted(state.done, "part")
+    return f"{state.done:,} of {counted(state.groups, 'part')}"
 
 
 def what_is_kept() -> str | None:

@@ -39,6 +39,7 @@ from beam_tfrecord.transforms.plan_steps import (
     AnnouncedGroups,
     ListedFiles,
     ScannedChunk,
+    done_tally,
     infer_group,
     units_of,
 )
@@ -136,7 +137,10 @@ class ReadBatches(beam.PTransform):
         stored = None if self.reads_all else self.resume
         # A second output prevents combiner lifting in the next steps, so add it only if needed.
         may_skip = stored is not None and count_done(stored) > 0
-        read = beam.ParDo(_ReadGroup(self, step, stored, may_skip), schema).with_output_types(Batch)
+        # If the schema is known now, `plan_reading` reports the rows of finished groups at once.
+        reports = not isinstance(schema, pa.Schema)
+        reading = _ReadGroup(self, step, stored, may_skip, reports_skipped=reports)
+        read = beam.ParDo(reading, schema).with_output_types(Batch)
         spread = groups | "SpreadGroups" >> beam.Reshuffle()
         if may_skip:
             outputs = spread | "ReadGroup" >> read.with_outputs(DONE, main="batches")
@@ -195,13 +199,22 @@ def schema_of(pipeline: beam.Pipeline, reader: ReadBatches) -> Any:
 class _ReadGroup(beam.DoFn):
     """Reads the units of a group in order, or yields the stored results of a finished group."""
 
-    def __init__(self, reader: ReadBatches, step: str, resume: str | None, may_skip: bool) -> None:
+    def __init__(
+        self,
+        reader: ReadBatches,
+        step: str,
+        resume: str | None,
+        may_skip: bool,
+        *,
+        reports_skipped: bool,
+    ) -> None:
         self._source = reader.source
         self._batch_rows = reader.batch_rows
         self._limit = reader.limit
         self._hashes = reader.hashes
         self._resume = resume
         self._may_skip = may_skip
+        self._reports_skipped = reports_skipped
         self._step_path = (step,)
         self._read = Guarded(self._outputs, reader.faults)
         self._progress = ProgressLog(reader.faults, _phase_of(reader))
@@ -217,7 +230,8 @@ class _ReadGroup(beam.DoFn):
             key = group_key(group, schema)
             if self._may_skip and (done := find_group(self._resume, key)) is not None:
                 count(type(self), "resumed-groups", 1)
-                self._progress.add(done.tally.rows, rejects=done.tally.rejects)
+                if self._reports_skipped:
+                    self._progress.add(done.tally.rows, rejects=done.tally.rejects)
                 yield beam.pvalue.TaggedOutput(DONE, done)
                 return
         hashes: list[int] | None = [] if self._hashes else None
@@ -333,6 +347,7 @@ def plan_reading(
         AnnouncedGroups,
         limit=reader.limit,
         rows=ProgressLog(faults if reads else None, _phase_of(reader)),
+        done=functools.partial(done_tally, None if reader.reads_all else resume, schema),
         types=typed if schema is None and not source.infers_from_scans else None,
     )
     if groups is None or (schema is None and source.infers_from_scans):

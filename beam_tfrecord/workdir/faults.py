@@ -62,7 +62,7 @@ class Guarded:
         self._function = function
         self._directory = directory
         self._instead = tuple(instead)
-        self._is_stopped = False
+        self._is_stopped = self._is_there = False
         self._looked_s = -float("inf")
 
     def __call__(self, element: Any) -> Iterator[Any]:
@@ -83,14 +83,17 @@ class Guarded:
         yield from self._instead
 
     def is_stopped(self) -> bool:
-        """Return whether a fault was recorded here or, as of the last look, anywhere else."""
+        """Return whether the job has a fault or was interrupted, as of the last look."""
         if self._directory is None or self._is_stopped:
             return self._is_stopped
         now_s = time.monotonic()
         every_s = _LOOK_REMOTE_EVERY_S if is_remote(self._directory) else _LOOK_EVERY_S
         if now_s - self._looked_s >= every_s:
             self._looked_s = now_s
-            self._is_stopped = exists(os.path.join(self._directory, _STOPPED))
+            # An interrupted job that cannot be continued removes its directory.
+            was_there, self._is_there = self._is_there, exists(self._directory)
+            is_gone = was_there and not self._is_there
+            self._is_stopped = is_gone or exists(os.path.join(self._directory, _STOPPED))
         return self._is_stopped
 
 
@@ -99,6 +102,11 @@ def record_fault(directory: str, error: BeamTFRecordError) -> None:
     make_directory(directory)
     path = os.path.join(directory, f"fault-{uuid.uuid4().hex}.json")
     put(path, json.dumps({"type": type(error).__name__, "message": error.message}).encode())
+    stop(directory)
+
+
+def stop(directory: str) -> None:
+    """Let all steps of a job end early that run in threads or on other machines."""
     # If another thread of this process writes it at the same time, one of them does not find the
     # temporary file, which has the same name for both.
     with contextlib.suppress(FileNotFoundError):
