@@ -358,6 +358,16 @@ def check_files(files: Sequence[Any], counts: Sequence[str], others: Iterable[st
         seen.add(name)
 
 
+def check_source(source: Mapping[str, Any] | None) -> None:
+    """Check the description of the input in a manifest.
+
+    Raises:
+        ValueError: Its files are not a list of objects.
+    """
+    if source is not None and not has_type(source.get("files", []), list[dict[str, Any]]):
+        raise ValueError("source has no list of files")
+
+
 def _check(made: Manifest, value: Mapping[str, Any]) -> None:
     """Check that the values of a manifest are possible, because its hash proves no authorship."""
     check_fields(made)
@@ -370,8 +380,7 @@ def _check(made: Manifest, value: Mapping[str, Any]) -> None:
     rejected = made.rejects.get("rows", 0)
     if not has_type(rejected, int) or rejected < 0:
         raise ValueError(f"rejects cannot be {made.rejects!r:.40}")
-    if made.source is not None and not has_type(made.source.get("files", []), list[dict[str, Any]]):
-        raise ValueError("source has no list of files")
+    check_source(made.source)
     for name, split in made.splits.items():
         if not is_split_name(name):
             raise ValueError(f"{name!r:.80} cannot be the name of a split")

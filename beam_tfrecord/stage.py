@@ -24,6 +24,7 @@ from beam_tfrecord.features.arrow_types import bare_type, type_from_json, type_t
 from beam_tfrecord.manifest import (
     MANIFEST_NAME,
     check_files,
+    check_source,
     manifest_text,
     parse_sealed,
     sealed_lines,
@@ -275,6 +276,7 @@ def _from_json(value: Mapping[str, Any]) -> StageManifest:
     # The hash proves no authorship: anyone can compute it.
     check_fields(made)
     check_files(made.files, ("rows", "bytes"))
+    check_source(made.source)
     for file in made.files:
         if not _FILE_NAME.fullmatch(file.path):
             raise ValueError(f"{file.path!r:.80} is not the name of a file of a stage")

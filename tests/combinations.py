@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from apache_beam.transforms import window
 
 import beam_tfrecord as bt
+from beam_tfrecord.errors import RejectedRows
 
 Case = dict[str, Any]
 Row = dict[str, Any]
@@ -519,13 +520,16 @@ def check_pipeline(case: Case, directory: Path) -> str:
 
 
 def refusal_line(error: Exception) -> str:
-    """Return the line that refuses a case.
+    """Return the first line of the error that refuses a case.
 
     Raises:
         Exception: It is none of this package, or is no good line.
     """
     if isinstance(error, bt.BeamTFRecordError):
-        line = str(error)
+        line, *details = str(error).split("\n")
+        # Only rejects have causes, a line each.
+        assert not details or isinstance(error, RejectedRows)
+        assert all(detail.startswith("  ") for detail in details)
     else:
         # A runner raises what a worker raised in its own way.
         found = re.findall(r"beam_tfrecord\.errors\.\w+: (.*)", str(error))

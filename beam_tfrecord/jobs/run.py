@@ -217,7 +217,7 @@ def _differences(settings: JobSettings[M], identity: Identity, present: M) -> st
 
 
 def _files_of(source: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {file["path"]: file for file in (source or {}).get("files", ())}
+    return {str(file.get("path")): file for file in (source or {}).get("files", ())}
 
 
 def _job_at(target: Target) -> dict[str, Any]:
