@@ -38,7 +38,7 @@ Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 class SourceOptions(TypedDict, total=False):
     """The options of all kinds of sources; the table in `beam_tfrecord.options` explains them."""
 
-    delimiter: str
+    delimiter: str | None
     header: bool
     names: Sequence[str] | None
     null_words: Sequence[str]
@@ -144,8 +144,6 @@ def make_source(
     # `paths`.
     source: Any = SOURCES[kind]
     keywords = dict(options or {})
-    if kind == "csv" and all(_suffix(path) == ".tsv" for path in paths):
-        keywords.setdefault("delimiter", "\t")
     if columns is not None:
         keywords["columns"] = tuple(columns)
     known = {field.name for field in dataclasses.fields(source) if field.init} - {"paths"}

@@ -96,6 +96,8 @@ def test_every_flag_reaches_its_keyword(fake_job, command, words, keyword, value
     ("words", "options"),
     [
         (["--delimiter", ";"], {"delimiter": ";"}),
+        # Not the same as no delimiter: files whose names end in .tsv have tabs.
+        (["--delimiter", ","], {"delimiter": ","}),
         (["--delimiter", r"\t"], {"delimiter": "\t"}),
         (["--no-header"], {"header": False}),
         (["--names", "a,b"], {"names": ["a", "b"]}),

@@ -162,12 +162,6 @@ def test_source_gets_paths_columns_and_options():
     )
 
 
-def test_tabs_in_tsv_unless_said_otherwise():
-    assert make_source(["a.tsv", "b.tsv.gz"]).delimiter == "\t"
-    assert make_source(["a.tsv"], options={"delimiter": ";"}).delimiter == ";"
-    assert make_source(["a.csv", "b.tsv"]).delimiter == ","
-
-
 def test_option_of_another_kind_is_refused_by_its_flag():
     with pytest.raises(UsageError) as error:
         make_source("a.parquet", options={"null_words": ("-",)})

@@ -74,7 +74,7 @@ def identity_of(
     described = source_of(source, files)
     if not source.is_stable:
         return Identity(source=described)
-    decisive = {**decisive, "source": described, "options": options_of(source)}
+    decisive = {**decisive, "source": described, "options": source.options_for(files)}
     without = ""
     if functions and is_interactive():
         without, _ = fingerprints_of(decisive, has_functions=False)
@@ -86,13 +86,6 @@ def identity_of(
 def source_of(source: Source, files: Sequence[InputFile]) -> dict[str, Any]:
     """Return the description of the input for the manifest."""
     return {"kind": source.kind, "files": [_listed(file) for file in files], **source.facts}
-
-
-def options_of(source: Source) -> dict[str, Any]:
-    """Return the options of a source, without the paths that it reads."""
-    options: dict[str, Any] = dataclasses.asdict(source)  # type: ignore[call-overload]
-    options.pop("paths", None)
-    return options
 
 
 def fingerprints_of(

@@ -150,10 +150,9 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
     Option(
         "delimiter",
         "--delimiter",
-        r"Character between fields; \t for tab-separated files.",
-        ",",
-        "char",
-        "CHAR",
+        r"Character between fields, such as ';' or '\t'.  [default: tab in .tsv, else comma]",
+        form="char",
+        metavar="CHAR",
         sources=("csv",),
         group=CSV,
         common=True,

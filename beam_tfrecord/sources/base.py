@@ -254,6 +254,12 @@ class Source(abc.ABC):
         """Facts about the input, other than its files, that the manifest contains."""
         return {}
 
+    def options_for(self, files: Iterable[InputFile]) -> dict[str, Any]:
+        """Return the options that decide the rows of `files`, for the fingerprint of a job."""
+        options: dict[str, Any] = dataclasses.asdict(self)  # type: ignore[call-overload]
+        options.pop("paths", None)
+        return options
+
     def in_order(self) -> Source:
         """Return a source that yields and numbers its rows in an order that the input defines."""
         return self

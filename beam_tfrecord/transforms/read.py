@@ -50,7 +50,8 @@ class ReadFromCsv(_ReadFrom):
 
     Args:
         paths: Files, globs or directories.
-        delimiter: Character between two fields; ASCII.
+        delimiter: Character between two fields, in ASCII; None means a tab in files whose names end
+            in ``.tsv``, and a comma in others.
         quote: Character around a field; None means that there are no quotes.
         escape: Character that makes the next one literal; None means that there is none.
         double_quote: Whether two quotes inside quotes mean one.
@@ -73,7 +74,7 @@ class ReadFromCsv(_ReadFrom):
         self,
         paths: Paths,
         *,
-        delimiter: str = ",",
+        delimiter: str | None = None,
         quote: str | None = '"',
         escape: str | None = None,
         double_quote: bool = True,

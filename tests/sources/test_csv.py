@@ -436,7 +436,8 @@ def test_lines_of_rejects_do_not_depend_on_chunks_or_blocks(write):
     expected = None
     for chunk_bytes, block_bytes in itertools.product((16, 101, 2**20), (7, 2**20)):
         source = Csv(path, chunk_bytes=chunk_bytes)
-        how = dataclasses.replace(source.reading, block_bytes=block_bytes)
+        (file,) = source.files()
+        how = dataclasses.replace(source.reading(file), block_bytes=block_bytes)
         schema = source.schema()
         found = [
             reject.message

@@ -288,3 +288,24 @@ def test_a_schema_column_that_the_file_lacks_is_an_error(write):
 def test_options_are_checked_when_given(options):
     with pytest.raises(UsageError):
         Csv("a.csv", **options)
+
+
+def test_the_suffix_of_a_file_decides_its_delimiter_unless_one_is_passed(write):
+    paths = [write("a,b\n1,x\n"), write("a\tb\n2\ty,z\n", "b.tsv")]
+    packed = write(gzip.compress(b"a\tb\n3\tw\n"), "c.tsv.gz")
+    table, rejects = read_all(Csv([*paths, packed]))
+    assert table.to_pylist() == [{"a": 1, "b": "x"}, {"a": 2, "b": "y,z"}, {"a": 3, "b": "w"}]
+    assert not rejects
+    assert Csv(paths[1], delimiter=",").schema().names == ["a\tb"]
+
+
+def test_the_delimiter_of_the_files_is_part_of_the_fingerprint(write):
+    paths = [write("a,b\n1,x\n"), write("a\tb\n2\ty\n", "b.tsv")]
+
+    def delimiter(paths, **options):
+        source = Csv(paths, **options)
+        return source.options_for(list(source.files()))["delimiter"]
+
+    assert [delimiter(path) for path in paths] == [",", "\t"]
+    assert delimiter(paths) is None
+    assert [delimiter(path, delimiter=",") for path in paths] == [",", ","]

@@ -57,7 +57,7 @@ from beam_tfrecord.sources.csv.text import (
     read_header,
 )
 from beam_tfrecord.sources.csv.types import CsvInference, infer_schema, keeps_text, remarks_of
-from beam_tfrecord.sources.files import as_paths, list_files
+from beam_tfrecord.sources.files import as_paths, has_suffix, list_files
 from beam_tfrecord.tables import cell
 
 SUFFIXES = (".csv", ".tsv")
@@ -81,7 +81,8 @@ class Csv(Source):
 
     Attributes:
         paths: Files, globs or directories.
-        delimiter: The character between two fields, in ASCII.
+        delimiter: The character between two fields, in ASCII; None means a tab in files whose names
+            end in ``.tsv``, and a comma in others.
         quote: The character around a quoted field; None means that there are no quoted fields.
         escape: The character that makes the next character ordinary text; None means no escapes.
         double_quote: Whether two quotes inside a quoted field stand for one.
@@ -104,7 +105,7 @@ class Csv(Source):
 
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
     _: dataclasses.KW_ONLY
-    delimiter: str = ","
+    delimiter: str | None = None
     quote: str | None = '"'
     escape: str | None = None
     double_quote: bool = True
@@ -135,18 +136,27 @@ class Csv(Source):
         if self.chunk_bytes < MIN_CHUNK_BYTES:
             raise UsageError(f"chunk_bytes is {self.chunk_bytes}: pass {MIN_CHUNK_BYTES} or more")
         codec_name(self.encoding)
-        dialect_of(self.delimiter, self.quote, self.escape, self.double_quote)
+        delimiter = "," if self.delimiter is None else self.delimiter
+        dialect_of(delimiter, self.quote, self.escape, self.double_quote)
 
-    @property
-    def dialect(self) -> Dialect:
-        """The dialect of the files, as an object of the native kernel."""
-        return dialect_of(self.delimiter, self.quote, self.escape, self.double_quote)
+    def _delimiter_of(self, file: InputFile) -> str:
+        if self.delimiter is not None:
+            return self.delimiter
+        return "\t" if has_suffix(file.path, (".tsv",)) else ","
 
-    @property
-    def reading(self) -> Reading:
-        """The options of reading the text of the files."""
+    def _dialect_of(self, file: InputFile) -> Dialect:
+        return dialect_of(self._delimiter_of(file), self.quote, self.escape, self.double_quote)
+
+    def reading(self, file: InputFile) -> Reading:
+        """Return the options of reading the text of a file."""
         always = tuple(word.encode() for word in self.null_words if word)
-        return Reading(self.dialect, self.encoding, always)
+        return Reading(self._dialect_of(file), self.encoding, always)
+
+    def options_for(self, files: Iterable[InputFile]) -> dict[str, Any]:
+        """Return the options with the delimiter of `files`; None if they have different ones."""
+        delimiters = {self._delimiter_of(file) for file in files}
+        delimiter = delimiters.pop() if len(delimiters) == 1 else None
+        return super().options_for(files) | {"delimiter": delimiter}
 
     def files(self) -> Iterator[InputFile]:
         """Yield the input files in order of their names.
@@ -181,15 +191,17 @@ class Csv(Source):
             data = text.read(SCAN_BYTES)
             # Skipped, because a quote after a byte order mark opens the first field.
             at = 3 if chunk.index == 0 and data.startswith(codecs.BOM_UTF8) else 0
-            yield scan_chunk(data[at:], chunk.start + at, self.dialect)
+            dialect = self._dialect_of(chunk.file)
+            yield scan_chunk(data[at:], chunk.start + at, dialect)
             at = chunk.start + len(data)
             while data := text.read(SCAN_BYTES):
-                yield scan_chunk(data, at, self.dialect)
+                yield scan_chunk(data, at, dialect)
                 at += len(data)
 
     def _header(self, file: InputFile) -> Header:
         with open_text(file, self.encoding, 0, file.bytes) as text:
-            return read_header(text, file, self.dialect, has_header=self.header, names=self.names)
+            dialect = self._dialect_of(file)
+            return read_header(text, file, dialect, has_header=self.header, names=self.names)
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         """Cut a file into units of complete rows; an empty file has none."""
@@ -238,7 +250,7 @@ class Csv(Source):
 
     def infer(self, of: Unit) -> CsvInference:
         """Return the kinds (such as integer, date or text) of all values of a unit, by column."""
-        return infer_unit(of, self.reading)
+        return infer_unit(of, self.reading(of.file))
 
     def merge(self, inferences: Iterable[CsvInference]) -> pa.Schema:
         """Join inferences into one schema; columns from the files' paths come last.
@@ -287,7 +299,7 @@ class Csv(Source):
         fields: Sequence[str] = one.names
         if self.names is not None:
             with open_text(one.file, self.encoding, 0, one.file.bytes) as text:
-                fields = first_fields(text, one.file, self.dialect)
+                fields = first_fields(text, one.file, self._dialect_of(one.file))
         numeric = {
             field.name
             for field in schema
@@ -299,7 +311,7 @@ class Csv(Source):
         # Other tools name columns 0, 1, 2, and pivot tables have years as names.
         if {float(b) - float(a) for a, b in itertools.pairwise(found)} == {1.0}:
             return []
-        line = f"{one.file.name}, {cell(self.delimiter.join(fields))!r}"
+        line = f"{one.file.name}, {cell(self._delimiter_of(one.file).join(fields))!r}"
         if self.names is None:
             return [f"the header of {line}, looks like a row: if so, add --no-header --names"]
         return [f"--names replaces the first line of {line}: if it is a row, pass --no-header"]
@@ -313,7 +325,8 @@ class Csv(Source):
             DataError: The file lacks a column, or cannot be read.
             UsageError: Text cannot be read as a type of `schema`.
         """
-        return read_unit(unit, schema, self.reading, batch_rows=batch_rows, union=self.union)
+        how = self.reading(unit.file)
+        return read_unit(unit, schema, how, batch_rows=batch_rows, union=self.union)
 
 
 def with_texts(source: Source, schema: pa.Schema) -> Source:

@@ -135,12 +135,10 @@ class Table:
             columns = tuple(dict.fromkeys([*self._named().values(), *further]))
         if not of_csv:
             return Parquet(self.paths, columns=columns, union=self.union)
-        delimiter = "\t" if all(has_suffix(path, (".tsv",)) for path in self.paths) else ","
         # Not inferred, because paths are text even if all of them look like numbers.
         types = {self.path_column: pa.string()} if self._needs_paths else {}
         return Csv(
             self.paths,
-            delimiter=delimiter,
             columns=columns,
             union=self.union,
             types=types,
