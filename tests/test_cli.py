@@ -99,6 +99,7 @@ def test_every_flag_reaches_its_keyword(fake_job, command, words, keyword, value
         # Not the same as no delimiter: files whose names end in .tsv have tabs.
         (["--delimiter", ","], {"delimiter": ","}),
         (["--delimiter", r"\t"], {"delimiter": "\t"}),
+        (["--delimiter", "tab"], {"delimiter": "\t"}),
         (["--no-header"], {"header": False}),
         (["--names", "a,b"], {"names": ["a", "b"]}),
         (["--null", "-", "--null", "?"], {"null_words": ("-", "?")}),
@@ -187,6 +188,10 @@ def test_no_beam_options():
         (["write", "a.csv", "out", "--compression", "lz4"], "'lz4' is not one of 'none', 'gzip'."),
         (["write", "a.csv", "out", "--limit", "0"], "0 is not in the range x>=1."),
         (["write", "a.csv", "out", "--delimiter", "::"], "'::' is not one character"),
+        (
+            ["write", "a.csv", "out", "--delimiter", "t"],
+            r"'t' is a letter or digit: write ';', or '\t' in quotes",
+        ),
         (["write", "a.csv", "out", "--types", "x"], "is not of the form column=type"),
         (["show", "x", "--code", "jax"], "'jax' is not one of 'tf', 'keras', 'torch'."),
         (

@@ -112,14 +112,17 @@ def parse_types(text: str) -> dict[str, str]:
 
 
 def parse_character(text: str) -> str:
-    r"""Return the only character of a text; ``\t`` (two characters, as shells pass it) is a tab.
+    r"""Return the only character of a text; ``tab`` and ``\t`` (two characters) are a tab.
 
     Raises:
-        click.BadParameter: The text has no character or several.
+        click.BadParameter: The text has no character or several, or is a letter or digit.
     """
-    character = "\t" if text == r"\t" else text
+    character = "\t" if text in ("tab", r"\t") else text
     if len(character) != 1:
         raise click.BadParameter(f"{text!r} is not one character")
+    if character.isalnum():
+        # Shells pass \t without quotes as t.
+        raise click.BadParameter(f"{text!r} is a letter or digit: write ';', or '\\t' in quotes")
     return character
 
 
