@@ -442,8 +442,10 @@ def test_words_that_decide_a_type_are_warned_of(
     (tmp_path / "a.csv").write_text("hp,sex\n130,F\n165,NA\n?,M\n")
     bt.write(tmp_path / "a.csv", tmp_path / "out", map=function)
     assert [line for line in caplog.messages if "--null" in line] == [
-        "hp: 2 of 3 values are numbers, '?' once: --null '?'",
-        "sex: 'NA' once is text, not null: --null NA",
+        "hp: 2 of 3 values are numbers, '?' once: if it means missing, pass --null '?' "
+        "(and --overwrite to write again)",
+        "sex: 'NA' once is text, not null: if it means missing, pass --null NA "
+        "(and --overwrite to write again)",
     ]
 
 

@@ -53,6 +53,8 @@ _ALIASES = {
 }
 # The names that messages list.
 _USUAL = ("string", "bytes", "int64", "float32", "float64", "bool", "date", "timestamp")
+# The names that messages use in place of Arrow's own.
+_NAMES = {_ALIASES[name]: name for name in ("float16", "float32", "float64", "date", "timestamp")}
 _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=([^\]]+)\]")
 _DECIMAL = re.compile(r"decimal(32|64|128|256)\((\d+), ?(-?\d+)\)")
 _FIXED = re.compile(r"fixed_size_binary\[(\d+)\]")
@@ -260,6 +262,11 @@ def type_text(arrow: pa.DataType) -> str:
     """Return a type as text for people, such as ``string``, ``double[?]`` or ``uint8[28, 28]``."""
     item, shape = item_and_shape(arrow)
     return item + shape_text(shape)
+
+
+def type_name(arrow: pa.DataType) -> str:
+    """Return the usual name of a type, as users write it: ``float64``, not Arrow's ``double``."""
+    return _NAMES.get(arrow, str(arrow))
 
 
 def shape_text(shape: Iterable[int | None]) -> str:

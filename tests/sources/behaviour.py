@@ -119,7 +119,7 @@ CASES = {
         write=_write_csv,
         open=lambda paths, **options: Csv(paths, types=TYPES, chunk_bytes=1024, **options),
         damage=_damage_csv,
-        damage_message=r"the row in x\.csv:121 has 5 fields but 3 are expected",
+        damage_message=r"the row in x\.csv:121 has 5 fields but the first line has 3",
     ),
     "parquet": Case(
         suffix=".parquet",

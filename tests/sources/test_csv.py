@@ -144,24 +144,31 @@ def test_a_header_that_looks_like_a_row_is_remarked_on(write, text, names, remar
 @pytest.mark.parametrize(
     ("cells", "remarks"),
     [
-        (["1", "2.5", "?"], ["a: 2 of 3 values are numbers, '?' once: --null '?'"]),
+        (["1", "2.5", "?"], ["a: 2 of 3 values are numbers, '?' once: if it means @'?' #"]),
         (
             ["?", *map(str, range(299)), "", "n.a.", "?"],
-            ["a: 299 of 302 values are numbers, '?' twice, 'n.a.' once: --null '?' --null n.a."],
+            [
+                "a: 299 of 302 values are numbers, '?' twice, 'n.a.' once: if they mean "
+                "@'?' --null n.a. #"
+            ],
         ),
         (
             ["true", "FALSE", "true", "-", "NA"],
-            ["a: 3 of 4 values are true or false, '-' once: --null -"],
+            ["a: 3 of 4 values are true or false, '-' once: if it means @- #"],
         ),
         (
-            ["2024-01-01", "2024-01-02", "soon"],
-            ["a: 2 of 3 values are dates, 'soon' once: --null soon"],
+            ["2024-01-01", *["2024-01-02"] * 8, "soon"],
+            ["a: 9 of 10 values are dates, 'soon' once: if it means @soon #"],
         ),
         (
             ["x", "NA", "NA", "y", "null"],
-            ["a: 'NA' twice, 'null' once are text, not null: --null NA --null null"],
+            ["a: 'NA' twice, 'null' once are text, not null: if they mean @NA --null null #"],
         ),
-        (["NA", "x"], ["a: 'NA' once is text, not null: --null NA"]),
+        (["NA", "x"], ["a: 'NA' once is text, not null: if it means @NA #"]),
+        # Not words for a missing value: there are many of them, or there is no number.
+        (["2024-01-01", *["2024-01-02"] * 7, "soon"], []),
+        (["NaN"] * 50 + ["ok"] * 30, []),
+        (["NaN", "-inf"] * 50 + ["ok"], []),
         (["x", "NAN", "y", ""], []),
         (["1", "?"], []),
         (["1", "2", "3", "4", "5", "p", "q", "r", "s"], []),
@@ -171,6 +178,8 @@ def test_a_header_that_looks_like_a_row_is_remarked_on(write, text, names, remar
 )
 def test_words_that_decide_a_type_are_remarked_on(write, cells, remarks):
     path = write("a,b\n" + "".join(f"{cell},z\n" for cell in cells))
+    ends = {"@": "missing, pass --null ", "#": "(and --overwrite to write again)"}
+    remarks = [remark.translate(str.maketrans(ends)) for remark in remarks]
     for chunk_bytes in (16, 2**20):
         assert Csv(path, chunk_bytes=chunk_bytes).inferred()[1] == remarks
     assert Csv(path, types={"a": "text"}).inferred()[1] == []
@@ -271,9 +280,9 @@ def test_a_remark_names_the_first_value_of_all_files(write, tmp_path):
     "word", ["?", "n\x01a", "\x7f", "\xa0", "a'\t\\b", "\u200bx", "- -", "\x01é"]
 )
 def test_what_is_remarked_on_is_what_a_shell_gives(write, word):
-    path = write(f"a,b\n1,z\n2.5,z\n{word},z\n")
+    path = write("a,b\n" + "2.5,z\n" * 9 + f"{word},z\n")
     (remark,) = Csv(path).inferred()[1]
-    cure = remark.partition(" once: --null ")[2]
+    cure = remark.partition("pass --null ")[2].removesuffix(" (and --overwrite to write again)")
     assert cure.isprintable()
     environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
     told = subprocess.run(
@@ -285,10 +294,10 @@ def test_what_is_remarked_on_is_what_a_shell_gives(write, word):
 
 @pytest.mark.parametrize("word", [b"a\0", b"\xff"])
 def test_what_no_command_line_holds_is_not_offered_as_null(tmp_path, word):
-    (tmp_path / "a.csv").write_bytes(b"a,b\n1,z\n2,z\n" + word + b",z\n")
+    (tmp_path / "a.csv").write_bytes(b"a,b\n" + b"1,z\n" * 9 + word + b",z\n")
     (remark,) = Csv(str(tmp_path / "a.csv")).inferred()[1]
-    assert remark.startswith("a: 2 of 3 values are numbers, but ")
-    assert remark.endswith(" in a.csv:4 does not fit: correct it, or pass --types a=string")
+    assert remark.startswith("a: 9 of 10 values are numbers, but ")
+    assert remark.endswith(" in a.csv:11 does not fit: correct it, or pass --types a=string")
 
 
 def test_remarks_are_few(write):
@@ -422,11 +431,11 @@ def test_rejects_name_unit_row_and_line(write):
     assert batch.origin.rows.tolist() == [0, 3]
     assert [(r.unit, r.row, r.column, r.code, r.value) for r in rejects] == [
         ("a.csv", 1, "a", "bad-value", "bad"),
-        ("a.csv", 2, "", "bad-row", ""),
-        ("a.csv", 4, "", "bad-row", ""),
+        ("a.csv", 2, "", "bad-row", "3"),
+        ("a.csv", 4, "", "bad-row", "5,6,7"),
     ]
     assert "a.csv:4" in rejects[0].message
-    assert rejects[1].message.startswith("the row in a.csv:6 has 1 field but 2 are expected")
+    assert rejects[1].message.startswith("the row in a.csv:6 has 1 field but the first line has 2")
     assert "a.csv:8 has 3 fields" in rejects[2].message
 
 
@@ -499,3 +508,19 @@ def test_types_the_kernel_does_not_know(write):
     ]
     with pytest.raises(UsageError, match="column 's' cannot be read from csv as list"):
         read_all(Csv(path, types={"s": pa.list_(pa.int64())}))
+    with pytest.raises(UsageError, match="column 's' cannot be read from csv as float16: "):
+        read_all(Csv(path, types={"s": "float16"}))
+
+
+def test_messages_use_the_usual_names_of_types(write):
+    path = write("a,b\n1,2024-01-01\nx,2024-01-02\n2,y\n")
+    _, rejects = read_all(Csv(path, types={"a": "float64", "b": "timestamp"}))
+    assert "is 'x' in a.csv:3, which is not float64: " in rejects[0].message
+    assert "is 'y' in a.csv:4, which is not timestamp: " in rejects[1].message
+
+
+def test_a_word_for_null_with_a_comma_is_remarked_on(write):
+    path = write("a,b\n1,x\n")
+    assert Csv(path, null_words=["NA,?"]).inferred()[1] == [
+        "--null 'NA,?' is one word: if several are meant, repeat --null"
+    ]

@@ -51,7 +51,9 @@ def column(source, name="a", schema=None):
     ("header", "message"),
     [
         ("a,a\n1,2\n", "column 'a' appears twice in the header of a.csv: pass --names"),
-        ("a,\n1,2\n", "column 2 has no name in the header of a.csv: pass --names"),
+        ("a,\n1,2\n", "column 2 has no name in the header of a.csv: pass --names a,column_2"),
+        (",my b\n1,2\n", "in the header of a.csv: pass --names 'column_1,my b'"),
+        (',"b,c"\n1,2\n', "in the header of a.csv: pass --names with a name for each column"),
         (b"a\0,b\n1,2\n", "NUL bytes"),
         (b"\xff\xfea\0", "looks like UTF-16: pass --encoding utf-16"),
         (b"\xe9,b\n1,2\n", "the header of a.csv is not utf-8: pass --encoding"),
@@ -233,9 +235,10 @@ def test_an_unclosed_quote_is_a_reject_that_names_its_line(write):
     table, rejects = read_all(source)
     assert table.to_pydict() == {"a": [1], "b": [2]}
     assert rejects[0].message == (
-        "a quote in the row in a.csv:3 never closes: correct it, or read the file in Python with "
-        "source_options={'quote': None}"
+        'a quote in the row in a.csv:3 never closes: correct it ("" stands for a quote inside '
+        "quotes), or write the dataset in Python with source_options={'quote': None}"
     )
+    assert rejects[0].value == '3,"x'
 
 
 def test_what_the_message_about_a_quote_advises_works(write, tmp_path):

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from beam_tfrecord.batch import Batch, Origin, Reject
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.features.arrow_types import type_name
 from beam_tfrecord.native._csv import Filler, Typer, count_lines
 from beam_tfrecord.native.values import AS_WORDS, Dialect, Fault, Target
 from beam_tfrecord.sizes import counted
@@ -182,11 +183,12 @@ class _UnitReader:
             self._windows.append((self.filler.rows, dataclasses.replace(window)))
         next_at = self.filler.feed(window.data, window.at, window.final)
         for fault in self.filler.take_faults():
-            self._add_fault(fault, window.line_of(fault.start))
+            self._add_fault(fault, window)
         window.move(next_at)
         return self.filler.is_full
 
-    def _add_fault(self, fault: Fault, line: int) -> None:
+    def _add_fault(self, fault: Fault, window: _Window) -> None:
+        line = window.line_of(fault.start)
         where, count = f"{self._unit.file.name}:{line}", fault.fields
         if fault.target >= 0:
             text = fault.value.decode("utf-8", "backslashreplace")
@@ -196,16 +198,24 @@ class _UnitReader:
             f"a quote in the row in {where} never closes: {CLOSE_QUOTE}"
             if count < 0
             else f"the row in {where} has {counted(count, 'field')} but "
-            f"{len(self._names)} are expected: correct it, or pass --delimiter"
+            f"the first line has {len(self._names)}: correct one of them, or pass --delimiter"
         )
-        row = self.first_row + fault.row
+        begin = window.data[fault.start : fault.start + _SHOWN_CHARACTERS].splitlines()[0]
         self._rejects[fault.row] = Reject(
-            self._unit.name, row, "", "bad-row", message, address=where
+            unit=self._unit.name,
+            row=self.first_row + fault.row,
+            column="",
+            code="bad-row",
+            message=message,
+            value=begin.decode("utf-8", "backslashreplace"),
+            address=where,
         )
 
     def _reject_value(self, row: int, field: pa.Field, text: str, line: int) -> None:
         where = f"{self._unit.file.name}:{line}"
-        problem = f"{field.type}: correct it, or choose another type by --types or --schema"
+        problem = (
+            f"{type_name(field.type)}: correct it, or choose another type by --types or --schema"
+        )
         if field.type == pa.string():
             problem = "text in utf-8: correct it, or pass --encoding"
         self._rejects[row] = Reject(

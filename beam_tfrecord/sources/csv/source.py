@@ -25,6 +25,7 @@ import functools
 import itertools
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -275,6 +276,11 @@ class Csv(Source):
         inferred = [field for field in schema if field.name not in self.types]
         names = {name for one in inferences for name in one.names}
         return [
+            *(
+                f"--null {shlex.quote(word)} is one word: if several are meant, repeat --null"
+                for word in self.null_words
+                if "," in word
+            ),
             *self._delimiter_remarks(names),
             *self._header_remarks(inferences, schema),
             *remarks_of(inferences, pa.schema(inferred)),

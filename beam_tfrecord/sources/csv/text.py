@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import lzma
+import shlex
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -253,7 +254,10 @@ def to_utf8(text: bytes, encoding: str) -> bytes:
 
 MAX_HEADER_BYTES = 2**24
 # No flag sets the quote: files without quotes are rare.
-CLOSE_QUOTE = "correct it, or read the file in Python with source_options={'quote': None}"
+CLOSE_QUOTE = (
+    'correct it ("" stands for a quote inside quotes), or write the dataset in Python with '
+    "source_options={'quote': None}"
+)
 _UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -363,7 +367,8 @@ def _names_of(row: Row, file: InputFile, encoding: str) -> list[str]:
     for place, name in enumerate(names, start=1):
         if not name:
             raise DataError(
-                f"column {place} has no name in the header of {file.name}: pass --names"
+                f"column {place} has no name in the header of {file.name}: "
+                f"pass {_names_flag(names)}"
             )
         if names.index(name) != place - 1:
             raise DataError(
@@ -371,3 +376,15 @@ def _names_of(row: Row, file: InputFile, encoding: str) -> list[str]:
                 "--no-header if the line is a row"
             )
     return names
+
+
+_MAX_NAMES_CHARACTERS = 1000
+
+
+def _names_flag(names: Sequence[str]) -> str:
+    """Return ``--names`` with a name for each column, if the result is easy to paste."""
+    line = ",".join(name or f"column_{place}" for place, name in enumerate(names, start=1))
+    is_plain = line.isprintable() and '"' not in line and line.count(",") == len(names) - 1
+    if not is_plain or len(line) > _MAX_NAMES_CHARACTERS:
+        return "--names with a name for each column"
+    return f"--names {shlex.quote(line)}"

@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord.errors import SchemaConflict, UsageError
+from beam_tfrecord.features.arrow_types import type_name
 from beam_tfrecord.features.feature import field_options
 from beam_tfrecord.native import values as kinds
 from beam_tfrecord.native.values import (
@@ -87,7 +88,7 @@ def target_of(field: pa.Field, column: int) -> Target:
     if converter_of(arrow):
         return Target(column, kinds.AS_WORDS)
     raise UsageError(
-        f"column {field.name!r} cannot be read from csv as {arrow}: "
+        f"column {field.name!r} cannot be read from csv as {type_name(arrow)}: "
         "read it as text with --types, and convert it with --map"
     )
 
@@ -346,6 +347,7 @@ _REMARKS = 5
 # Length of the longest text that counts as a word for a missing value.
 _WORD_BYTES = 16
 _DIGIT = re.compile(rb"[0-9]")
+_LETTER = re.compile(rb"[A-Za-z\x80-\xff]")
 _ESCAPED = re.compile(rb"[^ -~]|[\\']")
 _PLURALS = {
     pa.bool_(): "true or false",
@@ -383,6 +385,9 @@ def _words_of(name: str, files: Sequence[_File]) -> WordsSeen:
         nulls.update(words.nulls)
         strays.update(words.strays or {})
         is_counted = is_counted and words.strays is not None and len(strays) <= STRAYS
+    floats = [file.kinds[name][FLOAT].text for file in files if FLOAT in file.kinds[name]]
+    if not values.keys() - {FLOAT} and not _DIGIT.search("".join(floats).encode()):
+        values.clear()  # NaN and inf alone do not make a column of numbers.
     return WordsSeen(values, strays if is_counted else None, nulls)
 
 
@@ -419,12 +424,15 @@ def _remark(name: str, files: Sequence[_File]) -> str:
     """Return the message about a column, or an empty text if it is ordinary text."""
     having = [file for file in files if name in file.words]
     words = _words_of(name, having)
-    if kinds := _most_kinds(words):
-        most, total = _number_of(words, kinds), sum(words.values.values())
-        total += sum((words.strays or {}).values())
+    strays = words.strays or {}
+    total = sum(words.values.values()) + sum(strays.values())
+    # Frequent words with letters are values of their own, such as the sizes S, M and 38.
+    named = sum(count for word, count in strays.items() if _LETTER.search(word))
+    if (kinds := _most_kinds(words)) and 10 * named <= total:
+        most = _number_of(words, kinds)
         counts = f"{name}: {most:,} of {total:,} values are {_PLURALS[_TYPES[kinds]]}"
         if missing := _missing(words):
-            return f"{counts}, {_times(missing)}: {_as_null(missing)}"
+            return f"{counts}, {_times(missing)}: {_if_missing(missing)}"
         for file in having:
             others = [found for kind, found in file.kinds[name].items() if kind & ~(kinds | EMPTY)]
             if others:
@@ -435,7 +443,7 @@ def _remark(name: str, files: Sequence[_File]) -> str:
                 )
     if words.nulls:
         is_are = "is" if sum(words.nulls.values()) == 1 else "are"
-        return f"{name}: {_times(words.nulls)} {is_are} text, not null: {_as_null(words.nulls)}"
+        return f"{name}: {_times(words.nulls)} {is_are} text, not null: {_if_missing(words.nulls)}"
     return ""
 
 
@@ -451,6 +459,11 @@ def _times(words: Mapping[bytes, int]) -> str:
 
 def _as_null(words: Mapping[bytes, int]) -> str:
     return " ".join(f"--null {_quoted(word)}" for word, _ in _by_count(words))
+
+
+def _if_missing(words: Mapping[bytes, int]) -> str:
+    they_mean = "it means" if sum(words.values()) == 1 else "they mean"
+    return f"if {they_mean} missing, pass {_as_null(words)} (and --overwrite to write again)"
 
 
 def _quoted(word: bytes) -> str:
