@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
-import os
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from beam_tfrecord.dataset.diff import SplitDifference, diff, multiset_difference
 from beam_tfrecord.dataset.load import load
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.manifest import Manifest
 from tests.made_datasets import make_dataset, write_examples
@@ -54,8 +55,19 @@ def test_one_split_of_equal_content_is_not_read(tmp_path: Path) -> None:
     make_dataset(tmp_path / "a", TABLE)
     make_dataset(tmp_path / "b", TABLE, splits={"data": range(9, -1, -1)}, shards=5)
     for shard in load(tmp_path / "b").shards:
-        os.remove(tmp_path / "b" / shard.path)
+        (tmp_path / "b" / shard.path).write_bytes(bytes(shard.bytes))
     assert diff(tmp_path / "a", tmp_path / "b").same_data
+
+
+def test_a_missing_or_shortened_shard_is_an_error(first: Path, tmp_path: Path) -> None:
+    shutil.copytree(first, tmp_path / "b")
+    shard = tmp_path / "b" / load(first).shards[-1].path
+    shard.write_bytes(b"")
+    with pytest.raises(DataError, match="has 0 bytes but the manifest says"):
+        diff(first, tmp_path / "b")
+    shard.unlink()
+    with pytest.raises(DataError, match="is missing: restore it"):
+        diff(tmp_path / "b", first)
 
 
 def test_rows_are_counted_as_often_as_they_are_there(first: Path, tmp_path: Path) -> None:
@@ -67,7 +79,36 @@ def test_rows_are_counted_as_often_as_they_are_there(first: Path, tmp_path: Path
         SplitDifference("test", 3, 3, removed=0, added=0),
     )
     assert found.moved == 0
-    assert found.lines() == ["split train: 7 rows in A, 7 in B: 2 only in A's, 2 only in B's"]
+    assert found.lines() == [
+        "split train: 7 rows in A, 7 in B: 2 only in A, 2 only in B",
+        "   id  name",
+        "A   1  n1",
+        "A   6  n6",
+        "B   0  n0",
+    ]
+    assert str(found) == "\n".join([*found.lines(), "the data differs"])
+
+
+def test_only_the_first_five_rows_of_a_side_are_shown(first: Path, tmp_path: Path) -> None:
+    make_dataset(tmp_path / "b", TABLE.slice(7), splits={"train": [], "test": [0, 1, 2]})
+    (train, _) = diff(first, tmp_path / "b").splits
+    assert (train.removed, train.added) == (7, 0)
+    assert [row["id"] for row in train.removed_rows] == [0, 1, 2, 3, 4]
+    assert train.lines(max_width=8)[1:3] == ["   id", "A   0"]
+
+
+def test_rows_of_different_columns_are_shown_in_one_table(tmp_path: Path) -> None:
+    day = pa.array([datetime.date(2026, 1, 2)])
+    make_dataset(tmp_path / "a", pa.table({"id": [1], "day": day}), splits={"data": [0]})
+    make_dataset(tmp_path / "b", pa.table({"id": [1], "size": [2.5]}), splits={"data": [0]})
+    found = diff(tmp_path / "a", tmp_path / "b")
+    assert found.splits[0].lines()[1:] == [
+        "   id  day         size",
+        "A   1  2026-01-02",
+        "B   1               2.5",
+    ]
+    (split,) = json.loads(json.dumps(found.to_json()))["splits"]
+    assert split["removed_rows"] == [{"id": 1, "day": "2026-01-02"}]
 
 
 def test_rows_that_moved_between_splits_are_told(first: Path, tmp_path: Path) -> None:
@@ -119,7 +160,7 @@ def test_only_settings_of_users_are_notes(first: Path, tmp_path: Path) -> None:
         key=("id", "name"),
         split_by="bytes",
     )
-    (tmp_path / "b").mkdir()
+    shutil.copytree(first, tmp_path / "b")
     (tmp_path / "b" / "manifest.json").write_text(changed.dumps(), encoding="utf-8")
     found = diff(first, tmp_path / "b")
     assert found.same_data

@@ -50,6 +50,8 @@ def test_a_sound_dataset_is_copied(dataset: Path, tmp_path: Path) -> None:
     assert (done.lost, done.lost_examples) == ((), {})
     assert verify(tmp_path / "out").faults == ()
     assert bt.diff(dataset, tmp_path / "out").lines() == []
+    assert str(bt.diff(dataset, tmp_path / "out")) == "the data is the same"
+    assert str(done) == f"wrote {done.manifest.examples} intact examples, no example lost"
     assert (tmp_path / "out" / FIRST).read_bytes() == (dataset / FIRST).read_bytes()
 
 
@@ -58,6 +60,7 @@ def test_a_damaged_payload_costs_one_record(dataset: Path, tmp_path: Path) -> No
     change(dataset / FIRST, size + 20, b"\xff")
     done = repair(dataset, tmp_path / "out")
     assert done.lost == (Lost(FIRST, size, 2 * size, 1, "damaged"),)
+    assert str(done).splitlines() == [str(done.lost[0]), done.summary]
     assert str(done.lost[0]) == f"{FIRST}: bytes {size} to {2 * size}: at most 1 record lost"
     assert done.lost_examples == {FIRST: 1}
     assert ids(tmp_path / "out", "train") == [0, 2, 3, 4, 5, 6, 7]

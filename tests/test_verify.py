@@ -59,6 +59,8 @@ def test_every_damaged_record_is_told(dataset: Path) -> None:
         f"{SHARD}: byte {record * 2} (record 2): {reason}",
     ]
     assert verify(dataset).examples == 6
+    ending = "verified 2 shards, 6 examples: 2 faults"
+    assert str(verify(dataset)).splitlines() == [*faults(dataset), ending]
 
 
 def test_missing_and_cut_shards(dataset: Path) -> None:

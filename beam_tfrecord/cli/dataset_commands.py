@@ -13,7 +13,6 @@ import click
 from beam_tfrecord.cli.base import INPUT_PATH, print_message, print_result
 from beam_tfrecord.cli.help import GroupedCommand, option
 from beam_tfrecord.cli.log import is_quiet, log_options
-from beam_tfrecord.sizes import counted
 
 json_option = option("--json", "as_json", is_flag=True, help="Print machine-readable JSON.")
 
@@ -101,10 +100,7 @@ def verify(ctx: click.Context, dataset: str, as_json: bool) -> None:
     _print_report(found, found.faults, as_json=as_json)
     for note in found.notes:
         print_message(f"note: {note}")
-    faults = counted(len(found.faults), "fault") if found.faults else "no faults"
-    print_message(
-        f"verified {counted(found.shards, 'shard')}, {counted(found.examples, 'example')}: {faults}"
-    )
+    print_message(found.summary)
     if found.faults:
         ctx.exit(EXIT_BAD_DATA)
 
@@ -120,8 +116,8 @@ def diff(ctx: click.Context, a: str, b: str, as_json: bool) -> None:
     from beam_tfrecord.dataset.diff import diff as diff_datasets
 
     found = diff_datasets(a, b)
-    _print_report(found, found.lines(), as_json=as_json)
-    print_message("the data is the same" if found.same_data else "the data differs")
+    _print_report(found, found.lines(_terminal_width()), as_json=as_json)
+    print_message(found.summary)
     if not found.same_data:
         ctx.exit(EXIT_BAD_DATA)
 
@@ -140,14 +136,7 @@ def repair(ctx: click.Context, dataset: str, output: str, as_json: bool) -> None
     with Progress(enabled=not is_quiet()) as progress:
         done = repair_dataset(dataset, output, progress=progress)
     _print_report(done, done.lost, as_json=as_json)
-    fewer = sum(done.lost_examples.values())
-    if done.has_all_examples:
-        lost_text = "no example lost"
-    elif fewer:
-        lost_text = f"at least {counted(fewer, 'example')} lost"
-    else:
-        lost_text = "more than the dataset originally had: some may be missing, others duplicated"
-    print_message(f"wrote {counted(done.manifest.examples, 'intact example')}, {lost_text}")
+    print_message(done.summary)
     if not done.is_whole:
         ctx.exit(EXIT_BAD_DATA)
 

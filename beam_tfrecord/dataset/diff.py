@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.dataset.load import load
+from beam_tfrecord.dataset.show import json_value, render_rows
+from beam_tfrecord.dataset.values import python_rows
 from beam_tfrecord.features.arrow_types import type_text
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import BY_BYTES, Manifest, Split
@@ -37,6 +39,7 @@ _SETTINGS = {
 }
 _WORDS = {None: "none", "": "none", "source": "that of the input", "GZIP": "gzip", BY_BYTES: "row"}
 _NO_SPLIT = Split(())
+_ROWS_SHOWN = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +54,8 @@ class SplitDifference:
         rows_b: Number of rows in the second dataset.
         removed: Number of rows of the first dataset that are missing in the second.
         added: Number of rows of the second dataset that are missing in the first.
+        removed_rows: The first five different rows among the removed ones, as dicts by column.
+        added_rows: The first five different rows among the added ones.
     """
 
     name: str
@@ -58,11 +63,34 @@ class SplitDifference:
     rows_b: int
     removed: int
     added: int
+    # Not compared: the arrays of tensors have no single truth value.
+    removed_rows: tuple[Mapping[str, Any], ...] = dataclasses.field(default=(), compare=False)
+    added_rows: tuple[Mapping[str, Any], ...] = dataclasses.field(default=(), compare=False)
 
     @property
     def same(self) -> bool:
         """True if the rows are the same."""
         return not (self.removed or self.added)
+
+    def lines(self, max_width: int | None = None) -> list[str]:
+        """Return the counts, and a table of rows that only A or only B has.
+
+        Args:
+            max_width: Number of characters of a line, beyond which columns are left out; None shows
+                all columns.
+        """
+        counts = (
+            f"split {self.name}: {counted(self.rows_a, 'row')} in A, {self.rows_b:,} in B: "
+            f"{self.removed:,} only in A, {self.added:,} only in B"
+        )
+        sides = {"A": self.removed_rows, "B": self.added_rows}
+        names = dict.fromkeys(name for rows in sides.values() for row in rows for name in row)
+        rows = [
+            {"": side} | {name: row.get(name) for name in names}
+            for side, shown in sides.items()
+            for row in shown
+        ]
+        return [counts, *render_rows(rows, max_width=max_width).splitlines()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,18 +116,29 @@ class Difference:
         return not self.schema and all(split.same for split in self.splits)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the differences as a JSON object."""
-        return dataclasses.asdict(self) | {"same_data": self.same_data}
+        """Return the differences as a JSON object; the values of rows as `json_value` has them."""
+        found: dict[str, Any] = json_value(dataclasses.asdict(self))
+        return found | {"same_data": self.same_data}
 
-    def lines(self) -> list[str]:
-        """Return the differences of A, the first dataset, and B as text; empty if none differs."""
+    def __str__(self) -> str:
+        return "\n".join([*self.lines(), self.summary])
+
+    @property
+    def summary(self) -> str:
+        """Whether the data is the same, in words."""
+        return "the data is the same" if self.same_data else "the data differs"
+
+    def lines(self, max_width: int | None = None) -> list[str]:
+        """Return the differences of A, the first dataset, and B as text; empty if none differs.
+
+        Args:
+            max_width: Number of characters of a line, beyond which tables of rows leave out
+                columns; None shows all columns.
+        """
         out = [*self.schema[:MAX_ROWS], *rest_lines(self.schema, MAX_ROWS)]
-        out += [
-            f"split {split.name}: {counted(split.rows_a, 'row')} in A, {split.rows_b:,} in B: "
-            f"{split.removed:,} only in A's, {split.added:,} only in B's"
-            for split in self.splits
-            if not split.same
-        ]
+        for split in self.splits:
+            if not split.same:
+                out += split.lines(max_width)
         if self.moved:
             out.append(f"rows in both, but in different splits: {self.moved:,}")
         return out + [f"note: {line}" for line in self.notes]
@@ -113,8 +152,9 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Difference:
     equal examples share.
 
     A split is read only if the hashes of its shards differ, and then needs 8 bytes of memory per
-    row. The only split of two datasets is not read either if the manifests have the same hash and
-    number of all rows. So damage of files is not found: `verify` finds it.
+    row. A second pass reads the first rows that differ. The only split of two datasets is not read
+    either if the manifests have the same hash and number of all rows. So of the damage that files
+    can have, only missing files and wrong sizes are always found: `verify` finds all.
 
     Args:
         a: Path of the first dataset: its directory, manifest, or file prefix.
@@ -125,9 +165,11 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Difference:
 
     Raises:
         UsageError: There is no dataset at `a` or `b`.
-        DataError: A file that is read is damaged.
+        DataError: A shard is missing or has a wrong size, or a file that is read is damaged.
     """
     first, second = Manifest.load(a), Manifest.load(b)
+    for path in (a, b):
+        load(path).check_files()
     names = dict.fromkeys((*first.splits, *second.splits))
     pairs = {
         name: (first.splits.get(name, _NO_SPLIT), second.splits.get(name, _NO_SPLIT))
@@ -155,8 +197,12 @@ def _compare_rows(
         if _shard_hashes(one) != _shard_hashes(other):
             hashes = _row_hashes(a, name, one), _row_hashes(b, name, other)
             only_a, only_b = multiset_difference(*hashes)
-            counts = one.examples, other.examples, len(only_a), len(only_b)
-            splits[name] = SplitDifference(name, *counts)
+            splits[name] = SplitDifference(
+                name,
+                *(one.examples, other.examples, len(only_a), len(only_b)),
+                removed_rows=_rows_of(a, name, hashes[0], only_a),
+                added_rows=_rows_of(b, name, hashes[1], only_b),
+            )
             removed.append(only_a)
             added.append(only_b)
     all_removed = np.concatenate(removed)
@@ -179,6 +225,33 @@ def _row_hashes(path: str | os.PathLike[str], name: str, split: Split) -> UInt64
             for _, block in load(path, split=name).blocks()
         ]
     )
+
+
+def _rows_of(
+    path: str | os.PathLike[str], name: str, hashes: UInt64Array, surplus: UInt64Array
+) -> tuple[dict[str, Any], ...]:
+    """Return the first different rows of a split whose hashes are in `surplus`.
+
+    Args:
+        path: Path of the dataset.
+        name: Name of the split.
+        hashes: Hash of every row of the split, shape `[rows]`.
+        surplus: Hashes of the rows to return.
+    """
+    if not len(surplus):
+        return ()
+    numbers = np.flatnonzero(np.isin(hashes, surplus))
+    _, first = np.unique(hashes[numbers], return_index=True)
+    wanted = numbers[np.sort(first)[:_ROWS_SHOWN]].tolist()
+    rows: list[dict[str, Any]] = []
+    start = 0
+    for batch in load(path, split=name).batches():
+        here = [number - start for number in wanted if start <= number < start + batch.num_rows]
+        rows += [row for number in here for row in python_rows(batch.slice(number, 1))]
+        if len(rows) == len(wanted):
+            break
+        start += batch.num_rows
+    return tuple(rows)
 
 
 def multiset_difference(a: UInt64Array, b: UInt64Array) -> tuple[UInt64Array, UInt64Array]:

@@ -78,6 +78,21 @@ class Repair:
         """True if nothing is missing and all records are in their old positions."""
         return not self.lost
 
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self.lost), self.summary])
+
+    @property
+    def summary(self) -> str:
+        """The numbers of written and of lost examples, in words."""
+        fewer = sum(self.lost_examples.values())
+        if self.has_all_examples:
+            lost = "no example lost"
+        elif fewer:
+            lost = f"at least {counted(fewer, 'example')} lost"
+        else:
+            lost = "more than the dataset originally had: some may be missing, others duplicated"
+        return f"wrote {counted(self.manifest.examples, 'intact example')}, {lost}"
+
     def to_json(self) -> dict[str, Any]:
         """Return the losses and the number of examples as a JSON object."""
         return {

@@ -106,6 +106,17 @@ class Verification:
         """True if there is no fault."""
         return not self.faults
 
+    def __str__(self) -> str:
+        notes = (f"note: {note}" for note in self.notes)
+        return "\n".join([*map(str, self.faults), *notes, self.summary])
+
+    @property
+    def summary(self) -> str:
+        """The numbers of shards, examples and faults, in words."""
+        faults = counted(len(self.faults), "fault") if self.faults else "no faults"
+        shards, examples = counted(self.shards, "shard"), counted(self.examples, "example")
+        return f"verified {shards}, {examples}: {faults}"
+
     def to_json(self) -> dict[str, Any]:
         """Return the result as a JSON object."""
         return dataclasses.asdict(self) | {"ok": self.ok}
