@@ -218,6 +218,11 @@ def _no_dataset(path: str, file: str) -> str:
         hint = f"the datasets there are {listed([os.path.basename(name) for name in near])}"
     elif os.path.isfile(path):
         hint = "it is a file: name the directory that 'beam-tfrecord write' made"
+    elif glob.glob(os.path.join(glob.escape(path), "*.tfrecord*")):
+        hint = (
+            f"it has shards but no {file!r}, so it is incomplete, or its manifest was removed: "
+            "restore the manifest from a copy, or write the dataset again"
+        )
     else:
         hint = f"there is no {file!r}"
     return f"no dataset at {path!r}: {hint}"
@@ -310,6 +315,8 @@ def parse_sealed(
     Raises:
         DataError: The text is not a manifest, or was changed after it was written.
     """
+    command = "write" if file_format == FORMAT else "extract"
+    advice = f"restore it from a copy, or run {command} again"
     try:
         value = json.loads(text)
         found = value["format"]
@@ -317,7 +324,8 @@ def parse_sealed(
             if file_format == FORMAT and str(found).startswith("beam_tfrecord-stage/"):
                 raise DataError(
                     f"{where} is the manifest of a stage, the copy of rows that extract makes: "
-                    "show, head, verify and load read it, and write makes a dataset of it"
+                    "show, head, verify and load read it; to compare it, write a dataset of it; if "
+                    "it is damaged, run extract again"
                 )
             raise DataError(
                 f"{where} has format {found!r}, not {file_format!r}: "
@@ -325,12 +333,20 @@ def parse_sealed(
             )
         del value["xxh64"]
         if seal(value) != text:
-            raise DataError(f"{where} was changed after it was written: restore it or make it anew")
+            raise DataError(f"{where} was changed after it was written: {advice}")
         return parse(value)
     except _PARSE_ERRORS as error:
-        reason = str(error) if isinstance(error, UsageError) else repr(error)
-        line = (reason.splitlines() or [type(error).__name__])[0][:200]
-        raise DataError(f"{where} is not {what}: {line}") from error
+        raise DataError(f"{where} is not {what} ({_reason(error)}): {advice}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return in one line why JSON cannot be read as a manifest."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is not JSON: line {error.lineno}: {error.msg}"
+    if isinstance(error, KeyError):
+        return f"it has no {error!s:.100}"
+    reason = str(error) if isinstance(error, ValueError | UsageError) else repr(error)
+    return (reason.splitlines() or [type(error).__name__])[0][:200]
 
 
 def check_files(files: Sequence[Any], counts: Sequence[str], others: Iterable[str] = ()) -> None:

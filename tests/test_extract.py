@@ -486,6 +486,15 @@ def test_verify_finds_what_is_wrong(parquet: str, tmp_path: Path, small_groups: 
         bt.load(stage)
 
 
+def test_the_error_about_a_damaged_file_says_what_to_do(parquet: str, tmp_path: Path) -> None:
+    bt.extract(parquet, tmp_path / "stage")
+    path = tmp_path / "stage" / "part-00000.parquet"
+    data = path.read_bytes()
+    path.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
+    with pytest.raises(DataError, match=r"of part-00000\.parquet .*: run extract again"):
+        bt.load(tmp_path / "stage").arrow()
+
+
 def test_a_manifest_that_was_changed_is_refused(parquet: str, tmp_path: Path) -> None:
     stage = tmp_path / "stage"
     bt.extract(parquet, stage)
@@ -494,7 +503,9 @@ def test_a_manifest_that_was_changed_is_refused(parquet: str, tmp_path: Path) ->
     assert is_stage(stage)
     with pytest.raises(DataError, match="was changed after it was written"):
         stage_files(stage)
-    assert not bt.verify(stage).ok
+    (fault,) = bt.verify(stage).faults
+    changed = "manifest.json: the file was changed after it was written"
+    assert str(fault) == f"{changed}: restore it from a copy, or run extract again"
 
 
 def test_stage_files(parquet: str, tmp_path: Path) -> None:

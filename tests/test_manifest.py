@@ -87,6 +87,20 @@ def test_a_changed_character_is_noticed(position: int, character: str) -> None:
             Manifest.loads(changed, where="m")
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "it is not JSON: line 1: Expecting property name enclosed in double quotes"),
+        ("{}", "it has no 'format'"),
+    ],
+)
+def test_the_error_says_what_to_do(text: str, reason: str) -> None:
+    with pytest.raises(DataError) as raised:
+        Manifest.loads(text, where="m")
+    advice = "restore it from a copy, or run write again"
+    assert str(raised.value) == f"m is not a manifest ({reason}): {advice}"
+
+
 @pytest.mark.parametrize("cut", [0, 1, 100, -1, -2])
 def test_a_cut_manifest_is_noticed(cut: int) -> None:
     with pytest.raises(DataError, match=r"^manifest.json (is not a manifest|was changed)"):
@@ -126,6 +140,9 @@ def test_no_dataset(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"no dataset at '.*file': it is a file: name the dir"):
         Manifest.load(tmp_path / "file")
+    (tmp_path / "train-00000-of-00001.tfrecord").touch()
+    with pytest.raises(UsageError, match=r"it has shards but no .*: restore the manifest from a"):
+        Manifest.load(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,10 @@ def test_a_stage_is_shown(tmp_path: Path) -> None:
     assert (shown["examples"], shown["order"]) == (4, "source")
     assert [feature["name"] for feature in shown["features"]] == TABLE.column_names
     assert shown["counts"]["splits"]["data"][0] == {"value": "Rome", "count": 2}
-    assert "from parquet: part-00000.parquet" in render_show(shown)
+    assert "from parquet: rows.parquet" in render_show(shown)
+    assert render_show(show(tmp_path / "stage")).endswith(
+        "feature  type\nid       int64\nx        float\ncity     string\n"
+    )
     assert f"about {format_size(shown['bytes'])} as TFRecord files" in render_show(shown)
 
 

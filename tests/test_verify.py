@@ -119,7 +119,8 @@ def test_an_edited_manifest_and_sidecar(dataset: Path) -> None:
     manifest.write_text(manifest.read_text().replace('"seed": 0', '"seed": 1'))
     (fault,) = verify(dataset).faults
     assert fault.path == "manifest.json"
-    assert "was changed after it was written" in fault.message
+    changed = "the file was changed after it was written"
+    assert fault.message == f"{changed}: restore it from a copy, or run write again"
 
 
 def test_a_wrong_content_hash(tmp_path: Path) -> None:
@@ -197,7 +198,7 @@ def test_many_faults_of_a_shard_are_cut_short(
     assert faults(dataset)[1:] == [f"{SHARD}: 3 more faults"]
 
 
-def test_examples_in_two_splits_are_noted(tmp_path: Path) -> None:
+def test_examples_in_two_splits_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_dataset(tmp_path, TABLE, splits={"train": [0, 1, 2, 2, 3], "test": [3, 4, 1]})
     found = verify(tmp_path)
     assert found.ok
@@ -208,6 +209,10 @@ def test_examples_in_two_splits_are_noted(tmp_path: Path) -> None:
     assert faults(tmp_path / "by-bytes") == [
         f"test-00000-of-00001.tfrecord: record {record}: another split has the same example"
         for record in (0, 2)
+    ]
+    monkeypatch.setattr(verify_module, "_DUPLICATES_SHOWN", 1)
+    assert faults(tmp_path / "by-bytes")[1:] == [
+        "2 distinct examples are in more than one split: only the first 1 of the places are listed"
     ]
     grouped = {"train": [examples[0]], "test": [examples[1]]}
     write_examples(tmp_path / "grouped", grouped, SCHEMA, group=("id",))

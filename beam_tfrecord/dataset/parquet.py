@@ -21,6 +21,7 @@ from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock
 from beam_tfrecord.sources.base import InputFile, Unit
 from beam_tfrecord.sources.files import list_files
 from beam_tfrecord.sources.parquet.source import SUFFIXES, Parquet
+from beam_tfrecord.stage import StageManifest, is_stage
 from beam_tfrecord.storage import absolute_path, is_remote
 from beam_tfrecord.workdir.target import Target
 
@@ -64,6 +65,10 @@ def open_parquet(
     schema = Schema.from_arrow(arrow)
     shards = [Shard(name, unit.rows or 0, unit.encoded_bytes, "") for name, unit in units.items()]
     files = {unit.file.path: unit.file for unit in units.values()}.values()
+    described = {
+        "kind": source.kind,
+        "files": [{"path": file.name, "bytes": file.bytes} for file in files],
+    }
     versions = [(unit.file.bytes, unit.file.version) for unit in units.values()]
     manifest = Manifest(
         fingerprint="",
@@ -75,10 +80,7 @@ def open_parquet(
         group=None,
         place="origin",
         schema=schema,
-        source={
-            "kind": source.kind,
-            "files": [{"path": file.name, "bytes": file.bytes} for file in files],
-        },
+        source=StageManifest.load(path).source if is_stage(path) else described,
         rejects={"rows": 0},
         sidecars={},
         splits={ONLY_SPLIT: Split(tuple(shards))},

@@ -214,7 +214,11 @@ def render_show(shown: Mapping[str, Any]) -> str:
         parts.append(text_table(columns, splits, right=(1, 2, 3, 4)))
     if features:
         header = ("feature", "type", "null", "min", "max", "")
-        parts.append(text_table(header, features, right=(2, 3, 4)))
+        # Stages, Parquet files and repaired datasets have no statistics.
+        used = [at for at in range(len(header)) if at < 2 or any(row[at] for row in features)]
+        table = [[row[at] for at in used] for row in (header, *features)]
+        right = [column for column, at in enumerate(used) if 2 <= at <= 4]
+        parts.append(text_table(table[0], table[1:], right=right))
     if "counts" in shown:
         parts.append(_render_counts(shown["counts"]))
     return "\n\n".join(parts) + "\n"

@@ -155,7 +155,7 @@ def verify(
     try:
         manifest = Manifest.load(path)
     except DataError as error:
-        return Verification((Fault(name, "", str(error)),))
+        return _bad_manifest(file, error)
     checker = _ShardChecker(directory_of(file), manifest, progress)
     checked = checker.check_all(threads)
     faults = [fault for one in checked for fault in one.faults]
@@ -184,6 +184,12 @@ def verify(
         bytes=sum(one.bytes for one in checked),
         notes=tuple(notes),
     )
+
+
+def _bad_manifest(file: str, error: DataError) -> Verification:
+    """Return the only fault of a dataset or stage whose manifest cannot be read."""
+    message = str(error).replace(file, "the file", 1)
+    return Verification((Fault(os.path.basename(file), "", message),))
 
 
 def _schema_faults(name: str, manifest: Manifest, unseen: Sequence[str]) -> Iterator[Fault]:
@@ -315,7 +321,9 @@ class _ShardChecker:
         for path, record in itertools.islice(places, _DUPLICATES_SHOWN):
             yield Fault(path, f"record {record}", "another split has the same example")
         if len(shared) > _DUPLICATES_SHOWN:
-            yield Fault("", "", f"{len(shared):,} distinct examples are in more than one split")
+            all_of = f"{len(shared):,} distinct examples are in more than one split"
+            message = f"{all_of}: only the first {_DUPLICATES_SHOWN} of the places are listed"
+            yield Fault("", "", message)
 
 
 def _total_faults(shard: Shard, examples: int, nbytes: int, digest: str) -> Iterator[str]:
@@ -466,18 +474,17 @@ def _shard_names(known: set[str]) -> re.Pattern[str]:
 
 def _verify_stage(path: str | os.PathLike[str], progress: Progress | None) -> Verification:
     """Check size, hash and rows of every file of a stage, and find files not in its manifest."""
+    file = absolute_path(manifest_path(path))
     try:
-        manifest = StageManifest.load(path)
+        manifest = StageManifest.load(file)
     except DataError as error:
-        return Verification((Fault(MANIFEST_NAME, "", str(error)),))
-    directory = absolute_path(path)
-    if directory.endswith(".json"):
-        directory = os.path.dirname(directory)
+        return _bad_manifest(file, error)
+    directory = directory_of(file)
     advance = adder(progress, "verifying", sum(file.bytes for file in manifest.files))
     faults = []
-    for file in manifest.files:
-        faults += _faults_of(file.path, _stage_file_faults(directory, file))
-        advance(file.bytes)
+    for part in manifest.files:
+        faults += _faults_of(part.path, _stage_file_faults(directory, part))
+        advance(part.bytes)
     damaged = {fault.path for fault in faults}
     sound = [file for file in manifest.files if file.path not in damaged]
     known = {file.path for file in manifest.files}

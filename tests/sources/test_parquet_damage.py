@@ -45,7 +45,7 @@ def test_file_that_is_not_whole_is_named(tmp_path: Path, damage: Callable[[bytes
         Parquet(path).all_scans()
     message = str(caught.value)
     assert message.startswith("trips 1.parquet is not a complete parquet file (")
-    assert message.endswith("): write it again, or leave it out")
+    assert message.endswith("): write the file again, or leave it out")
     assert "\n" not in message
 
 

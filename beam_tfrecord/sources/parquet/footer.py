@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.parquet.types import plain_field
-from beam_tfrecord.stage import staged_schema_of
+from beam_tfrecord.stage import is_stage, staged_schema_of
 from beam_tfrecord.storage import is_remote, open_read
 
 # Estimated bytes of the framing of a record, and of the tags and lengths of one feature.
@@ -275,8 +276,7 @@ def opened(file: InputFile) -> Iterator[Callable[[str], pq.ParquetFile]]:
         except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
             _raise_infrastructure(error)
             raise DataError(
-                f"{file.name} is not a complete parquet file ({_reason(error)}): "
-                "write it again, or leave it out"
+                f"{file.name} is not a complete parquet file ({_reason(error)}): {_advice(file)}"
             ) from error
         metadata = parquet.metadata
         return parquet
@@ -312,9 +312,15 @@ def record_batches(
         _raise_infrastructure(error)
         where, reason = _fault_of(parquet, groups, columns, batch_rows, error)
         raise DataError(
-            f"cannot read {where} of {file.name} ({_reason(reason)}): "
-            "write the file again, or leave it out"
+            f"cannot read {where} of {file.name} ({_reason(reason)}): {_advice(file)}"
         ) from error
+
+
+def _advice(file: InputFile) -> str:
+    """Return what to do about a damaged file."""
+    if is_stage(os.path.dirname(file.path)):
+        return "run extract again to replace the stage that it belongs to"
+    return "write the file again, or leave it out"
 
 
 def side_by_side(
