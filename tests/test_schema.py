@@ -40,7 +40,11 @@ def test_edit_replaces_adds_and_removes():
     [
         ("{", "schema is not JSON: line 1"),
         ("[]", "it has no list of features"),
-        ('{"features": [{"name": "a", "tpye": "int64"}]}', "unknown key 'tpye'"),
+        (
+            '{"features": [{"name": "a", "tpye": "int64"}]}',
+            "unknown key 'tpye': did you mean 'type'?",
+        ),
+        ('{"features": [{"name": "a", "zzz": 1}]}', "unknown key 'zzz': the keys are name, store,"),
         ('{"features": [{"name": "a"}, {"name": "a"}]}', "two features are named 'a'"),
     ],
 )

@@ -177,6 +177,7 @@ def test_times_losses_stores_and_defaults_are_shown(tmp_path: Path) -> None:
         Feature("y", "double", observed=ColumnStats(1, 0.1, 2.0, 2.5e-8)),
         Feature("z", "double", store="bytes", observed=ColumnStats(0, 0.1, 2.0)),
         Feature("unseen", "int64"),
+        Feature("since", "int64", dtype="datetime64[D]"),
         Feature("label", "int64", labels=tuple(f"c{number}" for number in range(12))),
     )
     write_examples(tmp_path, {"data": []}, Schema(features))
@@ -192,6 +193,7 @@ def test_times_losses_stores_and_defaults_are_shown(tmp_path: Path) -> None:
     assert "stored as bytes" in text
     assert "classes c0, c1, c2, c3, c4, c5, c6, c7, c8, c9 and 2 more" in text
     assert "default 0" in text
+    assert "datetime64[D] in NumPy" in text
 
 
 def test_counts_are_by_split_and_most_frequent_first(path: Path) -> None:

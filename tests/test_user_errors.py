@@ -47,6 +47,19 @@ def _schema_that_does_not_fit(folder: Path) -> list[str]:
     return [str(folder / "t.csv"), "--schema", str(folder / "s.json")]
 
 
+def _schema_of_an_unknown_type(folder: Path) -> list[str]:
+    (folder / "t.csv").write_text("fare\n1\n")
+    (folder / "s.json").write_text('{"features": [{"name": "fare", "type": "it64"}]}')
+    return [str(folder / "t.csv"), "--schema", str(folder / "s.json")]
+
+
+def _schema_with_a_wrong_default(folder: Path) -> list[str]:
+    (folder / "t.csv").write_text("fare\n1\n")
+    feature = '{"name": "fare", "type": "int64", "default": "x"}'
+    (folder / "s.json").write_text(f'{{"features": [{feature}]}}')
+    return [str(folder / "t.csv"), "--schema", str(folder / "s.json")]
+
+
 def _schema_of_a_missing_column(folder: Path) -> list[str]:
     (folder / "t.csv").write_text("id\n1\n")
     (folder / "s.json").write_text('{"features": [{"name": "price", "type": "float"}]}')
@@ -68,6 +81,8 @@ def _doubled_header(folder: Path) -> list[str]:
         (_conflict, 1, ["'fare'", "2.csv:3", "1.csv:2", "--schema"]),
         (_schema_that_does_not_fit, 1, ["t.csv:3", "'seven'"]),
         (_schema_of_a_missing_column, 1, ["'price'"]),
+        (_schema_of_an_unknown_type, 2, ["'it64'", "'int64'"]),
+        (_schema_with_a_wrong_default, 2, ["'x'", "'fare'", "int64"]),
         (_doubled_header, 1, ["'id'", "--names"]),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",

@@ -261,6 +261,8 @@ def _notes(feature: Mapping[str, Any]) -> str:
     notes = []
     if feature.get("labels"):
         notes.append(f"classes {listed(feature['labels'])}")
+    if feature.get("dtype"):
+        notes.append(f"{feature['dtype']} in NumPy")
     if feature.get("store"):
         notes.append(f"stored as {feature['store']}")
     if "default" in feature:

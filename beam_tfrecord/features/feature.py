@@ -8,6 +8,7 @@ the schema of the dataset.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
@@ -178,7 +179,9 @@ class Feature:
 def _fault_of(value: Mapping[str, Any]) -> str:
     """Return the first error in the JSON of a feature, for a message; empty if there is none."""
     if unknown := set(value) - set(_KEY_TYPES):
-        return f"unknown key {min(unknown)!r}"
+        near = difflib.get_close_matches(str(min(unknown)), _KEY_TYPES, n=1)
+        known = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(_KEY_TYPES)}"
+        return f"unknown key {min(unknown)!r}: {known}"
     if not value.get("name"):
         return "no name"
     for key, hint in _KEY_TYPES.items():

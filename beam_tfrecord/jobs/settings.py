@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.inputs import make_source
 from beam_tfrecord.jobs.identity import identity_of
@@ -206,8 +206,8 @@ def make_settings(
     """Check and parse the arguments of `write`.
 
     Raises:
-        UsageError: An argument is wrong, or the arguments do not fit together.
-        DataError: The file of the schema is not valid.
+        UsageError: An argument or the file of the schema is wrong, or the arguments do not fit
+            together.
     """
     arguments = {**locals(), **(source_options or {})}
     enforced = _schema(schema)
@@ -285,10 +285,8 @@ def _schema(schema: Schema | str | os.PathLike[str] | None) -> Schema | None:
         # `Path` can read a named pipe too, which the user may pass on purpose.
         data = read_bytes(path) if is_remote(path) else Path(path).read_bytes()
         return Schema.loads(data.decode(), where=path)
-    except UsageError as error:
-        raise DataError(str(error)) from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not JSON: {error}") from error
+        raise UsageError(f"{path} is not JSON: {error}") from error
     except OSError as error:
         reason = error.strerror or "no such file"
         raise UsageError(f"cannot read schema {path!r}: {reason}") from error

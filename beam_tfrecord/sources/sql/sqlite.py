@@ -298,9 +298,11 @@ class SqliteConnection(Connection):
         query = relation.sql[1:].rpartition("\n)")[0]
         try:
             self._execute(f"CREATE TEMP VIEW {view.removeprefix('temp.')} AS {query}")
+            found = self._columns_of(view.removeprefix("temp."))
         except UsageError as error:
-            raise UsageError(f"cannot use the query, which has to be one SELECT: {error}") from None
-        found = self._columns_of(view.removeprefix("temp."))
+            raise UsageError(
+                f"cannot use the query, which has to be one SELECT ({error}): correct --query"
+            ) from None
         self._execute(f"DROP VIEW {view}")
         return [(name, of, False) for name, of, _, _ in found]
 
