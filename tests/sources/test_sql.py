@@ -445,6 +445,11 @@ def test_options_that_do_not_fit(options: dict[str, Any], message: str) -> None:
         Sql("sqlite:///a.db", **options)
 
 
+def test_without_a_table_the_tables_are_listed(trips: Path) -> None:
+    with pytest.raises(UsageError, match=r"to say what to read: the tables are t$"):
+        Sql(trips)
+
+
 def test_an_unknown_database_is_refused_without_connecting() -> None:
     with pytest.raises(UsageError, match="cannot read a database by 'mongodb'"):
         Sql("mongodb://host/x", table="t")

@@ -367,6 +367,10 @@ class Engine(abc.ABC):
         """Path of the database file, or None for a server."""
         return None
 
+    def table_names(self) -> list[str]:
+        """Return the tables of a local file, for a message; empty if they are not known."""
+        return []
+
     def password(self) -> str | None:
         """Return the password to connect with, or None if there is none.
 

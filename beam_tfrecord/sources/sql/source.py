@@ -36,6 +36,7 @@ from beam_tfrecord.sources.sql.read import (
     release_snapshots,
 )
 from beam_tfrecord.sources.sql.secrets import split_password, store_password
+from beam_tfrecord.tables import listed
 
 # Module and class of each engine by URL scheme; a driver is loaded only if its engine is used.
 _ENGINES = {
@@ -183,9 +184,12 @@ class Sql(Source):
         self._check()
 
     def _check(self) -> None:
-        if (self.table is None) == (self.query is None):
-            both = "not both" if self.table is not None else "to say what to read"
-            raise UsageError(f"pass --table or --query, {both}")
+        if self.table is None and self.query is None:
+            names = engine_of(self.url).table_names()
+            known = f": the tables are {listed(names)}" if names else ""
+            raise UsageError(f"pass --table or --query, to say what to read{known}")
+        if self.table is not None and self.query is not None:
+            raise UsageError("pass --table or --query, not both")
         for keyword in ("partitions", "max_connections", "fetch_rows"):
             number = getattr(self, keyword)
             if number is not None and number < 1:

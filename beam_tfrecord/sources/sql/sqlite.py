@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.sources.sql.database import (
     Connection,
     Dialect,
@@ -162,6 +162,14 @@ class Sqlite(FileEngine):
                 "process: run on this machine, or pass --partitions 1"
             )
         return SqliteConnection(self, found, found.free.get())
+
+    def table_names(self) -> list[str]:
+        """Return the tables and views of the file, sorted; empty if it cannot be read."""
+        try:
+            with self.connect() as connection:
+                return sorted(name for (name,) in connection.fetch(_TABLES))
+        except BeamTFRecordError:
+            return []
 
     def translate(self, error: Exception, hide: Callable[[str], str]) -> Exception | None:
         """Return the error of this package for an error of SQLite."""
