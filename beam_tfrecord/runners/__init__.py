@@ -97,6 +97,7 @@ def pipeline(
     if name == "DataflowRunner":
         from beam_tfrecord.runners import dataflow
 
+        dataflow.check_credentials()
         return LaunchedPipeline(parsed, dataflow.start)
     if name == "FlinkRunner":
         from beam_tfrecord.runners import flink

@@ -32,12 +32,18 @@ from beam_tfrecord.runners.launch import RemoteJob, current_launch
 from beam_tfrecord.runners.pipelines import Finished, RemoteResult, silenced
 from beam_tfrecord.runners.portable import new_job_name
 from beam_tfrecord.runners.wheels import stage_wheels
+from beam_tfrecord.storage import gcs
 
 # The service reports the reason of a failure up to half a minute after the failure itself.
 REASON_SECONDS = 50.0
 _REASON_POLL_SECONDS = 1.0
 
 _CONSOLE = "https://console.cloud.google.com/dataflow/jobs/{region}/{id}?project={project}"
+# A project has an id, which may begin with a domain, or a number.
+_FORMS = {
+    "project": (r"[a-z][a-z0-9.:-]*|\d+", "my-project"),
+    "region": ("[a-z][a-z0-9-]*", "us-central1"),
+}
 _MISSING = "the Dataflow runner needs an extra: pip install 'beam-tfrecord[gcp]'"
 
 # Number of bundles that each process works on at once; there is one process per core, and each
@@ -132,11 +138,23 @@ def check(options: Sequence[str], *, waits: bool = True) -> None:
         )
 
 
+def check_credentials() -> None:
+    """Check that this process has credentials of Google Cloud.
+
+    Without them, Beam tries to get some for minutes while it builds a pipeline.
+
+    Raises:
+        UsageError: The client is not installed, or there are no credentials.
+    """
+    gcs.client()
+
+
 def check_options(options: Sequence[str]) -> None:
     """Check that the options name the project, the region and the temporary directory of a job.
 
     Raises:
-        UsageError: An option is missing, or is not a directory on Google Cloud Storage.
+        UsageError: An option is missing, has a form that no such name has, or is not a directory on
+            Google Cloud Storage.
     """
     given = PipelineOptions(list(options)).view_as(GoogleCloudOptions)
     needed = ("project", "region", "temp_location")
@@ -145,6 +163,9 @@ def check_options(options: Sequence[str]) -> None:
         *first, last = missing
         needed_flags = f"{', '.join(first)} and {last}" if first else last
         raise UsageError(f"the Dataflow runner needs {needed_flags}")
+    for name, (pattern, example) in _FORMS.items():
+        if not re.fullmatch(pattern, value := str(getattr(given, name))):
+            raise UsageError(f"{_flag(name)} {value!r} is not a {name}: write it like {example}")
     for name in ("temp_location", "staging_location", "template_location"):
         value = getattr(given, name)
         if value and not re.fullmatch(r"gs://[^/]+(/.+)?", value):

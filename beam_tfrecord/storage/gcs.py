@@ -20,6 +20,7 @@ from beam_tfrecord.storage.objects import BufferSink, ObjectStore, split_url
 from beam_tfrecord.storage.paths import Entry
 
 _ENDPOINT = "STORAGE_EMULATOR_HOST"
+_CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 _FIELDS = "items(name,size,generation),prefixes,nextPageToken"
 
 
@@ -137,6 +138,8 @@ def _client_of(endpoint: str, process: int) -> Any:
     try:
         return storage.Client()
     except DefaultCredentialsError as error:
+        if os.environ.get(_CREDENTIALS):
+            raise UsageError(f"{_CREDENTIALS} has no credentials for gs://: {error}") from error
         raise UsageError(
             "there are no credentials for gs://: run 'gcloud auth application-default login', or "
             "set GOOGLE_APPLICATION_CREDENTIALS"

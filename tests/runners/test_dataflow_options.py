@@ -91,6 +91,14 @@ def test_names_of_jobs_are_new_and_of_the_form_that_the_service_takes() -> None:
             "--temp-location '/tmp' is not on Google Cloud Storage: give gs://BUCKET/DIRECTORY",
         ),
         (
+            (*PLACE, "--project=My Project!"),
+            "--project 'My Project!' is not a project: write it like my-project",
+        ),
+        (
+            (*PLACE, "--region=US Central"),
+            "--region 'US Central' is not a region: write it like us-central1",
+        ),
+        (
             (*PLACE, "--template_location=t.json"),
             "--template-location 't.json' is not on Google Cloud Storage: give "
             "gs://BUCKET/DIRECTORY",

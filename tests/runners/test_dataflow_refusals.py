@@ -115,6 +115,25 @@ def test_options_are_checked_before_credentials(monkeypatch: pytest.MonkeyPatch)
     )
 
 
+def test_credentials_are_checked_before_beam_asks_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("google.cloud.storage")
+
+    def make_pipeline(*_args: object) -> None:
+        raise AssertionError("Beam made a pipeline")
+
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/missing.json")
+    monkeypatch.setattr("beam_tfrecord.runners.pipelines.LaunchedPipeline", make_pipeline)
+    place = ("--runner", "dataflow", *NOWHERE, "--temp-location", "gs://lake/tmp")
+    ran = run("write", "gs://lake/a.csv", "gs://lake/out", *place, "--dry-run")
+    assert ran.stderr == (
+        "error: GOOGLE_APPLICATION_CREDENTIALS has no credentials for gs://: File /missing.json "
+        "was not found.\n"
+    )
+
+
 @pytest.mark.parametrize("name", ["flnk", "Direkt"])
 def test_a_misspelt_runner_is_told(name: str, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("a\n1\n")
