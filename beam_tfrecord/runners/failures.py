@@ -17,6 +17,10 @@ from beam_tfrecord.user_function import is_users_file
 
 _MAX_CHARACTERS = 400
 _STEP = re.compile(r"\s*\[while running '([^']*)'\]")
+# Beam adds the step to the key of a `KeyError`, whose text is then all in quotes.
+_KEY_WITH_STEP = re.compile(r"""^KeyError: "(.*) (\[while running '[^']*'\])"$""")
+# The function of Beam that iterates over what `process` of a `DoFn` returned.
+_ITERATES_RESULT = "_OutputHandler.handle_process_outputs\n"
 # The last line of a Python traceback: a class with its module, and its message.
 _RAISED = re.compile(r"^(?!java|org\.|io\.)(?:[A-Za-z_]\w*\.)*([A-Z]\w*): (.+)$", re.M)
 _TRACEBACK = "Traceback (most recent call last):\n"
@@ -99,10 +103,13 @@ def short_error(error: Exception) -> Exception | None:
     last = text.rpartition(_TRACEBACK)[2]
     frames = list(_FRAME.finditer(last))
     users = [frame[0] for frame in frames if is_users_file(frame[1])]
+    if not users and frames and frames[-1][0].endswith(_ITERATES_RESULT):
+        users = ["  the function of this step returned no list: yield the value, or return [value]"]
     if not users:
         return None
     # Beam raises a RuntimeError instead of an error whose class needs further arguments.
     raised = last[frames[-1].end() :].strip().removeprefix("RuntimeError: ")
+    raised = _KEY_WITH_STEP.sub(lambda found: f"KeyError: {found[1]!r} {found[2]}", raised)
     return RuntimeError("\n".join([raised, *users]).rstrip())
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import pytest
+import tensorflow as tf
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import RejectedRows, UsageError
@@ -57,6 +59,37 @@ def test_an_error_of_the_users_code_ends_at_its_line(
     assert capfd.readouterr().err == ""
     # The traceback of Beam is in the log.
     assert any("sdk_worker" in str(record.exc_text) for record in caplog.records)
+
+
+def return_example(row: dict[str, int]) -> tf.train.Example:
+    return tf.train.Example()
+
+
+def read_key(row: dict[str, int]) -> list[int]:
+    return [row["mass"]]
+
+
+@pytest.mark.parametrize(
+    ("function", "lines"),
+    [
+        (
+            return_example,
+            [
+                "TypeError: 'Example' object is not iterable [while running 'Step']",
+                "  the function of this step returned no list: yield the value, or return [value]",
+            ],
+        ),
+        (read_key, ["KeyError: 'mass' [while running 'Step']", f'  File "{__file__}", line ']),
+    ],
+)
+def test_a_function_that_returns_no_list_or_has_no_such_key(
+    zeros: str, function: Callable[[dict[str, int]], Any], lines: list[str]
+) -> None:
+    with pytest.raises(RuntimeError) as raised:
+        run(bt.ReadFromCsv(zeros), bt.ToRows(), "Step" >> beam.FlatMap(function))
+    for line, expected in zip(str(raised.value).splitlines(), lines, strict=False):
+        assert line.startswith(expected)
+    assert len("".join(traceback.format_exception(raised.value)).splitlines()) < 30
 
 
 @pytest.mark.parametrize(
