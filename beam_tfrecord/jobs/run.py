@@ -337,6 +337,8 @@ def _warn(target: Target, notes: Sequence[str]) -> None:
 def _as_short_error(job: _Running, error: BaseException) -> BaseException:
     """Return an error with a short message for the user, or `error` itself if unknown."""
     output = job.settings.target.directory
+    if isinstance(error, KeyboardInterrupt):
+        return KeyboardInterrupt(f"interrupted: {what_is_kept()}")
     if not isinstance(error, Exception):
         return error
     if (fault := recorded_fault(job.directory)) is not None:

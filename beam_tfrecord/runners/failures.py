@@ -17,6 +17,8 @@ from beam_tfrecord.user_function import is_users_file
 
 _MAX_CHARACTERS = 400
 _STEP = re.compile(r"\s*\[while running '([^']*)'\]")
+# In the last line, since Beam wraps the interrupt of a function in this process.
+_INTERRUPTED = re.compile(r"^(?:RuntimeError: )?KeyboardInterrupt\b.*\Z", re.M)
 # Beam adds the step to the key of a `KeyError`, whose text is then all in quotes.
 _KEY_WITH_STEP = re.compile(r"""^KeyError: "(.*) (\[while running '[^']*'\])"$""")
 # The function of Beam that iterates over what `process` of a `DoFn` returned.
@@ -87,17 +89,20 @@ def error_of(text: str) -> str:
     return _cut(next((line.strip() for line in plain.splitlines() if line.strip()), ""))
 
 
-def short_error(error: Exception) -> Exception | None:
+def short_error(error: Exception) -> BaseException | None:
     """Return an error of a local runner without the frames of libraries.
 
     Args:
         error: The error; in the text of Beam's error are the tracebacks of a worker.
 
     Returns:
-        The error of this package, or a `RuntimeError`, as Beam's, of which only the frames of the
-        user's code remain; None if the text has neither.
+        A `KeyboardInterrupt` if one ended the pipeline, the error of this package, or a
+        `RuntimeError`, as Beam's, of which only the frames of the user's code remain; None if the
+        text has none of them.
     """
     text = str(error)
+    if _INTERRUPTED.search(text.rstrip()):
+        return KeyboardInterrupt()
     if (ours := error_in(text)) is not None:
         return ours
     last = text.rpartition(_TRACEBACK)[2]

@@ -165,6 +165,7 @@ class LaunchedPipeline(beam.Pipeline):
         Raises:
             UsageError: The options of the pipeline make Beam lose elements.
             BeamTFRecordError: A step of this package failed on a local runner.
+            KeyboardInterrupt: The pipeline was interrupted on a local runner.
             RuntimeError: A function of the user failed on a local runner: the message ends with the
                 user's frames. The log at level DEBUG has the traceback of Beam.
         """

@@ -65,6 +65,22 @@ def return_example(row: dict[str, int]) -> tf.train.Example:
     return tf.train.Example()
 
 
+def interrupted(row: dict[str, int]) -> dict[str, int]:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("function", [interrupted, lambda row: interrupted(row)])
+def test_an_interrupt_is_one_line(
+    zeros: str, tmp_path: Path, function: Callable[[dict[str, int]], Any]
+) -> None:
+    with pytest.raises(KeyboardInterrupt) as raised:
+        bt.write(zeros, tmp_path / "out", map=function)
+    assert str(raised.value).startswith("interrupted: nothing was published")
+    assert len("".join(traceback.format_exception(raised.value)).splitlines()) < 20
+    with pytest.raises(KeyboardInterrupt):
+        run(bt.ReadFromCsv(zeros), bt.ToRows(), beam.Map(function))
+
+
 def read_key(row: dict[str, int]) -> list[int]:
     return [row["mass"]]
 
