@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 from beam_tfrecord.sizes import format_size
@@ -132,6 +132,20 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextlib.contextmanager
+def display_of(progress: Progress | bool | None) -> Iterator[Progress | None]:
+    """Give the display for an argument `progress`, and close it after the block if it is new.
+
+    Args:
+        progress: The display; True makes one on stderr, and False or None shows none.
+    """
+    if progress is True:
+        with Progress() as bar:
+            yield bar
+    else:
+        yield progress or None
 
 
 def adder(progress: Progress | None, phase: str, total: int) -> Callable[[int], None]:

@@ -73,6 +73,12 @@ def test_every_kind_of_function_counts(cell: Cell) -> None:
     assert written() == [1, 2, 3]
 
 
+def test_a_cell_can_show_progress(cell: Cell) -> None:
+    cell("bt.write('a.csv', 'out', progress=True)")
+    cell("bt.extract('a.csv', 'stage', progress=True)")
+    assert written("x") == [1, 2, 3]
+
+
 def test_a_cell_that_fails_leaves_the_old_dataset(
     cell: Cell, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -260,9 +266,6 @@ def test_ipython_is_a_session(cell: Cell, tmp_path: Path) -> None:
 
 
 def test_the_page_of_notebooks_runs(cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = "".join(f"{flight},{flight % 60}\n" for flight in range(300))
-    Path("flights.csv").write_text(f"flight,delay\n{rows}")
-    Path("prep.py").write_text("def late(row):\n    return {**row, 'late': row['delay'] > 30}\n")
     blocks = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     assert len(blocks) == PAGE.count("```python") > 3
     for block in blocks:

@@ -17,7 +17,7 @@ from typing import TextIO
 
 import pytest
 
-from beam_tfrecord.progress import Progress, adder, format_seconds
+from beam_tfrecord.progress import Progress, adder, display_of, format_seconds
 
 
 class Clock:
@@ -48,6 +48,19 @@ def lines_of(*reports, every_s=10, rejects=0, unit="row"):
         clock.now_s += every_s
         progress.update(*report, unit=unit, rejects=rejects)
     return stream.getvalue().splitlines()
+
+
+def test_true_makes_a_display_for_the_time_of_a_block():
+    with display_of(True) as made:
+        assert isinstance(made, Progress)
+    stream = io.StringIO()
+    with display_of(Progress(stream=stream)) as given:
+        assert isinstance(given, Progress)
+    given.say("the caller closes it")
+    assert stream.getvalue() == "the caller closes it\n"
+    for none in (None, False):
+        with display_of(none) as shown:
+            assert shown is None
 
 
 def test_lines_come_now_and_then():

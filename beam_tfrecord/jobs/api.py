@@ -51,7 +51,7 @@ def write(
     overwrite: bool = False,
     runner: str = "direct",
     pipeline_options: Sequence[str] = (),
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     source_options: Mapping[str, Any] | None = None,
 ) -> Manifest:
     """Write tables, images, arrays or a database as a TFRecord dataset.
@@ -87,7 +87,7 @@ def write(
         overwrite: Replace another dataset in the output.
         runner: ``direct``, or the name of any Beam runner.
         pipeline_options: Further Beam options, as on a command line.
-        progress: Progress bar to update; None shows none.
+        progress: True shows a bar on stderr, or a line every 10 seconds if that is no terminal.
         source_options: Options of the source, such as ``{"delimiter": ";"}``.
 
     Returns:
@@ -101,8 +101,10 @@ def write(
     progress = arguments.pop("progress")
     settings = make_settings(**arguments)
     from beam_tfrecord.jobs.run import run_job
+    from beam_tfrecord.progress import display_of
 
-    return run_job(settings, progress)
+    with display_of(progress) as display:
+        return run_job(settings, display)
 
 
 def plan(
@@ -221,7 +223,7 @@ def extract(
     overwrite: bool = False,
     runner: str = "direct",
     pipeline_options: Sequence[str] = (),
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     source_options: Mapping[str, Any] | None = None,
 ) -> StageManifest:
     """Copy input to a stage: Parquet files with the types of the source, and a manifest.
@@ -241,7 +243,7 @@ def extract(
         overwrite: Replace another stage, or a dataset, in the output.
         runner: ``direct``, or the name of any Beam runner.
         pipeline_options: Further Beam options, as on a command line.
-        progress: Progress bar to update; None shows none.
+        progress: True shows a bar on stderr, or a line every 10 seconds if that is no terminal.
         source_options: Options of the source, such as ``{"table": "trips"}``.
 
     Returns:
@@ -264,5 +266,7 @@ def extract(
         pipeline_options=tuple(pipeline_options),
     )
     from beam_tfrecord.jobs.run import run_job
+    from beam_tfrecord.progress import display_of
 
-    return run_job(settings, progress)
+    with display_of(progress) as display:
+        return run_job(settings, display)
