@@ -41,6 +41,7 @@ from beam_tfrecord.options.runners import (
     misplaced,
     runner_words,
 )
+from beam_tfrecord.runner_traits import check_runner_name
 from beam_tfrecord.sizes import counted
 
 if TYPE_CHECKING:
@@ -189,8 +190,9 @@ def _beam_arguments(ctx: click.Context, flags: Mapping[str, Any]) -> dict[str, A
 
     Raises:
         click.UsageError: A flag belongs to another runner.
-        UsageError: An argument after ``--`` is not an option of Beam.
+        UsageError: There is no such runner, or an argument after ``--`` is not an option of Beam.
     """
+    check_runner_name(flags["runner"])
     if (wrong := misplaced(flags["runner"].lower(), flags)) is not None:
         raise click.UsageError(f"{wrong.flag} is for --runner {' or '.join(wrong.runners)}")
     words = (*runner_words(flags), *check_beam_options(ctx.meta[BEAM_OPTIONS]))

@@ -12,6 +12,7 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.inputs import SourceOptions, make_source
 from beam_tfrecord.jobs.settings import ExtractSettings, Inputs, make_settings
 from beam_tfrecord.manifest import Manifest
+from beam_tfrecord.options.runners import beam_words
 from beam_tfrecord.preprocess.request import Transform
 from beam_tfrecord.rejects import parse_budget
 from beam_tfrecord.stage import StageManifest
@@ -263,7 +264,7 @@ def extract(
         budget=parse_budget(max_rejects),
         overwrite=overwrite,
         runner=runner,
-        pipeline_options=tuple(pipeline_options),
+        pipeline_options=tuple(beam_words(pipeline_options)),
     )
     from beam_tfrecord.jobs.run import run_job
     from beam_tfrecord.progress import display_of

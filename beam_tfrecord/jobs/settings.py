@@ -24,6 +24,7 @@ from beam_tfrecord.layout import (
 )
 from beam_tfrecord.manifest import FORMAT, Manifest
 from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS
+from beam_tfrecord.options.runners import beam_words
 from beam_tfrecord.preprocess.request import Request, Transform, make_request
 from beam_tfrecord.rejects import RejectBudget, parse_budget
 from beam_tfrecord.sizes import counted
@@ -243,7 +244,7 @@ def make_settings(
         budget=parse_budget(max_rejects),
         overwrite=overwrite,
         runner=runner,
-        pipeline_options=tuple(pipeline_options),
+        pipeline_options=tuple(beam_words(pipeline_options)),
         transform=make_request(
             transform, step=step, transform_fn=transform_fn, fit=fit, raw_too=raw_too
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord.options.option import DATAFLOW, FLINK, RUNNER, Option
@@ -161,6 +161,17 @@ def runner_words(flags: Mapping[str, Any]) -> list[str]:
         many = value if isinstance(value, tuple | list) else (value,)
         words += [f"--{option.keyword}={one}" for one in many]
     return words
+
+
+def beam_words(words: Sequence[str]) -> list[str]:
+    """Return arguments of Beam's command line, with our flags of runners as Beam names them.
+
+    Args:
+        words: The arguments, such as ``--flink-master=host:8081`` or ``--flink_master=host:8081``.
+    """
+    names = {option.flag: f"--{option.keyword}" for option in RUNNER_OPTIONS}
+    split = [word.partition("=") for word in words]
+    return [f"{names.get(flag, flag)}{sign}{value}" for flag, sign, value in split]
 
 
 def misplaced(runner: str, flags: Mapping[str, Any]) -> RunnerOption | None:

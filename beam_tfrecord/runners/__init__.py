@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.options.runners import beam_words
 from beam_tfrecord.runner_traits import check_runner_name, traits_of
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def pipeline(
     Args:
         runner: ``direct`` (in this process, on all cores), or the name of any Beam runner.
         options: Further Beam options as words of a command line, not as `PipelineOptions`. They win
-            over the defaults.
+            over the defaults. Flags of ``beam-tfrecord write`` for runners are accepted, too.
         is_small: True if there is too little work for several workers.
         **beam_options: Further Beam options by keyword.
 
@@ -92,7 +93,8 @@ def pipeline(
             "pipeline takes the name of a runner, and options as words: "
             "pipeline('direct', options=['--name=value']), or by keyword: pipeline(name='value')"
         )
-    parsed = Options(runner_options(runner, options, is_small=is_small), **beam_options)
+    words = runner_options(runner, beam_words(options), is_small=is_small)
+    parsed = Options(words, **beam_options)
     name = traits_of(runner).beam_name
     if name == "DataflowRunner":
         from beam_tfrecord.runners import dataflow

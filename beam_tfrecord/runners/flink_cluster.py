@@ -53,6 +53,8 @@ _WHAT_TO_FETCH = (
     "pipelines/flink/up starts it), or fetch org.apache.beam:beam-runners-flink-{flink}-job-server:"
     "{beam} from Maven Central and pass --job-server-jar"
 )
+# A job server of Beam answers in binary.
+_NOT_FLINK = "what answers there is not Flink: are --flink-master and --job-endpoint exchanged?"
 # Java packages that Beam's runner accesses by reflection, which Java forbids from version 17 on.
 _OPENS = ("java.lang", "java.nio", "java.util", "sun.nio.ch")
 # Without the user's proxy, which usually cannot reach clusters.
@@ -82,7 +84,7 @@ class Cluster:
         """Return Flink's version, and the numbers of TaskManagers, slots and jobs."""
         overview = self._ask("/v1/overview")
         if not isinstance(overview, dict) or "flink-version" not in overview:
-            raise NoAnswer("what answers there is not Flink")
+            raise NoAnswer(_NOT_FLINK)
         return overview
 
     def configuration(self) -> dict[str, str]:
@@ -114,10 +116,12 @@ class Cluster:
                 return json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
             raise NoAnswer(f"it answers {error.code} to {path}") from error
-        except (OSError, ValueError, http.client.HTTPException) as error:
+        except OSError as error:
             reason = getattr(error, "reason", error)
             text = getattr(reason, "strerror", None) or str(reason)
             raise NoAnswer(text.lower()) from error
+        except (ValueError, http.client.HTTPException) as error:
+            raise NoAnswer(_NOT_FLINK) from error
 
 
 def parse_duration_ms(text: str) -> int | None:

@@ -135,9 +135,10 @@ def test_credentials_are_checked_before_beam_asks_for_them(
 
 
 @pytest.mark.parametrize("name", ["flnk", "Direkt"])
-def test_a_misspelt_runner_is_told(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--flink-master", "localhost:1")])
+def test_a_misspelt_runner_is_told(name: str, options: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("a\n1\n")
-    ran = run("write", tmp_path / "in.csv", tmp_path / "out", "--runner", name)
+    ran = run("write", tmp_path / "in.csv", tmp_path / "out", "--runner", name, *options)
     assert ran.exit_code == 2
     assert ran.stderr.startswith(f"error: there is no runner {name!r}: did you mean ")
     assert not (tmp_path / "out").exists()

@@ -6,7 +6,9 @@ import contextlib
 import http.server
 import io
 import json
+import socket
 import stat
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+import beam_tfrecord as bt
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.progress import Progress
 from beam_tfrecord.runners import boot, flink_cluster
@@ -64,6 +67,46 @@ def flink(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, dict[str, 
     yield Cluster(f"127.0.0.1:{server.server_port}"), answers
     server.shutdown()
     server.server_close()
+
+
+def test_a_job_server_in_place_of_flink_is_one_readable_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                # As a gRPC server begins.
+                connection.sendall(b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00\x40\x00")
+                connection.recv(4096)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(UsageError) as raised:
+            flink_cluster.room_of(Cluster(f"127.0.0.1:{server.getsockname()[1]}"))
+        thread.join()
+    assert "not Flink: are --flink-master and --job-endpoint exchanged?" in raised.value.message
+    assert raised.value.message.isprintable()
+
+
+@pytest.mark.parametrize("words", [["--flink-master=h:1"], ["--flink-master", "h:1"]])
+def test_a_pipeline_takes_the_flags_of_the_command(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str, address: str) -> None:
+        raise UsageError(f"{name} is {address}")
+
+    monkeypatch.setattr("beam_tfrecord.runners.flink.cluster_of", lambda at: refuse("master", at))
+    for spelled in (words, [word.replace("-master", "_master") for word in words]):
+        with pytest.raises(UsageError, match="master is h:1"):
+            bt.pipeline("flink", options=spelled)
+        with pytest.raises(UsageError, match="master is h:1"):
+            bt.write("in.csv", "out", runner="flink", pipeline_options=spelled)
+
+
+def test_there_is_no_cluster_to_end(tmp_path: Path) -> None:
+    down = Path(__file__).parents[2] / "pipelines" / "flink" / "down"
+    ran = subprocess.run([sys.executable, down, tmp_path], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (2, f"down: no cluster in {tmp_path}\n")
 
 
 def test_the_room_of_a_cluster(flink: tuple[Cluster, dict[str, Any]]) -> None:
