@@ -67,6 +67,9 @@ def test_a_dataset_is_not_overwritten_unasked(tmp_path: Path) -> None:
     check_free(Target(str(tmp_path)), overwrite=True)
     with pytest.raises(TargetExists, match="already holds another dataset: pass --overwrite"):
         check_free(Target(str(tmp_path)), overwrite=False)
+    (tmp_path / "part-manifest.json").touch()
+    with pytest.raises(TargetExists, match="/part' already holds another dataset: pass"):
+        check_free(Target(str(tmp_path), "part"), overwrite=False)
 
 
 def test_an_output_whose_name_is_not_utf8_is_refused_before_anything_is_written() -> None:

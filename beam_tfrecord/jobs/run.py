@@ -200,6 +200,8 @@ def _differences(settings: JobSettings[M], identity: Identity, present: M) -> st
         identity: Identity of its output.
         present: Manifest at the target.
     """
+    if not settings.source.is_stable:
+        return "the input may have changed: a database or a table of images does not show it"
     now: Mapping[str, str] = settings.asked
     # Older releases noted no settings.
     there: Mapping[str, str] = _job_at(settings.target).get(SETTINGS, now)
@@ -213,7 +215,7 @@ def _differences(settings: JobSettings[M], identity: Identity, present: M) -> st
     names = dict.fromkeys([*files, *files_now])
     if others := [name for name in names if files.get(name) != files_now.get(name)]:
         found.append(f"input files: {listed(others)}")
-    return "; ".join(found)
+    return f"different: {'; '.join(found)}" if found else ""
 
 
 def _files_of(source: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -96,13 +96,13 @@ def check_free(target: Target, *, overwrite: bool, differences: str = "") -> Non
     Args:
         target: The target.
         overwrite: Whether a dataset there may be replaced.
-        differences: What differs from the dataset there, for the message; empty if unknown.
+        differences: What differs from the dataset there, in words; empty if unknown.
 
     Raises:
         TargetExists: The target holds a dataset, and `overwrite` is False.
     """
     if exists(target.manifest) and not overwrite:
         raise TargetExists(
-            f"{target.directory!r} already holds another dataset: pass --overwrite to replace it, "
-            f"or choose another output{differences and f' (different: {differences})'}"
+            f"{target.output!r} already holds another dataset: pass --overwrite to replace it, "
+            f"or choose another output{differences and f' ({differences})'}"
         )
