@@ -119,6 +119,27 @@ def test_remarks_about_a_schema_name_keywords(keywords, caplog, tmp_path) -> Non
     bt.schema(tmp_path / "a.csv")
     (line,) = caplog.messages
     assert "null_words=['?']" in line
+    # All functions accept what the remark shows.
+    assert bt.schema(tmp_path / "a.csv", null_words=["?"]).names == ("hp",)
+    written = bt.write(tmp_path / "a.csv", tmp_path / "out", null_words=["?"])
+    bt.extract(tmp_path / "a.csv", tmp_path / "stage", null_words=["?"])
+    planned = bt.plan(tmp_path / "a.csv", tmp_path / "new", null_words=["?"])
+    assert written.schema.names == ("hp",)
+    assert planned["settings"]["--null"] == "?"
+    assert len(caplog.messages) == 1
+    # Both forms are the same job.
+    options = {"null_words": ["?"]}
+    assert bt.write(tmp_path / "a.csv", tmp_path / "out", source_options=options) == written
+
+
+@pytest.mark.parametrize("function", [bt.write, bt.plan, bt.extract])
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("overwite", "overwrite"), ("nul_words", "null_words")]
+)
+def test_a_misspelt_keyword_gets_the_most_similar_one(function, typed: str, meant: str) -> None:
+    text = f"unexpected keyword argument '{typed}': did you mean '{meant}'"
+    with pytest.raises(TypeError, match=text):
+        function("a.csv", "out", **{typed: True})
 
 
 def test_a_program_sees_keywords(tmp_path) -> None:

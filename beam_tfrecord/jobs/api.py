@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -54,6 +55,7 @@ def write(
     pipeline_options: Sequence[str] = (),
     progress: Progress | bool | None = None,
     source_options: Mapping[str, Any] | None = None,
+    **options: Unpack[SourceOptions],
 ) -> Manifest:
     """Write tables, images, arrays or a database as a TFRecord dataset.
 
@@ -90,6 +92,7 @@ def write(
         pipeline_options: Further Beam options, as on a command line.
         progress: True shows a bar on stderr, or a line every 10 seconds if that is no terminal.
         source_options: Options of the source, such as ``{"delimiter": ";"}``.
+        **options: The same by keyword, such as ``null_words=["NA"]``; see `SourceOptions`.
 
     Returns:
         The manifest of the dataset.
@@ -98,7 +101,7 @@ def write(
         UsageError: The call cannot be carried out.
         DataError: The data cannot become this dataset; nothing was published.
     """
-    arguments = dict(locals())
+    arguments = _with_source_options(**locals())
     progress = arguments.pop("progress")
     settings = make_settings(**arguments)
     from beam_tfrecord.jobs.run import run_job
@@ -137,6 +140,7 @@ def plan(
     pipeline_options: Sequence[str] = (),
     source_options: Mapping[str, Any] | None = None,
     prices: Mapping[str, float] | None = None,
+    **options: Unpack[SourceOptions],
 ) -> Plan:
     """Return a description of the job that `write` would run with the same arguments.
 
@@ -172,6 +176,7 @@ def plan(
         source_options: Options of the source, such as ``{"delimiter": ";"}``.
         prices: Prices by name: of a million ``read_requests`` or ``write_requests`` to the store,
             or of a gigabyte of ``shuffle_bytes``. They add a ``cost`` to the result.
+        **options: The same by keyword, such as ``null_words=["NA"]``; see `SourceOptions`.
 
     Returns:
         A dict of JSON values: files, bytes and, if known without reading them, rows of the input;
@@ -182,7 +187,7 @@ def plan(
     Raises:
         UsageError: The call cannot be carried out.
     """
-    arguments = dict(locals())
+    arguments = _with_source_options(**locals())
     arguments.pop("prices")
     from beam_tfrecord.jobs.plan import plan_of
 
@@ -226,6 +231,7 @@ def extract(
     pipeline_options: Sequence[str] = (),
     progress: Progress | bool | None = None,
     source_options: Mapping[str, Any] | None = None,
+    **options: Unpack[SourceOptions],
 ) -> StageManifest:
     """Copy input to a stage: Parquet files with the types of the source, and a manifest.
 
@@ -246,6 +252,7 @@ def extract(
         pipeline_options: Further Beam options, as on a command line.
         progress: True shows a bar on stderr, or a line every 10 seconds if that is no terminal.
         source_options: Options of the source, such as ``{"table": "trips"}``.
+        **options: The same by keyword, such as ``null_words=["NA"]``; see `SourceOptions`.
 
     Returns:
         The manifest of the stage.
@@ -254,6 +261,7 @@ def extract(
         UsageError: The call cannot be carried out.
         DataError: The data cannot become a stage; nothing was published.
     """
+    source_options = _with_source_options(**locals())["source_options"]
     if limit is not None and limit < 1:
         raise UsageError(f"limit {limit} is not a number of rows")
     source = make_source(inputs, from_=from_, columns=columns, options=source_options)
@@ -271,3 +279,20 @@ def extract(
 
     with display_of(progress) as display:
         return run_job(settings, display)
+
+
+def _with_source_options(
+    *, source_options: Mapping[str, Any] | None, options: Mapping[str, Any], **others: Any
+) -> dict[str, Any]:
+    """Return the arguments of a function with all options of the source in one mapping.
+
+    Raises:
+        TypeError: An option is one of no source.
+    """
+    known = SourceOptions.__annotations__
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, [*others, *known], n=1)
+            hint = f": did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"unexpected keyword argument {name!r}{hint}")
+    return {**others, "source_options": {**(source_options or {}), **options}}
