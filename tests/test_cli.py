@@ -266,3 +266,25 @@ def test_an_interrupt_says_that_nothing_was_published(fake_job):
     ran = run("write", "a.csv", "out")
     assert (ran.exit_code, ran.stderr) == (130, "error: interrupted: nothing was published\n")
     assert run("plan", "a.csv", "out").stderr == "error: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--group", "a", "--group", "b"], "--group is given 2 times: give it once, with commas"),
+        (["--types", "a=string", "--types=b=float32"], "--types is given 2 times: give it once, "),
+        (["--split", "a=1", "--limit", "5", "--split", "b=1"], "--split is given 2 times"),
+        (["--limit", "5", "--limit", "5"], "--limit is given 2 times: give it once (see"),
+    ],
+)
+def test_an_option_that_is_there_twice_is_refused(fake_job, words, message):
+    ran = run("write", "a.csv", "out/", *words)
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith(f"error: {message}"), ran.stderr
+    assert fake_job.calls == []
+
+
+def test_flags_and_options_that_may_be_repeated_are_not_refused(fake_job):
+    ran = run("write", "a.csv", "out/", *["--null", "NA", "--null", "?", "--union", "--union"])
+    assert ran.exit_code == 0, ran.output
+    assert fake_job.arguments["source_options"] == {"null_words": ("NA", "?"), "union": True}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -47,8 +48,13 @@ class GroupedCommand(click.Command):
         """Parse the arguments; the error for an unknown option names the most similar one.
 
         Click names up to three in the order of the alphabet.
+
+        Raises:
+            click.UsageError: An option with one value is there twice; click would take the last.
         """
         try:
+            if not ctx.resilient_parsing:
+                _check_repeated(self.make_parser(ctx).parse_args(list(args))[2])
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             closest = (error.possibilities or [])[:1]
@@ -67,6 +73,13 @@ class GroupedCommand(click.Command):
         if hidden := len(options) - len(shown):
             formatter.write_paragraph()
             formatter.write_text(f"{hidden} more options: {ctx.command_path} --help-all")
+
+
+def _check_repeated(in_order: list[click.Parameter]) -> None:
+    for param, times in Counter(in_order).items():
+        if isinstance(param, click.Option) and times > 1 and not (param.multiple or param.is_flag):
+            commas = ", with commas between values" if "," in (param.metavar or "") else ""
+            raise click.UsageError(f"{param.opts[-1]} is given {times} times: give it once{commas}")
 
 
 def _records(ctx: click.Context, options: list[click.Option], group: str) -> list[tuple[str, str]]:
