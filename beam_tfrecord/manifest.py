@@ -19,7 +19,14 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.layout import is_split_name
 from beam_tfrecord.sizes import format_size
-from beam_tfrecord.storage import absolute_path, exists, is_directory, is_plain_name, read_small
+from beam_tfrecord.storage import (
+    absolute_path,
+    exists,
+    is_directory,
+    is_plain_name,
+    path_text,
+    read_small,
+)
 from beam_tfrecord.tables import cell, html_table, listed
 from beam_tfrecord.type_checks import check_fields, has_type
 
@@ -254,8 +261,12 @@ def manifest_text(file: str) -> str | None:
 
 
 def manifest_path(path: str | os.PathLike[str]) -> str:
-    """Return the path of a manifest, given the path of its directory, file prefix or itself."""
-    text = os.fspath(path).removeprefix("file://")
+    """Return the path of a manifest, given the path of its directory, file prefix or itself.
+
+    Raises:
+        UsageError: The path is empty.
+    """
+    text = path_text(path)
     if text.endswith(".json") and not is_directory(text):
         return text
     if not is_directory(text) and exists(f"{text}-{MANIFEST_NAME}"):

@@ -268,6 +268,22 @@ def test_an_interrupt_says_that_nothing_was_published(fake_job):
     assert run("plan", "a.csv", "out").stderr == "error: interrupted\n"
 
 
+def test_an_empty_output_is_refused(fake_job):
+    ran = run("write", "a.csv", "")
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith("error: OUTPUT, the last path, is empty: give a directory")
+    assert fake_job.calls == []
+
+
+@pytest.mark.parametrize("words", [["show", ""], ["head", ""], ["verify", ""], ["diff", ".", ""]])
+def test_an_empty_dataset_is_not_the_current_directory(words, tmp_path, monkeypatch):
+    make_dataset(tmp_path / "a", pa.table({"x": [1]}))
+    monkeypatch.chdir(tmp_path / "a")
+    ran = run(*words)
+    assert ran.exit_code == 2
+    assert ran.stderr == "error: a path is empty: give a file, a directory or a URL\n"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

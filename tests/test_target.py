@@ -75,3 +75,11 @@ def test_a_dataset_is_not_overwritten_unasked(tmp_path: Path) -> None:
 def test_an_output_whose_name_is_not_utf8_is_refused_before_anything_is_written() -> None:
     with pytest.raises(UsageError, match=r"the name of output '.*ut' is not utf-8: choose another"):
         directory_target("\udcc3\udcb6ut")
+
+
+@pytest.mark.parametrize("output", ["", "file://"])
+def test_an_empty_output_is_refused_and_not_the_current_directory(output: str) -> None:
+    with pytest.raises(UsageError, match="a path is empty: give a file, a directory or a URL"):
+        directory_target(output)
+    with pytest.raises(UsageError, match="a path is empty"):
+        sink_target(output)

@@ -222,7 +222,8 @@ def split_output(paths: Sequence[str]) -> tuple[list[str], str]:
     """Return the inputs and the output of ``INPUT... OUTPUT``.
 
     Raises:
-        click.UsageError: There is only one path, the last is a file, or one is a part of a value.
+        click.UsageError: There is only one path, the last is empty or a file, or one is a part of a
+            value.
     """
     for path in paths:
         # The rest of an option's value, such as of "--split train=0.8 test=0.2".
@@ -234,6 +235,8 @@ def split_output(paths: Sequence[str]) -> tuple[list[str], str]:
     if len(paths) < 2:
         raise click.UsageError("give at least one INPUT and, last, the OUTPUT directory")
     *inputs, output = paths
+    if not output:
+        raise click.UsageError("OUTPUT, the last path, is empty: give a directory")
     if os.path.isfile(output):
         raise click.UsageError(f"OUTPUT, the last path, is the file {output!r}: give a directory")
     return inputs, output

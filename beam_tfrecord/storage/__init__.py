@@ -30,6 +30,7 @@ from beam_tfrecord.storage.paths import (
     is_plain_name,
     is_remote,
     output_path,
+    path_text,
 )
 from beam_tfrecord.storage.s3 import AmazonStorage
 
@@ -52,6 +53,7 @@ __all__ = [
     "open_once",
     "open_read",
     "output_path",
+    "path_text",
     "publish_files",
     "put",
     "read_bytes",

@@ -54,21 +54,37 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
     return bool(colon) and scheme != "file"
 
 
+def path_text(path: str | os.PathLike[str]) -> str:
+    """Return a path or URL as text, without ``file://``.
+
+    Raises:
+        UsageError: The path is empty, such as the value of a variable that is not set.
+    """
+    text = os.fspath(path).removeprefix("file://")
+    if not text:
+        raise UsageError("a path is empty: give a file, a directory or a URL")
+    return text
+
+
 def absolute_path(path: str | os.PathLike[str]) -> str:
-    """Return the absolute form of a local path, or a URL without slashes at its end."""
-    text = os.fspath(path)
+    """Return the absolute form of a local path, or a URL without slashes at its end.
+
+    Raises:
+        UsageError: The path is empty.
+    """
+    text = path_text(path)
     if is_remote(text):
         scheme, _, rest = text.partition("://")
         return f"{scheme}://{rest.rstrip('/')}"
-    return os.path.abspath(text.removeprefix("file://"))
+    return os.path.abspath(text)
 
 
 def output_path(path: str | os.PathLike[str]) -> str:
     """Return the absolute path of an output.
 
     Raises:
-        UsageError: The filesystem is for reading only, the URL names no bucket, or the path is not
-            UTF-8, as Beam requires.
+        UsageError: The path is empty, the filesystem is for reading only, the URL names no bucket,
+            or the path is not UTF-8, as Beam requires.
     """
     text = absolute_path(path)
     try:
