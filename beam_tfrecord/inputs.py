@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import glob
 import itertools
+import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,9 @@ from beam_tfrecord.sources.parquet.source import Parquet
 from beam_tfrecord.sources.sql.secrets import without_password
 from beam_tfrecord.sources.sql.source import Sql
 from beam_tfrecord.storage import is_hidden
+from beam_tfrecord.tables import listed
+
+_LOGGER = logging.getLogger(__name__)
 
 SOURCES: dict[str, type[Source]] = {
     source.kind: source for source in (Csv, Parquet, Sql, Numpy, Images)
@@ -153,6 +157,8 @@ def make_source(
             hint = f"did you mean {flag_of(near[0])}?" if near else "leave it out, or check --from"
             raise UsageError(f"{flag_of(keyword)} is not an option of {kind} input: {hint}")
     made: Source = source(paths=paths, **keywords)
+    if twice := [repr(path) for path, times in Counter(paths).items() if times > 1]:
+        _LOGGER.warning("input is named more than once, and read once: %s", listed(twice))
     return made
 
 

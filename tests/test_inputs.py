@@ -188,3 +188,10 @@ def test_option_of_another_kind_is_refused_by_its_flag():
 def test_what_is_no_path_is_named(value, kind):
     with pytest.raises(UsageError, match=rf"^cannot read an input of type ({kind}), which is not"):
         make_source(value)
+
+
+def test_an_input_that_is_named_twice_gets_a_warning(caplog):
+    make_source(["a.csv", "b.csv"])
+    assert caplog.messages == []
+    make_source(["a.csv", "b.csv", "a.csv"])
+    assert caplog.messages == ["input is named more than once, and read once: 'a.csv'"]
