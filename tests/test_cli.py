@@ -180,26 +180,29 @@ def test_no_beam_options():
         (["wirte", "a.csv", "out"], "No such command 'wirte'. Did you mean 'write'?"),
         (["write", "a.csv", "out", "--tabel=t"], "'--tabel'. Did you mean '--table'? (see"),
         (["write", "a.csv", "out", "--shard-sise", "1"], "'--shard-size'"),
-        (["write", "a.csv", "out", "--save_main_session"], "Beam's own options go after '--'."),
+        (["write", "a.csv", "out", "--save_main_session"], "Beam's own options go after '--' (see"),
         (["write"], "Missing argument 'INPUT... OUTPUT'"),
         (["write", "a.csv"], "give at least one INPUT and, last, the OUTPUT directory"),
         (["plan", "a.csv"], "give at least one INPUT and, last, the OUTPUT directory"),
         (["write", "a.csv", __file__], "OUTPUT, the last path, is the file "),
-        (["write", "a.csv", "out", "--compression", "lz4"], "'lz4' is not one of 'none', 'gzip'."),
-        (["write", "a.csv", "out", "--limit", "0"], "0 is not in the range x>=1."),
+        (
+            ["write", "a.csv", "out", "--compression", "lz4"],
+            "'lz4' is not one of 'none', 'gzip' (see",
+        ),
+        (["write", "a.csv", "out", "--limit", "0"], "0 is not in the range x>=1 (see"),
         (["write", "a.csv", "out", "--delimiter", "::"], "'::' is not one character"),
         (
             ["write", "a.csv", "out", "--delimiter", "t"],
             r"'t' is a letter or digit: write ';', or '\t' in quotes",
         ),
         (["write", "a.csv", "out", "--types", "x"], "is not of the form column=type"),
-        (["show", "x", "--code", "jax"], "'jax' is not one of 'tf', 'keras', 'torch'."),
+        (["show", "x", "--code", "jax"], "'jax' is not one of 'tf', 'keras', 'torch' (see"),
         (
             ["show", "x", "--code", "tf", "--json"],
             "--code cannot be combined with --json or --counts",
         ),
-        (["head", "x", "-n", "-1"], "-1 is not in the range x>=0."),
-        (["diff", "a"], "Missing argument 'B'."),
+        (["head", "x", "-n", "-1"], "-1 is not in the range x>=0 (see"),
+        (["diff", "a"], "Missing argument 'B' (see"),
         (
             ["write", "a.csv", "out", "--split", "train=0.8", "test=0.2"],
             "'test=0.2' is not a path: write the value of an option without spaces, such as",
@@ -304,3 +307,34 @@ def test_flags_and_options_that_may_be_repeated_are_not_refused(fake_job):
     ran = run("write", "a.csv", "out/", *["--null", "NA", "--null", "?", "--union", "--union"])
     assert ran.exit_code == 0, ran.output
     assert fake_job.arguments["source_options"] == {"null_words": ("NA", "?"), "union": True}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["write", "--sep", ";"], "No such option '--sep'. Did you mean '--delimiter'?"),
+        (["write", "--force"], "No such option '--force'. Did you mean '--overwrite'?"),
+        (["write", "-f"], "No such option '-f'. Did you mean '--overwrite'?"),
+        (["write", "--na-values", "x"], "No such option '--na-values'. Did you mean '--null'?"),
+        (["write", "--spilt", "a=1"], "No such option '--spilt'. Did you mean '--split'?"),
+        (["schema", "--json"], "No such option '--json'"),
+        (["show", "--force"], "No such option '--force'"),
+        (["write", "--output", "out"], "No such option '--output'. OUTPUT is the last path"),
+        (["write", "-o", "out"], "No such option '-o'. OUTPUT is the last path"),
+        (["write", "--null"], "Option '--null' requires an argument"),
+        (["head", "-n"], "Option '-n' requires an argument"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_the_option_that_is_likely_meant_is_named(words, message):
+    ran = run(words[0], "a.csv", *words[1:])
+    assert ran.exit_code == 2
+    assert ran.stderr == f"error: {message} (see cli {words[0]} --help)\n"
+
+
+def test_head_says_that_there_are_more_rows_unless_their_number_was_asked_for(tmp_path):
+    make_dataset(tmp_path, pa.table({"x": list(range(12))}))
+    assert run("head", tmp_path).stderr == "10 of 12 rows: -n N shows more\n"
+    assert run("head", tmp_path, "-n", 3).stderr == ""
+    make_dataset(tmp_path / "ten", pa.table({"x": list(range(10))}))
+    assert run("head", tmp_path / "ten").stderr == ""

@@ -252,8 +252,6 @@ class BeamCommand(GroupedCommand):
         try:
             return super().parse_args(ctx, args[:at])
         except click.NoSuchOption as error:
-            if error.possibilities:
-                raise
             hint = f"{error.message} Beam's own options go after {SEPARATOR!r}."
             raise click.NoSuchOption(error.option_name, hint, ctx=ctx) from None
 

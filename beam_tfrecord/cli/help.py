@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -15,6 +16,16 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 # A command with at most this many options shows all of them.
 FEW_OPTIONS = 12
 _WIDEST_FLAG = 30
+# Options of other programs, and what they are called here.
+SYNONYMS = {
+    "sep": "delimiter",
+    "separator": "delimiter",
+    "f": "overwrite",
+    "force": "overwrite",
+    "replace": "overwrite",
+    "na": "null",
+    "na-values": "null",
+}
 _SHOW_ALL = "beam_tfrecord.help_all"
 
 
@@ -45,9 +56,7 @@ class GroupedCommand(click.Command):
     """A command whose help groups its options by subject."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; the error for an unknown option names the most similar one.
-
-        Click names up to three in the order of the alphabet.
+        """Parse the arguments; the error for an unknown option names the one that is likely meant.
 
         Raises:
             click.UsageError: An option with one value is there twice; click would take the last.
@@ -57,8 +66,22 @@ class GroupedCommand(click.Command):
                 _check_repeated(self.make_parser(ctx).parse_args(list(args))[2])
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            closest = (error.possibilities or [])[:1]
-            raise click.NoSuchOption(error.option_name, error.message, closest, ctx) from None
+            if hint := self._hint(ctx, error.option_name):
+                raise click.UsageError(f"{error.message} {hint}", ctx) from None
+            raise click.NoSuchOption(error.option_name, error.message, ctx=ctx) from None
+        except click.UsageError as error:
+            # Click's parser leaves out for which command an option lacks its value.
+            error.ctx = error.ctx or ctx
+            raise
+
+    def _hint(self, ctx: click.Context, unknown: str) -> str:
+        """Return what the user of an unknown option likely means; empty if nothing is alike."""
+        params, name = self.get_params(ctx), unknown.lstrip("-")
+        if name in ("o", "output") and params[0].make_metavar(ctx).endswith("OUTPUT"):
+            return "OUTPUT is the last path."
+        flags = {flag.lstrip("-"): flag for one in params for flag in one.opts}
+        likely = [SYNONYMS.get(name, name), *difflib.get_close_matches(name, flags, n=1)]
+        return next((f"Did you mean {flags[one]!r}?" for one in likely if one in flags), "")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the common options by subject, or all options after ``--help-all``."""

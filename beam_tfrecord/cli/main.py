@@ -86,7 +86,8 @@ def _failure(error: BaseException) -> Failure:
         return error
     if isinstance(error, click.UsageError):
         command = PROGRAM if error.ctx is None else error.ctx.command_path
-        return Failure(f"{error.format_message()} (see {command} --help)", error.exit_code)
+        text = error.format_message().removesuffix(".")
+        return Failure(f"{text} (see {command} --help)", error.exit_code)
     if isinstance(error, BeamTFRecordError):
         return Failure(str(error), error.exit_code)
     if isinstance(error, OSError) and error.filename is not None:
