@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from beam_tfrecord.cli.base import INPUT_PATH, print_message, print_result
 from beam_tfrecord.cli.help import GroupedCommand, option
@@ -67,7 +68,8 @@ def show(dataset: str, as_json: bool, code: str | None, counts: str | None) -> N
 @option("--split", metavar="S", help="Take the rows of one split.")
 @json_option
 @log_options
-def head(dataset: str, count: int, split: str | None, as_json: bool) -> None:
+@click.pass_context
+def head(ctx: click.Context, dataset: str, count: int, split: str | None, as_json: bool) -> None:
     """Print the first rows of DATASET: a table as wide as the terminal, or with --json JSON Lines.
 
     DATASET is a directory that write or extract made, or Parquet files.
@@ -83,6 +85,11 @@ def head(dataset: str, count: int, split: str | None, as_json: bool) -> None:
         if as_json
         else rendering.render_rows(rows, max_width=_terminal_width()).rstrip("\n")
     )
+    if ctx.get_parameter_source("count") is ParameterSource.DEFAULT and len(rows) == count:
+        from beam_tfrecord.dataset.load import load
+
+        if (total := len(load(dataset, split=split))) > count:
+            print_message(f"{count} of {counted(total, 'row')}: -n N shows more")
 
 
 @click.command(cls=GroupedCommand, short_help="Check every byte, count and value.")
