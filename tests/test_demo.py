@@ -11,6 +11,14 @@ MAX_DISTRIBUTIONS = 45
 MAX_BYTES = 500 * 10**6
 
 
+def test_help_is_a_usage_line_and_installs_nothing():
+    done = subprocess.run(
+        [ROOT / "scripts" / "demo", "--help"], capture_output=True, text=True, timeout=60
+    )
+    (line,) = (done.stdout + done.stderr).splitlines()
+    assert line.startswith("usage: scripts/demo ")
+
+
 @pytest.mark.slow
 def test_demo_installs_the_core_alone_and_reads_a_dataset_back(tmp_path):
     for file in tracked_files():
