@@ -120,6 +120,11 @@ def _prepare_compiler() -> None:
     """Set the environment variables from which setuptools takes the compiler."""
     check_headers(sysconfig.get_path("include"))
     if command := system_compiler():
+        if shutil.which(shlex.split(command)[0]) is None:
+            raise SystemExit(
+                f"beam-tfrecord cannot be built: the environment variable CC is {command!r}, which "
+                "is not installed: install it, or unset CC"
+            )
         os.environ["CC"] = command
         return
     (package,) = _compiler_package()

@@ -80,6 +80,15 @@ def test_a_compiler_is_asked_for_only_where_there_is_none(
     assert backend.system_compiler() == "my-cc -m64"
 
 
+def test_a_compiler_that_is_not_installed_is_one_line(
+    backend: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "check_headers", lambda include: None)
+    monkeypatch.setenv("CC", "no-such-gcc -m64")
+    with pytest.raises(SystemExit, match="CC is 'no-such-gcc -m64', which is not installed"):
+        backend.build_wheel(str(tmp_path))
+
+
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_a_wheel_of_a_named_platform_is_built_with_zig(
     backend: ModuleType, monkeypatch: pytest.MonkeyPatch, machine: str
