@@ -88,8 +88,8 @@ def _beam(path: str) -> Any:
         apache_beam.io.filesystems.FileSystems.get_filesystem(path)
     except (ValueError, ImportError) as error:
         raise UsageError(
-            f"cannot read {path!r}: Beam has no filesystem for {scheme}://: install the extra of "
-            "apache-beam for it, or copy the input here first"
+            f"cannot read {path!r}: {scheme}:// is not supported: download the input first, and "
+            "give its path"
         ) from error
     return apache_beam.io
 

@@ -113,5 +113,5 @@ def test_nothing_is_written_there() -> None:
 
 
 def test_a_filesystem_that_beam_does_not_know_is_named() -> None:
-    with pytest.raises(UsageError, match=r"Beam has no filesystem for nowhere://"):
+    with pytest.raises(UsageError, match=r"nowhere:// is not supported: download the input first"):
         list(bt.ReadFromCsv("nowhere://h/a.csv").batches())
