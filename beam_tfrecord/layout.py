@@ -137,7 +137,7 @@ def make_splits(
     if column is not None:
         if splits or group:
             raise UsageError(
-                "a split column already says where rows go: drop the other split flags"
+                "--split-column already says where rows go: leave out --split and --group"
             )
         return Splits(fractions=(), column=column)
     if not splits:
@@ -395,7 +395,9 @@ class Layout:
 
     def __post_init__(self) -> None:
         if self.key and not self.shuffle:
-            raise UsageError("a key decides the shuffled order: it cannot go with source order")
+            raise UsageError(
+                "--key decides the shuffled order: it cannot be combined with --no-shuffle"
+            )
         if not 0 <= self.seed < 2**64:
             raise UsageError(f"seed {self.seed} is not in the range from 0 to 2^64-1")
 
@@ -409,6 +411,12 @@ class Layout:
         """All columns that any of the settings names."""
         named = (self.splits.column,) if self.splits.column else ()
         return tuple(dict.fromkeys((*self.key, *self.splits.group, *named)))
+
+    def flag_of(self, column: str) -> str:
+        """Return the flag that names one of `columns`."""
+        if column in self.key:
+            return "--key"
+        return "--group" if column in self.splits.group else "--split-column"
 
 
 def parse_compression(compression: str | None) -> str:

@@ -22,7 +22,7 @@ def test_another_compression_is_refused() -> None:
 
 
 def test_a_key_needs_shuffled_order() -> None:
-    with pytest.raises(UsageError, match="it cannot go with source order"):
+    with pytest.raises(UsageError, match="it cannot be combined with --no-shuffle"):
         Layout(key=("id",), shuffle=False)
 
 

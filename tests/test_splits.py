@@ -96,7 +96,7 @@ def test_a_split_column_excludes_shares_and_groups() -> None:
     assert splits.names == ()
     assert not splits.is_single
     for others in ({"splits": {"a": 1.0}}, {"splits": None, "group": ["user"]}):
-        with pytest.raises(UsageError, match="a split column already says where rows go"):
+        with pytest.raises(UsageError, match="--split-column already says where rows go"):
             make_splits(**others, column="part")
 
 

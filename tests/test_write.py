@@ -350,7 +350,7 @@ def test_a_failing_map_names_the_row_and_the_line(parquet: str, tmp_path: Path) 
 
 
 def test_temporary_files_of_a_failed_job_are_gone(parquet: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="column 'nope' is not in the rows"):
+    with pytest.raises(UsageError, match="column 'nope' of --key is not in the rows"):
         bt.write(parquet, tmp_path / "out", key=["nope"])
     assert os.listdir(tmp_path / "out") == []
 
@@ -371,7 +371,10 @@ def test_job_json_tells_of_the_run(parquet: str, tmp_path: Path) -> None:
         ({"shards": 0}, "number of shards must be at least 1"),
         ({"shards": 2, "shard_size": "1MB"}, "exclude each other"),
         ({"compression": "zstd"}, "'zstd' is not none or gzip"),
-        ({"key": ["id"], "shuffle": False}, "cannot go with source order"),
+        (
+            {"key": ["id"], "shuffle": False},
+            "--key decides the shuffled order: it cannot be combined with --no-shuffle",
+        ),
         ({"seed": -1}, "not in the range"),
         ({"max_rejects": "many"}, "cannot read reject budget"),
         ({"columns": ["nope"]}, "nope"),

@@ -208,7 +208,8 @@ class Block:
         ):
             read = Schema.from_arrow(arrow)
             schema = read if self._given is None else self._given.with_labels_of(read)
-            check_columns(layout.columns if batch.split is None else layout.key, arrow.names)
+            for column in layout.columns if batch.split is None else layout.key:
+                check_column(column, arrow.names, of=layout.flag_of(column))
             self._encoder = Encoder(schema)
         self._encoded_for = arrow
         return self._encoder
@@ -268,15 +269,14 @@ def pieces_of(batch: Batch, piece_bytes: int) -> Iterator[Batch]:
         yield batch.slice(start, min(start + step, rows))
 
 
-def check_columns(columns: Sequence[str], names: Sequence[str]) -> None:
-    """Check that the columns that settings name are among the columns `names`.
+def check_column(column: str, names: Sequence[str], *, of: str) -> None:
+    """Check that the column that the flag `of` names is among the columns `names`.
 
     Raises:
-        UsageError: A column does not exist.
+        UsageError: The column does not exist.
     """
-    for column in columns:
-        if column not in names:
-            raise UsageError(not_found(column, names, where="the rows"))
+    if column not in names:
+        raise UsageError(not_found(column, names, of=of, where="the rows"))
 
 
 class ColumnHashes:
@@ -404,7 +404,8 @@ class SplitNames:
         name = self._column
         if batch.encoded:
             raise UsageError(f"column {name!r} does not exist: the elements are examples, not rows")
-        check_columns((name,) if name else (), batch.data.schema.names)
+        if name:
+            check_column(name, batch.data.schema.names, of="--split-column")
         column = batch.data.column(name)
         try:
             return column.cast(pa.string())

@@ -132,7 +132,11 @@ def test_numbers_name_splits_too() -> None:
         (rows({"part": [""]}), DataError, "split '' cannot be part of a file name"),
         (rows({"part": [[1]]}), DataError, "column 'part' is list.* and cannot name splits"),
         (rows({"part": [b"\xff"]}), DataError, "column 'part' is binary and cannot name splits"),
-        (rows({"x": [1]}), UsageError, "column 'part' is not in the rows: the columns are x"),
+        (
+            rows({"x": [1]}),
+            UsageError,
+            "column 'part' of --split-column is not in the rows: ",
+        ),
         (batch_of_examples([EXAMPLE]), UsageError, "'part' does not exist: the elements are ex"),
         (rows({"part": [*range(1001)]}), DataError, "column 'part' names more than 1000 splits"),
     ],
@@ -170,7 +174,9 @@ def test_rows_of_which_some_have_a_split_are_refused(names: tuple[str | None, ..
 
 
 def test_a_missing_key_is_refused() -> None:
-    with pytest.raises(UsageError, match="column 'k' is not in the rows: the columns are x"):
+    with pytest.raises(
+        UsageError, match="column 'k' of --key is not in the rows: the columns are x"
+    ):
         Block(Layout(key=("k",))).add(batch_of([1]))
     with pytest.raises(UsageError, match="'k' does not exist: the elements are examples"):
         Block(Layout(key=("k",))).add(batch_of_examples([EXAMPLE]))
