@@ -477,7 +477,7 @@ def test_writing_never_imports_tensorflow(parquet: str, tmp_path: Path) -> None:
         ),
         (
             {"splits": "a=0.7,b=0.3", "group": "g"},
-            ["the shares are a=0, b=1: rows with equal --group columns stay together"],
+            ["no row is in split 'a': rows with equal --group columns stay together"],
         ),
         ({"splits": "a=0.5,b=0.5", "group": "id"}, []),
     ],
@@ -489,3 +489,5 @@ def test_settings_of_no_or_another_effect_are_remarked_on(
     with options_named_by("flag"):
         bt.write(tmp_path / "a.csv", tmp_path / "out", **options)
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == remarks
+        ({"splits": "a=0.999999,b=1e-6"}, ["no row is in split 'b'"]),
+        ({"splits": "a=1,b=0"}, []),

@@ -31,6 +31,7 @@ from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.stage import STAGE_FORMAT, StageManifest
 from beam_tfrecord.storage import is_remote, read_bytes
+from beam_tfrecord.tables import listed
 from beam_tfrecord.user_function import MapFunction, load_map
 from beam_tfrecord.workdir.job import Identity
 from beam_tfrecord.workdir.target import Target, directory_target
@@ -144,8 +145,12 @@ class Settings(JobSettings[Manifest]):
         return lines + self._share_remarks(output)
 
     def _share_remarks(self, output: Manifest) -> list[str]:
-        """Return a warning if groups make the shares of the splits differ much from those set."""
+        """Return a warning about splits without rows, or with other shares because of groups."""
         splits, rows = self.layout.splits, output.examples
+        filled = {name for name, split in output.splits.items() if split.examples}
+        if rows and (empty := [name for name in splits.filled_names if name not in filled]):
+            why = ": rows with equal --group columns stay together" if splits.group else ""
+            return [f"no row is in split {listed([repr(name) for name in empty])}{why}"]
         if not splits.group or rows < _ROWS_WITH_SHARES:
             return []
         shares = {
