@@ -90,7 +90,7 @@ _KINDS_BY_SUFFIX: dict[str, str] = {
     **dict.fromkeys((".npy", ".npz"), "numpy"),
     **dict.fromkeys((".db", ".sqlite", ".sqlite3"), "sql"),
 }
-_SUFFIXES = ", ".join(_KINDS_BY_SUFFIX)
+_SUFFIXES = ".csv, .parquet, .jpg or another known suffix"
 _FILE_SCHEMES = ("file", "gs", "s3", "az", "hdfs", "azfs", "http", "https")
 
 # A directory may contain ten million images, so only the first files decide its kind.
@@ -176,10 +176,15 @@ def _kind_of(path: str) -> str:
         return "sql"
     path = path.removeprefix("file://")
     if os.path.isdir(path):
-        from beam_tfrecord.stage import is_stage
+        from beam_tfrecord.stage import format_at
 
-        if is_stage(path):
+        if (form := format_at(path)).startswith("beam_tfrecord-stage/"):
             return "parquet"
+        if form.startswith("beam_tfrecord/"):
+            raise UsageError(
+                f"{path!r} is a dataset, not an input: give the files that it was written "
+                "from; the output comes last"
+            )
         return _kind_of_files(path, _visible_files(path))
     if kind := _KINDS_BY_SUFFIX.get(_suffix(path)):
         return kind

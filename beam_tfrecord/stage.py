@@ -287,12 +287,17 @@ def _from_json(value: Mapping[str, Any]) -> StageManifest:
 
 def is_stage(path: str | os.PathLike[str]) -> bool:
     """Return whether a path is a stage or the manifest of a stage, which may be damaged."""
+    return format_at(path).startswith("beam_tfrecord-stage/")
+
+
+def format_at(path: str | os.PathLike[str]) -> str:
+    """Return the format that a manifest at a path names; empty if there is none."""
     try:
         text = manifest_text(_manifest_file(path))
         value = None if text is None else json.loads(text)
     except (OSError, DataError, StorageError, ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) and str(value.get("format")).startswith("beam_tfrecord-stage/")
+        return ""
+    return str(value.get("format")) if isinstance(value, dict) else ""
 
 
 def stage_files(path: str | os.PathLike[str]) -> tuple[pa.Schema, tuple[str, ...]]:

@@ -271,6 +271,12 @@ def test_a_dataset_in_the_way_is_told_by_its_differences(tmp_path: Path) -> None
         bt.write(source, out, splits="train=0.5,test=0.5", source_options=null)
 
 
+def test_a_dataset_is_no_input(parquet: str, tmp_path: Path) -> None:
+    bt.write(parquet, tmp_path / "a")
+    with pytest.raises(UsageError, match=r"a' is a dataset, not an input: give the files that"):
+        bt.write(tmp_path / "a", tmp_path / "b")
+
+
 def test_a_quoted_glob_and_its_files_are_the_same_job(parquet: str, tmp_path: Path) -> None:
     by_glob = bt.write(f"{parquet}/*.parquet", tmp_path / "a")
     files = sorted(str(path) for path in Path(parquet).glob("*.parquet"))
@@ -479,6 +485,8 @@ def test_writing_never_imports_tensorflow(parquet: str, tmp_path: Path) -> None:
             {"splits": "a=0.7,b=0.3", "group": "g"},
             ["no row is in split 'a': rows with equal --group columns stay together"],
         ),
+        ({"splits": "a=0.999999,b=1e-6"}, ["no row is in split 'b'"]),
+        ({"splits": "a=1,b=0"}, []),
         ({"splits": "a=0.5,b=0.5", "group": "id"}, []),
     ],
 )
@@ -489,5 +497,3 @@ def test_settings_of_no_or_another_effect_are_remarked_on(
     with options_named_by("flag"):
         bt.write(tmp_path / "a.csv", tmp_path / "out", **options)
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == remarks
-        ({"splits": "a=0.999999,b=1e-6"}, ["no row is in split 'b'"]),
-        ({"splits": "a=1,b=0"}, []),
