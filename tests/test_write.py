@@ -277,6 +277,17 @@ def test_a_dataset_is_no_input(parquet: str, tmp_path: Path) -> None:
         bt.write(tmp_path / "a", tmp_path / "b")
 
 
+def test_columns_without_values_are_named_in_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = [f"f{number}" for number in range(30)]
+    (tmp_path / "t.csv").write_text(f"id,{','.join(names)}\n1{',' * 30}\n")
+    bt.write(tmp_path / "t.csv", tmp_path / "out", map=dict)
+    (line,) = [text for text in caplog.messages if "left out" in text]
+    assert line.startswith("30 columns left out (no value in any row, or not in the schema): f0, ")
+    assert line.endswith(" and 20 more")
+
+
 def test_a_quoted_glob_and_its_files_are_the_same_job(parquet: str, tmp_path: Path) -> None:
     by_glob = bt.write(f"{parquet}/*.parquet", tmp_path / "a")
     files = sorted(str(path) for path in Path(parquet).glob("*.parquet"))
@@ -408,7 +419,7 @@ def test_a_column_without_any_value_is_left_out_with_a_warning(
     assert manifest.schema.names == ("id",)
     assert [
         record.getMessage() for record in caplog.records if record.name.startswith("beam_t")
-    ] == ["column 'empty' is left out: it has no value in any row, or is not in the schema"]
+    ] == ["1 column left out (no value in any row): empty"]
 
 
 def drop(row: dict) -> None:

@@ -307,7 +307,7 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
         raise raised from None
     finally:
         settings.source.release()
-    _warn(settings.target, settings.source.notes(files))
+    _warn(settings.target, settings.source.notes(files), has_schema=settings.has_schema)
 
 
 def now_text() -> str:
@@ -320,14 +320,14 @@ def input_info(files: Sequence[InputFile]) -> dict[str, str | None]:
     return {INPUT: input_sha256(files), INPUT_STATE: state_sha256(files)}
 
 
-def _warn(target: Target, notes: Sequence[str]) -> None:
+def _warn(target: Target, notes: Sequence[str], *, has_schema: bool) -> None:
     """Log warnings about an output that was written, and about its input."""
     job = json.loads(read_small(target.path(JOB_NAME)))
-    lines = [
-        f"column {name!r} is left out: it has no value in any row, or is not in the schema"
-        for name in job.get("left_out_columns", ())
-    ]
-    lines += job["remarks"]
+    lines = list(job["remarks"])
+    if names := job.get("left_out_columns"):
+        columns = f"{counted(len(names), 'column')} left out"
+        why = "no value in any row, or not in the schema" if has_schema else "no value in any row"
+        lines.insert(0, f"{columns} ({why}): {listed(names)}")
     if copies := job.get("copies"):
         lines += duplicate_lines(copies)
     if refused := job.get("refused_pictures"):

@@ -69,6 +69,11 @@ class JobSettings(abc.ABC, Generic[M]):
     map: MapFunction | None = None
     asked: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
+    @property
+    def has_schema(self) -> bool:
+        """Whether a schema or a function decides which columns there are."""
+        return self.map is not None
+
     @abc.abstractmethod
     def identity(self, files: Sequence[InputFile]) -> Identity:
         """Return the identity of the output, given the files of the input."""
@@ -99,6 +104,11 @@ class Settings(JobSettings[Manifest]):
     layout: Layout
     schema: Schema | None
     transform: Request | None = None
+
+    @property
+    def has_schema(self) -> bool:
+        """Whether a schema or a function decides which columns there are."""
+        return self.schema is not None or self.map is not None
 
     @property
     def is_one_pass(self) -> bool:
