@@ -267,8 +267,20 @@ def test_a_dataset_in_the_way_is_told_by_its_differences(tmp_path: Path) -> None
         "--null: ? there, unset now; --no-shuffle: unset there, set now)"
     )
     source.write_text("a\n1\n2\n3\n")
-    with pytest.raises(TargetExists, match=r" \(different: input files: a\.csv\)$"):
+    with pytest.raises(TargetExists, match=r" \(different: input edited: a\.csv\)$"):
         bt.write(source, out, splits="train=0.5,test=0.5", source_options=null)
+
+
+def test_files_that_were_added_and_removed_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / "in" / name).write_text("a\n1\n")
+    bt.write(tmp_path / "in", tmp_path / "out")
+    (tmp_path / "in" / "a.csv").write_text("a\n1\n2\n")
+    (tmp_path / "in" / "b.csv").rename(tmp_path / "in" / "c.csv")
+    differences = "input edited: a.csv; input removed: b.csv; input added: c.csv"
+    with pytest.raises(TargetExists, match=rf"\(different: {differences}\)$"):
+        bt.write(tmp_path / "in", tmp_path / "out")
 
 
 def test_a_dataset_is_no_input(parquet: str, tmp_path: Path) -> None:

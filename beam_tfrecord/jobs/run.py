@@ -213,8 +213,13 @@ def _differences(settings: JobSettings[M], identity: Identity, present: M) -> st
     files: Mapping[str, Any] = _files_of(present.source)
     files_now: Mapping[str, Any] = _files_of(identity.source)
     names = dict.fromkeys([*files, *files_now])
-    if others := [name for name in names if files.get(name) != files_now.get(name)]:
-        found.append(f"input files: {listed(others)}")
+    changes: dict[str, list[str]] = {}
+    for name in names:
+        if files.get(name) != files_now.get(name):
+            both = name in files and name in files_now
+            change = "edited" if both else "added" if name in files_now else "removed"
+            changes.setdefault(f"input {change}", []).append(name)
+    found += [f"{change}: {listed(others)}" for change, others in changes.items()]
     return f"different: {'; '.join(found)}" if found else ""
 
 
