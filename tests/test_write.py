@@ -18,6 +18,8 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, TargetExists, UsageError, options_named_by
+from beam_tfrecord.jobs.settings import make_settings
+from beam_tfrecord.jobs.submit import describe
 from tests.datasets import (
     ids,
     read_examples,
@@ -281,6 +283,24 @@ def test_files_that_were_added_and_removed_are_told_apart(tmp_path: Path) -> Non
     differences = "input edited: a.csv; input removed: b.csv; input added: c.csv"
     with pytest.raises(TargetExists, match=rf"\(different: {differences}\)$"):
         bt.write(tmp_path / "in", tmp_path / "out")
+
+
+def test_a_plan_foresees_what_is_at_the_output(
+    parquet: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = str(tmp_path / "out")
+    bt.plan(parquet, out)
+    assert caplog.messages == []
+    bt.write(parquet, out)
+    caplog.clear()
+    bt.plan(parquet, out, overwrite=True, seed=1)
+    assert caplog.messages == []
+    bt.plan(parquet, out)
+    describe(make_settings(parquet, out, seed=1))
+    same, other = caplog.messages
+    assert same == f"{out!r} already holds this dataset: there is nothing to do"
+    assert other.startswith(f"{out!r} already holds another dataset: pass --overwrite")
+    assert other.endswith("(different: --seed: unset there, 1 now)")
 
 
 def test_a_dataset_is_no_input(parquet: str, tmp_path: Path) -> None:

@@ -190,8 +190,11 @@ def plan(
     arguments = _with_source_options(**locals())
     arguments.pop("prices")
     from beam_tfrecord.jobs.plan import plan_of
+    from beam_tfrecord.jobs.run import warn_of_output
 
-    return plan_of(make_settings(**arguments), prices)
+    settings = make_settings(**arguments)
+    warn_of_output(settings)
+    return plan_of(settings, prices)
 
 
 def schema(

@@ -49,7 +49,15 @@ from beam_tfrecord.runners.launch import Launch, launching
 from beam_tfrecord.sizes import counted, format_size
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.sources.files import Listing, list_input
-from beam_tfrecord.storage import Lease, exists, lease, list_names, make_directory, read_small
+from beam_tfrecord.storage import (
+    Lease,
+    exists,
+    is_remote,
+    lease,
+    list_names,
+    make_directory,
+    read_small,
+)
 from beam_tfrecord.tables import cell, listed
 from beam_tfrecord.workdir.faults import forget_faults, machine_error, recorded_fault, stop
 from beam_tfrecord.workdir.job import Identity
@@ -154,6 +162,24 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
                 f"replaced the dataset in {target.directory!r}, because the function was edited"
             )
         return output
+
+
+def warn_of_output(settings: JobSettings[Any]) -> None:
+    """Log what a job would find at its target: the same output, or one in the way.
+
+    Targets on an object store are not looked at, because that may ask for credentials.
+    """
+    if is_remote(settings.target.directory) or not exists(settings.target.manifest):
+        return
+    listing = list_input(settings.source)
+    try:
+        present = _same_output(settings, settings.identity(listing.outlines), listing)
+    except TargetExists as error:
+        _LOGGER.warning("%s", error)
+        return
+    if present is not None:
+        where = settings.target.directory
+        _LOGGER.warning("%r already holds this dataset: there is nothing to do", where)
 
 
 def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing) -> M | None:

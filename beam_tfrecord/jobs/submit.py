@@ -9,7 +9,7 @@ from typing import Any
 from beam_tfrecord import runners
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.jobs.remote import modules_of, preflight, silence_beam
-from beam_tfrecord.jobs.run import input_info, now_text
+from beam_tfrecord.jobs.run import input_info, now_text, warn_of_output
 from beam_tfrecord.jobs.settings import Settings
 from beam_tfrecord.publish.files import clear_leftovers
 from beam_tfrecord.runner_traits import traits_of
@@ -70,6 +70,7 @@ def describe(settings: Settings) -> dict[str, Any]:
     from beam_tfrecord.jobs.plan import plan_of
 
     preflight(settings, waits=False)
+    warn_of_output(settings)
     if settings.transform is not None:
         # The graph cannot be built here: it depends on types that a separate pipeline infers.
         return plan_of(settings)
