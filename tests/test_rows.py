@@ -104,6 +104,42 @@ def test_what_does_not_fit_the_schema_is_a_reject_of_its_row(result: Any) -> Non
     assert [(reject.row, reject.code) for reject in after.rejects] == [(11, "map-error")]
 
 
+_TEXTS = pa.list_(pa.string())
+_PAIR = pa.struct({"a": pa.int64(), "b": _TEXTS})
+
+
+@pytest.mark.parametrize(
+    ("value", "arrow"),
+    [
+        ({"b", "a"}, _TEXTS),
+        (type("Tags", (set,), {})("ab"), pa.large_list(pa.string())),
+        ({"b", "a"}, pa.list_(pa.string(), 2)),
+        ([["c"], {"b", "a"}], pa.list_(_TEXTS)),
+        ([None, np.array([None, {"b", "a"}], object)], pa.list_(pa.list_(_TEXTS))),
+        ({"a": 1, "b": {"b", "a"}}, _PAIR),
+        ([("a", 1), ("b", {"b", "a"})], _PAIR),
+        ([None, {"b": {"b", "a"}}], pa.list_(_PAIR)),
+        ({"k": {"b", "a"}}, pa.map_(pa.string(), _TEXTS)),
+        ([("k", {"b", "a"})], pa.map_(pa.string(), _TEXTS)),
+        ({("k", 1), ("l", 2)}, pa.map_(pa.string(), pa.int64())),
+    ],
+)
+def test_a_set_is_a_reject_of_its_row_at_any_depth(value: Any, arrow: pa.DataType) -> None:
+    schema = pa.schema([("x", arrow)])
+    after = mapped(batch([1, 2]), lambda row: {"x": value if row["x"] == 1 else None}, schema)
+    assert after.data.to_pydict() == {"x": [None]}
+    (reject,) = after.rejects
+    assert reject.row == 10
+    assert "column 'x' has a set, and a set has no order: return a sorted list" in reject.message
+
+
+def test_nested_values_without_sets_fit() -> None:
+    value = {"a": 1, "b": ["c", "d"]}
+    schema = pa.schema([("x", pa.list_(_PAIR)), ("m", pa.map_(pa.string(), _TEXTS))])
+    after = mapped(batch([1]), lambda _: {"x": [value, None], "m": {"k": ["v"]}}, schema)
+    assert after.data.to_pylist() == [{"x": [value, None], "m": [("k", ["v"])]}]
+
+
 def test_a_column_that_is_not_returned_is_null() -> None:
     assert mapped(batch([1]), lambda _: {}).data.to_pydict() == {"x": [None]}
 

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from beam_tfrecord import native
 from beam_tfrecord.batch import EXAMPLES_SCHEMA, MAX_VALUE_CHARS, Batch, Origin, Reject
+from beam_tfrecord.features.arrow_types import is_list
 from beam_tfrecord.features.tensors import TensorType, tensor_column
 from beam_tfrecord.user_function import is_users_file
 
@@ -263,12 +264,43 @@ def _array_of(values: list[Any], field: pa.Field) -> pa.Array:
     if isinstance(field.type, TensorType):
         return tensor_column(values, field.type)
     array = pa.array(values, field.type)
+    if _has_set(values, field.type):
+        raise TypeError(
+            f"column {field.name!r} has a set, and a set has no order: return a sorted list"
+        )
     if pa.types.is_decimal(field.type):
         # Arrow silently turns a number that is 39 digits finer than the type into 0.
         zeros = pc.fill_null(pc.equal(array, pa.scalar(0, array.type)), False)
         if any(values[row] for row in np.flatnonzero(zeros.to_numpy(zero_copy_only=False))):
             raise TypeError(f"column {field.name!r} is {field.type} but has a finer number")
     return array
+
+
+def _has_set(values: Sequence[Any], arrow: pa.DataType) -> bool:
+    """Return whether values that Arrow converted to `arrow` contain sets, at any depth.
+
+    Arrow stores a set as a list in the order of hashes, which for text differ between processes.
+    """
+    if not pa.types.is_nested(arrow):
+        return False
+    # Look at the few types first, since there are many values.
+    kinds = set(map(type, values))
+    if any(issubclass(kind, set | frozenset) for kind in kinds):
+        return True
+    missing = {kind for kind in kinds if not issubclass(kind, Iterable)}
+    if missing:
+        values = [value for value in values if type(value) not in missing]
+    if is_list(arrow):
+        item = arrow.value_type
+        is_deep = pa.types.is_nested(item)
+        return is_deep and _has_set(list(itertools.chain.from_iterable(values)), item)
+    if not all(issubclass(kind, Mapping) for kind in kinds - missing):
+        # Arrow also reads a struct or a map from pairs.
+        values = list(map(dict, values))
+    if pa.types.is_map(arrow):
+        return _has_set([item for value in values for item in value.values()], arrow.item_type)
+    nested = [field for field in arrow if pa.types.is_nested(field.type)]
+    return any(_has_set([value.get(f.name) for value in values], f.type) for f in nested)
 
 
 def _reject_of(error: Exception, row: Any, batch: Batch, index: int) -> Reject:
