@@ -155,6 +155,8 @@ def test_batches_by_annotation(tmp_path):
     [
         ("double", "cannot read map 'double': write module:function or file.py:function"),
         (":double", "cannot read map ':double': write module:function or file.py:function"),
+        ("prep.py", "map 'prep.py' names no function: write prep.py:NAME, and the functions there"),
+        ("typo.py", "map 'typo.py' names no function: write typo.py:NAME, and the functions"),
         ("prep.py:", "cannot read map 'prep.py:': write module:function or file.py:function"),
         ("prep.py:dubble", "there is no function 'dubble': did you mean 'double'?"),
         ("prep.py:FACTOR", "map 'prep.py:FACTOR': 'FACTOR' is not a function but 2"),

@@ -64,6 +64,13 @@ class Op:
 
 
 _NUMBER = (int, float)
+# Types of the values of an option in messages; others are text.
+_KINDS: dict[tuple[type, ...], str] = {
+    (int,): "a whole number",
+    _NUMBER: "a number",
+    (int, float, str): "a number or text",
+    (list, tuple): "a list",
+}
 _COUNTED = {"top_k": (int,), "min_count": (int,)}
 OPS: dict[str, Op] = {
     "impute": Op({"how": (str,), "value": (int, float, str)}, (*NUMBERS, TEXT), lists=False),
@@ -171,6 +178,8 @@ def parse_step(text: str) -> Step:
     if not equals or not all(separator for _, separator, _ in pairs):
         raise UsageError(f"cannot read step {text!r}: write op=A,B or op=A,B:option=value")
     names = tuple(name.strip() for name in columns.split(",") if name.strip())
+    if option := next((name for name in names if "=" in name), None):
+        raise UsageError(f"cannot read step {text!r}: write the option as :{option}")
     return Step(op.strip(), names, {name.strip(): _parsed(value) for name, _, value in pairs})
 
 
@@ -191,8 +200,8 @@ def _check_options(step: Step) -> None:
             known = f"its options are {', '.join(op.options)}" if op.options else "it has none"
             raise UsageError(f"step {step.op} has no option {name!r}: {known}")
         if not isinstance(value, op.options[name]) or isinstance(value, bool):
-            kinds = " or ".join(kind.__name__ for kind in op.options[name])
-            raise UsageError(f"option {name} of step {step.op} is {value!r}: give {kinds}")
+            kinds = _KINDS.get(op.options[name], "text")
+            raise UsageError(f"option {name} of step {step.op} is {value!r}: pass {kinds}")
         if name in _MIN and step.options[name] < _MIN[name]:
             raise UsageError(f"option {name} of step {step.op} is {value}: at least {_MIN[name]}")
     for name in op.required:

@@ -55,7 +55,15 @@ def test_typed_options_become_numbers_and_lists() -> None:
         ("zscore", "cannot read step 'zscore': write op=A,B or op=A,B:option=value"),
         ("zscore=", "step zscore names no column: add columns to it"),
         ("zscore=fare:how=mean", "step zscore has no option 'how': it has none"),
-        ("vocabulary=city:top_k=many", "option top_k of step vocabulary is 'many': give int"),
+        (
+            "vocabulary=city:top_k=many",
+            "option top_k of step vocabulary is 'many': pass a whole number",
+        ),
+        ("clip=fare:low=many", "option low of step clip is 'many': pass a number"),
+        (
+            "one_hot=city,top_k=2",
+            "cannot read step 'one_hot=city,top_k=2': write the option as :top_k=2",
+        ),
         ("vocabulary=city:top_k=0", "option top_k of step vocabulary is 0: at least 1"),
         ("hash=city", "step hash of city needs buckets"),
         ("impute=fare:how=average", "impute has no method 'average'"),
