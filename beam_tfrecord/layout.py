@@ -207,13 +207,28 @@ class ShardSpec:
             given = dict(self.per_split)
             if missing := [name for name in filled if name not in given]:
                 raise UsageError(
-                    f"split {missing[0]!r} has no number of shards: add it to --shards"
+                    f"split {missing[0]!r} has no number of shards: "
+                    f"{_shards_hint(missing[0], sorted(set(given).difference(split_bytes)))}"
                 )
             return {name: given[name] for name in filled}
         if self.total is not None:
             return apportion(self.total, filled)
         size = self.shard_bytes or DEFAULT_SHARD_BYTES
         return {name: max(1, round(nbytes / size)) for name, nbytes in filled.items()}
+
+
+def _shards_hint(missing: str, unknown: Sequence[str]) -> str:
+    """Return what to do about a split without a number of shards.
+
+    Args:
+        missing: The split.
+        unknown: Names that have a number of shards, but are not splits.
+    """
+    if missing == ONLY_SPLIT:
+        return "pass --split to name the splits, or one number to --shards"
+    if unknown:
+        return f"--shards names {unknown[0]!r}, which is not a split"
+    return "add it to --shards"
 
 
 def make_shard_spec(

@@ -219,7 +219,9 @@ def near_datasets(path: str) -> list[str]:
 def _no_dataset(path: str, file: str) -> str:
     """Return the message for a path without a manifest, with the datasets that it may stand for."""
     near = near_datasets(path)
-    if len(near) == 1:
+    if len(near) == 1 and path.rstrip("/").endswith("rejects"):
+        hint = f"{near[0]!r} has no rejects"
+    elif len(near) == 1:
         hint = f"did you mean {near[0]!r}?"
     elif near:
         hint = f"the datasets there are {listed([os.path.basename(name) for name in near])}"

@@ -169,6 +169,12 @@ def test_the_dataset_that_a_wrong_path_may_stand_for_is_named(
     assert str(raised.value) == f"no dataset at {path!r}: did you mean {meant!r}?"
 
 
+def test_a_dataset_without_rejects(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").touch()
+    with pytest.raises(UsageError, match=f"no dataset at .*: '{tmp_path}' has no rejects$"):
+        Manifest.load(tmp_path / "rejects")
+
+
 def test_many_datasets_in_a_directory_are_listed(tmp_path: Path) -> None:
     for number in range(12):
         (tmp_path / f"out{number:02}").mkdir()

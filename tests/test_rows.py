@@ -241,8 +241,14 @@ def test_types_of_parts_merge_in_any_order() -> None:
 
 
 def test_values_of_no_single_type_are_a_conflict() -> None:
-    with pytest.raises(SchemaConflict, match="values of no single type for column 'x'"):
-        infer_row_types([{"x": 1}, {"x": "a"}])
+    two = r"two types for column 'x', int \(1\) and str \('a'\): return one type"
+    with pytest.raises(SchemaConflict, match=two):
+        infer_row_types([{"x": 1}, {"x": 1.5}, {"x": None}, {"x": "a"}])
+    with pytest.raises(SchemaConflict, match=r"two types for column 'x', int \(3\) and list"):
+        infer_row_types([{"x": 3}, {"x": [1]}])
+    for value in (frozenset("ab"), 2**70, [1, "a"]):
+        with pytest.raises(SchemaConflict, match=r"column 'x' that have no type here \("):
+            infer_row_types([{"x": value}])
     with pytest.raises(SchemaConflict, match="returns int8 and string for column 'x'"):
         infer_row_types([{"x": 1}]).merge(infer_row_types([{"x": "a"}]))
 

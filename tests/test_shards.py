@@ -124,8 +124,14 @@ def test_counts_by_size() -> None:
 def test_counts_as_given() -> None:
     spec = make_shard_spec("train=64, test=8", None)
     assert spec.counts({"train": 5, "test": 0}) == {"train": 64}
+    with pytest.raises(
+        UsageError, match="split 'val' has no number of shards: --shards names 'vla', which"
+    ):
+        make_shard_spec("train=6,vla=2", None).check(["train", "val"])
+    with pytest.raises(UsageError, match="split 'data' has no number of shards: pass --split"):
+        make_shard_spec("train=6,val=2", None).check(["data"])
     with pytest.raises(UsageError, match="split 'val' has no number of shards: add it to --shards"):
-        spec.counts({"train": 5, "val": 5})
+        make_shard_spec("train=6", None).counts({"train": 5, "val": 5})
     assert make_shard_spec(6, None).counts({"train": 2, "test": 1}) == {"train": 4, "test": 2}
     assert make_shard_spec("6", None) == make_shard_spec(6, None)
     assert make_shard_spec({"train": 64, "test": 8}, None) == spec

@@ -20,6 +20,8 @@ from beam_tfrecord.features.arrow_types import is_binary, is_list, is_text, wide
 from beam_tfrecord.features.tensors import TensorType, is_foreign, item_type, join_tensor_types
 
 _ARRAYS = (np.ndarray, np.generic)
+# Length of the text of a value in a message.
+_SHOWN = 40
 _HINTS: dict[Any, pa.DataType] = {
     bool: pa.bool_(),
     int: pa.int64(),
@@ -212,11 +214,30 @@ def _type_of(name: str, values: list[Any]) -> pa.DataType:
     try:
         column = pa.array(values, from_pandas=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise SchemaConflict(
-            f"the row function returns values of no single type for column {name!r} ({error}): "
-            "return one type, or pass a schema"
-        ) from error
+        raise SchemaConflict(_no_type(name, values, error)) from error
     return _narrowest(column)
+
+
+def _no_type(name: str, values: list[Any], error: Exception) -> str:
+    """Return the message for the values of a column that Arrow has no type for."""
+    by_kind = {type(value): value for value in reversed(values) if value is not None}
+    for pair in itertools.combinations(reversed(by_kind.values()), 2):
+        # Values that go together, such as 1 and 1.5, are not at fault.
+        if all(map(_has_type, ([one] for one in pair))) and not _has_type(pair):
+            both = " and ".join(f"{type(one).__name__} ({repr(one)[:_SHOWN]})" for one in pair)
+            return (
+                f"the row function returns values of two types for column {name!r}, {both}: "
+                "return one type"
+            )
+    return f"the row function returns values for column {name!r} that have no type here ({error})"
+
+
+def _has_type(values: Sequence[Any]) -> bool:
+    try:
+        pa.array(list(values), from_pandas=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return False
+    return True
 
 
 def _is_tensor(value: Any) -> bool:
