@@ -196,6 +196,7 @@ def test_no_beam_options():
             r"'t' is a letter or digit: write ';', or '\t' in quotes",
         ),
         (["write", "a.csv", "out", "--types", "x"], "is not of the form column=type"),
+        (["show", "x", "--label", "y"], "--label is for --code keras only"),
         (["show", "x", "--code", "jax"], "'jax' is not one of 'tf', 'keras', 'torch' (see"),
         (
             ["show", "x", "--code", "tf", "--json"],

@@ -85,6 +85,7 @@ def test_keras_code_trains(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     manifest = make_dataset(tmp_path, TABLE, splits=SPLITS)
     code = reading_code(manifest, "keras", tmp_path)
+    assert "or pass --label. Not numeric, so left out: name" in code
     assert 'LABEL = "label"' in code
     assert "binary_crossentropy" in code
     assert "default_value=0.0),  # stands for a missing value" in code

@@ -28,9 +28,12 @@ EXIT_BAD_DATA = 1
     type=click.Choice(("tf", "keras", "torch")),
     help="Print code that reads the dataset and needs no package of ours.",
 )
+@option("--label", metavar="C", help="Column that the model of --code keras learns.")
 @option("--counts", metavar="C", help="Count the values of a column; reads the data.")
 @log_options
-def show(dataset: str, as_json: bool, code: str | None, counts: str | None) -> None:
+def show(
+    dataset: str, as_json: bool, code: str | None, label: str | None, counts: str | None
+) -> None:
     """Show what DATASET holds: splits, shards, and features with their ranges.
 
     DATASET is a directory that write or extract made, or Parquet files.
@@ -41,8 +44,11 @@ def show(dataset: str, as_json: bool, code: str | None, counts: str | None) -> N
         from beam_tfrecord.dataset.code import reading_code
         from beam_tfrecord.manifest import Manifest
 
-        print_result(reading_code(Manifest.load(dataset), code, path=dataset).rstrip("\n"))
+        text = reading_code(Manifest.load(dataset), code, path=dataset, label=label)
+        print_result(text.rstrip("\n"))
         return
+    if label is not None:
+        raise click.UsageError("--label is for --code keras only")
     from beam_tfrecord.dataset import show as rendering
 
     shown = rendering.show(dataset, counts=counts)

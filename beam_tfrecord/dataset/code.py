@@ -27,6 +27,7 @@ from beam_tfrecord.features.tf_columns import (
 )
 from beam_tfrecord.manifest import Manifest, manifest_path
 from beam_tfrecord.storage import is_remote
+from beam_tfrecord.tables import listed
 
 FILES = Template(
     '''\
@@ -95,6 +96,7 @@ import tensorflow as tf
 $files
 
 
+# What the model learns: choose any column of FEATURES, or pass --label.$left_out
 LABEL = $label
 FEATURES = {
 $features
@@ -392,6 +394,7 @@ def _keras_code(
             "the other columns"
         )
     label = label or next(reversed(numeric))
+    left_out = [name for name in manifest.schema.names if name not in numeric]
     output, loss, metric = _head(numeric[label][1])
     read = {reading.name: reading for reading in readings(manifest.schema)}
     lines = [_dense_line(leaf, read[leaf.name]) for leaf, _ in numeric.values()]
@@ -400,6 +403,7 @@ def _keras_code(
         common,
         features="\n".join(lines),
         label=_quoted(label),
+        left_out=f" Not numeric, so left out: {listed(left_out)}." if left_out else "",
         output=output,
         loss=loss,
         metric=metric,
