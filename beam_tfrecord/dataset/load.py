@@ -52,7 +52,7 @@ class Dataset(Rows):
                 a missing number, and NaN could not be distinguished from a NaN in the data.
             DataError: A shard is damaged, or the dataset was replaced.
         """
-        return arrays_of(self.arrow(), self.schema, defaults or {})
+        return arrays_of(self.arrow(), self.schema, {} if defaults is None else defaults)
 
     def memmap(
         self, directory: str | os.PathLike[str], *, defaults: Mapping[str, Any] | None = None
@@ -73,7 +73,7 @@ class Dataset(Rows):
             UsageError: Values of a column have no fixed width, or are missing without a default.
             DataError: The dataset was replaced, or another process writes other rows there.
         """
-        defaults = defaults or {}
+        defaults = {} if defaults is None else defaults
         check_defaults(self.schema, defaults)
         return memory_mapped(
             directory,
@@ -118,7 +118,7 @@ class Dataset(Rows):
         require("torch", "load(...).torch()")
         from beam_tfrecord.dataset.torch import TorchDataset
 
-        return TorchDataset(self, batch_size, dict(defaults or {}), shuffle)
+        return TorchDataset(self, batch_size, {} if defaults is None else defaults, shuffle)
 
 
 def load(

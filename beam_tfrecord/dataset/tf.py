@@ -107,7 +107,7 @@ def tf_dataset(
     images = image_decoding(dataset, columns, image_size, decode=decode)
     if images is not None and columns is None:
         columns = [IMAGE]
-    schema = _parsed_schema(dataset, labels, columns, defaults or {})
+    schema = _parsed_schema(dataset, labels, columns, {} if defaults is None else defaults)
     if shard is not None:
         dataset = dataset.of_shards(*shard)
     dataset.check_files()

@@ -35,7 +35,7 @@ class TorchDataset(IterableDataset):
         list_columns(dataset.schema, defaults)
         self._dataset = dataset
         self._batch_size = batch_size
-        self._defaults = defaults
+        self._defaults = dict(defaults)
         self._shuffle = shuffle
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

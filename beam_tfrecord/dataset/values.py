@@ -65,14 +65,50 @@ def arrays_of(
         defaults: Replacements of missing values, by column.
     """
     check_defaults(schema, defaults)
-    return {
-        feature.name: _array(table.column(feature.name), feature, defaults)
-        for feature in schema.features
-    }
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    missing: dict[str, int | None] = {}
+    for feature in schema.features:
+        try:
+            arrays[feature.name] = _array(table.column(feature.name), feature, defaults)
+        except _MissingError as error:
+            missing[feature.name] = error.count
+    if missing:
+        raise _missing_error(missing, "missing values, which NumPy has no value for")
+    return arrays
+
+
+class _MissingError(Exception):
+    """A column has missing numbers, which no array holds.
+
+    Attributes:
+        count: Number of them.
+    """
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+
+
+def _missing_error(counts: Mapping[str, int | None], why: str) -> UsageError:
+    """Return the error for missing numbers.
+
+    Args:
+        counts: Their number by column; None if it is not known.
+        why: Why they are an error, as "missing values, which …".
+    """
+    numbers = {name: "" if count is None else f"{count:,} " for name, count in counts.items()}
+    columns = "missing values, ".join(f"column {name!r} has {n}" for name, n in numbers.items())
+    defaults = ", ".join(f"{name!r}: …" for name in counts)
+    return UsageError(
+        f"{columns}{why}: pass defaults={{{defaults}}}, or choose other columns with "
+        "load(columns=[…])"
+    )
 
 
 def check_defaults(schema: Schema, defaults: Mapping[str, Any]) -> None:
-    """Raise `UsageError` if there is a default for a column that does not exist."""
+    """Raise `UsageError` if `defaults` is no dict, or has a column that does not exist."""
+    if not isinstance(defaults, Mapping):
+        raise UsageError(f"defaults is {defaults!r:.80}: pass a dict by column, as {{'x': 0}}")
     if unknown := [name for name in defaults if name not in schema]:
         raise UsageError(
             f"there is a default for {unknown[0]!r}, but the columns are {', '.join(schema.names)}"
@@ -92,26 +128,26 @@ def _array(
         return column_arrays(column)
     if feature.dtype is not None:
         return _of_dtype(column, dtype_of(feature.dtype))
-    return _of_arrow_type(column, feature.name)
+    return _of_arrow_type(column)
 
 
-def _of_arrow_type(column: pa.Array, name: str) -> npt.NDArray[Any]:
+def _of_arrow_type(column: pa.Array) -> npt.NDArray[Any]:
     """Return a column as an array in the dtype that its Arrow type implies."""
     if isinstance(column, pa.FixedShapeTensorArray):
-        return _shaped(column.storage, name).reshape(len(column), *column.type.shape)
+        return _shaped(column.storage).reshape(len(column), *column.type.shape)
     if isinstance(column, pa.ExtensionArray):
         return _objects(column)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     arrow = column.type
     if _is_number(arrow):
-        return _numbers(column, name)
+        return _numbers(column)
     if pa.types.is_temporal(arrow):
         return _times(column)
     if pa.types.is_fixed_size_list(arrow) and _is_number(arrow.value_type):
-        return _shaped(column, name)
+        return _shaped(column)
     is_list = pa.types.is_list(arrow) or pa.types.is_large_list(arrow)
-    return _ragged(column, name) if is_list and _is_number(arrow.value_type) else _objects(column)
+    return _ragged(column) if is_list and _is_number(arrow.value_type) else _objects(column)
 
 
 def _of_dtype(column: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -143,19 +179,16 @@ def _is_number(arrow: pa.DataType) -> bool:
     )
 
 
-def _numbers(column: pa.Array, name: str) -> npt.NDArray[Any]:
+def _numbers(column: pa.Array) -> npt.NDArray[Any]:
     if column.null_count:
-        raise UsageError(
-            f"column {name!r} has {column.null_count:,} missing values, which NumPy has no value "
-            f"for: pass defaults={{{name!r}: …}}, or leave it out with load(columns=[…])"
-        )
+        raise _MissingError(column.null_count)
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def _shaped(column: pa.FixedSizeListArray, name: str) -> npt.NDArray[Any]:
+def _shaped(column: pa.FixedSizeListArray) -> npt.NDArray[Any]:
     if column.null_count:
-        return _numbers(column, name)
-    return _numbers(column.flatten(), name).reshape(len(column), column.type.list_size)
+        return _numbers(column)
+    return _numbers(column.flatten()).reshape(len(column), column.type.list_size)
 
 
 def _times(column: pa.Array) -> npt.NDArray[Any]:
@@ -175,8 +208,8 @@ def _times(column: pa.Array) -> npt.NDArray[Any]:
     return out
 
 
-def _ragged(column: pa.ListArray, name: str) -> npt.NDArray[Any]:
-    values = _numbers(column.values, name)
+def _ragged(column: pa.ListArray) -> npt.NDArray[Any]:
+    values = _numbers(column.values)
     offsets = column.offsets.to_numpy()
     out = np.empty(len(column), dtype=object)
     for row, valid in enumerate(column.is_valid().to_pylist()):
@@ -356,20 +389,20 @@ def list_columns(schema: Schema, defaults: Mapping[str, Any]) -> frozenset[str]:
     """
     check_defaults(schema, defaults)
     lists = set()
+    unfilled: dict[str, int | None] = {}
     for feature in schema.features:
         if not feature.nullable:
             continue
         missing = pa.table({feature.name: pa.nulls(1, feature.type)})
         try:
             values = _array(missing.column(0), feature, defaults)
-        except UsageError:
-            count = f"{feature.observed.missing:,} " if feature.observed else ""
-            raise UsageError(
-                f"column {feature.name!r} has {count}missing values, which no tensor holds: pass "
-                f"defaults={{{feature.name!r}: …}}, or leave it out with load(columns=[…])"
-            ) from None
+        except _MissingError:
+            unfilled[feature.name] = feature.observed.missing if feature.observed else None
+            continue
         if values.dtype == object:
             lists.add(feature.name)
+    if unfilled:
+        raise _missing_error(unfilled, "missing values, which no tensor holds")
     return frozenset(lists)
 
 
