@@ -272,9 +272,9 @@ def test_pictures_that_tensorflow_refuses_are_counted(
         "cure": "--format png or --format jpeg",
     }
     assert [record.message for record in caplog.records if "TensorFlow" in record.message] == [
-        "3 images are stored that TensorFlow, and so .tf(), cannot decode or decodes wrongly: "
-        "the first is cat/png-header-twice.png, which has two headers: pass --format png or "
-        "--format jpeg"
+        "TensorFlow, and so .tf(), fails on 3 stored images or decodes them wrongly: "
+        "the first, cat/png-header-twice.png, has two headers: to convert them, pass --format png "
+        "or --format jpeg"
     ]
 
 

@@ -124,9 +124,9 @@ def refused_as_json(refused: Refused | None) -> dict[str, Any] | None:
 def refused_warning(entry: Mapping[str, Any]) -> str:
     """Return the one-line warning about an entry ``refused_pictures`` of ``job.json``."""
     rows = entry["rows"]
-    are = "image is" if rows == 1 else "images are"
-    which = "it" if rows == 1 else "the first"
+    images, them = ("image", "it") if rows == 1 else ("images", "them")
+    which = entry["path"] if rows == 1 else f"the first, {entry['path']},"
     return (
-        f"{rows:,} {are} stored that TensorFlow, and so .tf(), cannot decode or decodes wrongly: "
-        f"{which} is {entry['path']}, which {entry['reason']}: pass {entry['cure']}"
+        f"TensorFlow, and so .tf(), fails on {rows:,} stored {images} or decodes {them} wrongly: "
+        f"{which} {entry['reason']}: to convert {them}, pass {entry['cure']}"
     )
