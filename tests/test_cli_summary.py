@@ -91,6 +91,13 @@ def test_summaries():
     )
 
 
+def test_a_summary_says_that_rows_were_left_out(tmp_path):
+    (tmp_path / "in.csv").write_text("a\n1\n2\n3\n")
+    (tmp_path / "f.py").write_text("def f(row):\n    return row if row['a'] > 1 else None\n")
+    ran = run("write", tmp_path / "in.csv", tmp_path / "out", "--map", f"{tmp_path / 'f.py'}:f")
+    assert "wrote 2 of 3 rows, 1 shard" in ran.stderr
+
+
 def test_summary_of_compressed_shards_says_both_sizes(tmp_path):
     (tmp_path / "data-00000-of-00001.tfrecord").write_bytes(b"x" * 25)
     manifest = manifest_of(splits={"data": (1, 90)}, compression="GZIP")

@@ -292,15 +292,34 @@ def _job_ends_at_interrupt(progress: Progress) -> Iterator[None]:
 
 
 def summary(manifest: Manifest, output: str, *, seconds: float) -> str:
-    """Return one line such as ``wrote 1,000 rows in 2 splits, 3 shards (98.1 MB) to out/ …``."""
+    """Return one line such as ``wrote 1,000 rows in 2 splits, 3 shards (98.1 MB) to out/ …``.
+
+    If the map function or a step left out rows, it says ``wrote 998 of 1,000 rows``.
+    """
     from beam_tfrecord.progress import format_seconds
 
     splits = f" in {counted(len(manifest.splits), 'split')}" if len(manifest.splits) > 1 else ""
+    read = _rows_read(output)
+    left_out = read - manifest.examples - manifest.rejects.get("rows", 0)
+    of = f"{manifest.examples:,} of {read:,} rows"
     return (
-        f"wrote {counted(manifest.examples, 'row')}{splits}, "
+        f"wrote {of if left_out > 0 else counted(manifest.examples, 'row')}{splits}, "
         f"{counted(len(manifest.shards), 'shard')} ({_size(manifest, output)}) "
         f"to {output} in {format_seconds(seconds)}"
     )
+
+
+def _rows_read(output: str) -> int:
+    """Return the number of rows that the job of a dataset read, or 0 if it is not known."""
+    from beam_tfrecord.manifest import MANIFEST_NAME, manifest_path
+    from beam_tfrecord.storage import read_small
+    from beam_tfrecord.workdir.job_file import JOB_NAME
+
+    try:
+        job = read_small(manifest_path(output).removesuffix(MANIFEST_NAME) + JOB_NAME)
+    except FileNotFoundError:
+        return 0
+    return int(json.loads(job).get("rows_read", 0))
 
 
 def _size(manifest: Manifest, output: str) -> str:

@@ -83,6 +83,7 @@ def publish_dataset(
     named = [(shard.path, piece) for shards in splits.values() for shard, piece in shards]
     info = {
         **info,
+        "rows_read": tally.rows,
         "left_out_columns": sorted(tally.left_out),
         "remarks": [*load_remarks(job.directory), *_empty_remarks(job, tally)],
         "copies": duplicates_to_json(tally.copies),
