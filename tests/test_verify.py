@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 
+import beam_tfrecord as bt
 from beam_tfrecord.dataset import verify as verify_module
 from beam_tfrecord.dataset import verify_examples
 from beam_tfrecord.dataset.load import load
@@ -309,3 +310,11 @@ def test_a_column_of_arrays_whose_shape_does_not_fit(tmp_path: Path) -> None:
     write_examples(tmp_path, {"data": [examples]}, schema)
     (fault,) = verify(tmp_path).faults
     assert fault.where == "record 1"
+
+
+def test_progress_can_be_shown(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("a\n1\n2\n")
+    bt.write(tmp_path / "in.csv", tmp_path / "out")
+    # What is shown, and when, is tested with the command line.
+    assert bt.verify(tmp_path / "out", progress=True).ok
+    assert bt.repair(tmp_path / "out", tmp_path / "again", progress=True).is_whole

@@ -18,7 +18,7 @@ from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.hashes import data_hash, file_hash
 from beam_tfrecord.layout import ShardNames, shard_suffix
 from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, Shard, Split, manifest_path
-from beam_tfrecord.progress import Progress, adder
+from beam_tfrecord.progress import Progress, adder, display_of
 from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash, save_rejects
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.storage import is_plain_name, is_remote, put, sync_directory
@@ -169,7 +169,7 @@ def repair(
     path: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> Repair:
     """Write the intact records of a dataset as a new one, split by split in the same order.
 
@@ -187,7 +187,7 @@ def repair(
     Args:
         path: Path of the dataset's directory, its manifest, or its file prefix.
         output: Path of a directory that does not exist or is empty.
-        progress: Progress bar to update; None shows none.
+        progress: True shows a progress bar, and a `Progress` is updated; None shows nothing.
 
     Returns:
         The new manifest and the losses.
@@ -210,8 +210,9 @@ def repair(
     _check_output(source, target)
     os.makedirs(target, exist_ok=True)
     prefix = os.path.basename(file).removesuffix(MANIFEST_NAME)
-    advance = adder(progress, "repairing", manifest.bytes)
-    repaired = _Repairer(manifest, source, target, prefix, advance).run()
+    with display_of(progress) as display:
+        advance = adder(display, "repairing", manifest.bytes)
+        repaired = _Repairer(manifest, source, target, prefix, advance).run()
     sync_directory(target)
     put(os.path.join(target, MANIFEST_NAME), repaired.manifest.dumps().encode())
     sync_directory(target)

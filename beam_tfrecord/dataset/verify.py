@@ -33,7 +33,7 @@ from beam_tfrecord.manifest import (
     manifest_path,
 )
 from beam_tfrecord.places import purpose_seed
-from beam_tfrecord.progress import Progress, adder
+from beam_tfrecord.progress import Progress, adder, display_of
 from beam_tfrecord.records.tfrecord import RecordBlock, RecordFault, read_blocks
 from beam_tfrecord.rejects import KNOWN_SCHEMAS, REJECTS_FILE, rejects_hash
 from beam_tfrecord.sizes import counted
@@ -64,7 +64,10 @@ _SHARD_LIKE = re.compile(r"[^._].*-\d+-of-\d+\.tfrecord(\.gz)?")
 
 
 def verify(
-    path: str | os.PathLike[str], *, threads: int | None = None, progress: Progress | None = None
+    path: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    progress: Progress | bool | None = None,
 ) -> Verification:
     """Check a dataset, or a stage: every CRC, count, size and hash, the schema, and stray files.
 
@@ -81,7 +84,7 @@ def verify(
     Args:
         path: Path of the dataset's directory, its manifest, or its file prefix.
         threads: Number of shards to read at a time; None means the number of cores.
-        progress: Progress bar to update; None shows none.
+        progress: True shows a progress bar, and a `Progress` is updated; None shows nothing.
 
     Returns:
         The faults and the numbers of what was read. A damaged manifest is a fault, too.
@@ -89,8 +92,13 @@ def verify(
     Raises:
         UsageError: There is no dataset at `path`.
     """
-    if is_stage(path):
-        return _verify_stage(path, progress)
+    with display_of(progress) as display:
+        return _verify_stage(path, display) if is_stage(path) else _verify(path, threads, display)
+
+
+def _verify(
+    path: str | os.PathLike[str], threads: int | None, progress: Progress | None
+) -> Verification:
     file = manifest_path(path)
     name = os.path.basename(file)
     try:
