@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from beam_tfrecord.cli.base import INPUT_PATH, print_message, print_result
 from beam_tfrecord.cli.help import GroupedCommand, option
 from beam_tfrecord.cli.log import is_quiet, log_options
+from beam_tfrecord.sizes import counted
 
 json_option = option("--json", "as_json", is_flag=True, help="Print machine-readable JSON.")
 
