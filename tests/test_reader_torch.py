@@ -168,3 +168,16 @@ def test_what_tensors_are_made_of_may_be_written_to(
         for values in (*tags, batch["pair"]):
             if isinstance(values, np.ndarray):
                 assert values.flags.writeable
+
+
+def test_all_columns_with_missing_numbers_are_named(torch: Any, tmp_path: Path) -> None:
+    dataset = made(tmp_path, pa.table({"x": [1, None, 3], "y": [1, 2, 3], "z": [None, None, 0.5]}))
+    both = r"'x' has 1 missing values, column 'z' has 2 missing.* defaults=\{'x': …, 'z': …\}"
+    with pytest.raises(UsageError, match=both):
+        dataset.torch()
+
+
+@pytest.mark.parametrize("defaults", [0, 5, "x"])
+def test_defaults_are_a_dict(torch: Any, numbers: Dataset, defaults: Any) -> None:
+    with pytest.raises(UsageError, match=f"defaults is {defaults!r}: pass a dict by column, as"):
+        numbers.torch(defaults=defaults)

@@ -39,6 +39,8 @@ def release(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("release")
 
 
+# Another test of the process may have imported Python's own distutils before setuptools.
+@pytest.mark.filterwarnings("ignore:The distutils package is deprecated")
 def test_links_of_the_readme_lead_to_this_version(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {}
     monkeypatch.setattr(setuptools, "setup", given.update)
