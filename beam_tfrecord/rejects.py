@@ -50,7 +50,7 @@ KNOWN_SCHEMAS = (REJECTS_SCHEMA, SCHEMA_WITHOUT_ADDRESS)
 
 # An error shows this many causes of rejects, and addresses of each.
 SHOWN = 3
-# This many causes are told apart, so that messages with values do not fill the memory.
+# At most this many causes are distinguished, so that messages with values do not fill the memory.
 MAX_CAUSES = 1000
 _OTHER = ("", "", "other reasons")
 # Parts of a message that differ between rejects of one cause.
