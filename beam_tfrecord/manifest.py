@@ -276,6 +276,11 @@ def manifest_path(path: str | os.PathLike[str]) -> str:
     return os.path.join(text, MANIFEST_NAME)
 
 
+def beside_manifest(path: str | os.PathLike[str], name: str) -> str:
+    """Return the path of another file of a dataset, whose name begins with its file prefix."""
+    return manifest_path(path).removesuffix(MANIFEST_NAME) + name
+
+
 def directory_of(manifest_file: str) -> str:
     """Return the absolute path of the directory that a manifest's paths are relative to."""
     return os.path.dirname(absolute_path(manifest_file))

@@ -311,15 +311,10 @@ def summary(manifest: Manifest, output: str, *, seconds: float) -> str:
 
 def _rows_read(output: str) -> int:
     """Return the number of rows that the job of a dataset read, or 0 if it is not known."""
-    from beam_tfrecord.manifest import MANIFEST_NAME, manifest_path
-    from beam_tfrecord.storage import read_small
-    from beam_tfrecord.workdir.job_file import JOB_NAME
+    from beam_tfrecord.manifest import beside_manifest
+    from beam_tfrecord.workdir.job_file import JOB_NAME, read_job
 
-    try:
-        job = read_small(manifest_path(output).removesuffix(MANIFEST_NAME) + JOB_NAME)
-    except FileNotFoundError:
-        return 0
-    return int(json.loads(job).get("rows_read", 0))
+    return int(read_job(beside_manifest(output, JOB_NAME)).get("rows_read", 0))
 
 
 def _size(manifest: Manifest, output: str) -> str:

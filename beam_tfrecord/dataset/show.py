@@ -21,7 +21,7 @@ import pyarrow as pa
 from beam_tfrecord.dataset.load import Dataset, load
 from beam_tfrecord.dataset.rows import RecordFiles
 from beam_tfrecord.dataset.values import python_values
-from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import (
     is_numpy_tensor,
     shape_text,
@@ -31,13 +31,12 @@ from beam_tfrecord.features.arrow_types import (
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.images import Fault
 from beam_tfrecord.images.formats import describe
-from beam_tfrecord.manifest import MANIFEST_NAME, manifest_path
+from beam_tfrecord.manifest import beside_manifest
 from beam_tfrecord.rejects import REJECTS_FILE, SCHEMA_WITHOUT_ADDRESS
 from beam_tfrecord.sizes import counted, format_size
-from beam_tfrecord.storage import read_small
 from beam_tfrecord.tables import cell, listed, printable, text_table
 from beam_tfrecord.type_checks import has_type
-from beam_tfrecord.workdir.job_file import JOB_NAME, STORED_BYTES, load_job
+from beam_tfrecord.workdir.job_file import JOB_NAME, STORED_BYTES, read_job
 
 MAX_COUNTED_VALUES = 1000
 _CELL_CHARACTERS = 30
@@ -88,7 +87,7 @@ def show(path: str | os.PathLike[str], *, counts: str | None = None) -> dict[str
 
 
 def _rejects_directory(path: str | os.PathLike[str]) -> str:
-    return os.path.dirname(manifest_path(path).removesuffix(MANIFEST_NAME) + REJECTS_FILE)
+    return os.path.dirname(beside_manifest(path, REJECTS_FILE))
 
 
 def _stored_bytes(path: str | os.PathLike[str], dataset: Dataset) -> int | None:
@@ -98,9 +97,8 @@ def _stored_bytes(path: str | os.PathLike[str], dataset: Dataset) -> int | None:
     if not dataset.manifest.compression:
         return dataset.manifest.bytes
     try:
-        file = manifest_path(path).removesuffix(MANIFEST_NAME) + JOB_NAME
-        stored: Any = load_job(read_small(file).decode(errors="replace")).get(STORED_BYTES)
-    except (OSError, DataError):
+        stored: Any = read_job(beside_manifest(path, JOB_NAME)).get(STORED_BYTES)
+    except OSError:
         return None
     return sum(stored.values()) if has_type(stored, dict[str, int]) else None
 

@@ -69,7 +69,7 @@ from beam_tfrecord.workdir.job_file import (
     SETTINGS,
     WITHOUT_FUNCTIONS,
     add_to_job,
-    load_job,
+    read_job,
 )
 from beam_tfrecord.workdir.progress_files import watch
 from beam_tfrecord.workdir.target import Target, check_free
@@ -195,7 +195,7 @@ def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing)
         with contextlib.suppress(BeamTFRecordError):
             present = settings.load_output()
     if present is not None and known and present.fingerprint == known:
-        if not _is_edited(_job_at(target), settings.source, listing):
+        if not _is_edited(read_job(target.path(JOB_NAME)), settings.source, listing):
             return present
         if not settings.overwrite:
             raise TargetExists(
@@ -210,7 +210,7 @@ def _same_output(settings: JobSettings[M], identity: Identity, listing: Listing)
         )
     may_replace = settings.overwrite
     if present is not None and identity.without_functions and not may_replace:
-        before = _job_at(target)
+        before = read_job(target.path(JOB_NAME))
         is_alike = before.get(WITHOUT_FUNCTIONS) == identity.without_functions
         may_replace = is_alike and not _is_edited(before, settings.source, listing)
     differences = "" if present is None else _differences(settings, identity, present)
@@ -230,7 +230,7 @@ def _differences(settings: JobSettings[M], identity: Identity, present: M) -> st
         return "the input may have changed: a database or a table of images does not show it"
     now: Mapping[str, str] = settings.asked
     # Older releases noted no settings.
-    there: Mapping[str, str] = _job_at(settings.target).get(SETTINGS, now)
+    there: Mapping[str, str] = read_job(settings.target.path(JOB_NAME)).get(SETTINGS, now)
     found = [
         f"{flag}: {cell(there.get(flag, 'unset'))} there, {cell(now.get(flag, 'unset'))} now"
         for flag in dict.fromkeys([*there, *now])
@@ -251,14 +251,6 @@ def _differences(settings: JobSettings[M], identity: Identity, present: M) -> st
 
 def _files_of(source: Mapping[str, Any] | None) -> dict[str, Any]:
     return {str(file.get("path")): file for file in (source or {}).get("files", ())}
-
-
-def _job_at(target: Target) -> dict[str, Any]:
-    """Return the content of ``job.json`` at a target; empty if it is missing or damaged."""
-    try:
-        return load_job(read_small(target.path(JOB_NAME)).decode())
-    except (FileNotFoundError, DataError, UnicodeDecodeError):
-        return {}
 
 
 def _is_edited(before: Mapping[str, Any], source: Source, listing: Listing) -> bool:

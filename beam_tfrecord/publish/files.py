@@ -63,7 +63,7 @@ from beam_tfrecord.workdir.job_file import (
     STORED_BYTES,
     STORED_HASHES,
     dump_job,
-    load_job,
+    read_job,
 )
 from beam_tfrecord.workdir.target import Target
 
@@ -165,10 +165,7 @@ def published_names(target: Target, publication: str | None) -> list[str] | None
     """
     if publication is None or not exists(target.manifest):
         return None
-    try:
-        job = load_job(read_small(target.path(JOB_NAME)).decode())
-    except (FileNotFoundError, DataError, UnicodeDecodeError):
-        return None
+    job = read_job(target.path(JOB_NAME))
     if job.get(PUBLICATION) != publication:
         return None
     stored: dict[str, int] = job[STORED_BYTES]

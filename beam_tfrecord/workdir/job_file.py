@@ -42,6 +42,18 @@ def add_to_job(path: str, more: Mapping[str, Any]) -> None:
     put(path, dump_job({**load_job(read_small(path).decode()), **more}).encode())
 
 
+def read_job(path: str) -> dict[str, Any]:
+    """Return the content of a ``job.json``; empty if it is missing or damaged.
+
+    Raises:
+        OSError: The file is there, and cannot be read.
+    """
+    try:
+        return load_job(read_small(path).decode())
+    except (FileNotFoundError, DataError, UnicodeDecodeError):
+        return {}
+
+
 def load_job(text: str) -> dict[str, Any]:
     """Parse the text of ``job.json``.
 
