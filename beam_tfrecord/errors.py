@@ -19,9 +19,10 @@ line. For Python callers, `for_caller` replaces flags by keywords.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from beam_tfrecord.options import SOURCE_OPTIONS, WRITE_OPTIONS, Option
@@ -120,6 +121,12 @@ def error_in(text: str) -> BeamTFRecordError | None:
         return None
     kind, message = raised[-1]
     return error_of_kind(kind, _STEP.sub("", message))
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return the question whether the most similar known word is meant; `otherwise` without one."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean {near[0]!r}?" if near else otherwise
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.options import flag_of
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import Source
@@ -164,8 +164,7 @@ def make_source(
 
 def _check_kind(kind: str) -> str:
     if kind not in SOURCES:
-        near = difflib.get_close_matches(kind, SOURCES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"the kinds are {', '.join(SOURCES)}"
+        hint = did_you_mean(kind, SOURCES, f"the kinds are {', '.join(SOURCES)}")
         raise UsageError(f"cannot read input of kind {kind!r}: {hint}")
     return kind
 

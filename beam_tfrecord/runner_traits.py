@@ -6,11 +6,10 @@ workers use it and have to start fast.
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -66,11 +65,11 @@ def check_runner_name(runner: str) -> None:
     name = runner.lower()
     if name in _TRAITS or "runner" in name or "." in name:
         return
-    near = difflib.get_close_matches(name, _TRAITS, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = did_you_mean(name, _TRAITS)
     raise UsageError(
-        f"there is no runner {runner!r}: {hint}the runners are {', '.join(_TRAITS)}, and those of "
-        "Beam by their names, such as SparkRunner"
+        f"there is no runner {runner!r}: {hint and f'{hint} '}"
+        f"the runners are {', '.join(_TRAITS)}, and those of Beam by their names, such as "
+        "SparkRunner"
     )
 
 

@@ -6,12 +6,12 @@ text is escaped, and names of columns come from files that anyone may have writt
 
 from __future__ import annotations
 
-import difflib
 import html
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from beam_tfrecord.errors import did_you_mean
 from beam_tfrecord.sizes import counted, format_size
 
 MAX_ROWS = 50
@@ -49,11 +49,10 @@ def not_found(
         where: What lacks the column.
     """
     names = list(dict.fromkeys(columns))
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = did_you_mean(name, names)
     known = f"the columns are {listed(names)}" if names else "it has none"
     named = f"column {name!r}" if of is None else f"column {name!r} of {of}"
-    return f"{named} is not in {where}: {hint}{known}"
+    return f"{named} is not in {where}: {hint and f'{hint} '}{known}"
 
 
 def text_table(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import difflib
 import hashlib
 import importlib
 import inspect
@@ -22,7 +21,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import UsageError, did_you_mean
 
 # Code of Python, of installed packages and of this package. Compiled modules have relative paths.
 _LIBRARIES = (sysconfig.get_path("stdlib"), os.path.dirname(__file__))
@@ -218,9 +217,8 @@ def _find(module: types.ModuleType, name: str) -> Callable[..., Any]:
     attribute = name.rpartition(":")[2]
     found = getattr(module, attribute, None)
     if found is None:
-        near = difflib.get_close_matches(attribute, vars(module), n=1)
-        hint = f": did you mean {near[0]!r}?" if near else ""
-        raise UsageError(f"map {name!r}: there is no function {attribute!r}{hint}")
+        hint = did_you_mean(attribute, vars(module))
+        raise UsageError(f"map {name!r}: there is no function {attribute!r}{hint and f': {hint}'}")
     if not callable(found):
         raise UsageError(f"map {name!r}: {attribute!r} is not a function but {found!r:.60}")
     return found  # type: ignore[no-any-return]

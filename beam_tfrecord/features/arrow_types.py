@@ -8,7 +8,6 @@ In JSON, a type without children is a string in Arrow's own notation (``int64``,
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.features.tensors import TensorType, dtype_name, dtype_of, join_tensor_types
 
 # The test for a kind of type with one child, and its constructor.
@@ -201,10 +200,10 @@ def _type_from_text(text: str) -> pa.DataType:
     # Refuse PyArrow's own aliases, such as "i4": each type has one name in a schema.
     if named is not None and str(named) == text and not pa.types.is_interval(named):
         return named
-    near = difflib.get_close_matches(text.lower(), (*_USUAL, *_ALIASES), n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = did_you_mean(text.lower(), (*_USUAL, *_ALIASES))
     raise UsageError(
-        f"{text!r} is not a type: {hint}the types are {', '.join(_USUAL)} and others of Arrow"
+        f"{text!r} is not a type: {hint and f'{hint} '}"
+        f"the types are {', '.join(_USUAL)} and others of Arrow"
     )
 
 

@@ -8,14 +8,13 @@ the schema of the dataset.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 import pyarrow as pa
 
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.features.arrow_types import type_of_column, type_to_json, with_shape
 from beam_tfrecord.type_checks import has_type
 
@@ -179,8 +178,8 @@ class Feature:
 def _fault_of(value: Mapping[str, Any]) -> str:
     """Return the first error in the JSON of a feature, for a message; empty if there is none."""
     if unknown := set(value) - set(_KEY_TYPES):
-        near = difflib.get_close_matches(str(min(unknown)), _KEY_TYPES, n=1)
-        known = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(_KEY_TYPES)}"
+        every = f"the keys are {', '.join(_KEY_TYPES)}"
+        known = did_you_mean(str(min(unknown)), _KEY_TYPES, every)
         return f"unknown key {min(unknown)!r}: {known}"
     if not value.get("name"):
         return "no name"

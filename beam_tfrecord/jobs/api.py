@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from beam_tfrecord.errors import UsageError, for_caller
+from beam_tfrecord.errors import UsageError, did_you_mean, for_caller
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.inputs import SourceOptions, make_source
 from beam_tfrecord.jobs.settings import ExtractSettings, Inputs, make_settings
@@ -295,7 +294,6 @@ def _with_source_options(
     known = SourceOptions.__annotations__
     for name in options:
         if name not in known:
-            near = difflib.get_close_matches(name, [*others, *known], n=1)
-            hint = f": did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"unexpected keyword argument {name!r}{hint}")
+            hint = did_you_mean(name, [*others, *known])
+            raise TypeError(f"unexpected keyword argument {name!r}{hint and f': {hint}'}")
     return {**others, "source_options": {**(source_options or {}), **options}}

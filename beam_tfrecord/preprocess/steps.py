@@ -9,7 +9,6 @@ how each operation treats missing values and NaN.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import math
@@ -20,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.errors import UsageError
+from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_text
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.tables import not_found
@@ -112,8 +111,7 @@ class Step:
 
     def __post_init__(self) -> None:
         if self.op not in OPS:
-            near = difflib.get_close_matches(self.op, OPS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"the steps are {', '.join(OPS)}"
+            hint = did_you_mean(self.op, OPS, f"the steps are {', '.join(OPS)}")
             raise UsageError(f"there is no step {self.op!r}: {hint}")
         if not self.columns:
             raise UsageError(f"step {self.op} names no column: add columns to it")
