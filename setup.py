@@ -26,7 +26,7 @@ PACKAGE = Path("beam_tfrecord")
 NATIVE = PACKAGE / "native"
 
 # Each is a binding in Cython of the C files, which are one static library.
-BINDINGS = ("_csv", "_records", "_sqlite", "_files")
+BINDINGS = ("_csv", "_records", "_sqlite", "_files", "_index")
 KERNEL = (
     "beam_tfrecord_kernel",
     {
@@ -135,7 +135,9 @@ def extensions() -> list[Extension]:
             [(NATIVE / f"{name}.pyx").as_posix()],
             include_dirs=[NATIVE.as_posix()],
             depends=[
-                path.as_posix() for form in ("[a-z]*.[ch]", "*.pxd") for path in NATIVE.glob(form)
+                path.as_posix()
+                for form in ("[a-z]*.[ch]", "*.pxd", "*.pxi")
+                for path in NATIVE.glob(form)
             ],
             extra_compile_args=["-O1", "-g0", "-std=c11"],
             define_macros=[LIMITED_API],

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.features.arrow_arrays import Int64Array, to_text
+from beam_tfrecord.features.arrow_arrays import Int64Array, take_values, to_text
 from beam_tfrecord.images import Refused
 
 DEFAULT_BATCH_ROWS = 16_384
@@ -124,6 +124,8 @@ class Batch:
         split: Name of the split of all rows; None before `AssignSplits`.
         rejects: Rows that earlier steps rejected, for the report of the last step.
         encoded: Whether the only column of `data` holds serialized examples.
+        framed: Whether these are complete records of a TFRecord file: an example between its length
+            and its checksums, which are right.
         numbers: More exact values of float columns whose types rounded them: either text, or
             float64 values that round to the same float32 as the original numbers.
         refused: Images among the rows that TensorFlow cannot decode, for the report of the last
@@ -137,6 +139,7 @@ class Batch:
     encoded: bool = False
     numbers: pa.RecordBatch | None = None
     refused: Refused | None = None
+    framed: bool = False
 
     def __post_init__(self) -> None:
         if self.origin is None:
@@ -171,9 +174,9 @@ class Batch:
         """Return the rows `indices`, in that order, without `rejects` and `refused`."""
         picked = pa.array(indices, pa.int64())
         return self.replace(
-            data=self.data.take(picked),
+            data=_take(self.data, picked),
             origin=None if self.origin is None else self.origin.take(indices, self.num_rows),
-            numbers=None if self.numbers is None else self.numbers.take(picked),
+            numbers=None if self.numbers is None else _take(self.numbers, picked),
             rejects=(),
             refused=None,
         )
@@ -222,6 +225,14 @@ class Batch:
             own = to_text(column) if is_text else pc.cast(column, pa.float64())
             columns[name] = pc.if_else(same, exact, own)
         return pa.RecordBatch.from_pydict(columns) if columns else None
+
+
+def _take(data: pa.RecordBatch, indices: pa.Array) -> pa.RecordBatch:
+    try:
+        return data.take(indices)
+    except pa.ArrowNotImplementedError:
+        columns = [take_values(column, indices) for column in data.columns]
+        return pa.RecordBatch.from_arrays(columns, schema=data.schema)
 
 
 def _bits(floats: pa.Array) -> pa.Array:

@@ -53,6 +53,10 @@ class BeamTFRecordError(Exception):
 
     exit_code = 2
 
+    def __init__(self, message: str = "") -> None:
+        # PyTorch passes the message by keyword when it raises an error of a worker process again.
+        super().__init__(message)
+
     @property
     def message(self) -> str:
         """The message with flags, as the code wrote it; use this form to store or send errors."""

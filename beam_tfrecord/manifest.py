@@ -1,8 +1,8 @@
 """`Manifest`: the content of ``manifest.json``, which describes a dataset and marks it as complete.
 
 The file is written last and atomically; a directory without it contains no dataset. It contains
-nothing that depends on the time or the machine, so equal input and settings give equal bytes. Its
-last field is the XXH64 of the text of the file with that field empty.
+nothing that depends on the time or the machine, so equal input and settings give equal bytes.
+``docs/format.md`` defines it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import dataclasses
 import glob
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.layout import is_split_name
+from beam_tfrecord.rules import RULES
+from beam_tfrecord.sealed import parse_sealed, sealed_lines
 from beam_tfrecord.sizes import format_size
 from beam_tfrecord.storage import (
     absolute_path,
@@ -30,9 +31,9 @@ from beam_tfrecord.storage import (
 from beam_tfrecord.tables import cell, html_table, listed
 from beam_tfrecord.type_checks import check_fields, has_type
 
-T = TypeVar("T")
-
-FORMAT = "beam_tfrecord/1"
+FORMAT = "beam_tfrecord/2"
+# Has no `requires`, `rules` and `generations`, but the fields of a generation at the top level.
+FIRST_FORMAT = "beam_tfrecord/1"
 MANIFEST_NAME = "manifest.json"
 # Directories of a fitted preprocessing function in a dataset, named by tensorflow-transform.
 TRANSFORM_FN, TRANSFORMED_METADATA, RAW_METADATA = (
@@ -41,6 +42,8 @@ TRANSFORM_FN, TRANSFORMED_METADATA, RAW_METADATA = (
     "metadata",
 )
 FITTED = (TRANSFORM_FN, TRANSFORMED_METADATA, RAW_METADATA)
+# Lies beside these directories during a job: the categories by column, which the schema takes over.
+CATEGORIES_FILE = "categories.json"
 
 # The values of `Manifest.split_by`.
 BY_BYTES, BY_GROUP, BY_COLUMN, ASSIGNED = "bytes", "group", "column", "assigned"
@@ -95,15 +98,17 @@ class Manifest:
         group: Columns that decide the split; None if the bytes of the example decide it.
         place: The property of a row that decides its position in the dataset: ``origin`` (position
             in the input), ``key`` or ``bytes``.
-        split_by: The property of a row that decides its split: ``bytes`` of the example, the
-            columns of its ``group``, a ``column`` with the name of the split, or ``assigned`` by an
-            earlier step; None if there is only one split.
         schema: The features, with their statistics.
         source: Kind and files of the input; None if Beam code made the input.
         rejects: Number and hash of the rows that could not be written:
             ``{"rows": …, "xxh64": …}``.
         sidecars: Hash of each other file of the dataset, by name.
         splits: The splits by name, in order.
+        split_by: The property of a row that decides its split: ``bytes`` of the example, the
+            columns of its ``group``, a ``column`` with the name of the split, or ``assigned`` by an
+            earlier step; None if there is only one split.
+        rules: Number of writing rules (see `beam_tfrecord.rules`) that the writer had; None in a
+            dataset of format 1, which does not say it.
     """
 
     fingerprint: str
@@ -120,6 +125,7 @@ class Manifest:
     sidecars: Mapping[str, str]
     splits: Mapping[str, Split]
     split_by: str | None = None
+    rules: int | None = len(RULES)
 
     def __repr__(self) -> str:
         counts = [f"{name}={split.examples:,}" for name, split in self.splits.items()]
@@ -148,7 +154,7 @@ class Manifest:
         """Return the JSON object, without its own hash."""
         return {
             "format": FORMAT,
-            "fingerprint": self.fingerprint,
+            "requires": [],
             "content": self.content,
             "order": self.order,
             "seed": self.seed,
@@ -158,9 +164,15 @@ class Manifest:
             "place": self.place,
             "split_by": self.split_by,
             "schema": self.schema.to_json(),
-            "source": self.source,
-            "rejects": dict(self.rejects),
             "sidecars": dict(self.sidecars),
+            "generations": [
+                {
+                    "rules": self.rules,
+                    "fingerprint": self.fingerprint,
+                    "source": self.source,
+                    "rejects": dict(self.rejects),
+                }
+            ],
             "splits": {
                 name: {
                     "examples": split.examples,
@@ -182,7 +194,14 @@ class Manifest:
         Raises:
             DataError: The text is not a manifest, or was changed after it was written.
         """
-        return parse_sealed(text, _from_json, where=where, what="a manifest")
+        return parse_sealed(
+            text,
+            _from_json,
+            where=where,
+            what="a manifest",
+            formats=(FORMAT, FIRST_FORMAT),
+            command="write",
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Manifest:
@@ -287,84 +306,27 @@ def directory_of(manifest_file: str) -> str:
 
 
 def sealed(value: Mapping[str, Any]) -> str:
-    """Return JSON text with one line for each top-level key, and with its own hash at the end."""
-    lines = [f'  "{key}": {_compact(item)}' for key, item in value.items() if key != "splits"]
-    lines.append('  "splits": {' + ",".join(_split_lines(value["splits"])) + "\n  }")
-    return sealed_lines(lines)
+    """Return the text of a manifest: a line for each key and shard, and its own hash at the end."""
+    of_several_lines = {
+        "generations": lambda items: _lines("[", (_compact(item) for item in items), "  ]", 4),
+        "splits": lambda items: _lines(
+            "{", (f"{_compact(name)}: {_split_text(of)}" for name, of in items.items()), "  }", 4
+        ),
+    }
+    return sealed_lines(
+        [f'  "{key}": {of_several_lines.get(key, _compact)(item)}' for key, item in value.items()]
+    )
 
 
-def sealed_lines(lines: Sequence[str]) -> str:
-    """Return the text of a JSON object whose last field is the hash of the text.
-
-    Args:
-        lines: The text of each field but the hash.
-    """
-    body = "{\n" + ",\n".join(lines) + ',\n  "xxh64": "'
-    tail = '"\n}\n'
-    return f"{body}{data_hash((body + tail).encode())}{tail}"
+def _split_text(split: Mapping[str, Any]) -> str:
+    shards = _lines("[", (_compact(shard) for shard in split["shards"]), "    ]", 8)
+    return f'{{"examples": {split["examples"]}, "bytes": {split["bytes"]}, "shards": {shards}}}'
 
 
-# Errors that arbitrary JSON can cause when it is read as a manifest.
-_PARSE_ERRORS = (
-    *(KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError),
-    UsageError,
-)
-
-
-def parse_sealed(
-    text: str,
-    parse: Callable[[dict[str, Any]], T],
-    *,
-    where: str,
-    what: str,
-    file_format: str = FORMAT,
-    seal: Callable[[Mapping[str, Any]], str] = sealed,
-) -> T:
-    """Check the format and the hash in the text of a manifest, then parse it.
-
-    Args:
-        text: The text.
-        parse: Function that makes the result from the JSON object without its hash.
-        where: Name of the file, for errors.
-        what: Noun for the expected content of the file, for errors.
-        file_format: The expected value of the key ``format``.
-        seal: Function that returns the text for the JSON object.
-
-    Raises:
-        DataError: The text is not a manifest, or was changed after it was written.
-    """
-    command = "write" if file_format == FORMAT else "extract"
-    advice = f"restore it from a copy, or run {command} again"
-    try:
-        value = json.loads(text)
-        found = value["format"]
-        if found != file_format:
-            if file_format == FORMAT and str(found).startswith("beam_tfrecord-stage/"):
-                raise DataError(
-                    f"{where} is the manifest of a stage, the copy of rows that extract makes: "
-                    "show, head, verify and load read it; to compare it, write a dataset of it; if "
-                    "it is damaged, run extract again"
-                )
-            raise DataError(
-                f"{where} has format {found!r}, not {file_format!r}: "
-                "read it with the version of beam_tfrecord that wrote it"
-            )
-        del value["xxh64"]
-        if seal(value) != text:
-            raise DataError(f"{where} was changed after it was written: {advice}")
-        return parse(value)
-    except _PARSE_ERRORS as error:
-        raise DataError(f"{where} is not {what} ({_reason(error)}): {advice}") from error
-
-
-def _reason(error: Exception) -> str:
-    """Return in one line why JSON cannot be read as a manifest."""
-    if isinstance(error, json.JSONDecodeError):
-        return f"it is not JSON: line {error.lineno}: {error.msg}"
-    if isinstance(error, KeyError):
-        return f"it has no {error!s:.100}"
-    reason = str(error) if isinstance(error, ValueError | UsageError) else repr(error)
-    return (reason.splitlines() or [type(error).__name__])[0][:200]
+def _lines(begin: str, items: Iterable[str], end: str, indent: int) -> str:
+    """Return items in brackets, each in a line of its own."""
+    lines = [f"\n{' ' * indent}{item}" for item in items]
+    return f"{begin}{','.join(lines)}\n{end}" if lines else begin + end.lstrip()
 
 
 def check_files(files: Sequence[Any], counts: Sequence[str], others: Iterable[str] = ()) -> None:
@@ -435,23 +397,23 @@ _ALLOWED: Mapping[str, tuple[str | None, ...]] = {
 }
 
 
-def _split_lines(splits: Mapping[str, Any]) -> list[str]:
-    out = []
-    for name, split in splits.items():
-        shards = ",\n        ".join(_compact(shard) for shard in split["shards"])
-        counts = f'"examples": {split["examples"]}, "bytes": {split["bytes"]}'
-        out.append(f'\n    {json.dumps(name)}: {{{counts}, "shards": [\n        {shards}\n    ]}}')
-    return out
-
-
 def _compact(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=False)
 
 
 def _from_json(value: dict[str, Any]) -> Manifest:
+    if value["format"] == FIRST_FORMAT:
+        generation = value
+    else:
+        # Later jobs may append shards; this version writes and describes a single generation.
+        if (count := len(value["generations"])) != 1:
+            raise UsageError(
+                f"it has {count} generations: read it with a newer version of beam_tfrecord"
+            )
+        generation = value["generations"][0]
     key, group = (None if value[name] is None else tuple(value[name]) for name in ("key", "group"))
     made = Manifest(
-        fingerprint=value["fingerprint"],
+        fingerprint=generation["fingerprint"],
         content=value["content"],
         order=value["order"],
         seed=value["seed"],
@@ -461,16 +423,22 @@ def _from_json(value: dict[str, Any]) -> Manifest:
         place=value["place"],
         split_by=value.get("split_by"),
         schema=Schema.from_json(value["schema"]),
-        source=value["source"],
-        rejects=value["rejects"],
+        source=generation["source"],
+        rejects=generation["rejects"],
         sidecars=value["sidecars"],
         splits={
-            name: Split(tuple(Shard(**shard) for shard in split["shards"]))
+            name: Split(tuple(map(_shard, split["shards"])))
             for name, split in value["splits"].items()
         },
+        rules=generation.get("rules"),
     )
     _check(made, value)
     return made
+
+
+def _shard(value: Mapping[str, Any]) -> Shard:
+    # Fields of later versions are ignored, as long as `requires` does not name them.
+    return Shard(**{field.name: value[field.name] for field in dataclasses.fields(Shard)})
 
 
 def fitted_files(directory: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ would cover only a part of the 64-bit range.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -64,10 +64,14 @@ class Inputs:
         step_paths: For each input, the labels of the pipeline steps that its rows pass. Rows that
             passed other steps count as one more input.
         have_splits: Whether an earlier step has assigned a split to each row.
+        examples: What is known of serialized examples: ``any``, they may be any bytes; ``found``,
+            they are of other programs, and their types have to be found; ``known``, they are of
+            datasets, whose manifests say the types.
     """
 
     step_paths: tuple[StepPath, ...] = ()
     have_splits: bool = False
+    examples: Literal["any", "found", "known"] = "any"
 
     @property
     def count(self) -> int:

@@ -1,14 +1,20 @@
-"""Makes directories that only the current user can write to, so that no one else can add code."""
+"""Makes directories that only the current user can write to."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import shutil
 import stat
+import tempfile
+from collections.abc import Iterator
 
 
 def private_directory(path: str) -> str:
     """Make a directory that only the current user can write to, or check an existing directory.
+
+    So no one else can add code to it.
 
     The path may be a symbolic link of the user to such a directory.
 
@@ -25,3 +31,28 @@ def private_directory(path: str) -> str:
     if stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionError(errno.EPERM, "other users may write to it", path)
     return path
+
+
+_scratch: list[str] = []
+
+
+@contextlib.contextmanager
+def scratch_directory() -> Iterator[str]:
+    """Make a temporary directory, and remove it at the end of the block.
+
+    Yields:
+        The path.
+    """
+    directory = tempfile.mkdtemp(prefix="beam-tfrecord-")
+    _scratch.append(directory)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        _scratch.remove(directory)
+
+
+def remove_scratch() -> None:
+    """Remove the directories of all blocks of `scratch_directory`, before this process is ended."""
+    for directory in _scratch:
+        shutil.rmtree(directory, ignore_errors=True)

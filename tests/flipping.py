@@ -34,8 +34,10 @@ def classes_of(dataset: Path) -> dict[str, list[Range]]:
             add("gzip header", path, 0, _GZIP_HEADER)
             add("gzip stream", path, _GZIP_HEADER, size - _GZIP_TRAILER)
             add("gzip trailer", path, size - _GZIP_TRAILER, size)
+        elif path.parent.name == "_index":
+            add("index", path, 0, size)
         else:
-            add(path.name, path, 0, size)
+            add("index" if path.parent.name == "_index" else path.name, path, 0, size)
     return found
 
 

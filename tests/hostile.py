@@ -129,6 +129,7 @@ def commands(dataset: Path, sound: Path, out: Path) -> Iterator[tuple[str | Path
     yield "head", dataset
     yield "diff", dataset, sound
     yield "repair", dataset, out
+    yield "write", dataset, out.with_name(f"{out.name}-again"), "--dry-run"
 
 
 def check_writing(place: Path, table: Path, command: str) -> list[int]:

@@ -150,6 +150,13 @@ def test_inexact_values_are_rejects(array, arrow, bad):
             "text of column 'c' is not valid UTF-8",
         ),
         (
+            pa.array([[b"a"], [b"b", b"\xff"]]).view(pa.list_(pa.string())),
+            None,
+            1,
+            "invalid-utf8",
+            "text of column 'c' is not valid UTF-8",
+        ),
+        (
             pa.array([1, None]),
             Feature("c", pa.int64(), nullable=False),
             1,

@@ -18,7 +18,7 @@ from beam_tfrecord.dataset.verify import verify
 from tests.flipping import classes_of, flipped
 
 CLASSES = {
-    *("record length", "length checksum", "payload", "payload checksum"),
+    *("record length", "length checksum", "payload", "payload checksum", "index"),
     *("manifest.json", "schema.json", "schema.pbtxt", "job.json", "rejects-00000.parquet"),
 }
 GZIP_CLASSES = {"gzip header", "gzip stream", "gzip trailer"}

@@ -21,6 +21,7 @@ from beam_tfrecord.dataset import verify_examples
 from beam_tfrecord.dataset.repair import repair
 from beam_tfrecord.dataset.verify import verify
 from beam_tfrecord.errors import DataError, RejectedRows
+from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.manifest import Manifest
 from tests.hostile import (
     check_writing,
@@ -201,7 +202,7 @@ def test_a_feature_that_was_added_or_taken_out_is_found(sound: Path, tmp_path: P
                 if is_everywhere:
                     text = json.dumps(value["schema"])
                     (dataset / "schema.json").write_text(text)
-                    value["sidecars"]["schema.json"] = manifests.data_hash(text.encode())
+                    value["sidecars"]["schema.json"] = data_hash(text.encode())
 
             found = faults(edited(dataset, change))
             assert found

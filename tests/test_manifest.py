@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_tfrecord.errors import DataError, UsageError
+import beam_tfrecord as bt
+from beam_tfrecord.errors import DataError, TargetExists, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import Manifest, Shard, Split, manifest_path
 
@@ -31,10 +33,11 @@ MANIFEST = Manifest(
         "train": Split((Shard("train-0", 2, 50, "a" * 16), Shard("train-1", 1, 30, "b" * 16))),
         "empty": Split(()),
     },
+    rules=7,
 )
 TEXT = """{
-  "format": "beam_tfrecord/1",
-  "fingerprint": "f00d",
+  "format": "beam_tfrecord/2",
+  "requires": [],
   "content": "00000000000000ff",
   "order": "shuffled",
   "seed": 7,
@@ -44,26 +47,31 @@ TEXT = """{
   "place": "key",
   "split_by": null,
   "schema": {"features": [{"name": "id", "type": "int64", "nullable": false}]},
-  "source": {"kind": "csv", "files": [{"path": "größe.csv", "bytes": 12}]},
-  "rejects": {"rows": 0, "xxh64": "0123456789abcdef"},
   "sidecars": {"schema.json": "fedcba9876543210"},
+  "generations": [
+    {"rules": 7, "fingerprint": "f00d", \
+"source": {"kind": "csv", "files": [{"path": "größe.csv", "bytes": 12}]}, \
+"rejects": {"rows": 0, "xxh64": "0123456789abcdef"}}
+  ],
   "splits": {
     "train": {"examples": 3, "bytes": 80, "shards": [
         {"path": "train-0", "examples": 2, "bytes": 50, "xxh64": "aaaaaaaaaaaaaaaa"},
         {"path": "train-1", "examples": 1, "bytes": 30, "xxh64": "bbbbbbbbbbbbbbbb"}
     ]},
-    "empty": {"examples": 0, "bytes": 0, "shards": [
-        
-    ]}
+    "empty": {"examples": 0, "bytes": 0, "shards": []}
   },
   "xxh64": ""
 }
-"""  # noqa: W293
+"""
+
+
+def seal(text: str) -> str:
+    """Return the text of a manifest with its hash, by another library."""
+    return text.replace('"xxh64": ""', f'"xxh64": "{xxhash.xxh64_hexdigest(text.encode())}"')
 
 
 def test_the_text_is_as_documented_with_the_hash_of_itself() -> None:
-    seal = xxhash.xxh64_hexdigest(TEXT.encode())
-    assert MANIFEST.dumps() == TEXT.replace('"xxh64": ""', f'"xxh64": "{seal}"')
+    assert MANIFEST.dumps() == seal(TEXT)
 
 
 def test_what_was_written_is_read() -> None:
@@ -71,6 +79,20 @@ def test_what_was_written_is_read() -> None:
     empty = dataclasses.replace(MANIFEST, splits={}, source=None, key=None, group=("a", "b"))
     assert Manifest.loads(empty.dumps()) == empty
     assert json.loads(empty.dumps())["splits"] == {}
+
+
+def test_the_first_format_is_read() -> None:
+    text = TEXT.replace("beam_tfrecord/2", "beam_tfrecord/1").replace('  "requires": [],\n', "")
+    text = text.replace('  "content"', '  "fingerprint": "f00d",\n  "content"')
+    lines = text.splitlines()
+    at = lines.index('  "generations": [')
+    lines[at : at + 3] = [
+        '  "source": {"kind": "csv", "files": [{"path": "größe.csv", "bytes": 12}]},',
+        '  "rejects": {"rows": 0, "xxh64": "0123456789abcdef"},',
+    ]
+    first = Manifest.loads(seal("\n".join(lines) + "\n"))
+    assert first == dataclasses.replace(MANIFEST, rules=None)
+    assert Manifest.loads(first.dumps()) == first
 
 
 def test_sums() -> None:
@@ -107,15 +129,32 @@ def test_a_cut_manifest_is_noticed(cut: int) -> None:
         Manifest.loads(MANIFEST.dumps()[:cut])
 
 
-@pytest.mark.parametrize("text", ["[]", "3", "null", '"x"', "{}", '{"format": "beam_tfrecord/1"}'])
+@pytest.mark.parametrize("text", ["[]", "3", "null", '"x"', "{}"])
 def test_other_json_is_no_manifest(text: str) -> None:
     with pytest.raises(DataError, match="m is not a manifest"):
         Manifest.loads(text, where="m")
 
 
 def test_a_later_format_is_named() -> None:
-    with pytest.raises(DataError, match="has format 'beam_tfrecord/2', not 'beam_tfrecord/1'"):
-        Manifest.loads(MANIFEST.dumps().replace("beam_tfrecord/1", "beam_tfrecord/2"))
+    with pytest.raises(DataError, match="has format 'beam_tfrecord/3', not 'beam_tfrecord/2'"):
+        Manifest.loads(MANIFEST.dumps().replace("beam_tfrecord/2", "beam_tfrecord/3"))
+
+
+def test_unknown_fields_are_ignored_unless_they_are_required() -> None:
+    more = TEXT.replace('"seed": 7,', '"seed": 7,\n"strata": {"a": 1},')
+    more = more.replace('"examples": 2,', '"examples": 2, "generation": 1,')
+    assert more.count("generation") == TEXT.count("generation") + 1
+    assert Manifest.loads(seal(more)) == MANIFEST
+    with pytest.raises(DataError, match=r"^m requires 'strata', 'x', which this version does not"):
+        Manifest.loads(
+            seal(more.replace('"requires": []', '"requires": ["strata", "x"]')), where="m"
+        )
+
+
+def test_several_generations_need_a_newer_version() -> None:
+    line = next(line for line in TEXT.splitlines() if "fingerprint" in line)
+    with pytest.raises(DataError, match="it has 2 generations: read it with a newer version"):
+        Manifest.loads(seal(TEXT.replace(line, f"{line},\n{line}")))
 
 
 def test_manifests_are_found_by_directory_prefix_or_name(tmp_path: Path) -> None:
@@ -187,3 +226,31 @@ def test_a_manifest_that_is_not_text(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes(b"\xff\xfe")
     with pytest.raises(DataError, match="is not a manifest"):
         Manifest.load(tmp_path)
+
+
+def as_first_format(directory: Path) -> None:
+    """Rewrite the manifest of a dataset in the first format, without indexes."""
+    shutil.rmtree(directory / "_index")
+    value = json.loads((directory / "manifest.json").read_text())
+    (generation,) = value.pop("generations")
+    sidecars = {name: of for name, of in value["sidecars"].items() if "_index" not in name}
+    value |= generation | {"format": "beam_tfrecord/1", "sidecars": sidecars}
+    for name in ("requires", "rules", "xxh64"):
+        del value[name]
+    text = json.dumps(value)[:-1] + ',\n  "xxh64": ""\n}\n'
+    (directory / "manifest.json").write_text(seal(text))
+
+
+def test_a_rerun_over_the_first_format_is_nothing_to_do(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("a\n1\n2\n3\n")
+    out = tmp_path / "out"
+    written = bt.write(tmp_path / "in.csv", out, splits="x=0.5,y=0.5")
+    as_first_format(out)
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    assert bt.write(tmp_path / "in.csv", out, splits="x=0.5,y=0.5").splits == written.splits
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    with pytest.raises(TargetExists):
+        bt.write(tmp_path / "in.csv", out, splits="x=0.6,y=0.4")
+    bt.index(out)
+    assert bt.load(out)[2] in ({"a": 1}, {"a": 2}, {"a": 3})
+    assert not bt.verify(out).faults

@@ -27,10 +27,11 @@ from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.jobs import identity
-from beam_tfrecord.sources.base import Group, InputFile, Unit
+from beam_tfrecord.sources.base import InputFile, Unit
 from beam_tfrecord.sources.csv.read import CsvUnit
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import list_input
+from beam_tfrecord.sources.groups import Group
 from beam_tfrecord.sources.images.listing import Found, pack_files
 from beam_tfrecord.sources.numpy.columns import Column
 from beam_tfrecord.sources.numpy.files import StoredArray

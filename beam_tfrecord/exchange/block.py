@@ -17,7 +17,7 @@ from beam_tfrecord import native
 from beam_tfrecord.batch import Batch, Reject
 from beam_tfrecord.duplicate_count import count_duplicates
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.exchange.tally import Discovered, Tally
+from beam_tfrecord.exchange.tally import Tally
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.layout import LOST_SPLITS, SPLIT_TWICE, Layout, Splits, is_split_name
@@ -31,6 +31,8 @@ from beam_tfrecord.places import (
     purpose_seed,
 )
 from beam_tfrecord.records.encoding import RUN_ROOM_BYTES, Arena, Encoder, RowReject
+from beam_tfrecord.records.examples import Discovered, ForeignRecord, discovered_in, types_in
+from beam_tfrecord.records.framed import framed_records
 from beam_tfrecord.tables import not_found
 
 UInt64Array = npt.NDArray[np.uint64]
@@ -178,21 +180,38 @@ class Block:
         column = batch.data.column(0)
         arena = self.arena
         first, begin = arena.records, arena.size
-        arena.reserve(native.frame_bound(column), len(column))
-        starts = arena.starts[first : first + len(column)]
-        arena.size += native.frame(column, arena.data, begin, starts)
-        arena.records += len(column)
+        if batch.framed:
+            arena.add(*framed_records(column))
+        else:
+            arena.reserve(native.frame_bound(column), len(column))
+            starts = arena.starts[first : first + len(column)]
+            arena.size += native.frame(column, arena.data, begin, starts)
+            arena.records += len(column)
+        starts = arena.starts[first : arena.records]
+        if self._inputs.examples == "known" or not batch.num_rows:
+            return Tally()
+        if self._inputs.examples == "found":
+            return Tally(discovered=self._types(batch, starts))
         try:
-            facts = native.discover(arena.data[: arena.size], starts)
+            return Tally(discovered=discovered_in(arena.data[: arena.size], starts))
         except ValueError as error:
             # Every value is a valid Example, so the cause is a feature with two kinds, which is an
             # error across blocks as well.
-            if all(native.canonicalize(value.as_py()) is not None for value in column):
+            if all(map(_is_example, column)):
                 raise DataError(f"cannot write serialized examples: {error}") from error
             # Beam's own sink takes any bytes; such a dataset has no schema.
             return Tally(opaque=True)
-        discovered = {name.decode(): Discovered(*found) for name, found in facts.items()}
-        return Tally(discovered=discovered)
+
+    def _types(self, batch: Batch, starts: Int64Array) -> dict[str, Discovered]:
+        origin = batch.origin
+        assert origin is not None
+        first, _ = origin.address or (origin.unit, 0)
+        file = first.removesuffix(" record ")
+        try:
+            return types_in(self.arena.data[: self.arena.size], starts, file)
+        except ForeignRecord as error:
+            number = int(origin.row_numbers(batch.num_rows)[error.index])
+            raise DataError(f"{origin.address_of(number)}: {error.reason}") from error
 
     def _add_rows(self, batch: Batch) -> tuple[Tally, Int64Array, list[Reject]]:
         encoder = self._encoder_of(batch)
@@ -241,6 +260,10 @@ class Block:
         else:
             hashes = native.hash_records(self.arena.data, starts, self._split_seed)
         return splits.assign(hashes)
+
+
+def _is_example(value: pa.Scalar) -> bool:
+    return native.canonicalize(value.as_py()) is not None
 
 
 def _rejects_of(batch: Batch, rejected: Iterable[RowReject]) -> list[Reject]:

@@ -171,6 +171,7 @@ def marked_files(directory: str) -> set[str]:
             done = _load(os.path.join(directory, name))
             if done is not None:
                 names |= {file.path for file in done.files}
+                names |= {piece.index_path for piece in done.pieces if piece.index_xxh64}
                 names |= set(done.tally.reject_files)
     return names
 
@@ -217,7 +218,10 @@ def _located(file: T, directory: str) -> T:
 
 def _is_complete_piece(piece: Piece) -> bool:
     # Shards are synced before they get their name, so a crash cannot change them.
-    return exists(piece.path) and file_size(piece.path) == piece.stored_bytes
+    files = [(piece.path, piece.stored_bytes)]
+    if piece.index_xxh64:
+        files.append((piece.index_path, piece.index_bytes))
+    return all(exists(path) and file_size(path) == nbytes for path, nbytes in files)
 
 
 def _is_complete_run(path: str, size: int, is_crash_free: bool) -> bool:

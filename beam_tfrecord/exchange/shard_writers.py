@@ -20,6 +20,7 @@ from beam_tfrecord.exchange.spill import BlockWriter
 from beam_tfrecord.job_batch import as_job_batch
 from beam_tfrecord.layout import DEFAULT_SHARD_BYTES
 from beam_tfrecord.places import purpose_seed
+from beam_tfrecord.records.index import IndexWriter
 from beam_tfrecord.records.tfrecord import ShardStream
 from beam_tfrecord.storage import WRITE_BYTES, file_size
 from beam_tfrecord.workdir.job import Job
@@ -43,6 +44,8 @@ class Piece:
         content: Sum of the hashes of all examples modulo 2^64.
         stored_bytes: Size of the file.
         stored_xxh64: Hash of the file if it is compressed; else empty.
+        index_bytes: Size of the shard's index.
+        index_xxh64: Hash of the index, 16 hex digits; empty if there is none.
     """
 
     split: str
@@ -54,6 +57,13 @@ class Piece:
     content: int
     stored_bytes: int
     stored_xxh64: str = ""
+    index_bytes: int = 0
+    index_xxh64: str = ""
+
+    @property
+    def index_path(self) -> str:
+        """Path of the index that belongs to the shard, if it has one."""
+        return f"{self.path}.idx"
 
 
 class PieceWriter:
@@ -73,6 +83,8 @@ class PieceWriter:
         self._path = os.path.join(directory, name)
         self._split, self._order = split, order
         self._stream = ShardStream(self._path, compression)
+        # A reader of a compressed file cannot begin in the middle of it.
+        self._index = None if compression else IndexWriter(f"{self._path}.idx")
         self._seed = purpose_seed(0, "content")
         self._examples = 0
         self._content = 0
@@ -85,11 +97,14 @@ class PieceWriter:
         self._content = (self._content + int(hashes.sum(dtype=np.uint64))) & MASK64
         self._examples += len(starts)
         self._stream.write(data)
+        if self._index is not None:
+            self._index.add(data, starts)
         return hashes
 
     def close(self) -> Piece:
         """Finish the file."""
         nbytes, xxh64 = self._stream.close()
+        index = (0, "") if self._index is None else self._index.close(xxh64)
         return Piece(
             self._split,
             self._order,
@@ -100,11 +115,14 @@ class PieceWriter:
             self._content,
             file_size(self._path),
             self._stream.stored_xxh64,
+            *index,
         )
 
     def abort(self) -> None:
-        """Remove the unfinished file."""
+        """Remove the unfinished files."""
         self._stream.abort()
+        if self._index is not None:
+            self._index.abort()
 
 
 class DirectWriter(BlockWriter[Piece]):

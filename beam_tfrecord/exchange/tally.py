@@ -16,32 +16,7 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.hashes import sum_hashes
 from beam_tfrecord.images import Refused, merge_refused
 from beam_tfrecord.layout import SPLIT_IN_PART
-
-
-@dataclasses.dataclass(frozen=True)
-class Discovered:
-    """The kind and the value counts of one feature, found in examples that have no schema.
-
-    Attributes:
-        kind: 1 for bytes, 2 for float, 3 for int64.
-        present: Examples that have the feature.
-        least: Minimum number of values of one example.
-        most: Maximum number of values of one example.
-    """
-
-    kind: int
-    present: int
-    least: int
-    most: int
-
-    def merge(self, other: Discovered) -> Discovered:
-        """Return the counts of two parts of the data together."""
-        return Discovered(
-            self.kind,
-            self.present + other.present,
-            min(self.least, other.least),
-            max(self.most, other.most),
-        )
+from beam_tfrecord.records.examples import Discovered, merge_discovered, schema_of_discovered
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +74,7 @@ class Tally:
             reject_files=tuple(sorted({*self.reject_files, *other.reject_files})),
             schema=_joined(self.schema, other.schema, _same_schema),
             observed=_merge_by_name(self.observed, other.observed),
-            discovered=_merge_discovered(self.discovered, other.discovered),
+            discovered=merge_discovered(self.discovered, other.discovered),
             places_by_bytes=self.places_by_bytes or other.places_by_bytes,
             splits_assigned=_joined(self.splits_assigned, other.splits_assigned, _one_split_state),
             left_out=self.left_out | other.left_out,
@@ -178,27 +153,3 @@ def _merge_by_name(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str
     for name, value in other.items():
         merged[name] = merged[name].merge(value) if name in merged else value
     return merged
-
-
-def _merge_discovered(
-    one: Mapping[str, Discovered], other: Mapping[str, Discovered]
-) -> dict[str, Discovered]:
-    for name in one.keys() & other.keys():
-        if one[name].kind != other[name].kind:
-            kinds = ", ".join(sorted({_KIND_NAMES[one[name].kind], _KIND_NAMES[other[name].kind]}))
-            raise DataError(f"feature {name!r} has values of two kinds in the examples: {kinds}")
-    return _merge_by_name(one, other)
-
-
-_KIND_NAMES = {1: "bytes", 2: "float", 3: "int64"}
-_KIND_TYPES = {1: pa.binary(), 2: pa.float32(), 3: pa.int64()}
-
-
-def schema_of_discovered(discovered: Mapping[str, Discovered]) -> Schema:
-    """Return a schema for examples; a feature with one value in each is a scalar, else a list."""
-    fields = []
-    for name in sorted(discovered, key=str.encode):
-        found = discovered[name]
-        value = _KIND_TYPES[found.kind]
-        fields.append(pa.field(name, value if found.least == found.most == 1 else pa.list_(value)))
-    return Schema.from_arrow(pa.schema(fields))

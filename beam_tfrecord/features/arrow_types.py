@@ -110,6 +110,24 @@ def is_binary(arrow: pa.DataType) -> bool:
     )
 
 
+def with_bytes(arrow: pa.DataType) -> pa.DataType:
+    """Return a type with binary in place of text, also of text in lists, structs and maps."""
+    types = pa.types
+    if types.is_struct(arrow):
+        return pa.struct([field.with_type(with_bytes(field.type)) for field in arrow])
+    if types.is_list(arrow):
+        return pa.list_(with_bytes(arrow.value_type))
+    if types.is_large_list(arrow):
+        return pa.large_list(with_bytes(arrow.value_type))
+    if types.is_map(arrow):
+        return pa.map_(with_bytes(arrow.key_type), with_bytes(arrow.item_type))
+    return {
+        pa.string(): pa.binary(),
+        pa.large_string(): pa.large_binary(),
+        pa.string_view(): pa.binary_view(),
+    }.get(arrow, arrow)
+
+
 def is_temporal(arrow: pa.DataType) -> bool:
     """Return whether `arrow` is a date, time, timestamp or duration."""
     return pa.types.is_temporal(arrow) and not pa.types.is_interval(arrow)

@@ -89,7 +89,8 @@ class Feature:
         fill: Value that replaces a null inside a list; without a fill, such a row is rejected.
         dtype: NumPy's name of the type in which `Dataset.numpy` returns the values, if the Arrow
             type does not determine it: ``<U5``, ``datetime64[D]``.
-        labels: Class names, if the values are class numbers; the name of class 0 is first.
+        labels: Class names, if the values are class numbers or one-hot vectors, or are text; the
+            name of class 0 is first.
         observed: Statistics from writing; None for a schema that does not describe written data.
         shape: Sizes of a list or of nested lists, outermost first, if all rows have the same. The
             type becomes fixed-size lists, and rows of another shape are rejected.

@@ -1,9 +1,15 @@
 """The native kernel: C functions that encode, decode, check, hash and sort TFRecord records.
 
-Other extension modules of this package read CSV (`_csv`), many files at once (`_files`) and SQLite
-rows (`_sqlite`). The ``.pyi`` files document all functions.
+Other extension modules of this package read CSV (`_csv`), single records (`_index`), many files at
+once (`_files`) and SQLite rows (`_sqlite`). The ``.pyi`` files document all functions.
 """
 
+from beam_tfrecord.native._index import (
+    find_blocks,
+    index_records,
+    pick_records,
+    read_records,
+)
 from beam_tfrecord.native._records import (
     XXH64,
     canonical_hashes,
@@ -36,6 +42,7 @@ from beam_tfrecord.native.values import (
     TOO_LARGE,
     WHOLE_ROW,
     Column,
+    Picked,
 )
 
 __all__ = [
@@ -48,6 +55,7 @@ __all__ = [
     "WHOLE_ROW",
     "XXH64",
     "Column",
+    "Picked",
     "canonical_hashes",
     "canonicalize",
     "crc32c",
@@ -55,6 +63,7 @@ __all__ = [
     "discover",
     "encode",
     "encode_bound",
+    "find_blocks",
     "find_frame",
     "fitting_records",
     "frame",
@@ -63,7 +72,10 @@ __all__ = [
     "gather_run",
     "hash_origins",
     "hash_records",
+    "index_records",
     "masked_crc32c",
+    "pick_records",
+    "read_records",
     "scan_frames",
     "scan_run",
     "sort_records",

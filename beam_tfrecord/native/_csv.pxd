@@ -8,8 +8,8 @@ cdef extern from "utf8.h" nogil:
 
 cdef extern from "csv.h" nogil:
     ctypedef struct CsvDialect:
-        uint8_t delimiter, quote, escape
-        bint quotes, escapes, doubles
+        uint8_t delimiter, quote, escape, comment
+        bint quotes, escapes, doubles, comments
     ctypedef struct CsvPassage:
         int32_t exit
         int64_t rows, line_ends, first

@@ -24,13 +24,15 @@ cdef enum: DOUBLE_DIGITS = 1100
 # Where rows and lines end.
 cdef CsvDialect dialect_of(tuple settings):
     cdef CsvDialect dialect
-    delimiter, quote, escape, doubles = settings
+    delimiter, quote, escape, doubles, *comment = settings
     dialect.delimiter = delimiter
     dialect.quotes = quote is not None
     dialect.quote = quote or 0
     dialect.escapes = escape is not None
     dialect.escape = escape or 0
     dialect.doubles = doubles
+    dialect.comments = any(comment)
+    dialect.comment = comment[0] if any(comment) else 0
     return dialect
 
 

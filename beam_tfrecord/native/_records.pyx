@@ -4,8 +4,6 @@
 ``_records.pyi`` documents the functions, ``_records.pxd`` declares those of C.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release
-from cpython.buffer cimport PyObject_GetBuffer
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -13,50 +11,13 @@ from libc.string cimport memcpy, memset
 import numpy as np
 
 from beam_tfrecord.native.values import Column as DecodedValues
-from beam_tfrecord.native.values import FAULT_REASONS, KIND_NAMES, Encoded, Found, Frames, Run
+from beam_tfrecord.native.values import FAULT_REASONS, KIND_NAMES
+from beam_tfrecord.native.values import Encoded, Found, Frames, Run
 
 bt_crc32c_init()
 
 
-# Memory of callers and of the kernel, and the kernel's results as exceptions.
-cdef class _Bytes:
-    """The readable bytes of any object with a buffer, whatever its item type."""
-
-    cdef Py_buffer view
-    cdef const uint8_t *at
-    cdef size_t size
-
-    def __cinit__(self, data):
-        PyObject_GetBuffer(data, &self.view, PyBUF_SIMPLE)
-        self.at = <const uint8_t *>self.view.buf
-        self.size = <size_t>self.view.len
-
-    def __dealloc__(self):
-        PyBuffer_Release(&self.view)
-
-
-cdef class _Memory:
-    """Memory of the kernel that NumPy arrays share; freed with the last of them."""
-
-    cdef Vec vec
-
-    def __dealloc__(self):
-        vec_free(&self.vec)
-
-    def __getbuffer__(self, Py_buffer *buffer, int flags):
-        PyBuffer_FillInfo(buffer, self, self.vec.data, <Py_ssize_t>self.vec.size, 0, flags)
-
-
-cdef object _take(Vec *vec, dtype):
-    """The bytes of the vec as an array; the vec is empty afterwards."""
-    if vec.size == 0:
-        vec_free(vec)
-        return np.empty(0, dtype)
-    cdef _Memory memory = _Memory()
-    memory.vec = vec[0]
-    vec.data = NULL
-    vec_free(vec)
-    return np.frombuffer(memory, dtype)
+include "memory.pxi"
 
 
 cdef void *_zeroed(size_t count, size_t size) except NULL:
@@ -64,14 +25,6 @@ cdef void *_zeroed(size_t count, size_t size) except NULL:
     if memory == NULL:
         raise MemoryError
     return memory
-
-
-cdef int _check(int result, str what) except -1:
-    if result == BT_OK:
-        return 0
-    if result == BT_NO_MEMORY:
-        raise MemoryError(f"no memory to {what}")
-    raise ValueError(f"cannot {what}")
 
 
 cdef int _check_record(int result, int64_t record, why="does not lie inside the data") except -1:

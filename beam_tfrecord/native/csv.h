@@ -11,6 +11,8 @@ typedef struct {
     bool quotes;  /* the dialect has a quote */
     bool escapes; /* the dialect has an escape */
     bool doubles; /* two quotes inside a quoted field mean one */
+    bool comments; /* the dialect has a comment: it begins a line that is not a row */
+    uint8_t comment;
 } CsvDialect;
 
 /* What a byte may find itself in. A quote opens a field only at its start, so the first two differ
@@ -24,6 +26,7 @@ enum {
     CSV_CR,
     CSV_ESCAPE,        /* an escape outside quotes */
     CSV_ESCAPE_QUOTED, /* an escape inside quotes */
+    CSV_COMMENT,       /* a comment, up to its line end */
     CSV_STATES
 };
 
@@ -31,7 +34,7 @@ enum {
 typedef struct {
     int32_t exit;      /* state after the last byte */
     int64_t rows;      /* rows that end here, blank lines left out */
-    int64_t line_ends; /* row ends, those of blank lines too */
+    int64_t line_ends; /* row ends, those of blank lines too, but not those of comments */
     int64_t first;     /* where the first row of the piece starts; -1 if none does */
 } CsvPassage;
 

@@ -35,6 +35,10 @@ BT_INLINE bool is_start(int state) {
 static int step(const CsvDialect *dialect, int state, uint8_t byte) {
     if (state == CSV_ESCAPE) return CSV_UNQUOTED;
     if (state == CSV_ESCAPE_QUOTED) return CSV_QUOTED;
+    if (state == CSV_COMMENT && byte != '\n' && byte != '\r') return CSV_COMMENT;
+    if (dialect->comments && byte == dialect->comment &&
+        (state == CSV_ROW_START || state == CSV_CR))
+        return CSV_COMMENT;
     if (state == CSV_QUOTED) {
         if (dialect->escapes && byte == dialect->escape) return CSV_ESCAPE_QUOTED;
         if (!dialect->quotes || byte != dialect->quote) return CSV_QUOTED;
@@ -88,7 +92,7 @@ BT_INLINE unsigned opening_quote(const CsvDialect *dialect, const Block *block, 
     return block->length;
 }
 
-/* A block without escapes: jump from quote to quote. */
+/* A block without escapes and comments: jump from quote to quote. */
 static void pass_block(const CsvDialect *dialect, const Block *block, Track *track) {
     int state = track->at.exit;
     unsigned at = 0;
@@ -116,8 +120,9 @@ static void pass_bytes(const CsvDialect *dialect, const Block *block, Track *tra
     for (unsigned i = 0; i < block->length; i++) {
         int state = track->at.exit, next = step(dialect, state, block->block[i]);
         bool line_end = next == CSV_CR || (next == CSV_ROW_START && state != CSV_CR);
-        track->at.rows += line_end && state != CSV_ROW_START && state != CSV_CR;
-        track->at.line_ends += line_end;
+        track->at.rows += line_end && state != CSV_ROW_START && state != CSV_CR &&
+                          state != CSV_COMMENT;
+        track->at.line_ends += line_end && state != CSV_COMMENT;
         if (line_end && !track->found) find_first(track, block, block->base + i);
         track->at.exit = next;
     }
@@ -151,7 +156,8 @@ void csv_scan(const CsvDialect *dialect, const uint8_t *data, size_t bytes,
     Track tracks[CSV_STATES];
     CsvPassage behind[CSV_STATES]; /* exit: the first row start was settled before joining */
     unsigned count = 0;
-    for (int state = 0; state < CSV_STATES; state++) {
+    passages[CSV_COMMENT] = (CsvPassage){CSV_COMMENT, 0, 0, -1};
+    for (int state = 0; state < (dialect->comments ? CSV_STATES : CSV_COMMENT); state++) {
         Track track = {{state, 0, 0, -1}, false, 1u << state};
         if (bytes && (state == CSV_ROW_START || state == CSV_CR)) {
             size_t first = state == CSV_CR && data[0] == '\n';
@@ -172,9 +178,10 @@ void csv_scan(const CsvDialect *dialect, const uint8_t *data, size_t bytes,
         block.lf = csv_mask64(block.block, '\n') & inside;
         block.cr = csv_mask64(block.block, '\r') & inside;
         if (dialect->quotes) block.quote = csv_mask64(block.block, dialect->quote) & inside;
-        bool escapes = dialect->escapes && (csv_mask64(block.block, dialect->escape) & inside);
+        bool special = (dialect->escapes && (csv_mask64(block.block, dialect->escape) & inside)) ||
+                       (dialect->comments && (csv_mask64(block.block, dialect->comment) & inside));
         for (unsigned i = 0; i < count; i++) {
-            if (BT_UNLIKELY(escapes || tracks[i].at.exit >= CSV_ESCAPE))
+            if (BT_UNLIKELY(special || tracks[i].at.exit >= CSV_ESCAPE))
                 pass_bytes(dialect, &block, &tracks[i]);
             else
                 pass_block(dialect, &block, &tracks[i]);
@@ -272,14 +279,31 @@ BT_INLINE const uint8_t *closing_quote(const CsvDialect *dialect, const uint8_t 
     }
 }
 
+/* Bytes of the comment at `at` with its line end; 0 if more text has to show where that is. */
+__attribute__((noinline, cold)) static size_t comment_end(const uint8_t *at, const uint8_t *end,
+                                                          bool final) {
+    const uint8_t *p = at;
+    while (p < end && *p != '\n' && *p != '\r') p++;
+    if (!final && (p == end || (*p == '\r' && p + 1 == end))) return 0;
+    if (p < end) p += *p == '\r' && p + 1 < end && p[1] == '\n' ? 2 : 1;
+    return (size_t)(p - at);
+}
+
 size_t csv_rows(const CsvDialect *dialect, const uint8_t *data, size_t bytes, size_t at,
                 bool final, CsvRows *rows) {
     const CsvDialect d = *dialect; /* stores below must not make the compiler reload it */
     const uint32_t columns = rows->columns, capacity = rows->capacity;
+    const int comment = d.comments ? d.comment : -1;
     const uint8_t *end = data + bytes;
     uint32_t row = 0;
     while (row < capacity && at < bytes) {
         const uint8_t *p = data + at;
+        if (BT_UNLIKELY(*p == comment)) {
+            size_t behind = comment_end(p, end, final);
+            if (!behind) break;
+            at += behind;
+            continue;
+        }
         if (!rows->keep_blank && (*p == '\n' || *p == '\r')) {
             if (*p == '\r' && at + 1 == bytes && !final) break;
             at += *p == '\r' && at + 1 < bytes && p[1] == '\n' ? 2 : 1;

@@ -34,6 +34,29 @@ FAULT_REASONS: dict[int, str] = {
     3: "the checksum of the payload does not match",
 }
 
+# Why a record cannot be read by the index of its shard.
+PICK_REASONS: dict[int, str] = {
+    1: FAULT_REASONS[2],
+    2: FAULT_REASONS[3],
+    3: "the records do not fit the index",
+    5: "the file ends within the records",
+}
+
+
+class Picked(NamedTuple):
+    """Copied records.
+
+    Attributes:
+        data: The framed records.
+        starts: Where each begins in `data`.
+        fault: Number in the shard, position in the shard, and reason of the first record that could
+            not be read; None if all could.
+    """
+
+    data: npt.NDArray[np.uint8]
+    starts: npt.NDArray[np.int64]
+    fault: tuple[int, int, str] | None
+
 
 class Encoded(NamedTuple):
     """The result of encoding one batch.
@@ -141,9 +164,12 @@ class Found(NamedTuple):
 
 # CSV
 
-Dialect = tuple[int, int | None, int | None, bool]
-"""Delimiter, quote or None, escape or None (bytes as integers), and whether two quotes mean one.
+Dialect = (
+    tuple[int, int | None, int | None, bool] | tuple[int, int | None, int | None, bool, int | None]
+)
+"""Delimiter, quote or None, escape or None, whether two quotes mean one; then comment or None.
 
+Characters are bytes as integers. A line that begins with the comment character is not a row.
 A quote opens a field only at the field's start; what follows a closing quote is literal up to the
 end of the field. LF, CR and CRLF end a row.
 """
@@ -153,7 +179,7 @@ Passage = tuple[int, int, int, int]
 
 # States of a CSV parser between two bytes.
 ROW_START, FIELD_START, UNQUOTED, QUOTED, QUOTE_SEEN, CR, ESCAPE, ESCAPE_QUOTED = range(8)
-
+COMMENT = 8
 # Kinds of CSV values, one bit each; an unquoted blank value has no kind.
 BOOL, INT, BIG_INT, FLOAT, DATE, TIME, ZONED_TIME, TEXT, EMPTY = (1 << bit for bit in range(9))
 

@@ -36,6 +36,7 @@ from beam_tfrecord.errors import DataError, StorageError
 from beam_tfrecord.exchange.shard_writers import Piece
 from beam_tfrecord.hashes import data_hash, file_hash
 from beam_tfrecord.manifest import FITTED, Manifest
+from beam_tfrecord.records.index import INDEX_DIRECTORY, index_name
 from beam_tfrecord.rejects import REJECTS_FILE, SAVED_FILE, SavedRejects
 from beam_tfrecord.stage import stage_names
 from beam_tfrecord.storage import (
@@ -69,6 +70,23 @@ from beam_tfrecord.workdir.target import Target
 
 
 @dataclasses.dataclass(frozen=True)
+class FinishedFile:
+    """A shard or an index that still has its temporary name.
+
+    Attributes:
+        name: Its final name.
+        path: Its path.
+        bytes: Its size.
+        xxh64: Its hash, 16 hex digits.
+    """
+
+    name: str
+    path: str
+    bytes: int
+    xxh64: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Publication:
     """All files that a job publishes.
 
@@ -93,13 +111,26 @@ class Publication:
     def names(self) -> set[str]:
         """Names of all files that the manifest names."""
         sidecars = (self.job.target.name(name) for name in self.sidecars)
-        return {*(name for name, _ in self.named), *sidecars}
+        return {*(file.name for file in self.files), *sidecars}
+
+    @property
+    def files(self) -> list[FinishedFile]:
+        """The shards, and the indexes of those that have one."""
+        shards = [
+            FinishedFile(name, p.path, p.stored_bytes, p.stored_xxh64 or p.xxh64)
+            for name, p in self.named
+        ]
+        return shards + [
+            FinishedFile(index_name(name), p.index_path, p.index_bytes, p.index_xxh64)
+            for name, p in self.named
+            if p.index_xxh64
+        ]
 
     def note(self) -> Note:
         """Return the note to save before any file gets its final name."""
         target = self.job.target
         return Note(
-            tuple((os.path.basename(p.path), name, p.stored_bytes) for name, p in self.named),
+            tuple((os.path.basename(file.path), file.name, file.bytes) for file in self.files),
             tuple((target.name(name), data_hash(data)) for name, data in self.sidecars.items()),
             frozenset(names_at(target.manifest) or ()),
         )
@@ -124,14 +155,16 @@ def put_in_place(publication: Publication, lease: Lease) -> None:
     check = lease.check
     check()
     before = Note.load(directory)
-    unnamed = _unnamed(target, publication.named, directory, is_first=before is None)
+    unnamed = _unnamed(target, publication.files, directory, is_first=before is None)
     note = publication.note().after(before)
     note.save(directory)
     check()
     if published_names(target, info.get(PUBLICATION)) is None:
         _remove_old_manifest(target)
+        for subdirectory in {os.path.dirname(file.name) for file in unnamed}:
+            make_directory(os.path.join(target.directory, subdirectory))
         publish_files(
-            [(piece.path, os.path.join(target.directory, name)) for name, piece in unnamed],
+            [(file.path, os.path.join(target.directory, file.name)) for file in unnamed],
             check=check,
         )
         check()
@@ -187,27 +220,26 @@ def finish_publishing(target: Target, directory: str, check: Callable[[], None])
 
 
 def _unnamed(
-    target: Target, pieces: Sequence[tuple[str, Piece]], directory: str, *, is_first: bool
-) -> list[tuple[str, Piece]]:
-    """Return the pieces (finished files) that do not have their final names yet.
+    target: Target, files: Iterable[FinishedFile], directory: str, *, is_first: bool
+) -> list[FinishedFile]:
+    """Return the files that do not have their final names yet.
 
     Raises:
-        StorageError: A piece is missing under both of its names or, at the first try, under its
+        StorageError: A file is missing under both of its names or, at the first try, under its
             temporary name.
     """
     there = {os.path.basename(entry.path): entry.bytes for entry in list_files(directory)}
     unnamed = []
-    for name, piece in pieces:
-        digest = piece.stored_xxh64 or piece.xxh64
-        if there.get(os.path.basename(piece.path)) == piece.stored_bytes:
-            unnamed.append((name, piece))
+    for file in files:
+        if there.get(os.path.basename(file.path)) == file.bytes:
+            unnamed.append(file)
         elif (
             is_first
-            or not _has_size(target, name, piece.stored_bytes)
-            or not _has_hash(target, name, digest)
+            or not _has_size(target, file.name, file.bytes)
+            or not _has_hash(target, file.name, file.xxh64)
         ):
             raise StorageError(
-                f"{piece.path!r} is gone: another job has cleared away what this one has written, "
+                f"{file.path!r} is gone: another job has cleared away what this one has written, "
                 "and this one stops before it changes anything: run it again"
             )
     return unnamed
@@ -408,9 +440,9 @@ def _has_size(target: Target, name: str, nbytes: int) -> bool:
 
 
 def _is_ours(name: str) -> bool:
-    """Return whether this package makes such names; only fitted functions are in directories."""
+    """Return whether this package makes files of such names, of which few are in directories."""
     first, slash, _ = name.partition("/")
-    return is_plain_name(name) and (not slash or first.endswith(FITTED))
+    return is_plain_name(name) and (not slash or first.endswith((*FITTED, INDEX_DIRECTORY)))
 
 
 def _undo_publishing(target: Target, directory: str, named: set[str] | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -25,12 +27,14 @@ from beam_tfrecord.manifest import (
     BY_BYTES,
     BY_COLUMN,
     BY_GROUP,
+    CATEGORIES_FILE,
     Manifest,
     Shard,
     Split,
     fitted_files,
 )
 from beam_tfrecord.publish.files import Publication, put_in_place
+from beam_tfrecord.records.index import index_name
 from beam_tfrecord.rejects import SAVED_FILE, join_rejects
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.stage import StageFile, StageManifest
@@ -60,8 +64,12 @@ def publish_dataset(
     layout, target = job.layout, job.target
     splits = named_shards(pieces, layout)
     rejects = join_rejects(tally.reject_files, os.path.join(job.directory, SAVED_FILE))
-    schema = tally.final_schema()
-    sidecars = _sidecars(schema, job.fitted)
+    read = _schema_of(job, tally)
+    schema = read if job.fitted is None else _with_categories(read, job.fitted)
+    classes = next((feature.labels for feature in read.features if feature.labels), ())
+    sidecars = _sidecars(schema, classes, job.fitted)
+    hashes = {target.name(name): data_hash(data) for name, data in sidecars.items()}
+    named = [(shard.path, piece) for shards in splits.values() for shard, piece in shards]
     manifest = Manifest(
         fingerprint=job.identity.fingerprint,
         content=f"{sum(piece.content for piece in pieces) & MASK64:016x}",
@@ -74,13 +82,13 @@ def publish_dataset(
         schema=schema,
         source=job.identity.source,
         rejects={"rows": rejects.rows, "xxh64": rejects.xxh64},
-        sidecars={target.name(name): data_hash(data) for name, data in sidecars.items()},
+        sidecars=hashes
+        | {index_name(name): piece.index_xxh64 for name, piece in named if piece.index_xxh64},
         splits={
             name: Split(tuple(shard for shard, _ in shards)) for name, shards in splits.items()
         },
         split_by=_split_by(layout, tally),
     )
-    named = [(shard.path, piece) for shards in splits.values() for shard, piece in shards]
     info = {
         **info,
         "rows_read": tally.rows,
@@ -94,6 +102,13 @@ def publish_dataset(
     return [name for name, _ in named]
 
 
+def _schema_of(job: Job, tally: Tally) -> Schema:
+    if job.known is None:
+        return tally.final_schema()
+    is_complete = tally.records == job.known_examples
+    return job.known if is_complete else job.known.without_observed()
+
+
 def _empty_remarks(job: Job, tally: Tally) -> list[str]:
     """Return why the output has no rows, unless rejects are the only reason."""
     left_out = tally.rows - tally.rejects
@@ -101,18 +116,36 @@ def _empty_remarks(job: Job, tally: Tally) -> list[str]:
         return []
     if not tally.rows:
         return ["the input holds no rows: the output has no files of data"]
-    by = "a preprocessing step or the map function" if job.fitted else "the map function"
+    by = f"a filter, a sample{', a preprocessing step' if job.fitted else ''} or the map function"
     return [f"no rows are left: {by} left out {left_out:,} of {counted(tally.rows, 'row')}"]
 
 
-def _sidecars(schema: Schema, fitted: str | None) -> dict[str, bytes]:
-    """Return the content of the side files (schema, labels, fitted function) by name."""
+def _with_categories(schema: Schema, fitted: str) -> Schema:
+    """Return the schema with the categories of columns that preprocessing replaced by numbers."""
+    found = json.loads(read_bytes(os.path.join(fitted, CATEGORIES_FILE)))
+    return schema.edit(
+        **{
+            name: dataclasses.replace(schema[name], labels=tuple(categories))
+            for name, categories in found.items()
+            if name in schema
+        }
+    )
+
+
+def _sidecars(schema: Schema, classes: Sequence[str], fitted: str | None) -> dict[str, bytes]:
+    """Return the content of the side files (schema, labels, fitted function) by name.
+
+    Args:
+        schema: Schema of the dataset.
+        classes: Names of the classes that the source found, of class 0 first.
+        fitted: Directory of the fitted function; None if there is none.
+    """
     sidecars = {
         "schema.json": schema.dumps().encode(),
         "schema.pbtxt": schema_pbtxt(schema).encode(),
     }
-    if labels := next((feature.labels for feature in schema.features if feature.labels), ()):
-        sidecars[LABELS_FILE] = labels_text(labels)
+    if classes:
+        sidecars[LABELS_FILE] = labels_text(classes)
     if fitted is not None:
         sidecars |= {name: read_bytes(os.path.join(fitted, name)) for name in fitted_files(fitted)}
     return sidecars

@@ -22,7 +22,7 @@ from beam_tfrecord.batch import MAX_VALUE_CHARS, Batch
 from beam_tfrecord.errors import SchemaConflict
 from beam_tfrecord.features.arrow_arrays import null_positions, relative_error, to_text
 from beam_tfrecord.features.arrow_to_tf import arrow_to_tf, is_encoded_as_is
-from beam_tfrecord.features.arrow_types import bare_type, is_text
+from beam_tfrecord.features.arrow_types import bare_type, is_text, with_bytes
 from beam_tfrecord.features.convert_to_schema import NoConversion, convert, same_values
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
@@ -58,6 +58,14 @@ class Arena:
         """Make room for more bytes and records; records in use keep their positions."""
         self.data = _grown(self.data, self.size, num_bytes)
         self.starts = _grown(self.starts, self.records, num_records)
+
+    def add(self, data: npt.NDArray[np.uint8], starts: Int64Array) -> None:
+        """Add framed records that follow each other in `data`; each begins at one of `starts`."""
+        self.reserve(len(data), len(starts))
+        self.data[self.size : self.size + len(data)] = data
+        self.starts[self.records : self.records + len(starts)] = starts + self.size
+        self.size += len(data)
+        self.records += len(starts)
 
     def reset(self) -> None:
         """Drop all records and keep the memory."""
@@ -402,6 +410,8 @@ def _value_text(value: pa.Scalar) -> str:
         return "" if raw is None else _decoded(raw.to_pybytes())
     try:
         python = value.as_py()
+    except UnicodeDecodeError:
+        python = pa.repeat(value, 1).view(with_bytes(value.type))[0].as_py()
     except (ValueError, OverflowError):
         return str(value)[:MAX_VALUE_CHARS]
     if isinstance(python, bytes):

@@ -142,7 +142,7 @@ def read_blocks(
 
     try:
         with (open_once if is_once else open_read)(name) as file:
-            known = _sniff(file) if compression is None else compression
+            known = detect_compression(file) if compression is None else compression
             stream = _open_stream(file, known)
             yield from _Scanner(stream, on_fault or fail, reuse=is_once).blocks(block_bytes)
     except FileNotFoundError:
@@ -151,7 +151,48 @@ def read_blocks(
         raise DataError(f"{name!r} is a directory: restore the file") from None
 
 
-def _sniff(file: BinaryIO) -> str:
+def read_part(
+    file: BinaryIO,
+    start: int,
+    stop: int,
+    *,
+    compression: str,
+    first_record: int,
+    on_fault: Callable[[RecordFault], None],
+    block_bytes: int = BLOCK_BYTES,
+) -> Iterator[RecordBlock]:
+    """Yield the records of a part of an open file, in blocks of about `block_bytes`.
+
+    Args:
+        file: The file.
+        start: Where the first record of the part begins; 0 in a compressed file.
+        stop: Where the last record ends; the size of the file in a compressed file.
+        compression: ``""`` or ``GZIP``.
+        first_record: Number of the first record within the file.
+        on_fault: Function to call with each damaged record; positions are those in the file.
+        block_bytes: Size of a block.
+    """
+    file.seek(start)
+    stream = _open_stream(
+        file if compression else cast(BinaryIO, _Part(file, stop - start)), compression
+    )
+    yield from _Scanner(stream, on_fault, reuse=False, at=(start, first_record)).blocks(block_bytes)
+
+
+class _Part:
+    """The next bytes of a file as a stream that ends after them."""
+
+    def __init__(self, file: BinaryIO, nbytes: int) -> None:
+        self._file, self._left = file, nbytes
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Fill a buffer with bytes, and return their number; 0 at the end."""
+        count: int = self._file.readinto(buffer[: self._left])  # type: ignore[attr-defined]
+        self._left -= count
+        return count
+
+
+def detect_compression(file: BinaryIO) -> str:
     """Return the compression of a file by its first bytes, and rewind the file.
 
     The length of the first record of a plain file may look like the magic number of gzip, but then
@@ -184,16 +225,21 @@ class _Scanner:
         stream: The framed records.
         on_fault: Function to call with each damaged record.
         reuse: Whether all blocks use the same memory.
+        at: Position of the stream in its file, and number of its first record there.
     """
 
     def __init__(
-        self, stream: BinaryIO, on_fault: Callable[[RecordFault], None], *, reuse: bool
+        self,
+        stream: BinaryIO,
+        on_fault: Callable[[RecordFault], None],
+        *,
+        reuse: bool,
+        at: tuple[int, int] = (0, 0),
     ) -> None:
         self._stream = stream
         self._on_fault = on_fault
         self._reuse = reuse
-        self._position = 0
-        self._record = 0
+        self._position, self._record = at
         self._ended = False
         self._codec_error = ""
 

@@ -13,6 +13,7 @@ containers, orders and groupings.
 ``repair``: random damage to shards, whose values may hold framed records. ``hostile``: manifests of
 any content under right hashes, and pipes, devices and links in place of files.
 ``partitions``: tables with keys of every type of every database are read in parts, and completely.
+``index``: random damage to shards and indexes, and rows that are read by number.
 ``numbers``: random decimal numbers through every way into a dataset, rounded once, losses reported.
 """
 
@@ -88,6 +89,9 @@ def main() -> None:
     hostile = proofs.add_parser("hostile")
     hostile.add_argument("--manifests", type=int, default=1000)
     hostile.add_argument("--seed", type=int, default=0)
+    index = proofs.add_parser("index")
+    index.add_argument("--cases", type=int, default=100_000)
+    index.add_argument("--seed", type=int, default=0)
     numbers = proofs.add_parser("numbers")
     numbers.add_argument("--rounds", type=int, default=200, help="of 400 columns each")
     numbers.add_argument("--seed", type=int, default=0)

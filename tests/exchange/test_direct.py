@@ -88,6 +88,6 @@ def test_an_unfinished_shard_is_taken_away(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(shard_writers, "WRITE_BYTES", 1)
     writer = DirectWriter(job_in(tmp_path, 10**6))
     assert list(writer.add(batch_of([1, 2]))) == []
-    assert len(list(tmp_path.iterdir())) == 1
+    assert len(list(tmp_path.iterdir())) == 2  # the shard and its index
     writer.abort()
     assert list(tmp_path.iterdir()) == []

@@ -133,5 +133,7 @@ def test_finished_shards_stay_when_the_rest_is_not_asked_for(tmp_path: Path) -> 
     assert {path.name for path in tmp_path.iterdir()} == {
         "run",
         Path(first.path).name,
+        Path(first.index_path).name,
         Path(second.path).name,
+        Path(second.index_path).name,
     }

@@ -11,6 +11,7 @@
 #include "decode.h"
 #include "fit.h"
 #include "frames.h"
+#include "index.h"
 #include "jpeg.h"
 #include "xxh64.h"
 
@@ -171,6 +172,59 @@ static void read_stream(const uint8_t *data, size_t bytes) {
     vec_free(&run_places);
 }
 
+/* Reads a record with an index; its bytes in the stream, or NULL if something is wrong. */
+static const uint8_t *indexed(const uint8_t *data, size_t bytes, const ShardIndex *index,
+                              int64_t wanted) {
+    IndexBlock block;
+    PickFault fault;
+    Vec out = {0}, starts = {0};
+    const uint8_t *found = NULL;
+    if (bt_find_blocks(index, &wanted, 1, &block, &fault) == BT_OK &&
+        bt_pick_records(data, bytes, &block.offset, &block, &wanted, 1, &out, &starts, &fault) ==
+            BT_OK) {
+        for (found = data + block.offset; memcmp(found, out.data, out.size);) found++;
+    }
+    vec_free(&out);
+    vec_free(&starts);
+    return found;
+}
+
+/* The input as a shard with its index, with an index that is wrong in one place, and as an index. */
+static void read_indexed(const uint8_t *data, size_t bytes) {
+    FrameScan scan = {0};
+    Vec entries = {0};
+    IndexState state = {0};
+    bt_scan_frames(data, bytes, true, &scan);
+    const int64_t *starts = (const int64_t *)scan.starts.data;
+    int64_t records = (int64_t)(scan.starts.size / 8);
+    bool indexed_all = bt_index_records(data, scan.consumed, starts, records, 0, 0, &state,
+                                        &entries) == BT_OK;
+    must(indexed_all, "the records are not indexed");
+    if (records && !vec_push(&entries, &state.entry, sizeof state.entry)) abort();
+    ShardIndex index = {(const IndexEntry *)entries.data, (int64_t)(entries.size / sizeof(IndexEntry)), records,
+                        (int64_t)scan.consumed};
+    for (int64_t i = 0; i < records; i++)
+        must(indexed(data, scan.consumed, &index, i) != NULL, "a record is not found");
+    if (records) {
+        size_t at = bytes % (entries.size / 8) * 8;
+        store64(entries.data + at, load64(entries.data + at) ^ load64(data + bytes - 8));
+    }
+    for (int64_t i = 0; i < records; i++) {
+        const uint8_t *found = indexed(data, scan.consumed, &index, i);
+        const uint8_t *right = data + starts[i];
+        must(!found || !memcmp(found, right, load64(right) + BT_FRAME_BYTES), "another record");
+    }
+    vec_free(&scan.starts);
+    vec_free(&entries);
+    IndexEntry *any = malloc(bytes + 1);
+    if (!any) abort();
+    if (bytes) memcpy(any, data, bytes);
+    index = (ShardIndex){any, (int64_t)(bytes / sizeof(IndexEntry)), INT64_MAX, INT64_MAX};
+    for (size_t i = 0; i + 8 <= bytes; i += 8)
+        indexed(data, bytes, &index, (int64_t)load64(data + i));
+    free(any);
+}
+
 /* A limit of pixels refuses some JPEGs, and changes nothing of the others. */
 static void read_jpeg(const uint8_t *data, size_t bytes) {
     int32_t limited[JPEG_NUMBERS], any[JPEG_NUMBERS];
@@ -183,9 +237,10 @@ static void read_jpeg(const uint8_t *data, size_t bytes) {
 /* The input as CSV text: rows and lines are the same in number however they are found. */
 static void read_csv(const uint8_t *data, size_t bytes) {
     static const uint8_t LETTERS[] = {',', ';', '"', '\'', '\\', '\n', '\n', '\r', 'x', 'y'};
-    static const CsvDialect DIALECTS[] = {{',', '"', 0, true, false, true},
-                                          {';', '\'', '\\', true, true, false},
-                                          {',', 0, 0, false, false, false}};
+    static const CsvDialect DIALECTS[] = {{',', '"', 0, true, false, true, false, 0},
+                                          {';', '\'', '\\', true, true, false, false, 0},
+                                          {',', 0, 0, false, false, false, false, 0},
+                                          {',', '"', 0, true, false, true, true, 'y'}};
     uint32_t counts[MOST_INPUT], starts[MOST_INPUT];
     uint8_t *text = copy_of(data, bytes);
     int64_t lines = 0;
@@ -199,7 +254,8 @@ static void read_csv(const uint8_t *data, size_t bytes) {
         CsvRows rows = {NULL, counts, starts, 0, MOST_INPUT, 0, false};
         csv_scan(&DIALECTS[d], text, bytes, passages);
         const CsvPassage *all = &passages[CSV_ROW_START];
-        bool is_open = all->exit != CSV_ROW_START && all->exit != CSV_CR;
+        bool is_open = all->exit != CSV_ROW_START && all->exit != CSV_CR &&
+                       all->exit != CSV_COMMENT;
         must(csv_rows(&DIALECTS[d], text, bytes, 0, true, &rows) == bytes, "CSV is left over");
         must(rows.rows == all->rows + is_open, "CSV has another number of rows");
     }
@@ -231,6 +287,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     begin();
     uint8_t *exact = copy_of(data, bytes);
     read_stream(exact, bytes);
+    read_indexed(exact, bytes);
     read_jpeg(exact, bytes);
     read_csv(exact, bytes);
     check_payload(exact, bytes);

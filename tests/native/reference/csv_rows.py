@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from beam_tfrecord.native.values import (
+    COMMENT,
     CR,
     ESCAPE,
     ESCAPE_QUOTED,
@@ -30,7 +31,11 @@ class FieldRow(NamedTuple):
 
 
 def _step(dialect: Dialect, state: int, byte: int) -> int:
-    delimiter, quote, escape, doubles = dialect
+    delimiter, quote, escape, doubles, *comment = dialect
+    if state == COMMENT and byte not in b"\r\n":
+        return COMMENT
+    if byte in comment and state in (ROW_START, CR):
+        return COMMENT
     if state in (ESCAPE, ESCAPE_QUOTED):
         return UNQUOTED if state == ESCAPE else QUOTED
     if state == QUOTED:
@@ -58,8 +63,8 @@ def _passage(data: bytes, dialect: Dialect, state: int) -> Passage:
         before, state = state, _step(dialect, state, byte)
         if not (state == CR or (state == ROW_START and before != CR)):
             continue
-        line_ends += 1
-        rows += before not in (ROW_START, CR)
+        line_ends += before != COMMENT
+        rows += before not in (ROW_START, CR, COMMENT)
         if not settled:
             settled = True
             first = at + 1 + (data[at : at + 2] == b"\r\n")
@@ -69,7 +74,10 @@ def _passage(data: bytes, dialect: Dialect, state: int) -> Passage:
 def scan(data: Any, dialect: Dialect) -> tuple[Passage, ...]:
     """Return what a piece of a file does to each state it may be entered in."""
     text = bytes(data)
-    return tuple(_passage(text, dialect, state) for state in range(8))
+    passages = [_passage(text, dialect, state) for state in range(COMMENT)]
+    has_comments = len(dialect) > 4 and dialect[4] is not None
+    last = _passage(text, dialect, COMMENT) if has_comments else (COMMENT, 0, 0, -1)
+    return (*passages, last)
 
 
 def count_lines(data: Any, start: int = 0, stop: int = -1) -> int:
@@ -85,6 +93,13 @@ def rows_of(
     quote, escape = dialect[1:3]
     while at < len(text):
         start, state = at, ROW_START
+        if text[at] in dialect[4:]:
+            while at < len(text) and text[at] not in b"\r\n":
+                at += 1
+            if not final and text[at:] in (b"", b"\r"):
+                return
+            at += 2 if text[at : at + 2] == b"\r\n" else 1
+            continue
         fields: list[tuple[bytes, bool]] = []
         value, was_quoted = bytearray(), False
         while at < len(text):

@@ -1,0 +1,224 @@
+"""Finds the features and their types in serialized examples that have no schema."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from beam_tfrecord import native
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.native.values import BYTES_KIND, KIND_NAMES
+from beam_tfrecord.records.tfrecord import payload_lengths
+
+Int64Array = npt.NDArray[np.int64]
+
+_HEADER_BYTES = 12
+# The field `features`, number 1 of an Example, and the most bytes of a length in protobuf.
+_FEATURES_TAG, _MOST_LENGTH_BYTES = 0x0A, 10
+_KERNEL_MESSAGE = re.compile(r"record (\d+): (.*)")
+_KIND_TYPES = {1: pa.binary(), 2: pa.float32(), 3: pa.int64()}
+
+
+class ForeignRecord(ValueError):
+    """A record that is not an example, or does not fit the records before it.
+
+    Attributes:
+        index: Index of the record among those that were looked at.
+        reason: What is wrong with it.
+    """
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(f"record {index}: {reason}")
+        self.index = index
+        self.reason = reason
+
+
+@dataclasses.dataclass(frozen=True)
+class Discovered:
+    """The kind and the value counts of one feature, found in examples that have no schema.
+
+    Attributes:
+        kind: 1 for bytes, 2 for float, 3 for int64.
+        present: Examples that have the feature.
+        least: Minimum number of values of one example.
+        most: Maximum number of values of one example.
+        is_text: Whether all values are valid UTF-8; None if they were not looked at.
+        file: Name of a file that has the feature; empty if unknown.
+    """
+
+    kind: int
+    present: int
+    least: int
+    most: int
+    is_text: bool | None = None
+    file: str = ""
+
+    def merge(self, other: Discovered) -> Discovered:
+        """Return the counts of two parts of the data together."""
+        both = (self.is_text, other.is_text)
+        return Discovered(
+            max(self.kind, other.kind),
+            self.present + other.present,
+            min(self.least, other.least),
+            max(self.most, other.most),
+            None if None in both else all(both),
+            min(self.file, other.file),
+        )
+
+
+def discovered_in(data: Any, starts: Int64Array) -> dict[str, Discovered]:
+    """Return the features of framed examples, by name.
+
+    Raises:
+        ValueError: A record is not an Example, or has a feature of another kind than before.
+    """
+    facts = native.discover(data, starts)
+    return {name.decode(): Discovered(*found) for name, found in facts.items()}
+
+
+def types_in(data: Any, starts: Int64Array, file: str) -> dict[str, Discovered]:
+    """Return the features of framed examples by name, and which bytes are text.
+
+    A feature without a kind counts as missing.
+
+    Args:
+        data: Buffer with the records.
+        starts: Position of each record in `data`.
+        file: Name of the file for messages.
+
+    Raises:
+        ForeignRecord: A record is not an Example, or has a feature of another kind than before.
+    """
+    _check_plain(data, starts)
+    try:
+        facts = discovered_in(data, starts)
+    except UnicodeDecodeError as error:
+        raise ForeignRecord(
+            0, f"the name of a feature here or later is not UTF-8: {error}"
+        ) from None
+    except ValueError as error:
+        found = _KERNEL_MESSAGE.match(str(error))
+        raise ForeignRecord(
+            int(found[1]) if found else 0, found[2] if found else str(error)
+        ) from None
+    typed = {}
+    for name, seen in facts.items():
+        if seen.kind:
+            typed[name] = _typed(data, starts, name, dataclasses.replace(seen, file=file))
+    return typed
+
+
+def _typed(data: Any, starts: Int64Array, name: str, seen: Discovered) -> Discovered:
+    """Return what is known of a feature, with exact counts, and whether its bytes are text."""
+    if seen.kind != BYTES_KIND and seen.least:
+        return seen
+    (column,) = native.decode(data, starts, [(name.encode(), seen.kind)])
+    if not seen.least:
+        # The kernel counts a feature without a kind as present, and with no value.
+        counts = np.diff(column.row_offsets)[column.present != 0]
+        present, least = len(counts), int(counts.min(initial=seen.most))
+        seen = dataclasses.replace(seen, present=present, least=least)
+    if seen.kind != BYTES_KIND:
+        return seen
+    return dataclasses.replace(seen, is_text=_is_text(column.values, column.value_offsets))
+
+
+def _is_text(values: Any, offsets: Any) -> bool:
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
+    stored = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+    try:
+        stored.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _check_plain(data: Any, starts: Int64Array) -> None:
+    """Check that every record has no other field than the `features` of an Example.
+
+    The kernel, as any parser of protobuf, ignores fields that it does not know, such as the
+    `feature_lists` of a SequenceExample.
+
+    Raises:
+        ForeignRecord: A record has another field.
+    """
+    array = np.frombuffer(data, np.uint8)
+    sizes = payload_lengths(array, starts)
+    rows = np.flatnonzero(sizes)
+    at, ends = starts[rows] + _HEADER_BYTES, starts[rows] + _HEADER_BYTES + sizes[rows]
+    is_plain = array[at] == _FEATURES_TAG
+    at = at + 1
+    length, is_open = np.zeros(len(rows), np.int64), np.ones(len(rows), bool)
+    for number in range(_MOST_LENGTH_BYTES - 1):
+        is_open &= at < ends
+        byte = array[np.minimum(at, ends - 1)].astype(np.int64)
+        length |= np.where(is_open, (byte & 0x7F) << 7 * number, 0)
+        at += is_open
+        is_open &= byte >= 0x80
+        if not is_open.any():
+            break
+    is_plain &= at + length == ends
+    if not is_plain.all():
+        index = int(rows[np.argmin(is_plain)])
+        raise ForeignRecord(
+            index, "not a plain tf.train.Example (a SequenceExample, or another message)"
+        )
+
+
+def merge_discovered(
+    one: Mapping[str, Discovered], other: Mapping[str, Discovered]
+) -> dict[str, Discovered]:
+    """Return the features of two parts of the data together.
+
+    Raises:
+        DataError: A feature has two kinds.
+    """
+    merged = dict(one)
+    for name, found in other.items():
+        known = merged.get(name)
+        if known is not None and known.kind != found.kind and known.kind and found.kind:
+            raise DataError(_two_kinds(name, known, found))
+        merged[name] = found if known is None else known.merge(found)
+    return merged
+
+
+def _two_kinds(name: str, one: Discovered, other: Discovered) -> str:
+    kinds = sorted((KIND_NAMES.get(of.kind, "none"), of.file) for of in (one, other))
+    if not one.file:
+        listed = ", ".join(kind for kind, _ in kinds)
+        return f"feature {name!r} has values of two kinds in the examples: {listed}"
+    (kind, file), (other_kind, other_file) = kinds
+    return (
+        f"feature {name!r} is {kind} in {file} but {other_kind} in {other_file}: write these files "
+        "as datasets of their own, or convert one of them with --map"
+    )
+
+
+def schema_of_discovered(discovered: Mapping[str, Discovered]) -> Schema:
+    """Return a schema for examples; a feature with one value in each is a scalar, else a list.
+
+    If the values were looked at, bytes that are all UTF-8 are text, and lists that all have the
+    same length have a fixed size.
+    """
+    fields = []
+    for name in sorted(discovered, key=str.encode):
+        found = discovered[name]
+        if found.kind:
+            fields.append(pa.field(name, _type_of(found)))
+    return Schema.from_arrow(pa.schema(fields))
+
+
+def _type_of(found: Discovered) -> pa.DataType:
+    value = pa.string() if found.is_text else _KIND_TYPES[found.kind]
+    if found.least == found.most == 1:
+        return value
+    if found.file and found.least == found.most > 0:
+        return pa.list_(value, found.most)
+    return pa.list_(value)

@@ -1,0 +1,96 @@
+"""JSON texts of manifests, which end with their own hash; ``docs/format.md`` defines it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.hashes import data_hash
+
+T = TypeVar("T")
+
+
+def sealed_lines(lines: Sequence[str]) -> str:
+    """Return the text of a JSON object whose last field is the hash of the text.
+
+    Args:
+        lines: The text of each field but the hash.
+    """
+    body = "{\n" + ",\n".join(lines) + ',\n  "xxh64": "'
+    tail = '"\n}\n'
+    return f"{body}{data_hash((body + tail).encode())}{tail}"
+
+
+def _is_sealed(text: str) -> bool:
+    """Return whether a text ends with its own hash, as `sealed_lines` writes it."""
+    tail = '"\n}\n'
+    body, digest = text[: -len(tail) - 16], text[-len(tail) - 16 : -len(tail)]
+    return text.endswith(tail) and data_hash((body + tail).encode()) == digest
+
+
+# Errors that arbitrary JSON can cause when it is read as a manifest.
+_PARSE_ERRORS = (
+    *(KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError),
+    UsageError,
+)
+
+
+def parse_sealed(
+    text: str,
+    parse: Callable[[dict[str, Any]], T],
+    *,
+    where: str,
+    what: str,
+    formats: Sequence[str],
+    command: str,
+) -> T:
+    """Check the format and the hash in the text of a manifest, then parse it.
+
+    Args:
+        text: The text.
+        parse: Function that makes the result from the JSON object.
+        where: Name of the file, for errors.
+        what: Noun for the expected content of the file, for errors.
+        formats: The values of the key ``format`` that `parse` understands, the present one first.
+        command: Name of the command that writes such files, for errors.
+
+    Raises:
+        DataError: The text is not a manifest, was changed after it was written, or needs a newer
+            version of this package.
+    """
+    advice = f"restore it from a copy, or run {command} again"
+    try:
+        value = json.loads(text)
+        if (found := value["format"]) not in formats:
+            if command == "write" and str(found).startswith("beam_tfrecord-stage/"):
+                raise DataError(
+                    f"{where} is the manifest of a stage, the copy of rows that extract makes: "
+                    "show, head, verify and load read it; to compare it, write a dataset of it; if "
+                    "it is damaged, run extract again"
+                )
+            raise DataError(
+                f"{where} has format {found!r}, not {formats[0]!r}: "
+                "read it with the version of beam_tfrecord that wrote it"
+            )
+        if not _is_sealed(text):
+            raise DataError(f"{where} was changed after it was written: {advice}")
+        if needed := value.get("requires"):
+            raise DataError(
+                f"{where} requires {', '.join(map(repr, needed))}, which this version does not "
+                "understand: read it with a newer version of beam_tfrecord"
+            )
+        return parse(value)
+    except _PARSE_ERRORS as error:
+        raise DataError(f"{where} is not {what} ({_reason(error)}): {advice}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return in one line why JSON cannot be read as a manifest."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is not JSON: line {error.lineno}: {error.msg}"
+    if isinstance(error, KeyError):
+        return f"it has no {error!s:.100}"
+    reason = str(error) if isinstance(error, ValueError | UsageError) else repr(error)
+    return (reason.splitlines() or [type(error).__name__])[0][:200]

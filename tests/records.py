@@ -1,0 +1,109 @@
+"""TFRecord files of several kinds: shards of datasets, and files of other programs."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import pyarrow as pa
+
+from beam_tfrecord.batch import Batch
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.hashes import data_hash
+from beam_tfrecord.manifest import Manifest, Shard, Split
+from beam_tfrecord.records.encoding import Arena, Encoder
+
+
+def masked_crc(data: bytes) -> int:
+    crc = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def framed(payload: bytes) -> bytes:
+    """Return a record as TensorFlow writes it, by a library of checksums that is not ours."""
+    length = struct.pack("<Q", len(payload))
+    crcs = (struct.pack("<I", masked_crc(part)) for part in (length, payload))
+    return length + next(crcs) + payload + next(crcs)
+
+
+def write_records(path: Path, payloads: Iterable[bytes]) -> None:
+    """Write a TFRecord file as another program does; compressed if its name ends in .gz."""
+    data = b"".join(map(framed, payloads))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+
+
+def read_records(path: Path) -> Iterator[bytes]:
+    """Yield the payloads of a file whose frames are right."""
+    data = path.read_bytes()
+    data = gzip.decompress(data) if data.startswith(b"\x1f\x8b\x08") else data
+    at = 0
+    while at < len(data):
+        (size,) = struct.unpack_from("<Q", data, at)
+        yield data[at + 12 : at + 12 + size]
+        at += size + 16
+
+
+def write_shard(path: Path, table: pa.Table, *, schema: Schema | None = None) -> None:
+    """Write rows as the only shard of a dataset, whose manifest lies beside it."""
+    schema, arena = schema or Schema.from_arrow(table.schema), Arena()
+    (batch,) = table.combine_chunks().to_batches() or [
+        pa.RecordBatch.from_pylist([], schema=table.schema)
+    ]
+    encoded = Encoder(schema).encode(Batch(batch), arena)
+    assert not encoded.rejects
+    data = arena.used_data().tobytes()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    shard = Shard(path.name, table.num_rows, len(data), data_hash(data))
+    manifest = Manifest(
+        fingerprint="",
+        content="0" * 16,
+        order="source",
+        seed=0,
+        compression="",
+        key=None,
+        group=None,
+        place="origin",
+        schema=schema,
+        source=None,
+        rejects={"rows": 0, "xxh64": "0" * 16},
+        sidecars={},
+        splits={"data": Split((shard,))},
+    )
+    path.with_name(f"{path.stem}-manifest.json").write_text(manifest.dumps())
+
+
+def damage_record(path: Path, number: int) -> None:
+    """Change one byte of the payload of a record."""
+    data, at = bytearray(path.read_bytes()), 0
+    for _ in range(number):
+        at += struct.unpack_from("<Q", data, at)[0] + 16
+    data[at + 14] ^= 0xFF
+    path.write_bytes(data)
+
+
+def example(**features: Any) -> bytes:
+    """Return a serialized tf.train.Example, made by TensorFlow.
+
+    A feature is a number, text, bytes, or a list of these; None sets the feature without a kind.
+    """
+    import tensorflow as tf
+
+    def feature(value: Any) -> Any:
+        if value is None:
+            return tf.train.Feature()
+        values = value if isinstance(value, list) else [value]
+        if values and isinstance(values[0], bytes | str):
+            encoded = [one.encode() if isinstance(one, str) else one for one in values]
+            return tf.train.Feature(bytes_list=tf.train.BytesList(value=encoded))
+        if values and isinstance(values[0], float):
+            return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+    made = tf.train.Features(feature={name: feature(value) for name, value in features.items()})
+    return bytes(tf.train.Example(features=made).SerializeToString())
