@@ -6,7 +6,6 @@ import datetime
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from beam_tfrecord.dataset.load import Dataset, load
-from beam_tfrecord.dataset.values import dict_batches, rebatch
+from beam_tfrecord.dataset.values import rebatch
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
@@ -132,7 +131,7 @@ def test_all_columns_with_missing_numbers_are_named(tmp_path: Path) -> None:
 def test_defaults_are_a_dict(path: Path, convert: str, defaults: Any) -> None:
     arguments = [path / "map"] if convert == "memmap" else []
     with pytest.raises(UsageError, match=f"defaults is {defaults!r}: pass a dict by column, as"):
-        getattr(load(path), convert)(*arguments, defaults=defaults)
+        getattr(load(path, split="test"), convert)(*arguments, defaults=defaults)
 
 
 def test_numpy_gives_tensors_their_shape_and_lists_of_equal_length_stay_lists(
@@ -292,22 +291,6 @@ def own_shard(directory: Path) -> Path:
     return directory / "one"
 
 
-def made_of(
-    dataset: Dataset, batch_size: int | None, defaults: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """Yield what the tensors of a dataset are made of."""
-    return dict_batches(dataset.batches(), dataset.schema, batch_size, defaults)
-
-
-def test_what_tensors_are_made_of(path: Path) -> None:
-    first, *_, last = made_of(load(path, columns=["id", "name"]), 4, {})
-    assert first["id"].tolist() == [0, 1, 2, 3]
-    assert first["id"].flags.writeable
-    assert last["name"] == ["n8", "n9"]
-    rows = list(made_of(load(path, columns=["x"]), None, {"x": 9}))
-    assert [float(row["x"]) for row in rows[:4]] == [0, 0.25, 0.5, 9]
-
-
 def test_reading_imports_neither_beam_nor_tensorflow(path: Path) -> None:
     code = f"""
 import sys
@@ -324,9 +307,10 @@ class TestTf:
     """``Dataset.tf``, judged by what comes out."""
 
     @pytest.fixture
-    def dataset(self, path: Path) -> Dataset:
+    def dataset(self, tmp_path: Path) -> Dataset:
         pytest.importorskip("tensorflow")
-        return load(path)
+        make_dataset(tmp_path / "one", TABLE, shards=4)
+        return load(tmp_path / "one")
 
     def test_batches_in_order_with_their_cardinality(self, dataset: Dataset) -> None:
         batches = dataset.tf(4, columns=["id", "tags", "pair"])
@@ -368,11 +352,11 @@ class TestTf:
     def test_without_end(self, dataset: Dataset) -> None:
         assert int(dataset.tf(5, repeat=None, prefetch=False).cardinality()) == -1
 
-    def test_a_part_of_the_shards_for_one_worker(self, dataset: Dataset) -> None:
-        parts = [dataset.tf(columns=["id"], shard=(index, 2)) for index in (0, 1)]
-        assert [int(part.cardinality()) for part in parts] == [6, 4]
-        ids = [int(example["id"]) for part in parts for example in part]
-        assert sorted(ids) == list(range(10))
+    def test_splits_are_not_mixed(self, path: Path) -> None:
+        pytest.importorskip("tensorflow")
+        with pytest.raises(UsageError, match=r"splits train, test: choose one, as load\(path, spl"):
+            load(path).tf()
+        assert len(list(load(path, split="test").tf())) == 3
 
     def test_compressed_shards(self, tmp_path: Path) -> None:
         make_dataset(tmp_path, TABLE, compression="GZIP")
@@ -394,7 +378,9 @@ class TestTf:
             ({"rename": {"y": "z"}}, "no feature 'y' to rename"),
             ({"rename": {"id": "x"}}, "two features would be named 'x'"),
             ({"shard": (2, 2)}, "shard 2 of 2 does not exist"),
-            ({"shard": (4, 9)}, r"too few shards \(4\) for 9 readers"),
+            ({"start_step": -1}, "start_step is -1: count steps from 0"),
+            ({"start_step": 1}, "start_step needs shards that have an index"),
+            ({"start_step": 1, "shuffle": True}, "start_step needs the seed of the order"),
         ],
     )
     def test_wrong_options_are_named(
@@ -406,4 +392,4 @@ class TestTf:
     def test_a_missing_shard_is_told_at_once(self, own: Path) -> None:
         os.remove(own / "test-00001-of-00002.tfrecord")
         with pytest.raises(DataError, match="is missing"):
-            load(own).tf(4)
+            load(own, split="test").tf(4)

@@ -116,7 +116,8 @@ def test_tf_takes_the_same_arguments(stage: Path) -> None:
     assert sorted(seen) == list(range(ROWS))
     assert seen != list(range(ROWS))
     half = dataset.tf(columns=["id"], shard=(1, 2))
-    assert len(list(half)) == int(half.cardinality()) == len(dataset.of_shards(1, 2))
+    assert [int(row["id"]) for row in half] == list(range(1, ROWS, 2))
+    assert int(half.cardinality()) == ROWS // 2
     in_order = [int(row["id"]) for row in dataset.tf(columns=["id"])]
     assert in_order == list(range(ROWS))
     in_turn = [int(row["id"]) for row in dataset.tf(columns=["id"], interleave=2)]

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_tfrecord.dataset.load import load
+from beam_tfrecord.dataset.make_index import index
 from beam_tfrecord.errors import DataError, UsageError
 from tests.made_datasets import make_dataset
 from tests.marks import slow_after
@@ -163,6 +164,28 @@ def test_an_epoch_after_the_replacement_is_an_error(two: tuple[Path, Path]) -> N
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("change", ["published", "written over", "renamed over"])
+def test_examples_that_tensorflow_gets_by_index_are_of_one_dataset(
+    change: str, two: tuple[Path, Path]
+) -> None:
+    tf = pytest.importorskip("tensorflow")
+    for path in two:
+        index(path)
+    examples = iter(load(two[0]).tf(shuffle=1, seed=1, prefetch=False, repeat=None))
+    seen = [int(next(examples)["of"]) for _ in range(5)]
+    if change == "published":
+        replace(*two)
+    else:
+        for shard in sorted(two[1].rglob("*.tfrecord")):
+            copy = two[0] / shard.name if change == "written over" else two[0] / "copy"
+            shutil.copyfile(shard, copy)
+            copy.replace(two[0] / shard.name)
+    with pytest.raises(tf.errors.UnknownError, match=r"replaced (or removed )?after it was opened"):
+        seen += [int(next(examples)["of"]) for _ in range(500)]
+    assert set(seen) == {1}
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["dataset", "parquet"])
 def test_cached_examples_are_those_of_the_dataset(
     kind: str, two: tuple[Path, Path], tmp_path: Path
@@ -177,7 +200,7 @@ def test_cached_examples_are_those_of_the_dataset(
         batches = load(out).tf(20, cache=str(tmp_path / "cache"), **options)
         return [int(one) for batch in batches for one in batch["of"]]
 
-    assert epoch() == [1] * 60
+    assert epoch() == epoch(shuffle=True) == [1] * 60
     assert len(epoch(shard=(0, 1))) == 60
     files = sorted(path.name for path in tmp_path.glob("cache*"))
     assert epoch() == [1] * 60
@@ -186,7 +209,7 @@ def test_cached_examples_are_those_of_the_dataset(
         pq.write_table(of(2), out)
     else:
         replace(*two)
-    assert epoch() == [2] * 60
+    assert epoch() == epoch(shuffle=True) == [2] * 60
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -202,7 +225,8 @@ def test_a_cache_serves_no_other_split_part_or_order(tmp_path: Path) -> None:
     assert ids("a", interleave=2) == [0, 10, 1, 11, *ids("a", interleave=2)[4:]]
     assert ids("a") == list(range(20))
     assert ids("b") == list(range(20, 40))
-    assert ids("a", shard=(1, 2)) == list(range(10, 20))
+    assert ids("a", shard=(1, 2)) == list(range(1, 20, 2))
+    assert ids("a", shard=(0, 2)) == list(range(0, 20, 2))
 
 
 def test_parquet_files_written_over_in_place_are_an_error(tmp_path: Path) -> None:

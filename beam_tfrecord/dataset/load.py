@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy.typing as npt
 
-from beam_tfrecord.dataset.rows import OpenedManifest, RecordFiles, Rows
+from beam_tfrecord.dataset.epochs import Division, Epochs, order_of
+from beam_tfrecord.dataset.keras import class_weight, keras_dataset
+from beam_tfrecord.dataset.order import Order, check_seed
+from beam_tfrecord.dataset.record_files import OpenedManifest, RecordFiles
+from beam_tfrecord.dataset.rows import Rows
 from beam_tfrecord.dataset.tf import tf_dataset
 from beam_tfrecord.dataset.values import arrays_of, check_defaults, memory_mapped
 from beam_tfrecord.errors import UsageError
@@ -23,6 +27,10 @@ from beam_tfrecord.stage import is_stage
 from beam_tfrecord.storage import absolute_path, exists
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+    from torch import dtype as TorchType  # noqa: N812
+
+    from beam_tfrecord.dataset.grain import GrainDataset
     from beam_tfrecord.dataset.torch import TorchDataset
 
 # Number of rows to decode at a time when writing columns to memory-mapped files.
@@ -33,6 +41,24 @@ class Dataset(Rows):
     """The rows of a dataset, with conversions to NumPy, TensorFlow and PyTorch; made by `load`."""
 
     tf = tf_dataset
+    keras = keras_dataset
+    class_weight = class_weight
+
+    def order(self, seed: int, epoch: int = 0, *, window: int | None = None) -> Order:
+        """Return a random order of the rows, the same one in every program and on every machine.
+
+        ``ds.take(ds.order(seed=1).indices(0, 256))`` returns the first 256 rows of an epoch.
+        `tf` and `torch` read rows in this order. It needs no memory.
+
+        Args:
+            seed: Seed of all epochs, 0 to 2^64 - 1.
+            epoch: Number of the epoch, from 0; each has another order.
+            window: Number of rows to mix at a time, about. Neighbouring rows then stay near each
+                other, so that a window is read in few large ranges, as object stores need it. None
+                makes a uniform permutation of all rows.
+        """
+        check_seed(seed)
+        return order_of(self, seed, epoch, window)
 
     def numpy(self, *, defaults: Mapping[str, Any] | None = None) -> dict[str, npt.NDArray[Any]]:
         """Return all rows as one array per column, shape `[rows, …]`.
@@ -93,32 +119,136 @@ class Dataset(Rows):
         self,
         batch_size: int | None = None,
         *,
-        defaults: Mapping[str, Any] | None = None,
+        label: str | Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
         shuffle: bool | int = False,
+        seed: int = 0,
+        categories: Mapping[str, Sequence[str]] | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        nulls: float | Literal["mask"] | None = None,
+        dtype: TorchType | str | None = "float32",
+        image_size: tuple[int, int] | None = None,
+        transform: Callable[[Image], Any] | None = None,
+        decode: bool = True,
+        drop_remainder: bool = False,
+        rank: int | None = None,
+        world: int | None = None,
     ) -> TorchDataset:
-        """Return a PyTorch ``IterableDataset`` of dicts by column.
+        """Return a PyTorch ``IterableDataset`` of dicts by column, in the order of `Epochs`.
 
-        One worker of the ``DataLoader`` reads a shard, so use at most as many workers as there are
-        shards. Numbers are writable tensors. Times are NumPy arrays, which the ``DataLoader``
-        refuses unless it has a ``collate_fn``. Text, lists of varying length, and columns for whose
-        missing values there is no tensor are Python lists in every batch.
+        Numbers and booleans are writable tensors: floats of `dtype`, all others of their own type.
+        Times are int64 in the unit of the column. Fixed-size lists and tensors have the shape
+        ``[rows, …]``. All else is a Python list in every batch: text, bytes, decimals, nested
+        values, and lists of varying length, each of which is a tensor if it has numbers.
+
+        Each iteration reads the next epoch; the seed decides the order of all of them. Any number
+        of ``DataLoader`` workers and of ranks reads each example once in an epoch, also of a single
+        shard. ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` are as PyTorch's own
+        classes have them; ``loader(num_workers=…)`` returns a ``DataLoader`` that can resume at any
+        batch.
+
+        Images (the column ``image`` of `ReadFromImages`) are decoded to RGB of shape
+        ``[3, height, width]``, from 0 to 1, as `images.decode.rgb_image` does. If `columns` is None
+        the result has only the images and the label.
 
         Args:
-            batch_size: Number of rows per batch, in which case the ``DataLoader`` needs
+            batch_size: Number of rows per batch, in which case a ``DataLoader`` needs
                 ``batch_size=None``; None means single rows.
+            label: Column, or columns, to return as the second part of ``(features, label)``. A
+                single label of integers is int64.
+            columns: Columns to return besides the label; None means all columns of the dataset.
+            shuffle: True reads each epoch in another random order: see `Epochs`. A number is the
+                number of rows to mix at a time. False keeps the order of the dataset.
+            seed: Seed of all orders.
+            categories: Categories of text columns, by column; text becomes the position of its
+                category, int64, from 0. Other text fails when its batch is read.
             defaults: Replacements of missing values, by column.
-            shuffle: True shuffles the order of shards, and rows in a buffer of about 64 MB. A
-                number is the size of the buffer in rows. Every epoch has another order, which
-                ``torch.manual_seed`` repeats. False keeps the order of the dataset.
+            nulls: Replacement of all missing numbers of features without a default; or ``"mask"``
+                for zeros and a boolean tensor ``<column>_mask`` among the features, True for a
+                value that is present. Without it, a missing time is the smallest int64. A number of
+                a category does not replace missing text.
+            dtype: Type of all floats; None keeps those of the schema, and uint8 for images.
+            image_size: Height and width in pixels to resize images to, bilinear and with
+                antialiasing; None if all images have the same size.
+            transform: Function that makes a tensor of each image, an RGB ``PIL.Image.Image``.
+            decode: False returns images as the bytes of their files.
+            drop_remainder: Leave out the examples after the last full batch of all ranks. Otherwise
+                the first examples of the epoch fill up the last batch so that all ranks have
+                equally many, as ``DistributedSampler`` does.
+            rank: Number of this rank; None takes both from ``torch.distributed`` if that is
+                initialized before this call, else there is a single rank.
+            world: Number of ranks.
 
         Raises:
-            UsageError: A column of numbers may have missing values by its schema and has no
-                default, or PyTorch is not installed.
+            UsageError: There are several splits, an option names no column, a column of numbers may
+                have missing values by its schema and no replacement, images have several sizes, or
+                PyTorch is not installed.
         """
         require("torch", "load(...).torch()")
-        from beam_tfrecord.dataset.torch import TorchDataset
+        self.check_single_split()
+        from beam_tfrecord.dataset.torch import torch_dataset
 
-        return TorchDataset(self, batch_size, {} if defaults is None else defaults, shuffle)
+        return torch_dataset(
+            self,
+            batch_size,
+            label=label,
+            columns=columns,
+            shuffle=shuffle,
+            seed=seed,
+            categories=categories,
+            defaults=defaults,
+            nulls=nulls,
+            dtype=dtype,
+            image_size=image_size,
+            transform=transform,
+            decode=decode,
+            drop_remainder=drop_remainder,
+            rank=rank,
+            world=world,
+        )
+
+    def grain(
+        self,
+        batch_size: int,
+        *,
+        shuffle: bool | int = False,
+        seed: int = 0,
+        repeat: int | None = 1,
+        shard: tuple[int, int] = (0, 1),
+        drop_remainder: bool = False,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> GrainDataset:
+        """Return a Grain ``IterDataset`` of batches, for JAX.
+
+        A batch is a dict of NumPy arrays by column, with the types of `numpy` and shape
+        `[rows, …]`. An epoch has each example once, in the same order for any number of processes
+        and workers, as long as ``batch_size * count`` is constant. The state of an iterator can be
+        loaded by an iterator of another `count` then.
+
+        Args:
+            batch_size: Number of examples in a batch.
+            shuffle: True reads every epoch in another order; a number is the number of examples to
+                mix at a time. See ``docs/reading.md``.
+            seed: Seed of the orders, 0 to 2^64 - 1.
+            repeat: Number of epochs; None repeats without end. A new iterator begins with the first
+                epoch again.
+            shard: ``(index, count)``: the part of one of several processes, such as
+                ``(jax.process_index(), jax.process_count())``.
+            drop_remainder: Leave out the examples that do not fill a batch of each process.
+            defaults: Replacements of missing values, by column.
+
+        Raises:
+            UsageError: There are several splits, a column of numbers may have missing values by
+                its schema and has no default, an argument is out of range, or Grain is not
+                installed.
+        """
+        require("grain", "load(...).grain()")
+        self.check_single_split()
+        from beam_tfrecord.dataset.grain import GrainDataset
+
+        epochs = Epochs(self, shuffle=shuffle, seed=seed)
+        division = Division(len(self), batch_size, *shard, drop_remainder)
+        return GrainDataset(epochs, division, repeat, {} if defaults is None else defaults)
 
 
 def load(
@@ -129,11 +259,13 @@ def load(
 ) -> Dataset:
     """Open a dataset; only its manifest is read, or the footers of Parquet files.
 
+    TFRecord files of other programs are read once, to find the types of their columns.
+
     Sizes and times of local shards are recorded, so that a change while they are read is detected.
 
     Args:
         path: Path of the dataset's directory, its manifest, or its file prefix; or of Parquet
-            files, which have a single split named ``data``.
+            files or TFRecord files of other programs, which have a single split named ``data``.
         split: Name of the split to read; None means all splits, in the order of the manifest.
         columns: Names of the columns to read, in this order; None means all columns.
 
@@ -142,7 +274,7 @@ def load(
 
     Raises:
         UsageError: There is no dataset, or no such split or column.
-        DataError: The manifest or a Parquet file is damaged.
+        DataError: The manifest or a file is damaged.
     """
     opened = _open(path)
     splits = opened.manifest.splits
@@ -170,6 +302,12 @@ def _open(path: str | os.PathLike[str]) -> Dataset:
             manifest, rows = open_parquet(path, opened)
             directory = os.path.abspath(os.fspath(path))
             return Dataset(directory, manifest, tuple(manifest.splits), manifest.schema, rows)
+        from beam_tfrecord.dataset.foreign import is_foreign, open_foreign
+
+        if is_foreign(path):
+            directory, manifest = open_foreign(path)
+            files = RecordFiles(directory, manifest, opened)
+            return Dataset(directory, manifest, tuple(manifest.splits), manifest.schema, files)
     manifest = Manifest.load(path)
     directory = directory_of(file)
     files = RecordFiles(directory, manifest, opened)

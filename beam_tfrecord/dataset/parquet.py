@@ -7,10 +7,12 @@ import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord.batch import Batch
-from beam_tfrecord.dataset.rows import OpenedManifest, explained_by
+from beam_tfrecord.dataset.record_files import OpenedManifest, explained_by
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.hashes import data_hash
@@ -151,6 +153,19 @@ class ParquetFiles:
                 raise
             # Other programs than this package may overwrite a Parquet file in place.
             _check_unchanged(unit.file)
+
+    def is_indexed(self, shards: Sequence[Shard]) -> bool:
+        """Return False: single rows of Parquet files cannot be read."""
+        return False
+
+    def rows(
+        self, shards: Sequence[Shard], numbers: npt.NDArray[np.int64], names: Sequence[str]
+    ) -> pa.RecordBatch:
+        """Raise `UsageError`: a row of a Parquet file cannot be read without its row group."""
+        raise UsageError(
+            "rows of Parquet files can only be read one after the other: write them as a dataset "
+            "to read single rows"
+        )
 
     def arrow_schema(self, names: Sequence[str]) -> pa.Schema:
         """Return the types of some columns in `batches`."""

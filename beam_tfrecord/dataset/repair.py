@@ -19,6 +19,7 @@ from beam_tfrecord.hashes import data_hash, file_hash
 from beam_tfrecord.layout import ShardNames, shard_suffix
 from beam_tfrecord.manifest import MANIFEST_NAME, Manifest, Shard, Split, manifest_path
 from beam_tfrecord.progress import Progress, adder, display_of
+from beam_tfrecord.records.index import INDEX_DIRECTORY, index_name
 from beam_tfrecord.rejects import REJECTS_FILE, REJECTS_SCHEMA, rejects_hash, save_rejects
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.storage import is_plain_name, is_remote, put, sync_directory
@@ -270,6 +271,9 @@ class _Repairer:
         fewer = {one.shard.path: one.min_lost for one in self.salvaged if one.min_lost > 0}
         rejects, hashes_of_rejects = self._rejects()
         sidecars = self._sidecars()
+        sidecars |= {
+            index_name(name): one.index_xxh64 for name, one in pieces.items() if one.index_xxh64
+        }
         schema = self.old.schema.without_observed() if self.lost else self.old.schema
         for name, text in zip(_SCHEMA_FILES, (schema.dumps(), schema_pbtxt(schema)), strict=True):
             sidecars[name] = self._put(name, text.encode())
@@ -324,6 +328,8 @@ class _Repairer:
                 yield piece
             else:
                 os.remove(piece.path)
+                if piece.index_xxh64:
+                    os.remove(piece.index_path)
 
     def _named(self, pieces: Sequence[Piece]) -> dict[str, Piece]:
         """Rename the new shards of a split to their final names, numbered without gaps."""
@@ -331,6 +337,9 @@ class _Repairer:
         named = {names(p.split, i, len(pieces)): p for i, p in enumerate(pieces)}
         for name, piece in named.items():
             os.replace(piece.path, os.path.join(self.target, name))
+            if piece.index_xxh64:
+                os.makedirs(os.path.join(self.target, INDEX_DIRECTORY), exist_ok=True)
+                os.replace(piece.index_path, os.path.join(self.target, index_name(name)))
         return named
 
     def _rejects(self) -> tuple[dict[str, Any], dict[str, str]]:
@@ -354,11 +363,12 @@ class _Repairer:
         return {"rows": 0, "xxh64": rejects_hash(REJECTS_SCHEMA.empty_table())}, {}
 
     def _sidecars(self) -> dict[str, str]:
-        """Copy intact sidecars except the schema, add damaged ones to `lost`, and return hashes."""
+        """Copy intact sidecars but schema and indexes; add damaged ones to `lost`."""
         copied = {}
         for old_name, digest in self.old.sidecars.items():
             name = old_name.removeprefix(self.prefix)
-            if name in _SCHEMA_FILES:
+            # These are made anew.
+            if name in _SCHEMA_FILES or name.startswith(INDEX_DIRECTORY):
                 continue
             path = os.path.join(self.source, old_name)
             # A name from a damaged manifest must not lead out of the new directory.

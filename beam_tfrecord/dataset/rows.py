@@ -1,88 +1,35 @@
-"""Reads the rows of a dataset from its shards, and stops if the files are replaced meanwhile.
-
-This package removes the old manifest before it replaces the first shard, and writes the new
-manifest after the last shard. So a shard belongs to the loaded manifest if that manifest is still
-there when the shard is open. Other programs copy files in any order. Therefore the size and times
-of each local shard are recorded when the dataset is opened, and compared after every block. Of each
-object in an object store, a single version is read.
-"""
+"""`Rows`: the rows of a dataset, read from its TFRecord shards or from Parquet files."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
 import hashlib
+import operator
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord import native
 from beam_tfrecord.dataset.values import python_rows, rebatch
-from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.hashes import data_hash
 from beam_tfrecord.manifest import Manifest, Shard, Split, splits_html
-from beam_tfrecord.records.decoding import Decoder
-from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock, read_blocks
-from beam_tfrecord.storage import Entry, file_size, is_remote, read_small, status
+from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock
+from beam_tfrecord.sizes import counted
 from beam_tfrecord.tables import listed, paragraph
 
 if TYPE_CHECKING:
     from typing import Self
 
+Int64Array = npt.NDArray[np.int64]
+
 # Rows are converted to Python objects in small slices: those of a full block need much memory.
 _ROWS_AT_ONCE = 1024
-_MIXED_BYTES = 64 * 10**6
-
-
-@dataclasses.dataclass(frozen=True)
-class OpenedManifest:
-    """The manifest file of a dataset, as it was when the dataset was opened.
-
-    Attributes:
-        path: Absolute path or URL of the file.
-        entry: The file's entry in its directory; None if the dataset has no manifest.
-        xxh64: Hash of the bytes of the file, 16 hex digits; empty without a file.
-    """
-
-    path: str
-    entry: Entry | None
-    xxh64: str
-
-    @classmethod
-    def of(cls, path: str) -> OpenedManifest:
-        """Record the manifest at a path; call this before the manifest is parsed."""
-        return cls(path, status(path), _manifest_hash(path))
-
-    def check(self) -> None:
-        """Raise `DataError` if the manifest is no longer the one that was opened."""
-        # A manifest that was touched or copied has another time, but the same text.
-        if status(self.path) != self.entry and _manifest_hash(self.path) != self.xxh64:
-            raise DataError(
-                f"the dataset in {os.path.dirname(self.path)!r} was replaced or removed after it "
-                "was opened: load it again"
-            )
-
-
-def _manifest_hash(path: str) -> str:
-    try:
-        return data_hash(read_small(path))
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return ""
-
-
-@contextlib.contextmanager
-def explained_by(*checks: Callable[[], None]) -> Iterator[None]:
-    """Run `checks` if the block raises: a replaced file explains an error of reading better."""
-    try:
-        yield
-    except (BeamTFRecordError, OSError):
-        for check in checks:
-            check()
-        raise
+# Rows that are mixed with each other by default.
+MIXED_BYTES = 64 * 10**6
 
 
 class ShardFiles(Protocol):
@@ -99,151 +46,16 @@ class ShardFiles(Protocol):
     def batches(self, shards: Sequence[Shard], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of shards as batches of the columns `names`."""
 
-    def arrow_schema(self, names: Sequence[str]) -> pa.Schema:
-        """Return the types that the columns `names` have in `batches`."""
+    def is_indexed(self, shards: Sequence[Shard]) -> bool:
+        """Return whether single records of the shards can be read."""
 
-
-class RecordFiles:
-    """A reader of the TFRecord shards of a written dataset.
-
-    Args:
-        directory: Absolute path or URL that the paths of the shards are relative to.
-        manifest: The manifest, which describes the shards.
-        opened: The manifest's file as it was when the dataset was opened.
-    """
-
-    def __init__(self, directory: str, manifest: Manifest, opened: OpenedManifest) -> None:
-        self.opened = opened
-        self._directory = directory
-        self._manifest = manifest
-        # Remote shards are not compared: a single version of each is read, and each comparison
-        # would cost a request.
-        local = () if is_remote(directory) else manifest.shards
-        self._hashes = {self.path(shard): shard.xxh64 for shard in local}
-        self._states = {path: _file_state(path) for path in self._hashes}
-
-    def path(self, shard: Shard) -> str:
-        """Return the absolute path of a shard."""
-        return os.path.join(self._directory, shard.path)
-
-    def check(self, shards: Sequence[Shard]) -> None:
-        """Check that every shard exists and, if it is not compressed, has the right size.
-
-        Raises:
-            DataError: A shard is missing or has another size, or the dataset was replaced.
-        """
-        for shard in shards:
-            path = self.path(shard)
-            with self._explained(path):
-                try:
-                    size = file_size(path)
-                except FileNotFoundError:
-                    raise DataError(
-                        f"{path!r} is missing: restore it or write the dataset again"
-                    ) from None
-                if not self._manifest.compression:
-                    _check_count(path, "bytes", size, shard.bytes)
-
-    def _explained(self, path: str) -> contextlib.AbstractContextManager[None]:
-        return explained_by(self.opened.check, functools.partial(self.check_unchanged, path))
-
-    def check_unchanged(self, path: str) -> None:
-        """Raise `DataError` if a local shard is no longer the file that was opened.
-
-        Call this after each read. It ignores a missing shard, since reading that one raises an
-        error.
-        """
-        state = _file_state(path)
-        if state is None or state == self._states.get(path, state):
-            return
-        # A shard that was touched, linked or moved has other times, but the same records.
-        if self._stream_hash(path) != self._hashes[path] or _file_state(path) != state:
-            raise DataError(
-                f"{path!r} was changed or replaced after it was opened: check the dataset with "
-                "verify, and load it again"
-            )
-        self._states[path] = state
-
-    def _stream_hash(self, path: str) -> str:
-        digest = native.XXH64(0)
-        try:
-            for block in read_blocks(path, compression=self._manifest.compression, is_once=True):
-                digest.update(block.data)
-        except (DataError, OSError):
-            return ""
-        return f"{digest.intdigest():016x}"
-
-    def blocks(
-        self, shards: Sequence[Shard], block_bytes: int = BLOCK_BYTES
-    ) -> Iterator[tuple[Shard, RecordBlock]]:
-        """Yield the records of shards as framed bytes; check every CRC, count and size."""
-        for shard in shards:
-            path = self.path(shard)
-            examples = nbytes = 0
-            with self._explained(path):
-                for block in read_blocks(
-                    path, compression=self._manifest.compression, block_bytes=block_bytes
-                ):
-                    if not nbytes:
-                        # Checked only now that the file is open: a file that replaces it later is
-                        # not read.
-                        self.opened.check()
-                    # Checked after the block was read, so that the check covers its bytes.
-                    self.check_unchanged(path)
-                    examples += len(block.starts)
-                    nbytes += len(block.data)
-                    yield shard, block
-                _check_count(path, "examples", examples, shard.examples)
-                _check_count(path, "bytes", nbytes, shard.bytes)
-
-    def batches(self, shards: Sequence[Shard], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of shards as batches of the columns `names`.
-
-        Raises:
-            DataError: A shard is damaged, or its examples do not fit the schema.
-        """
-        decoder = Decoder(self._manifest.schema, columns=names)
-        for shard, block in self.blocks(shards):
-            try:
-                batch = decoder.decode(block.data, block.starts)
-                _check_present(batch, decoder.arrow_schema)
-            except DataError as error:
-                raise DataError(
-                    f"{self.path(shard)!r} does not fit the schema, in the block from record "
-                    f"{block.first_record} on ({error}): run verify to find every such record"
-                ) from error
-            yield batch
+    def rows(
+        self, shards: Sequence[Shard], numbers: Int64Array, names: Sequence[str]
+    ) -> pa.RecordBatch:
+        """Return single rows of shards, counted over all shards, with the columns `names`."""
 
     def arrow_schema(self, names: Sequence[str]) -> pa.Schema:
         """Return the types that the columns `names` have in `batches`."""
-        return Decoder(self._manifest.schema, columns=names).arrow_schema
-
-
-def _file_state(path: str) -> tuple[int, int, int] | None:
-    """Return size, modification time and change time (in ns), which identify a file's content.
-
-    Returns:
-        None if the file cannot be found.
-    """
-    try:
-        seen = os.stat(path)
-    except OSError:
-        return None
-    return seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
-
-
-def _check_count(path: str, what: str, seen: int, known: int) -> None:
-    if seen != known:
-        raise DataError(
-            f"{path!r} has {seen:,} {what} but the manifest says {known:,}: restore the file, "
-            "write the dataset again, or save its intact records with repair"
-        )
-
-
-def _check_present(batch: pa.RecordBatch, schema: pa.Schema) -> None:
-    for field, seen in zip(schema, batch.schema, strict=True):
-        if seen.nullable and not field.nullable:
-            raise DataError(f"a value of column {field.name!r} is missing")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -306,6 +118,14 @@ class Rows:
         """
         self.files.check(self.shards)
 
+    def check_single_split(self) -> None:
+        """Raise `UsageError` if these are the rows of several splits, which are not to be mixed."""
+        if len(self.split_names) > 1:
+            raise UsageError(
+                f"these are the rows of the splits {listed(self.split_names)}: choose one, as "
+                f"load(path, split={self.split_names[0]!r}) does"
+            )
+
     def blocks(self) -> Iterator[tuple[Shard, RecordBlock]]:
         """Yield each shard with blocks of its framed records; check every CRC, count and size.
 
@@ -354,6 +174,60 @@ class Rows:
             for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
                 yield from python_rows(batch.slice(start, _ROWS_AT_ONCE))
 
+    def take(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> pa.RecordBatch:
+        """Return single rows in a given order; only these are read.
+
+        Args:
+            indices: Numbers of rows, from 0 in the order of the dataset; negative ones count from
+                the end. A number may appear several times.
+
+        Returns:
+            The rows, one for each index.
+
+        Raises:
+            IndexError: There is no such row.
+            TypeError: The indices are no integers.
+            UsageError: The dataset has no index, or its shards are compressed.
+            DataError: A record is damaged, or the dataset was replaced.
+        """
+        found = np.asarray(indices)
+        if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+            # NumPy would make numbers of a mask, and cut off fractions.
+            raise TypeError("indices must be a list or an array of integers with one axis")
+        numbers = found.astype(np.int64)
+        count = len(self)
+        if numbers.size and not (-count <= numbers.min() and numbers.max() < count):
+            outside = numbers[(numbers < -count) | (numbers >= count)]
+            raise IndexError(
+                f"row {outside[0]:,} does not exist: there are {counted(count, 'row')}"
+            )
+        if not numbers.size:
+            return pa.RecordBatch.from_pylist([], self.files.arrow_schema(self.schema.names))
+        numbers = np.where(numbers < 0, numbers + count, numbers)
+        return self.files.rows(self.shards, numbers, self.schema.names)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        """Return a row, or the rows of a slice, as dicts of Python values; see `take`."""
+        if isinstance(index, slice):
+            return self.__getitems__(range(*index.indices(len(self))))
+        return self.__getitems__([operator.index(index)])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """Return rows as dicts; PyTorch's ``DataLoader`` reads batches by this method."""
+        return python_rows(self.take(indices))
+
+    # Grain reads batches by a method of this name.
+    _getitems = __getitems__
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self.rows()
+
     def arrow(self) -> pa.Table:
         """Return all rows as one table in memory."""
         schema = self.files.arrow_schema(self.schema.names)
@@ -397,4 +271,4 @@ def mixed_rows(rows: Rows, shuffle: bool | int) -> int:
         return max(1, int(shuffle))
     nbytes = sum(shard.bytes for shard in rows.shards)
     mean_bytes = max(1, nbytes // max(1, len(rows)))
-    return max(1, min(len(rows), _MIXED_BYTES // mean_bytes))
+    return max(1, min(len(rows), MIXED_BYTES // mean_bytes))

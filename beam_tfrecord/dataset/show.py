@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.dataset.load import Dataset, load
-from beam_tfrecord.dataset.rows import RecordFiles
+from beam_tfrecord.dataset.record_files import RecordFiles
 from beam_tfrecord.dataset.values import python_values
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import (

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
-import hashlib
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from beam_tfrecord.dataset.rows import RecordFiles, Rows, mixed_rows
+from beam_tfrecord.dataset.rows import Rows
 from beam_tfrecord.dataset.tf_decoding import (
     IMAGE,
     Decoding,
@@ -20,19 +15,14 @@ from beam_tfrecord.dataset.tf_decoding import (
     image_decoding,
     tensor_decodings,
 )
+from beam_tfrecord.dataset.tf_records import Reading, serialized_examples
 from beam_tfrecord.dataset.values import check_defaults
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.extras import import_tensorflow, require
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.storage import is_remote
 
 if TYPE_CHECKING:
     import tensorflow as tf
-
-_MIX_SHARDS = 16
-_READ_BYTES = 2**20
-# TensorFlow copies the records that Python yields: small blocks stay within a processor's cache.
-_BLOCK_BYTES = 2**20
 
 
 def tf_dataset(
@@ -54,6 +44,7 @@ def tf_dataset(
     drop_remainder: bool = False,
     image_size: tuple[int, int] | None = None,
     decode: bool = True,
+    start_step: int = 0,
 ) -> tf.data.Dataset:
     """Return a ``tf.data.Dataset`` of the examples, parsed by the feature spec of the schema.
 
@@ -73,11 +64,16 @@ def tf_dataset(
         label: Column, or columns, to return as the second part of ``(features, label)``.
         columns: Columns to parse besides the label; None means all columns of the dataset.
         defaults: Replacements of missing values, by column; each makes its column dense.
-        shuffle: True shuffles the order of shards, and examples in a buffer of about 64 MB. A
-            number is the size of the buffer in examples. Every epoch has another order. False keeps
-            the order of the dataset.
-        seed: Seed of the shuffling; None means another order in every program run.
-        repeat: Number of epochs; None repeats without end.
+        shuffle: True reads all examples in another random order in each epoch, if the shards have
+            an index: each example at any place, or, in an object store and above 8 GiB, mixed with
+            those of about 64 MB at a time. Shards without an index (gzip, Parquet), and all shards
+            if `cache` or `interleave` is passed, are read in random order, and examples are mixed
+            in a buffer of about 64 MB. A number is the number of examples to mix at a time. False
+            keeps the order of the dataset.
+        seed: Seed of the shuffling. By index it determines the order of every epoch, for all
+            frameworks. None draws one from TensorFlow's generator, or is 0 with `shard`.
+        repeat: Number of epochs in an iteration over the result; None repeats without end. Each
+            iteration continues with the next epoch.
         cache: True caches the serialized examples in memory; a path caches them in files whose
             names begin with the path. Another dataset, split, part or order of reading gets files
             of its own. Remove files that you no longer need.
@@ -87,45 +83,47 @@ def tf_dataset(
             one shard after the other if the order of the dataset is required, else 16 shards side
             by side. Row groups of Parquet files are read side by side only if a number is passed.
         rename: New names of columns in the result, by old name.
-        shard: ``(index, count)``: read only every count-th file, for one of several workers; see
-            `Dataset.of_shards`.
-        drop_remainder: Leave out a last batch that is not full.
+        shard: ``(index, count)``: read one of `count` parts, for one of several readers with the
+            same options. Together they read each example once, and none twice, so that the parts
+            may differ by an example, and the numbers of batches by one. By index, each reader gets
+            its part of every step; otherwise it reads all files, and keeps every count-th example.
+            See `Dataset.of_shards` to divide by files.
+        drop_remainder: Leave out a last batch that is not full. By index, it is left out if it is
+            not full for all readers of `shard`, so that they have equal numbers of batches.
         image_size: Height and width in pixels to resize images to; None if all images have the
             same size.
         decode: False returns images as the bytes of their files.
+        start_step: Number of steps after which the first epoch begins, counted over all epochs, to
+            continue a training: a step is a batch of each reader, or an example of each without
+            `batch_size`. The first iteration then is shorter than the later ones, and so the
+            cardinality is unknown, unless a step begins an epoch.
 
     Raises:
-        UsageError: An option names no column, a label may be missing and has no default, images
-            have several sizes, there are fewer shards than workers, or TensorFlow is not installed.
+        UsageError: The rows are of several splits, an option names no column, a label may be
+            missing and has no default, images have several sizes, shards cannot be read from
+            `start_step` on, or TensorFlow is not installed.
         DataError: A shard is missing or has the wrong size.
     """
     require("tensorflow", "load(...).tf()")
     import_tensorflow("tensorflow")
     import tensorflow as tf
 
+    dataset.check_single_split()
     labels = [label] if isinstance(label, str) else list(label or ())
     images = image_decoding(dataset, columns, image_size, decode=decode)
     if images is not None and columns is None:
         columns = [IMAGE]
     schema = _parsed_schema(dataset, labels, columns, {} if defaults is None else defaults)
-    if shard is not None:
-        dataset = dataset.of_shards(*shard)
-    dataset.check_files()
-    records = _records(dataset, bool(shuffle), seed, deterministic, interleave)
-    records = records.apply(tf.data.experimental.assert_cardinality(len(dataset)))
-    if cache:
-        order = (bool(shuffle), deterministic, interleave)
-        records = records.cache(_cache_file(dataset, cache, order))
-    if shuffle:
-        records = records.shuffle(mixed_rows(dataset, shuffle), seed=seed)
+    reading = Reading(
+        shuffle, seed, cache, deterministic, interleave, shard, drop_remainder, start_step
+    )
     decodings = tensor_decodings(schema)
     # Images are decoded one by one: they make a batch only after they have the same size.
     is_batched_first = batch_size is not None and images is None
     if batch_size is not None:
         for decoding in decodings:
             decoding.check_batch()
-    if is_batched_first:
-        records = records.batch(batch_size, drop_remainder=drop_remainder)
+    records = serialized_examples(dataset, reading, batch_size, is_batched=is_batched_first)
     parse = _parser(schema, decodings, images, label, rename or {}, is_batch=is_batched_first)
     examples = records.map(parse, tf.data.AUTOTUNE, deterministic=deterministic)
     if batch_size is not None and not is_batched_first:
@@ -134,103 +132,6 @@ def tf_dataset(
     if repeat != 1:
         examples = examples.repeat(-1 if repeat is None else repeat)
     return examples.prefetch(tf.data.AUTOTUNE) if prefetch else examples
-
-
-def _records(
-    dataset: Rows, mixed: bool, seed: int | None, deterministic: bool, interleave: int | None
-) -> tf.data.Dataset:
-    """Return the serialized examples, in the order of the dataset or of several shards in turn."""
-    import tensorflow as tf
-
-    if interleave is not None and interleave < 1:
-        raise UsageError(f"interleave is {interleave}: read at least 1 shard at a time")
-    are_records = isinstance(dataset.files, RecordFiles)
-    if are_records and not is_remote(dataset.directory):
-        shards = tf.constant([dataset.path(shard) for shard in dataset.shards], tf.string)
-        examples = functools.partial(_read_by_tensorflow, dataset)
-    else:
-        shards = tf.range(len(dataset.shards), dtype=tf.int64)
-        examples = functools.partial(_read_by_python, dataset)
-    if deterministic and not mixed and interleave is None:
-        return examples(shards)
-    turns = tf.data.Dataset.from_tensor_slices(shards[:, None])
-    if mixed:
-        turns = turns.shuffle(max(1, len(dataset.shards)), seed=seed)
-    return turns.interleave(
-        examples,
-        # Row groups one at a time: each is much larger in memory than the buffer of a record file.
-        cycle_length=interleave or (_MIX_SHARDS if are_records else 1),
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=deterministic,
-    )
-
-
-def _read_by_tensorflow(dataset: Rows, paths: tf.Tensor) -> tf.data.Dataset:
-    """Return the serialized examples of local shards, one shard after the other."""
-    import tensorflow as tf
-
-    names = _checked_names(paths, dataset.files)
-    return tf.data.TFRecordDataset(names, dataset.manifest.compression, _READ_BYTES)
-
-
-def _read_by_python(dataset: Rows, indices: tf.Tensor) -> tf.data.Dataset:
-    """Return the serialized examples of remote shards or Parquet files, read by this package.
-
-    TensorFlow's own readers cannot read ``s3://``, and look for credentials and endpoints of
-    ``gs://`` in other settings than this package.
-    """
-    import tensorflow as tf
-
-    def blocks(indices: Sequence[int]) -> Iterator[Any]:
-        shards = [dataset.shards[index] for index in indices]
-        for _, block in dataset.files.blocks(shards, _BLOCK_BYTES):
-            yield np.array(list(block.payloads()), dtype=object)
-
-    # The generator yields blocks, not examples, because each element costs a call into Python.
-    return (
-        tf.data.Dataset.from_generator(
-            blocks, args=(indices,), output_signature=tf.TensorSpec([None], tf.string)
-        )
-        .prefetch(1)
-        .unbatch()
-    )
-
-
-def _cache_file(dataset: Rows, cache: bool | str, order: object) -> str:
-    """Return the name of the file that caches the examples; empty if memory caches them.
-
-    TensorFlow does not check the content of an existing cache file. Therefore the name has a hash
-    of the examples and their order.
-    """
-    if not isinstance(cache, str):
-        return ""
-    return f"{cache}-{hashlib.sha256(repr((dataset.content, order)).encode()).hexdigest()[:16]}"
-
-
-def _checked_names(paths: tf.Tensor, files: Any) -> tf.data.Dataset:
-    """Return the paths of shards one by one, and check each file before and after it is read.
-
-    TensorFlow opens and reads a file between the two checks. So the file belongs to the dataset
-    that was opened, and was not changed meanwhile.
-
-    Args:
-        paths: Paths of the shards.
-        files: The `RecordFiles` of the dataset.
-    """
-    import tensorflow as tf
-
-    def check(last: bytes, path: bytes) -> Any:
-        files.opened.check()
-        for name in filter(None, (last, path)):
-            files.check_unchanged(os.fsdecode(name))
-        return np.array([path] if path else [], object)
-
-    def checked(last: tf.Tensor, path: tf.Tensor) -> tf.data.Dataset:
-        name = tf.numpy_function(check, [last, path], tf.string)
-        return tf.data.Dataset.from_tensor_slices(tf.ensure_shape(name, [None]))
-
-    ends = (tf.concat([[""], paths], 0), tf.concat([paths, [""]], 0))
-    return tf.data.Dataset.from_tensor_slices(ends).flat_map(checked)
 
 
 def _parsed_schema(

@@ -1,6 +1,6 @@
 """Converts columns of Arrow data to Python values and to NumPy arrays.
 
-The arrays are in memory, in memory-mapped files, or in dicts of batches.
+The arrays are in memory or in memory-mapped files.
 """
 
 from __future__ import annotations
@@ -69,15 +69,15 @@ def arrays_of(
     missing: dict[str, int | None] = {}
     for feature in schema.features:
         try:
-            arrays[feature.name] = _array(table.column(feature.name), feature, defaults)
-        except _MissingError as error:
+            arrays[feature.name] = array_of_column(table.column(feature.name), feature, defaults)
+        except MissingError as error:
             missing[feature.name] = error.count
     if missing:
         raise _missing_error(missing, "missing values, which NumPy has no value for")
     return arrays
 
 
-class _MissingError(Exception):
+class MissingError(Exception):
     """A column has missing numbers, which no array holds.
 
     Attributes:
@@ -115,7 +115,7 @@ def check_defaults(schema: Schema, defaults: Mapping[str, Any]) -> None:
         )
 
 
-def _array(
+def array_of_column(
     column: pa.Array | pa.ChunkedArray, feature: Feature, defaults: Mapping[str, Any]
 ) -> npt.NDArray[Any]:
     """Return a column as an array, in the NumPy dtype of the schema if there is one."""
@@ -140,14 +140,14 @@ def _of_arrow_type(column: pa.Array) -> npt.NDArray[Any]:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     arrow = column.type
-    if _is_number(arrow):
+    if is_number(arrow):
         return _numbers(column)
     if pa.types.is_temporal(arrow):
         return _times(column)
-    if pa.types.is_fixed_size_list(arrow) and _is_number(arrow.value_type):
+    if pa.types.is_fixed_size_list(arrow) and is_number(arrow.value_type):
         return _shaped(column)
     is_list = pa.types.is_list(arrow) or pa.types.is_large_list(arrow)
-    return _ragged(column) if is_list and _is_number(arrow.value_type) else _objects(column)
+    return _ragged(column) if is_list and is_number(arrow.value_type) else _objects(column)
 
 
 def _of_dtype(column: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -173,7 +173,8 @@ def _of_dtype(column: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False)).astype(dtype)
 
 
-def _is_number(arrow: pa.DataType) -> bool:
+def is_number(arrow: pa.DataType) -> bool:
+    """Return whether a type is one of integers, floats or booleans."""
     return bool(
         pa.types.is_integer(arrow) or pa.types.is_floating(arrow) or pa.types.is_boolean(arrow)
     )
@@ -181,7 +182,7 @@ def _is_number(arrow: pa.DataType) -> bool:
 
 def _numbers(column: pa.Array) -> npt.NDArray[Any]:
     if column.null_count:
-        raise _MissingError(column.null_count)
+        raise MissingError(column.null_count)
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
@@ -356,31 +357,6 @@ def _move_columns(temporary: str, path: str, identity: Mapping[str, Any]) -> Non
     os.replace(written, mark)
 
 
-def dict_batches(
-    batches: Iterable[pa.RecordBatch],
-    schema: Schema,
-    batch_size: int | None,
-    defaults: Mapping[str, Any],
-) -> Iterator[dict[str, Any]]:
-    """Yield batches as dicts by column: numbers as writable arrays, Python objects as lists.
-
-    The schema alone decides whether a column is an array or a list, so it is the same in all
-    batches. If `batch_size` is None, each dict is a single row. See `list_columns` for errors.
-    """
-    lists = list_columns(schema, defaults)
-    for batch in batches if batch_size is None else rebatch(batches, batch_size):
-        columns = {
-            # A copy, since Arrow's memory is read-only but a tensor over it would be writable.
-            name: _list(values) if name in lists or values.dtype.kind in "OSU" else values.copy()
-            for name, values in arrays_of(batch, schema, defaults).items()
-        }
-        if batch_size is not None:
-            yield columns
-            continue
-        for row in zip(*columns.values(), strict=True):
-            yield dict(zip(columns, row, strict=True))
-
-
 def list_columns(schema: Schema, defaults: Mapping[str, Any]) -> frozenset[str]:
     """Return the columns that are lists in every batch, since no array holds a missing value.
 
@@ -395,8 +371,8 @@ def list_columns(schema: Schema, defaults: Mapping[str, Any]) -> frozenset[str]:
             continue
         missing = pa.table({feature.name: pa.nulls(1, feature.type)})
         try:
-            values = _array(missing.column(0), feature, defaults)
-        except _MissingError:
+            values = array_of_column(missing.column(0), feature, defaults)
+        except MissingError:
             unfilled[feature.name] = feature.observed.missing if feature.observed else None
             continue
         if values.dtype == object:
@@ -404,13 +380,3 @@ def list_columns(schema: Schema, defaults: Mapping[str, Any]) -> frozenset[str]:
     if unfilled:
         raise _missing_error(unfilled, "missing values, which no tensor holds")
     return frozenset(lists)
-
-
-def _list(values: npt.NDArray[Any]) -> list[Any]:
-    if values.dtype != object and values.ndim == 1:
-        return list(values.tolist())
-    # Only the first axis of a matrix becomes a list: each row stays an array.
-    out = list(values)
-    if isinstance(next((value for value in out if value is not None), None), np.ndarray):
-        out = [None if value is None else value.copy() for value in out]
-    return out

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beam_tfrecord import native
+from beam_tfrecord.dataset.foreign import is_foreign, verify_foreign
 from beam_tfrecord.dataset.verification import Fault, Verification
 from beam_tfrecord.dataset.verify_examples import DuplicateFinder, SchemaFit, SplitChecker
 from beam_tfrecord.errors import DataError, UsageError
@@ -81,8 +82,12 @@ def verify(
     This check needs 8 bytes for each example outside of the largest split. If there are more than
     64 million such examples, it covers a fixed fraction of them.
 
+    TFRecord files of other programs have no manifest: every CRC is checked, that each record is a
+    tf.train.Example, and that each feature has one kind. A note says what cannot be checked.
+
     Args:
-        path: Path of the dataset's directory, its manifest, or its file prefix.
+        path: Path of the dataset's directory, its manifest, or its file prefix; or of TFRecord
+            files of other programs.
         threads: Number of shards to read at a time; None means the number of cores.
         progress: True shows a progress bar, and a `Progress` is updated; None shows nothing.
 
@@ -93,6 +98,8 @@ def verify(
         UsageError: There is no dataset at `path`.
     """
     with display_of(progress) as display:
+        if is_foreign(path):
+            return verify_foreign(path, threads, display)
         return _verify_stage(path, display) if is_stage(path) else _verify(path, threads, display)
 
 

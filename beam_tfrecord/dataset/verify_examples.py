@@ -131,6 +131,9 @@ class SchemaFit:
             for name, feature in found.items():
                 text = name.decode("utf-8", "backslashreplace")
                 leaf = self._leaves.get(text)
+                if leaf is None and not feature.kind:
+                    # It has neither a kind nor a value, so no schema can describe it.
+                    continue
                 if leaf is None:
                     return f"feature {text!r} is not in the schema"
                 if feature.kind not in (0, leaf.kind):

@@ -233,6 +233,24 @@ def _opened(data: memoryview, max_pixels: int) -> ImageFile:
     return image
 
 
+def rgb_image(data: bytes, *, max_pixels: int) -> Image:
+    """Decode an image, or the first of several frames, to RGB as it would be stored as a JPEG.
+
+    Transparent pixels become white, and 16 bits 8. The orientation in EXIF changes nothing, but
+    Pillow itself turns a TIFF.
+
+    Raises:
+        Fault: The image cannot be decoded.
+    """
+    image = _opened(memoryview(data), max_pixels)
+    format = (image.format or "").lower()
+    with _pillow_faults():
+        image.load()
+        if image.mode == "RGB" and "transparency" not in image.info:
+            return image
+        return _converted(image, "jpeg", of=format).convert("RGB")
+
+
 @contextlib.contextmanager
 def _pillow_faults() -> Iterator[None]:
     """Convert the errors of Pillow, which have many different types, to a `Fault`."""

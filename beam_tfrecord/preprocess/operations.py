@@ -36,12 +36,10 @@ import tensorflow_transform as tft
 
 from beam_tfrecord.preprocess.moments import CombineMoments
 from beam_tfrecord.preprocess.steps import open_matrix
+from beam_tfrecord.preprocess.vocabularies import NO_WORD
 
 # The greatest error of the rank of a median or boundary, as a share of the rows.
 RANK_ERROR = 1e-4
-
-# TFT writes this into a vocabulary file that would be empty, which TensorFlow cannot read.
-_NO_WORD = "49d0cd50-04bb-48c0-bc6f-5b575dce351a"
 
 # TFT leaves out every text with a line break, since a vocabulary file has one text per line, so
 # texts are escaped. Patterns and replacements are in TensorFlow's syntax; the backslash must be
@@ -275,7 +273,7 @@ def _most_frequent(words: Any, file: str, default: str) -> Any:
     """Return the most frequent text; if several are, the last in the order of escaped bytes."""
     path = tft.vocabulary(escaped(words), top_k=1, vocab_filename=f"{file}_most_frequent")
     found = tf.strings.split(tf.io.read_file(path), "\n")[0]
-    return tf.where(tf.equal(found, _NO_WORD), tf.constant(default), unescaped(found))
+    return tf.where(tf.equal(found, NO_WORD), tf.constant(default), unescaped(found))
 
 
 def escaped(words: Any) -> Any:

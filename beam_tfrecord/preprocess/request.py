@@ -11,7 +11,6 @@ import functools
 import hashlib
 import logging
 import os
-import re
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +39,7 @@ from beam_tfrecord.preprocess.tft_conversion import (
     TensorColumn,
     tensor_columns,
 )
+from beam_tfrecord.preprocess.vocabularies import COUNTING, vocabulary_file
 from beam_tfrecord.user_function import MapFunction, load_map
 
 TFTFunction = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -213,29 +213,22 @@ def _by_steps(
     for i, column in enumerate(columns):
         tensor = inputs[column]
         if column in chains:
-            tensor = _transformed(tensor, _file_name(column, i), chains[column])
+            tensor = _transformed(tensor, column, i, chains[column])
         outputs[column] = _as_example_type(tensor)
     return outputs
 
 
-def _transformed(tensor: Any, name: str, steps: Sequence[Step]) -> Any:
+def _transformed(tensor: Any, name: str, position: int, steps: Sequence[Step]) -> Any:
     from beam_tfrecord.preprocess.operations import OPERATIONS, Column
 
     column = Column(tensor)
-    files = 0
+    number = 1
     for step in steps:
         # Each vocabulary of a column needs a file of its own.
-        file = f"{name}_{files + 1}" if files else name
+        file = vocabulary_file(name, position, number)
         column = OPERATIONS[step.op](column, step.options, file)
-        files += step.op in ("vocabulary", "one_hot")
+        number += step.op in COUNTING
     return column.tensor
-
-
-def _file_name(column: str, position: int) -> str:
-    """Return a file name for a column's vocabulary: its own name if TensorFlow accepts that."""
-    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", column):
-        return column
-    return f"column_{position}_{re.sub(r'[^A-Za-z0-9_.-]', '_', column)}"
 
 
 def _as_example_type(tensor: Any) -> Any:

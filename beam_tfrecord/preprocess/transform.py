@@ -25,7 +25,7 @@ from beam_tfrecord.beam_steps import in_one_window
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.manifest import FITTED
-from beam_tfrecord.preprocess.fitted import Description, Fitted, save_fitted
+from beam_tfrecord.preprocess.fitted import Description, Fitted, load_description, save_fitted
 from beam_tfrecord.preprocess.request import (
     TRAIN,
     Request,
@@ -35,6 +35,7 @@ from beam_tfrecord.preprocess.request import (
     make_request,
 )
 from beam_tfrecord.preprocess.tft_conversion import adapter_config, tft_batch, without_missing
+from beam_tfrecord.preprocess.vocabularies import save_categories
 from beam_tfrecord.records.infer_row_types import returned_schema
 from beam_tfrecord.transforms import display
 from beam_tfrecord.transforms.assign_splits import AssignSplits
@@ -254,6 +255,7 @@ def _finish(
     finished = _finished(directory)
     with _renamed_to(finished) as temporary:
         save_fitted(_output(directory), temporary, description)
+        _save_categories(temporary, description)
     yield finished
 
 
@@ -262,7 +264,13 @@ def _copy_fitted(source: str, finished: str) -> str:
         for name in FITTED:
             if os.path.isdir(os.path.join(source, name)):
                 shutil.copytree(os.path.join(source, name), os.path.join(temporary, name))
+        _save_categories(temporary, load_description(source))
     return finished
+
+
+def _save_categories(directory: str, description: Description) -> None:
+    columns = [column.name for column in description.inputs]
+    save_categories(directory, columns, description.steps)
 
 
 @contextlib.contextmanager

@@ -99,6 +99,18 @@ def test_the_vocabulary_has_a_line_for_each(written: Path) -> None:
     assert lines[numbers[" a"]] == " a"
 
 
+@pytest.mark.parametrize("name", ["text", "hot", "list"])
+def test_the_labels_of_the_schema_are_the_texts_themselves(written: Path, name: str) -> None:
+    schema = bt.load(written).schema
+    assert sorted(schema[name].labels) == sorted(TEXTS[1:])
+    for text, stored in list(zip(TEXTS, column(written, name), strict=False))[1:]:
+        (value,) = stored if name == "list" else [stored]
+        number = value.index(1) if name == "hot" else value
+        assert schema[name].labels[number] == text
+    # Not all bytes are text.
+    assert schema["bytes"].labels == schema["filled"].labels == ()
+
+
 def test_the_most_frequent_text_fills_as_it_is(written: Path) -> None:
     assert collections.Counter(column(written, "filled")) == {FREQUENT: 2 * len(BYTES)}
 

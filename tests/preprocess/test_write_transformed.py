@@ -98,6 +98,22 @@ def test_steps_work_inside_lists(rows: Any, out: Path) -> None:
     assert rows["tags"].to_pylist() == expected
 
 
+def test_the_schema_has_the_categories_in_order_of_their_numbers(out: Path) -> None:
+    assets, features = out / "transform_fn" / "assets", bt.load(out).schema.features
+    counted = {name: (assets / name).read_text().split() for name in ("city", "tags", "code")}
+    assert {one.name: list(one.labels) for one in features if one.labels} == counted
+    assert bt.Schema.loads((out / "schema.json").read_text())["city"].labels[0] == "rome"
+    # This file is for the classes of images.
+    assert not (out / "labels.txt").exists()
+
+
+def test_a_saved_function_brings_its_categories(source: Path, out: Path, tmp_path: Path) -> None:
+    bt.write(source, tmp_path / "other", transform_fn=out)
+    theirs = bt.load(out).schema
+    for feature in bt.load(tmp_path / "other").schema.features:
+        assert feature.labels == theirs[feature.name].labels
+
+
 def test_most_frequent_then_one_hot(rows: Any, out: Path) -> None:
     order = [int(word) for word in (out / "transform_fn" / "assets" / "code").read_text().split()]
     assert order[0] == 7

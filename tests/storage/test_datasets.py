@@ -22,6 +22,7 @@ from beam_tfrecord.errors import StorageError, TargetExists, UsageError
 from beam_tfrecord.storage.object_lease import this_process
 from beam_tfrecord.storage.objects import ObjectWriter
 from tests.cli_stand_ins import run
+from tests.records import example, framed
 from tests.storage.conftest import Store, give_up_soon
 
 ROWS = 900
@@ -120,7 +121,7 @@ def test_a_bucket_may_be_the_output(store: Store, tmp_path: Path) -> None:
 def test_tensorflow_gets_the_examples(store: Store) -> None:
     pytest.importorskip("tensorflow")
     bt.write(make_input(store.url), f"{store.url}/out", splits=SPLITS, shards=4)
-    dataset = bt.load(f"{store.url}/out")
+    dataset = bt.load(f"{store.url}/out", split="train")
     expected = [row["id"] for row in dataset.rows()]
     assert [int(row["id"]) for row in dataset.tf()] == expected
     mixed = [int(row["id"]) for row in dataset.tf(shuffle=True, seed=1)]
@@ -370,3 +371,28 @@ def test_a_job_killed_at_any_request_leaves_a_dataset_or_none(
         if not reached:
             break
     assert moment > 8
+
+
+def test_a_dataset_of_a_store_is_written_again(store: Store, tmp_path: Path) -> None:
+    first = bt.write(make_input(str(tmp_path)), f"{store.url}/ds", splits=SPLITS, shards=3)
+    again = bt.write(f"{store.url}/ds/", f"{store.url}/again", compression="gzip")
+    assert (again.content, again.schema, set(again.splits)) == (
+        first.content,
+        first.schema,
+        set(first.splits),
+    )
+    assert bt.verify(f"{store.url}/again").ok
+    assert bt.write(f"{store.url}/ds", f"{store.url}/again", compression="gzip") == again
+    train = bt.write(f"{store.url}/ds/train-*.tfrecord", tmp_path / "train")
+    assert train.examples == first.splits["train"].examples
+
+
+def test_records_of_others_in_a_store_are_read(store: Store, tmp_path: Path) -> None:
+    for number in range(2):
+        data = b"".join(framed(example(n=10 * number + row, s="é")) for row in range(10))
+        storage.put(f"{store.url}/in/{number}.tfrecord", data)
+    found = bt.load(f"{store.url}/in")
+    assert sorted(row["n"] for row in found.rows()) == [*range(20)]
+    written = bt.write(f"{store.url}/in", tmp_path / "out")
+    assert (written.content, written.schema) == (found.manifest.content, found.manifest.schema)
+    assert bt.verify(f"{store.url}/in").examples == 20

@@ -1,0 +1,259 @@
+"""Reads and checks TFRecord files of other programs, which no manifest describes."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from beam_tfrecord import native
+from beam_tfrecord.dataset.verification import Fault, Verification
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.exchange.shard_writers import MASK64
+from beam_tfrecord.exchange.tally import Tally
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.layout import ONLY_SPLIT
+from beam_tfrecord.manifest import Manifest, Shard, Split, manifest_path, near_datasets
+from beam_tfrecord.places import purpose_seed
+from beam_tfrecord.progress import Progress, adder
+from beam_tfrecord.records.examples import (
+    Discovered,
+    ForeignRecord,
+    merge_discovered,
+    types_in,
+)
+from beam_tfrecord.records.tfrecord import RecordFault, detect_compression, read_blocks
+from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.files import has_suffix
+from beam_tfrecord.sources.tfrecord.listing import SUFFIXES, ShardFile, is_incomplete, list_records
+from beam_tfrecord.sources.tfrecord.merge import known_records
+from beam_tfrecord.sources.tfrecord.read import RecordUnit, blocks_of, opened
+from beam_tfrecord.storage import exists, is_directory, list_files
+
+_FAULTS_A_FILE = 100
+NO_MANIFEST = (
+    "there is no manifest: missing files, records and columns, other values, order and splits "
+    "cannot be noticed"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Contents:
+    """What is in one file.
+
+    Attributes:
+        records: Number of records.
+        bytes: Size of the record stream.
+        xxh64: Hash of the record stream, 16 hex digits.
+        content: Sum of the hashes of the records.
+        features: The features of the records, by name.
+        compression: ``""`` or ``GZIP``.
+    """
+
+    records: int
+    bytes: int
+    xxh64: str
+    content: int
+    features: Mapping[str, Discovered]
+    compression: str
+
+
+def is_foreign(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path names TFRecord files that are not read by a manifest."""
+    text = os.fspath(path)
+    if glob.has_magic(text):
+        return SUFFIXES[0] in os.path.basename(text)
+    if exists(manifest_path(text)):
+        return False
+    if is_directory(text):
+        found = any(has_suffix(entry.path, SUFFIXES) for entry in list_files(text))
+        # Datasets below a directory are named in the error that there is none in it.
+        return found and not is_incomplete(text) and not near_datasets(text)
+    return has_suffix(text, SUFFIXES) or (exists(text) and _is_records(text))
+
+
+def _is_records(path: str) -> bool:
+    """Return whether a file of any name begins with a record."""
+    try:
+        next(read_blocks(path, block_bytes=2**16), None)
+    except DataError:
+        return False
+    return True
+
+
+def foreign_files(path: str | os.PathLike[str]) -> tuple[str, list[InputFile]]:
+    """Return the directory that the names of TFRecord files are relative to, and the files.
+
+    Raises:
+        UsageError: Nothing is found, or a file cannot be opened.
+    """
+    files = list(list_records([os.fspath(path)]))
+    return files[0].path.removesuffix(files[0].name), files
+
+
+def compression_of(file: InputFile) -> str:
+    """Return the compression of a file: ``""`` or ``GZIP``."""
+    with opened(file) as stream:
+        return detect_compression(stream)
+
+
+def open_foreign(path: str | os.PathLike[str]) -> tuple[str, Manifest]:
+    """Return a manifest that describes TFRecord files, and the directory that it is relative to.
+
+    All records are read, and every checksum is checked.
+
+    Args:
+        path: A file, directory or glob.
+
+    Raises:
+        UsageError: There are no files, or some are compressed and some are not.
+        DataError: A record is damaged or no Example, or a feature has two kinds.
+    """
+    directory, files = foreign_files(path)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        contents = list(pool.map(_contents_of, files))
+    for file, of in zip(files, contents, strict=True):
+        if of.compression != contents[0].compression:
+            raise UsageError(
+                f"{files[0].name} and {file.name} are not both compressed: name the files of one "
+                "kind"
+            )
+    splits: dict[str, list[Shard]] = {}
+    for file, of in zip(files, contents, strict=True):
+        split = file.split if isinstance(file, ShardFile) else ONLY_SPLIT
+        splits.setdefault(split, []).append(Shard(file.name, of.records, of.bytes, of.xxh64))
+    manifest = Manifest(
+        fingerprint="",
+        content=f"{sum(of.content for of in contents) & MASK64:016x}",
+        order="source",
+        seed=0,
+        compression=contents[0].compression,
+        key=None,
+        group=None,
+        place="origin",
+        schema=_schema_of(files, contents),
+        source={
+            "kind": "tfrecord",
+            "files": [{"path": file.name, "bytes": file.bytes} for file in files],
+        },
+        rejects={"rows": 0},
+        sidecars={},
+        splits={name: Split(tuple(shards)) for name, shards in splits.items()},
+    )
+    return directory, manifest
+
+
+def _schema_of(files: list[InputFile], contents: list[_Contents]) -> Schema:
+    known = known_records(files, union=False)
+    if known is not None:
+        return known.schema.without_observed()
+    features: Mapping[str, Discovered] = {}
+    for of in contents:
+        features = merge_discovered(features, of.features)
+    records = sum(of.records for of in contents)
+    return Tally(records=records, discovered=features).final_schema()
+
+
+def _contents_of(file: InputFile) -> _Contents:
+    compression = compression_of(file)
+    digest, seed = native.XXH64(0), purpose_seed(0, "content")
+    records = nbytes = content = 0
+    features: Mapping[str, Discovered] = {}
+    for block in blocks_of(file, 0, file.bytes, RecordUnit(compression, 0, "")):
+        digest.update(block.data)
+        hashes = native.hash_records(block.data, block.starts, seed)
+        content += int(hashes.sum(dtype=np.uint64))
+        try:
+            found = types_in(block.data, block.starts, file.name)
+        except ForeignRecord as error:
+            number = block.first_record + error.index
+            raise DataError(f"{file.name} record {number}: {error.reason}") from error
+        features = merge_discovered(features, found)
+        records += len(block.starts)
+        nbytes += len(block.data)
+    xxh64 = f"{digest.intdigest():016x}"
+    return _Contents(records, nbytes, xxh64, content, features, compression)
+
+
+def verify_foreign(
+    path: str | os.PathLike[str], threads: int | None, progress: Progress | None
+) -> Verification:
+    """Check TFRecord files: every checksum, that records are Examples, and the kinds of features.
+
+    Args:
+        path: A file, directory or glob.
+        threads: Number of files to read at a time; None means the number of cores.
+        progress: Progress bar to update; None shows none.
+
+    Raises:
+        UsageError: Nothing is found, or a file cannot be opened.
+    """
+    _, files = foreign_files(path)
+    advance = adder(progress, "verifying", sum(file.bytes for file in files))
+
+    def check(file: InputFile) -> _Checked:
+        checked = _check(file)
+        advance(file.bytes)
+        return checked
+
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+        results = list(pool.map(check, files))
+    faults = [fault for one in results for fault in one.faults]
+    faults += _kind_faults(results)
+    return Verification(
+        tuple(faults),
+        shards=len(files),
+        examples=sum(one.records for one in results),
+        bytes=sum(one.bytes for one in results),
+        notes=(NO_MANIFEST,),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Checked:
+    faults: list[Fault]
+    records: int
+    bytes: int
+    features: Mapping[str, Discovered]
+
+
+def _check(file: InputFile) -> _Checked:
+    faults: list[Fault] = []
+    records = nbytes = 0
+    features: dict[str, Discovered] = {}
+
+    def add(fault: RecordFault) -> None:
+        faults.append(Fault(file.name, fault.where, fault.reason))
+
+    try:
+        for block in read_blocks(file.path, on_fault=add, is_once=True):
+            records += len(block.starts)
+            nbytes += len(block.data)
+            try:
+                features = merge_discovered(features, types_in(block.data, block.starts, file.name))
+            except ForeignRecord as error:
+                where = f"record {block.first_record + error.index}"
+                faults.append(Fault(file.name, where, error.reason))
+            except DataError as error:
+                where = f"records from {block.first_record} on"
+                faults.append(Fault(file.name, where, str(error)))
+    except (DataError, OSError) as error:
+        faults.append(Fault(file.name, "", str(error)))
+    if (more := len(faults) - _FAULTS_A_FILE) > 0:
+        faults[_FAULTS_A_FILE:] = [Fault(file.name, "", f"{more:,} more faults")]
+    return _Checked(faults, records, nbytes, features)
+
+
+def _kind_faults(results: list[_Checked]) -> Iterator[Fault]:
+    """Yield a fault for each file in which a feature has another kind than in the files before."""
+    features: dict[str, Discovered] = {}
+    for one in results:
+        try:
+            features = merge_discovered(features, one.features)
+        except DataError as error:
+            file = next(iter(one.features.values())).file
+            yield Fault(file, "", str(error))

@@ -1,0 +1,127 @@
+"""`index`: makes the indexes of datasets that have none, and of other TFRecord files."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from beam_tfrecord import native
+from beam_tfrecord.dataset.foreign import compression_of, foreign_files, is_foreign
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.manifest import Manifest, directory_of, manifest_path
+from beam_tfrecord.progress import Progress, adder
+from beam_tfrecord.records.index import IndexWriter, index_name
+from beam_tfrecord.records.tfrecord import read_blocks
+from beam_tfrecord.storage import WholeFile, file_size, make_directory
+
+
+@dataclasses.dataclass(frozen=True)
+class Indexed:
+    """The result of `index` for one file.
+
+    Attributes:
+        path: Path of the file.
+        index: Path of its index.
+        records: Number of records.
+        bytes: Size of the file.
+    """
+
+    path: str
+    index: str
+    records: int
+    bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as a JSON object."""
+        return dataclasses.asdict(self)
+
+
+def index(
+    path: str | os.PathLike[str],
+    *,
+    dali: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> list[Indexed]:
+    """Write the index of each shard of a dataset, or of TFRecord files, and replace an older one.
+
+    Release 0.1 wrote no indexes. An index lies in the directory ``_index`` beside its
+    file; ``docs/format.md`` describes it. All records are read, and their checksums verified.
+
+    Args:
+        path: Path of the dataset's directory, its manifest or its file prefix; or of TFRecord files
+            of other programs: a file, a directory or a glob.
+        dali: Directory to write the index as text, too, as NVIDIA DALI reads it: position and size
+            of a record in each line. None writes no text.
+        progress: Progress bar to update; None shows none.
+
+    Returns:
+        The files in the order of the dataset.
+
+    Raises:
+        UsageError: There is no such dataset or file, or it is compressed.
+        DataError: A record is damaged, or a shard does not fit the manifest.
+    """
+    shards: list[tuple[str, str | None]]
+    if is_foreign(path):
+        directory, files = foreign_files(path)
+        shards = [(file.name, None) for file in files]
+        compression = max(map(compression_of, files), default="")
+    else:
+        manifest = Manifest.load(path)
+        compression, directory = manifest.compression, directory_of(manifest_path(path))
+        shards = [(shard.path, shard.xxh64) for shard in manifest.shards]
+    if compression:
+        raise UsageError(
+            f"{os.fspath(path)!r} is compressed, so a reader cannot begin in the middle of it: "
+            "write it without compression to index it"
+        )
+    advance = adder(
+        progress, "indexing", sum(file_size(os.path.join(directory, name)) for name, _ in shards)
+    )
+    return [_indexed(directory, name, expected, dali, advance) for name, expected in shards]
+
+
+def _indexed(
+    directory: str,
+    name: str,
+    expected: str | None,
+    dali: str | os.PathLike[str] | None,
+    advance: Callable[[int], None],
+) -> Indexed:
+    path = os.path.join(directory, name)
+    index_path = os.path.join(directory, index_name(name))
+    make_directory(os.path.dirname(index_path))
+    writer = IndexWriter(index_path)
+    text = None
+    if dali is not None:
+        text_path = os.path.join(dali, f"{name}.idx")
+        make_directory(os.path.dirname(text_path))
+        text = WholeFile(text_path)
+    digest, records, nbytes = native.XXH64(0), 0, 0
+    try:
+        for block in read_blocks(path, compression="", is_once=True):
+            digest.update(block.data)
+            writer.add(block.data, block.starts)
+            if text is not None:
+                sizes = np.diff(block.starts, append=len(block.data))
+                lines = zip((block.starts + nbytes).tolist(), sizes.tolist(), strict=True)
+                text.write("".join(f"{start} {size}\n" for start, size in lines).encode())
+            records += len(block.starts)
+            nbytes += len(block.data)
+            advance(len(block.data))
+        xxh64 = f"{digest.intdigest():016x}"
+        if expected not in (None, xxh64):
+            raise DataError(f"{path!r} does not fit the manifest: run verify to find out why")
+        writer.close(xxh64)
+        if text is not None:
+            text.close()
+    except BaseException:
+        writer.abort()
+        if text is not None:
+            text.abort()
+        raise
+    return Indexed(path, writer.path, records, nbytes)

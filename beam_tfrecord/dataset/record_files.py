@@ -1,0 +1,287 @@
+"""Reads TFRecord shards of a dataset, and stops if the files are replaced meanwhile.
+
+This package removes the old manifest before it replaces the first shard, and writes the new
+manifest after the last shard. So a shard belongs to the loaded manifest if that manifest is still
+there when the shard is open. Other programs copy files in any order. Therefore the size and times
+of each local shard are recorded when the dataset is opened, and compared after every block. Of each
+object in an object store, a single version is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from beam_tfrecord import native
+from beam_tfrecord.dataset.single_records import (
+    MAX_OPEN,
+    FileState,
+    OpenShard,
+    check_count,
+    check_size,
+    file_state,
+)
+from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
+from beam_tfrecord.hashes import data_hash
+from beam_tfrecord.manifest import Manifest, Shard
+from beam_tfrecord.records.decoding import Decoder
+from beam_tfrecord.records.index import index_name
+from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock, read_blocks
+from beam_tfrecord.storage import Entry, exists, is_remote, read_small, status
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenedManifest:
+    """The manifest file of a dataset, as it was when the dataset was opened.
+
+    Attributes:
+        path: Absolute path or URL of the file.
+        entry: The file's entry in its directory; None if the dataset has no manifest.
+        xxh64: Hash of the bytes of the file, 16 hex digits; empty without a file.
+    """
+
+    path: str
+    entry: Entry | None
+    xxh64: str
+
+    @classmethod
+    def of(cls, path: str) -> OpenedManifest:
+        """Record the manifest at a path; call this before the manifest is parsed."""
+        return cls(path, status(path), _manifest_hash(path))
+
+    def check(self) -> None:
+        """Raise `DataError` if the manifest is no longer the one that was opened."""
+        # A manifest that was touched or copied has another time, but the same text.
+        if status(self.path) != self.entry and _manifest_hash(self.path) != self.xxh64:
+            raise DataError(
+                f"the dataset in {os.path.dirname(self.path)!r} was replaced or removed after it "
+                "was opened: load it again"
+            )
+
+
+def _manifest_hash(path: str) -> str:
+    try:
+        return data_hash(read_small(path))
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return ""
+
+
+@contextlib.contextmanager
+def explained_by(*checks: Callable[[], None]) -> Iterator[None]:
+    """Run `checks` if the block raises: a replaced file explains an error of reading better."""
+    try:
+        yield
+    except (BeamTFRecordError, OSError):
+        for check in checks:
+            check()
+        raise
+
+
+class RecordFiles:
+    """A reader of the TFRecord shards of a written dataset.
+
+    Args:
+        directory: Absolute path or URL that the paths of the shards are relative to.
+        manifest: The manifest, which describes the shards.
+        opened: The manifest's file as it was when the dataset was opened.
+    """
+
+    def __init__(self, directory: str, manifest: Manifest, opened: OpenedManifest) -> None:
+        self.opened = opened
+        self._directory = directory
+        self._manifest = manifest
+        # Remote shards are not compared: a single version of each is read, and each comparison
+        # would cost a request.
+        local = () if is_remote(directory) else manifest.shards
+        self._hashes = {self.path(shard): shard.xxh64 for shard in local}
+        self._states = {path: file_state(path) for path in self._hashes}
+        self._checked: dict[str, FileState | None] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        self._open = functools.lru_cache(MAX_OPEN)(self._open_shard)
+        # Making a decoder takes as long as decoding a few hundred rows.
+        self._decoder = functools.lru_cache(1)(self._make_decoder)
+
+    def _make_decoder(self, names: tuple[str, ...]) -> Decoder:
+        return Decoder(self._manifest.schema, columns=names)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Open files stay in their process.
+        own = {"_open", "_decoder"}
+        return {name: value for name, value in vars(self).items() if name not in own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
+
+    def _open_shard(self, shard: Shard) -> OpenShard:
+        path, digest = self.path(shard), self._manifest.sidecars.get(index_name(shard.path))
+        with self._explained(path):
+            opened = OpenShard(path, shard, digest, self._checked)
+            self.opened.check()
+        return opened
+
+    def path(self, shard: Shard) -> str:
+        """Return the absolute path of a shard."""
+        return os.path.join(self._directory, shard.path)
+
+    def check(self, shards: Sequence[Shard]) -> None:
+        """Check that every shard exists and, if it is not compressed, has the right size.
+
+        Raises:
+            DataError: A shard is missing or has another size, or the dataset was replaced.
+        """
+        for shard in shards:
+            path = self.path(shard)
+            with self._explained(path):
+                check_size(path, None if self._manifest.compression else shard.bytes)
+
+    def _explained(self, path: str) -> contextlib.AbstractContextManager[None]:
+        return explained_by(self.opened.check, functools.partial(self.check_unchanged, path))
+
+    def check_unchanged(self, path: str) -> None:
+        """Raise `DataError` if a local shard is no longer the file that was opened.
+
+        Call this after each read. It ignores a missing shard, since reading that one raises an
+        error.
+        """
+        state = file_state(path)
+        if state is None or state == self._states.get(path, state):
+            return
+        # A shard that was touched, linked or moved has other times, but the same records.
+        if self._stream_hash(path) != self._hashes[path] or file_state(path) != state:
+            raise DataError(
+                f"{path!r} was changed or replaced after it was opened: check the dataset with "
+                "verify, and load it again"
+            )
+        self._states[path] = state
+
+    def _stream_hash(self, path: str) -> str:
+        digest = native.XXH64(0)
+        try:
+            for block in read_blocks(path, compression=self._manifest.compression, is_once=True):
+                digest.update(block.data)
+        except (DataError, OSError):
+            return ""
+        return f"{digest.intdigest():016x}"
+
+    def blocks(
+        self, shards: Sequence[Shard], block_bytes: int = BLOCK_BYTES
+    ) -> Iterator[tuple[Shard, RecordBlock]]:
+        """Yield the records of shards as framed bytes; check every CRC, count and size."""
+        for shard in shards:
+            path = self.path(shard)
+            examples = nbytes = 0
+            with self._explained(path):
+                for block in read_blocks(
+                    path, compression=self._manifest.compression, block_bytes=block_bytes
+                ):
+                    if not nbytes:
+                        # Checked only now that the file is open: a file that replaces it later is
+                        # not read.
+                        self.opened.check()
+                    # Checked after the block was read, so that the check covers its bytes.
+                    self.check_unchanged(path)
+                    examples += len(block.starts)
+                    nbytes += len(block.data)
+                    yield shard, block
+                check_count(path, "examples", examples, shard.examples)
+                check_count(path, "bytes", nbytes, shard.bytes)
+
+    def batches(self, shards: Sequence[Shard], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of shards as batches of the columns `names`.
+
+        Raises:
+            DataError: A shard is damaged, or its examples do not fit the schema.
+        """
+        decoder = Decoder(self._manifest.schema, columns=names)
+        for shard, block in self.blocks(shards):
+            try:
+                batch = decoder.decode(block.data, block.starts)
+                _check_present(batch, decoder.arrow_schema)
+            except DataError as error:
+                raise DataError(
+                    f"{self.path(shard)!r} does not fit the schema, in the block from record "
+                    f"{block.first_record} on ({error}): run verify to find every such record"
+                ) from error
+            yield batch
+
+    def is_indexed(self, shards: Sequence[Shard]) -> bool:
+        """Return whether single records of the shards can be read."""
+        if self._manifest.compression:
+            return False
+        listed_names = self._manifest.sidecars
+        # Indexes that were made later are not in the manifest.
+        return all(
+            (name := index_name(shard.path)) in listed_names
+            or exists(os.path.join(self._directory, name))
+            for shard in shards
+        )
+
+    def records(self, shards: Sequence[Shard], numbers: Int64Array) -> RecordBlock:
+        """Return single records of shards, in the order of `numbers`.
+
+        Args:
+            shards: The shards.
+            numbers: Numbers of records, counted over all shards; at least one.
+
+        Raises:
+            UsageError: The shards are compressed or have no index.
+            DataError: A record is damaged, or the dataset was replaced.
+        """
+        if self._manifest.compression:
+            raise UsageError(
+                "rows of compressed shards can only be read one after the other: write the dataset "
+                "without compression to read single rows"
+            )
+        order = np.argsort(numbers, kind="stable")
+        sorted_numbers = numbers[order]
+        ends = np.cumsum([shard.examples for shard in shards])
+        edges = np.searchsorted(sorted_numbers, ends).tolist()
+        parts, starts, nbytes = [], np.empty(len(numbers), np.int64), 0
+        for shard, end, first, last in zip(shards, ends.tolist(), [0, *edges], edges, strict=False):
+            if first == last:
+                continue
+            opened = self._open(shard)
+            with self._explained(opened.path):
+                picked = opened.records(sorted_numbers[first:last] - (end - shard.examples))
+                self.check_unchanged(opened.path)
+            parts.append(picked.data)
+            starts[order[first:last]] = picked.starts + nbytes
+            nbytes += len(picked.data)
+        return RecordBlock(np.concatenate(parts), starts, 0, 0)
+
+    def rows(
+        self, shards: Sequence[Shard], numbers: Int64Array, names: Sequence[str]
+    ) -> pa.RecordBatch:
+        """Return single rows of shards with the columns `names`; see `records`.
+
+        Raises:
+            DataError: A record does not fit the schema.
+        """
+        block = self.records(shards, numbers)
+        decoder = self._decoder(tuple(names))
+        batch = decoder.decode(block.data, block.starts)
+        _check_present(batch, decoder.arrow_schema)
+        return batch
+
+    def arrow_schema(self, names: Sequence[str]) -> pa.Schema:
+        """Return the types that the columns `names` have in `batches`."""
+        return Decoder(self._manifest.schema, columns=names).arrow_schema
+
+
+def _check_present(batch: pa.RecordBatch, schema: pa.Schema) -> None:
+    for field, seen in zip(schema, batch.schema, strict=True):
+        if seen.nullable and not field.nullable:
+            raise DataError(f"a value of column {field.name!r} is missing")

@@ -1,0 +1,105 @@
+"""Decodes images to PyTorch tensors with Pillow; importing this module imports PyTorch."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from beam_tfrecord.dataset.rows import Rows
+from beam_tfrecord.dataset.tf_decoding import IMAGE, image_decoding
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.extras import require
+from beam_tfrecord.images.decode import rgb_image
+from beam_tfrecord.images.formats import MAX_PIXELS
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageTensors:
+    """A description of how to decode images to tensors.
+
+    Attributes:
+        size: Height and width to resize to in pixels; None keeps the size of each image.
+        transform: Function that makes the tensor of a Pillow image; None makes one of shape
+            ``[3, height, width]``.
+        dtype: Type of the tensor, from 0 to 1; None is uint8, from 0 to 255.
+        max_pixels: Largest width times height that is accepted.
+    """
+
+    size: tuple[int, int] | None
+    transform: Callable[[Image], Any] | None
+    dtype: torch.dtype | None
+    max_pixels: int
+
+    def decode(self, data: bytes) -> Any:
+        """Return the tensor of an image from the bytes of its file.
+
+        Raises:
+            Fault: The image cannot be decoded.
+        """
+        from PIL.Image import Resampling
+
+        image = rgb_image(data, max_pixels=self.max_pixels)
+        if self.size is not None:
+            # Pillow smooths an image that it makes smaller (antialiasing).
+            image = image.resize(self.size[::-1], Resampling.BILINEAR)
+        if self.transform is not None:
+            return self.transform(image)
+        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+        return pixels if self.dtype is None else pixels.to(self.dtype) / 255
+
+    def stacked(self, tensors: list[Any]) -> torch.Tensor:
+        """Return the tensors of a batch as one.
+
+        Raises:
+            UsageError: They are no tensors, or have several shapes.
+        """
+        try:
+            return torch.stack(tensors)
+        except (TypeError, RuntimeError) as error:
+            kinds = {str(list(getattr(one, "shape", ())) or type(one).__name__) for one in tensors}
+            raise UsageError(
+                "a batch needs tensors of one shape, but its images became "
+                f"{', '.join(sorted(kinds)[:3])}: pass image_size=(height, width)"
+            ) from error
+
+
+def image_tensors(
+    dataset: Rows,
+    columns: Sequence[str] | None,
+    image_size: tuple[int, int] | None,
+    transform: Callable[[Image], Any] | None,
+    dtype: torch.dtype | None,
+    *,
+    decode: bool,
+) -> ImageTensors | None:
+    """Return the decoding of a dataset's images; None if there are no images to decode.
+
+    See `beam_tfrecord.dataset.load.Dataset.torch` for the options and their errors.
+    """
+    names = dataset.schema.names if columns is None else columns
+    if transform is not None and (not decode or IMAGE not in names):
+        raise UsageError(
+            f"transform has no effect without the decoded column {IMAGE!r}: leave transform out"
+        )
+    size = None
+    # A function may return tensors of one size for images of several.
+    if transform is None or image_size is not None:
+        decoding = image_decoding(dataset, columns, image_size, decode=decode)
+        if decoding is None:
+            return None
+        size = decoding.size if decoding.resize else None
+    require("images", "load(...).torch() of images")
+    sides = [
+        feature.observed.max
+        for feature in dataset.manifest.schema.features
+        if feature.name in ("height", "width") and feature.observed and feature.observed.max
+    ]
+    return ImageTensors(size, transform, dtype, max(MAX_PIXELS, int(math.prod(sides))))
