@@ -169,3 +169,54 @@ def test_compare_runs_both_trees_in_turn(tmp_path):
     assert len(case["before_seconds"]) == len(case["after_seconds"]) == 2
     assert case["speed_ratio"]["low"] < case["speed_ratio"]["estimate"]
     assert str(root) not in result.read_text()
+
+
+@pytest.mark.slow
+def test_loaders_deliver_every_example_once_and_are_measured(tmp_path):
+    names = "array_record,tensorflow,beam_tfrecord-tf"
+    sizes = ["--place", str(tmp_path / "place"), "--results-dir", str(tmp_path / "results")]
+    sizes += ["--rows", "5000", "--pictures", "800", "--loaders", names]
+    for task in (["prepare"], ["check"], ["measure", "--repeats", "1", "--seconds", "0.2"]):
+        done = subprocess.run(
+            [sys.executable, str(BENCH / "loaders.py"), *task, *sizes],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    (result,) = (tmp_path / "results").glob("*-loaders-check.json")
+    checks = json.loads(result.read_text())["checks"]
+    for kind, count in (("rows", 5000), ("pictures", 800)):
+        for found in checks[kind].values():
+            assert found | {"once": count, "never": 0, "several_times": 0} == found
+    (result,) = (tmp_path / "results").glob("*-loaders.json")
+    for found in json.loads(result.read_text())["runs"]["rows"].values():
+        for epoch in found[0]["epochs"]:
+            assert 0 < epoch["examples_per_s"] < 10**8
+            assert epoch["peak_bytes"] > 50e6
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda batch: batch, (3, 0, 0)),
+        (lambda batch: {**batch, "i0": [0, 1, 1]}, None),
+        (lambda batch: {name: column[:2] for name, column in batch.items()}, (2, 1, 0)),
+        (lambda batch: {**batch, "s1": [*batch["s1"][:2], "user"]}, None),
+        (lambda batch: {**batch, "f0": batch["f0"].astype("float64")}, None),
+    ],
+)
+def test_the_check_of_a_loader_sees_lost_and_changed_examples(on_path, tmp_path, change, found):
+    import loader_data
+
+    loader_data.make_rows(tmp_path, 3)
+    source = loader_data.Source(tmp_path, "rows")
+    check = loader_data.Check(source)
+    batch = change(loader_data.number_arrays(source.row_dicts()))
+    if found is None:
+        with pytest.raises(ValueError, match="the values of column"):
+            check.add(batch)
+    else:
+        check.add(batch)
+        assert tuple(check.found().values()) == found

@@ -55,6 +55,29 @@ def stock_beam_map(bench: Bench) -> Measured:
     return _stock(bench, options=[], function=rescale)
 
 
+def stock_beam_tfrecord(bench: Bench) -> Measured:
+    """Stock Beam from TFRecord to TFRecord, with a Reshuffle between them."""
+    import apache_beam as beam
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+    import beam_tfrecord as bt
+
+    dataset = bench.scratch / "dataset"
+    bt.write(bench.inputs.stock_parquet, dataset)
+
+    def run() -> Work:
+        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+            (
+                pipeline
+                | beam.io.ReadFromTFRecord(f"{dataset}/*.tfrecord")
+                | beam.Reshuffle()
+                | beam.io.WriteToTFRecord(str(bench.out / "stock"), num_shards=STOCK_SHARDS)
+            )
+        return Work(rows=bench.inputs.stock_rows, output_bytes=bytes_below(bench.out))
+
+    return run
+
+
 def tfx_bsl_encode(bench: Bench) -> Measured:
     """The C++ encoder of tfx_bsl on batches in memory; nothing is framed or written."""
     import pyarrow as pa

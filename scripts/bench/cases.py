@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Literal
 
 import baselines
+import json_lines
 import ours
 import rooflines
 import streams
@@ -56,6 +57,9 @@ class Bar:
     threshold: float
 
 
+# Kinds of files besides Parquet that state the types of their columns.
+_KINDS = ("arrow", "orc", "avro")
+
 CASES: dict[str, Case] = {
     "source_order": Case(ours.source_order),
     "source_order_few": Case(ours.source_order_few),
@@ -70,7 +74,22 @@ CASES: dict[str, Case] = {
     "roofline_shuffle_direct": Case(rooflines.roofline_shuffle_direct),
     "roofline_shuffle_fast": Case(rooflines.roofline_shuffle, fast=True),
     "shuffle_csv": Case(ours.shuffle_csv),
+    "shuffle_json": Case(json_lines.shuffle_json),
+    "shuffle_json_few": Case(json_lines.shuffle_json_few),
+    "roofline_json": Case(json_lines.roofline_json),
+    "stock_beam_json": Case(json_lines.stock_beam_json),
+    "tfrecord_shuffle": Case(ours.tfrecord_shuffle),
+    "tfrecord_shuffle_few": Case(ours.tfrecord_shuffle_few),
+    "roofline_tfrecord_shuffle": Case(rooflines.roofline_tfrecord_shuffle),
+    "stock_beam_tfrecord": Case(baselines.stock_beam_tfrecord),
+    **{f"shuffle_{kind}": Case(ours.shuffle_files(kind)) for kind in _KINDS},
+    **{
+        f"shuffle_{kind}_few": Case(ours.shuffle_files(kind, ours.MEMORY_TABLES)) for kind in _KINDS
+    },
     "map_rows": Case(ours.map_rows),
+    "dataframe": Case(ours.dataframe),
+    "dicts": Case(ours.dicts),
+    "dicts_by_hand": Case(ours.dicts_by_hand),
     "numpy_source_order": Case(ours.numpy_source_order),
     "images": Case(ours.images),
     "sqlite": Case(ours.sqlite),
@@ -106,6 +125,54 @@ BARS: tuple[Bar, ...] = (
         "stock_beam",
         True,
         60,
+    ),
+    Bar(
+        "JSON Lines against stock Beam",
+        "rows_per_second",
+        "shuffle_json",
+        "stock_beam_json",
+        True,
+        30,
+    ),
+    Bar(
+        "JSON Lines against its roofline",
+        "rows_per_second",
+        "shuffle_json",
+        "roofline_json",
+        True,
+        0.6,
+    ),
+    Bar(
+        "JSON Lines, memory for all rows against few",
+        "peak_rss",
+        "shuffle_json",
+        "shuffle_json_few",
+        False,
+        1.2,
+    ),
+    Bar(
+        "TFRecord to shuffled TFRecord against stock Beam",
+        "rows_per_second",
+        "tfrecord_shuffle",
+        "stock_beam_tfrecord",
+        True,
+        100,
+    ),
+    Bar(
+        "TFRecord to shuffled TFRecord against its roofline",
+        "rows_per_second",
+        "tfrecord_shuffle",
+        "roofline_tfrecord_shuffle",
+        True,
+        0.5,
+    ),
+    Bar(
+        "TFRecord to shuffled TFRecord, memory for all rows against few",
+        "peak_rss",
+        "tfrecord_shuffle",
+        "tfrecord_shuffle_few",
+        False,
+        1.2,
     ),
     Bar(
         "map per row against stock Beam's", "rows_per_second", "map_rows", "stock_beam_map", True, 4
@@ -146,6 +213,22 @@ BARS: tuple[Bar, ...] = (
         0.5,
     ),
     Bar(
+        "a DataFrame against the same rows of Parquet",
+        "rows_per_second",
+        "dataframe",
+        "shuffle",
+        True,
+        1 / 1.2,
+    ),
+    Bar(
+        "dicts against the same by hand",
+        "rows_per_second",
+        "dicts",
+        "dicts_by_hand",
+        True,
+        0.8,
+    ),
+    Bar(
         "kernel against tfx_bsl's encoder",
         "rows_per_second",
         "kernel_encode",
@@ -164,6 +247,25 @@ BARS: tuple[Bar, ...] = (
     ),
     Bar(
         "shuffle, memory for all rows against few", "peak_rss", "shuffle", "shuffle_few", False, 1.2
+    ),
+    Bar(
+        "shuffle of Arrow files against Parquet files",
+        "rows_per_second",
+        "shuffle_arrow",
+        "shuffle",
+        True,
+        1,
+    ),
+    *(
+        Bar(
+            f"shuffle of {kind} files, memory for all rows against few",
+            "peak_rss",
+            f"shuffle_{kind}",
+            f"shuffle_{kind}_few",
+            False,
+            1.2,
+        )
+        for kind in _KINDS
     ),
     Bar("shuffle, peak memory in GB", "peak_rss_gigabytes", "shuffle", None, False, 1.5),
     Bar(

@@ -61,15 +61,7 @@ def load_arrow(out: Path) -> int:
 
 
 def load_torch(out: Path) -> int:
-    """Read the batches that ``torch()`` makes tensors of; those of PyTorch where it is there."""
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        from beam_tfrecord.dataset.values import dict_batches
-
-        dataset = bt.load(out)
-        batches = dict_batches(dataset.batches(), dataset.schema, BATCH_ROWS, {})
-        return sum(len(batch["i0"]) for batch in batches)
+    """Read the batches of ``torch()``."""
     return sum(len(batch["i0"]) for batch in bt.load(out).torch(BATCH_ROWS))
 
 

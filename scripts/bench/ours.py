@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from work import Bench, Measured, Work, bytes_below
@@ -21,9 +21,7 @@ SQLITE_ROWS = 500_000
 SMALL_ROWS = 1_000
 
 
-def _write(
-    bench: Bench, inputs: tuple[str, ...], *, rows: int | None = None, **keywords: Any
-) -> Measured:
+def _write(bench: Bench, inputs: Any, *, rows: int | None = None, **keywords: Any) -> Measured:
     # Imported here, as the write imports them, so that the imports are not measured.
     import apache_beam  # noqa: F401
 
@@ -35,7 +33,7 @@ def _write(
         rows = len(inputs) * bench.inputs.table_rows
 
     def run() -> Work:
-        write(list(inputs), f"{bench.out}/", runner="direct", pipeline_options=workers, **keywords)
+        write(inputs, f"{bench.out}/", runner="direct", pipeline_options=workers, **keywords)
         return Work(rows=rows, output_bytes=bytes_below(bench.out))
 
     return run
@@ -66,6 +64,36 @@ def shuffle_csv(bench: Bench) -> Measured:
     return _write(bench, bench.inputs.csv)
 
 
+def _reshard(bench: Bench, tables: tuple[str, ...]) -> Measured:
+    import beam_tfrecord as bt
+
+    dataset = str(bench.scratch / "dataset")
+    bt.write(list(tables), dataset, shuffle=False)
+    return _write(bench, (dataset,), rows=len(tables) * bench.inputs.table_rows)
+
+
+def tfrecord_shuffle(bench: Bench) -> Measured:
+    """The dataset of all tables, its records copied and shuffled."""
+    return _reshard(bench, bench.inputs.parquet)
+
+
+def tfrecord_shuffle_few(bench: Bench) -> Measured:
+    """The dataset of two tables: the memory this takes is compared with that of all."""
+    return _reshard(bench, bench.inputs.parquet[:MEMORY_TABLES])
+
+
+def shuffle_files(kind: str, tables: int | None = None) -> Callable[[Bench], Measured]:
+    """Return the case that shuffles tables of another kind of file."""
+
+    def prepare(bench: Bench) -> Measured:
+        from other_files import make_files
+
+        return _write(bench, make_files(kind, bench.scratch, bench.inputs.parquet[:tables]))
+
+    prepare.__doc__ = f"Tables as {kind} files, shuffled."
+    return prepare
+
+
 def gzip_write(bench: Bench) -> Measured:
     """All tables in source order as gzip shards."""
     return _write(bench, bench.inputs.parquet, shuffle=False, compression="gzip")
@@ -76,6 +104,50 @@ def map_rows(bench: Bench) -> Measured:
     from user_map import rescale
 
     return _write(bench, bench.inputs.parquet[:1], map=rescale)
+
+
+def dataframe(bench: Bench) -> Measured:
+    """All tables as one DataFrame of pandas in memory, shuffled."""
+    import pyarrow.parquet as pq
+
+    tables = list(bench.inputs.parquet)
+    rows = len(tables) * bench.inputs.table_rows
+    return _write(bench, pq.read_table(tables).to_pandas(), rows=rows)
+
+
+def _dicts(bench: Bench) -> Iterator[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(bench.inputs.parquet[0]) as table:
+        for batch in table.iter_batches(bench.batch_rows):
+            names, columns = batch.schema.names, [column.to_pylist() for column in batch.columns]
+            for values in zip(*columns, strict=True):
+                yield dict(zip(names, values, strict=True))
+
+
+def dicts(bench: Bench) -> Measured:
+    """A generator of dicts of the rows of the first table, shuffled."""
+    return _write(bench, _dicts(bench), rows=bench.inputs.table_rows)
+
+
+def dicts_by_hand(bench: Bench) -> Measured:
+    """The same dicts by `RecordBatch.from_pylist` into an Arrow file, which is then shuffled."""
+    import pyarrow as pa
+
+    path = bench.scratch / "rows.arrow"
+    write = _write(bench, str(path), rows=bench.inputs.table_rows)
+
+    def run() -> Work:
+        rows = _dicts(bench)
+        batch = pa.RecordBatch.from_pylist(list(itertools.islice(rows, bench.batch_rows)))
+        with pa.ipc.new_file(path, batch.schema) as file:
+            while batch.num_rows:
+                file.write(batch)
+                held = list(itertools.islice(rows, bench.batch_rows))
+                batch = pa.RecordBatch.from_pylist(held, schema=batch.schema)
+        return write()
+
+    return run
 
 
 def numpy_source_order(bench: Bench) -> Measured:

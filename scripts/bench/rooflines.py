@@ -124,3 +124,25 @@ def roofline_source_order_direct(bench: Bench) -> Measured:
 def roofline_shuffle_direct(bench: Bench) -> Measured:
     """Read the input, write the bytes, read them, write them, past the page cache."""
     return _roofline(bench, again=True, flag=os.O_DIRECT)
+
+
+def roofline_tfrecord_shuffle(bench: Bench) -> Measured:
+    """Read the shards of a dataset, write the bytes, read them, write them."""
+    import beam_tfrecord as bt
+
+    dataset = bench.scratch / "dataset"
+    bt.write(list(bench.inputs.parquet), dataset, shuffle=False)
+    shards = sorted(dataset.glob("*.tfrecord"))
+
+    def copy(shard: Path) -> None:
+        run = bench.scratch / shard.name
+        _copy(shard, run, 0)
+        _copy(run, bench.out / shard.name, 0)
+
+    def run() -> Work:
+        with ThreadPoolExecutor(bench.workers) as threads:
+            list(threads.map(copy, shards))
+        rows = len(bench.inputs.parquet) * bench.inputs.table_rows
+        return Work(rows=rows, output_bytes=bytes_below(bench.out))
+
+    return run

@@ -7,7 +7,7 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ RESULTS = Path(__file__).with_name("results")
 VERSIONS_OF = ("beam-tfrecord", "apache-beam", "pyarrow", "numpy", "tensorflow", "tfx-bsl", "isal")
 
 
-def describe_machine(work: Path, fast: Path | None) -> dict[str, Any]:
+def describe_machine(
+    work: Path, fast: Path | None, packages: Sequence[str] = VERSIONS_OF
+) -> dict[str, Any]:
     """Return what a reader needs to judge the figures; no names and no paths of this machine."""
     model = platform.processor()
     cpuinfo = Path("/proc/cpuinfo")
@@ -23,7 +25,7 @@ def describe_machine(work: Path, fast: Path | None) -> dict[str, Any]:
         names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
         model = names[0].partition(":")[2].strip() if names else model
     versions = {}
-    for name in VERSIONS_OF:
+    for name in packages:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
