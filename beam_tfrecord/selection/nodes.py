@@ -1,0 +1,180 @@
+"""The nodes of a filter, a condition on the columns of a row.
+
+`str` of a node is its normal form: equal conditions in other spelling have the same text, which
+does not depend on the library that parsed them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Literal as OneOf
+
+Operator = OneOf["=", "<>", "<", "<=", ">", ">="]
+# The same comparison with its operands exchanged.
+MIRRORED: dict[Operator, Operator] = {
+    "=": "=",
+    "<>": "<>",
+    "<": ">",
+    "<=": ">=",
+    ">": "<",
+    ">=": "<=",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """The value of a column; as a condition, a column of booleans."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return _quoted(self.name, '"')
+
+
+@dataclasses.dataclass(frozen=True)
+class Literal:
+    """A constant.
+
+    Attributes:
+        kind: What it can be compared with: ``number``, ``text``, ``boolean``, ``date``,
+            ``timestamp`` or ``timestamp with time zone``; or ``null``.
+        text: How the normal form spells it.
+        value: A text or a boolean; the exact value of a number; days since 1970 of a date;
+            nanoseconds since 1970 of a timestamp; None for null.
+        is_float: Whether it is a number with a point or an exponent, which stands for the nearest
+            double in comparisons with floats.
+    """
+
+    kind: str
+    text: str
+    value: str | bool | Fraction | None = None
+    is_float: bool = False
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Operand = Column | Literal
+
+
+@dataclasses.dataclass(frozen=True)
+class And:
+    """All of several conditions."""
+
+    parts: tuple[Condition, ...]
+
+    def __str__(self) -> str:
+        return f"({' AND '.join(map(str, self.parts))})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Or:
+    """At least one of several conditions."""
+
+    parts: tuple[Condition, ...]
+
+    def __str__(self) -> str:
+        return f"({' OR '.join(map(str, self.parts))})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Not:
+    """The opposite of a condition; null stays null."""
+
+    part: Condition
+
+    def __str__(self) -> str:
+        return f"(NOT {self.part})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Compare:
+    """A comparison of a column with a literal or another column."""
+
+    operator: Operator
+    left: Column
+    right: Operand
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.operator} {self.right}"
+
+
+@dataclasses.dataclass(frozen=True)
+class In:
+    """Whether a column is equal to one of some literals."""
+
+    column: Column
+    literals: tuple[Literal, ...]
+
+    def __str__(self) -> str:
+        return f"{self.column} IN ({', '.join(map(str, self.literals))})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Like:
+    """Whether a text matches a pattern, in which ``%`` is any text and ``_`` any character."""
+
+    column: Column
+    pattern: str
+    escape: str | None = None
+
+    def __str__(self) -> str:
+        escape = "" if self.escape is None else f" ESCAPE {quoted_text(self.escape)}"
+        return f"{self.column} LIKE {quoted_text(self.pattern)}{escape}"
+
+
+@dataclasses.dataclass(frozen=True)
+class IsNull:
+    """Whether a column has no value, or a condition is null; it is never null itself."""
+
+    part: Condition
+
+    def __str__(self) -> str:
+        return f"({self.part}) IS NULL"
+
+
+@dataclasses.dataclass(frozen=True)
+class IsTruth:
+    """Whether a condition is true, or whether it is false; it is never null itself."""
+
+    part: Condition
+    truth: bool
+
+    def __str__(self) -> str:
+        return f"({self.part}) IS {str(self.truth).upper()}"
+
+
+Condition = Column | And | Or | Not | Compare | In | Like | IsNull | IsTruth
+
+
+def columns_of(condition: Condition) -> tuple[str, ...]:
+    """Return the names of the columns of a condition, each once, in order."""
+    return tuple(dict.fromkeys(_columns(condition)))
+
+
+def _columns(node: Condition) -> Iterator[str]:
+    match node:
+        case Column(name):
+            yield name
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from _columns(part)
+        case Not(part) | IsNull(part) | IsTruth(part, _):
+            yield from _columns(part)
+        case Compare(_, left, right):
+            yield left.name
+            if isinstance(right, Column):
+                yield right.name
+        case In(column, _) | Like(column, _, _):
+            yield column.name
+
+
+def quoted_text(text: str) -> str:
+    """Return a text as an SQL literal."""
+    return _quoted(text, "'")
+
+
+def _quoted(text: str, quote: str) -> str:
+    return quote + text.replace(quote, quote * 2) + quote

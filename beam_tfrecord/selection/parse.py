@@ -1,0 +1,326 @@
+"""Parses the text of a filter: sqlglot reads SQL, and a list of the nodes that a filter may have.
+
+Every other node is refused by its name and place, so a filter never means less than its text says.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.selection.nodes import (
+    MIRRORED,
+    And,
+    Column,
+    Compare,
+    Condition,
+    In,
+    IsNull,
+    IsTruth,
+    Like,
+    Literal,
+    Not,
+    Operand,
+    Operator,
+    Or,
+    quoted_text,
+)
+from beam_tfrecord.tables import cell
+
+GUIDE = "see docs/filter.md"
+# Larger than any exponent of a number that Arrow holds, and small enough to compute with.
+_MOST_EXPONENT = 500
+_MOST_CHARACTERS = 2**20
+_EPOCH = datetime.date(1970, 1, 1)
+_MOMENT = re.compile(
+    r"(?P<date>\d{4}-\d\d-\d\d)"
+    r"(?:[ T](?P<time>\d\d:\d\d(?::\d\d)?)(?:\.(?P<fraction>\d{1,9}))?)?"
+    r" ?(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?"
+)
+_OPERATORS: dict[str, Operator] = {
+    "EQ": "=",
+    "NEQ": "<>",
+    "LT": "<",
+    "LTE": "<=",
+    "GT": ">",
+    "GTE": ">=",
+}
+# The arguments that the nodes may have; any other one would change the meaning.
+_ARGUMENTS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys((*_OPERATORS, "And", "Or", "Is", "Escape"), ("this", "expression")),
+    **dict.fromkeys(("Not", "Paren", "Neg", "Column", "Boolean"), ("this",)),
+    "Like": ("this", "expression", "negate"),
+    "Between": ("this", "low", "high"),
+    "In": ("this", "expressions"),
+    "Identifier": ("this", "quoted"),
+    "Literal": ("this", "is_string"),
+    "Null": (),
+    "Cast": ("this", "to"),
+}
+_NAMES = {
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Mod", "IntDiv"), "arithmetic"),
+    "ILike": "ILIKE",
+    "NullSafeEQ": "IS NOT DISTINCT FROM",
+    "NullSafeNEQ": "IS DISTINCT FROM",
+    "Anonymous": "a function",
+    "Alias": "a word after the condition",
+    "DPipe": "||",
+    "Tuple": "a row of values",
+}
+
+
+def parse_filter(text: str) -> Condition:
+    """Return the condition that a text states.
+
+    Raises:
+        UsageError: The text is not a condition, or has something that filters do not have.
+    """
+    if not isinstance(text, str):
+        raise UsageError(f"--filter is {text!r}, not a text: pass a condition such as 'a > 0'")
+    if not text.strip():
+        raise UsageError("--filter is empty: pass a condition such as 'a > 0', or leave it out")
+    if len(text) > _MOST_CHARACTERS:
+        raise UsageError(f"--filter is longer than {_MOST_CHARACTERS:,} characters: shorten it")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        where = error.start + 1
+        raise UsageError(f"--filter is not valid Unicode at character {where}") from error
+    try:
+        return _Parser(text).condition(_tree(text))
+    except RecursionError as error:
+        raise UsageError("--filter has too many levels of parentheses: simplify it") from error
+
+
+def _tree(text: str) -> Any:
+    import sqlglot
+    from sqlglot.errors import SqlglotError
+
+    try:
+        trees = sqlglot.parse(text)
+    except SqlglotError as error:
+        found = getattr(error, "errors", None)
+        if not found:
+            raise UsageError(f"--filter {cell(text)!r} is not SQL: {GUIDE}") from error
+        first = found[0]
+        lines = text.split("\n")[: (first["line"] or 1) - 1]
+        column = (first["col"] or 1) - len(first["highlight"] or "") + 1
+        place = sum(len(line) + 1 for line in lines) + column
+        raise _wrong_at(place, "is not SQL", first["highlight"]) from error
+    if len(trees) != 1 or trees[0] is None:
+        raise UsageError(f"--filter {cell(text)!r} is not one condition: join them by AND")
+    return trees[0]
+
+
+def _wrong_at(place: int, reason: str, near: str | None = None) -> UsageError:
+    near = f" ({cell(near)!r})" if near else ""
+    return UsageError(f"--filter {reason} at character {place}{near}: {GUIDE}")
+
+
+class _Parser:
+    """Converts the tree of sqlglot; errors name the place of a node in the text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def condition(self, node: Any) -> Condition:
+        """Return the condition that a node states.
+
+        Raises:
+            UsageError: A filter cannot have such a node.
+        """
+        match kind := self._kind(node):
+            case "Paren":
+                return self.condition(node.this)
+            case "And" | "Or":
+                # A chain of thousands of conditions is a deep tree, which `flatten` walks.
+                parts = tuple(map(self.condition, node.flatten()))
+                return And(parts) if kind == "And" else Or(parts)
+            case "Not":
+                return Not(self.condition(node.this))
+            case "Is":
+                return self._is(node)
+            case "Like" | "Escape":
+                return self._like(node)
+            case "In":
+                return self._in(node)
+            case "Between":
+                low = self._compare(node, ">=", node.this, node.args["low"])
+                return And((low, self._compare(node, "<=", node.this, node.args["high"])))
+            case "Column":
+                return self._column(node)
+            case _ if kind in _OPERATORS:
+                return self._compare(node, _OPERATORS[kind], node.this, node.expression)
+        raise self._wrong(node, "is no condition: compare it with something")
+
+    def _compare(self, node: Any, operator: Operator, left: Any, right: Any) -> Compare:
+        one, other = self._operand(left), self._operand(right)
+        for operand in (one, other):
+            if isinstance(operand, Literal) and operand.kind == "null":
+                raise self._wrong(node, "compares with NULL, which is never true: use IS NULL")
+        if isinstance(one, Column):
+            return Compare(operator, one, other)
+        if isinstance(other, Column):
+            return Compare(MIRRORED[operator], other, one)
+        raise self._wrong(node, "compares no column")
+
+    def _is(self, node: Any) -> Condition:
+        part, what = self.condition(node.this), node.expression
+        match self._kind(what):
+            case "Null":
+                return IsNull(part)
+            case "Boolean":
+                return IsTruth(part, bool(what.this))
+        raise self._wrong(what, "cannot follow IS: use IS [NOT] NULL, TRUE or FALSE")
+
+    def _like(self, node: Any) -> Condition:
+        escape = None
+        if self._kind(node) == "Escape":
+            escape = self._text_of(node.expression)
+            if len(escape) != 1:
+                raise self._wrong(node.expression, "is not one character, as ESCAPE needs")
+            node = node.this
+            if self._kind(node) != "Like":
+                raise self._wrong(node, "cannot have an ESCAPE")
+        pattern = self._text_of(node.expression)
+        if escape is not None and re.search(_wrong_escape(escape), pattern, re.S):
+            raise self._wrong(
+                node.expression, f"has {escape!r} before a character other than %, _ or it"
+            )
+        found = Like(self._as_column(node.this), pattern, escape)
+        return Not(found) if node.args.get("negate") else found
+
+    def _in(self, node: Any) -> In:
+        literals = tuple(self._operand(one) for one in node.expressions)
+        for found, one in zip(literals, node.expressions, strict=True):
+            if isinstance(found, Column):
+                raise self._wrong(one, "is a column in the list of IN, which has literals only")
+        return In(
+            self._as_column(node.this), tuple(one for one in literals if isinstance(one, Literal))
+        )
+
+    def _as_column(self, node: Any) -> Column:
+        found = self._operand(node)
+        if isinstance(found, Column):
+            return found
+        raise self._wrong(node, "is not a column")
+
+    def _text_of(self, node: Any) -> str:
+        found = self._operand(node)
+        if isinstance(found, Literal) and isinstance(found.value, str):
+            return found.value
+        raise self._wrong(node, "is not a text in single quotes")
+
+    def _operand(self, node: Any) -> Operand:
+        match self._kind(node):
+            case "Paren":
+                return self._operand(node.this)
+            case "Column":
+                return self._column(node)
+            case "Null":
+                return Literal("null", "NULL")
+            case "Boolean":
+                return Literal("boolean", str(bool(node.this)).upper(), bool(node.this))
+            case "Literal" if node.is_string:
+                return Literal("text", quoted_text(node.this), node.this)
+            case "Literal" | "Neg":
+                return self._number(node)
+            case "Cast":
+                return self._moment(node)
+        raise self._wrong(node, "is neither a column nor a literal")
+
+    def _column(self, node: Any) -> Column:
+        self._kind(node.this)
+        return Column(node.this.this)
+
+    def _number(self, node: Any) -> Literal:
+        sign, digits = "", node
+        if self._kind(node) == "Neg":
+            sign, digits = "-", node.this
+        if self._kind(digits) != "Literal" or digits.is_string:
+            raise self._wrong(digits, "is not a number after a minus sign")
+        value = Decimal(sign + digits.this)
+        if abs(value.adjusted()) > _MOST_EXPONENT:
+            raise self._wrong(digits, f"has an exponent beyond {_MOST_EXPONENT}")
+        exact, is_float = Fraction(value), not digits.this.isdecimal()
+        text = f"{sign}{digits.this.lower()}" if is_float else str(exact)
+        return Literal("number", text, exact, is_float)
+
+    def _moment(self, node: Any) -> Literal:
+        """Return the literal of a date or a timestamp."""
+        kind, of = str(node.args["to"].this).rpartition(".")[2], node.this
+        if kind not in ("DATE", "TIMESTAMP", "TIMESTAMPTZ") or self._kind(of) != "Literal":
+            raise self._wrong(of, "is converted to another type, which a filter cannot do")
+        match = _MOMENT.fullmatch(of.this.strip())
+        try:
+            if match is None or (kind == "DATE" and match.end("date") < len(match.string)):
+                raise ValueError(of.this)
+            return _date(match) if kind == "DATE" else _timestamp(match)
+        except ValueError as error:
+            form = "YYYY-MM-DD" if kind == "DATE" else "YYYY-MM-DD HH:MM:SS.fff+00:00"
+            raise self._wrong(of, f"is not a {kind} of the form {form}") from error
+
+    def _kind(self, node: Any) -> str:
+        """Return the name of the class of a node, after a check of its arguments.
+
+        Raises:
+            UsageError: A filter cannot have such a node, or one of its arguments.
+        """
+        kind = type(node).__name__
+        known = _ARGUMENTS.get(kind)
+        if known is None:
+            name = _NAMES.get(kind, type(node).__name__.upper())
+            raise self._wrong(node, f"cannot have {name}", is_subject=False)
+        others = [name for name, value in node.args.items() if value and name not in known]
+        if kind == "Column" and others:
+            raise self._wrong(node, 'has a dot: quote a name with dots, as in "a.b"')
+        if others:
+            raise self._wrong(node, f"cannot have {others[0]} in {kind.upper()}", is_subject=False)
+        return kind
+
+    def _wrong(self, node: Any, reason: str, *, is_subject: bool = True) -> UsageError:
+        """Return the error about a node; its text is the subject of the message, or ends it."""
+        starts = [one.meta["start"] for one in node.walk() if "start" in one.meta]
+        stops = [one.meta["end"] for one in node.walk() if "end" in one.meta]
+        if not starts:
+            return UsageError(f"--filter {cell(self._text)!r} {reason}: {GUIDE}")
+        shown = repr(cell(self._text[min(starts) : max(stops) + 1]))
+        if is_subject:
+            return UsageError(f"--filter: {shown} at character {min(starts) + 1} {reason}")
+        return _wrong_at(min(starts) + 1, reason, self._text[min(starts) : max(stops) + 1])
+
+
+def _wrong_escape(escape: str) -> str:
+    """Return a pattern of an escape character that does not stand before ``%``, ``_`` or itself."""
+    one = re.escape(escape)
+    return rf"\A(?:[^{one}]|{one}[%_{one}])*{one}(?![%_{one}])"
+
+
+def _date(match: re.Match[str]) -> Literal:
+    day = datetime.date.fromisoformat(match["date"])
+    return Literal("date", f"DATE '{day}'", Fraction((day - _EPOCH).days))
+
+
+def _timestamp(match: re.Match[str]) -> Literal:
+    """Return the literal of a timestamp, with the time zone UTC if the text has an offset."""
+    day = datetime.date.fromisoformat(match["date"])
+    time = datetime.time.fromisoformat(match["time"] or "00:00")
+    seconds = (day - _EPOCH).days * 86_400 + time.hour * 3600 + time.minute * 60 + time.second
+    if (zone := match["zone"] or "Z") != "Z":
+        digits = zone[1:].replace(":", "").ljust(4, "0")
+        offset_s = int(digits[:2]) * 3600 + int(digits[2:]) * 60
+        if int(digits[2:]) > 59 or offset_s > 86_400:
+            raise ValueError(zone)
+        seconds -= offset_s if zone[0] == "+" else -offset_s
+    fraction = (match["fraction"] or "").rstrip("0")
+    kind = "timestamp with time zone" if match["zone"] else "timestamp"
+    # In UTC, because two spellings of one instant have one normal form.
+    text = f"{np.datetime64(seconds, 's')}{fraction and f'.{fraction}'}{'Z' * bool(match['zone'])}"
+    value = Fraction(seconds * 10**9 + int(fraction.ljust(9, "0")))
+    return Literal(kind, f"TIMESTAMP '{text}'", value)

@@ -1,0 +1,196 @@
+"""`Selection`: which rows of a source a job takes, by a filter and by a sample."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_tfrecord.batch import Batch, Origin
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.job_batch import as_job_batch
+from beam_tfrecord.places import places_by_origin, purpose_seed
+from beam_tfrecord.selection.evaluate import rows_that_match
+from beam_tfrecord.selection.nodes import Condition, columns_of
+from beam_tfrecord.selection.parse import parse_filter
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+MAX_SEED = 2**64 - 1
+_NOT_NUMBERED = (
+    "--sample needs rows with numbers, and these have none: read a table with an integer key, or "
+    "pass --no-shuffle, which numbers the rows in the order of their key"
+)
+
+
+class SelectOptions(TypedDict, total=False):
+    """The keywords that select rows, which every reader has.
+
+    Attributes:
+        filter: Condition in SQL on the columns of the source, such as ``"fare > 0"``. Only rows
+            for which it is true are read.
+        sample: Share of the rows to read: a number up to 1, or a text such as ``"1%"``.
+        sample_seed: Seed of the choice of the sample, from 0 to 2^64-1.
+    """
+
+    filter: str | None
+    sample: float | str | None
+    sample_seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """Which rows of a source to take; a small value without objects of the parser.
+
+    Attributes:
+        condition: Condition that is true for the rows; None means all rows.
+        share: Share of the rows in the sample, above 0 and at most 1.
+        seed: Seed of the sample.
+        columns: Names of the columns to return, if the source also reads others, which only the
+            condition needs; None means all.
+    """
+
+    condition: Condition | None = None
+    share: Fraction = Fraction(1)
+    seed: int = 0
+    columns: tuple[str, ...] | None = None
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Names of the columns that the condition needs."""
+        return () if self.condition is None else columns_of(self.condition)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the JSON values that identify which rows are selected."""
+        found: dict[str, Any] = {}
+        if self.condition is not None:
+            found["filter"] = str(self.condition)
+        if self.share < 1:
+            found |= {"sample": str(self.share), "sample_seed": self.seed}
+        return found
+
+    def check(self, schema: pa.Schema) -> None:
+        """Check the condition against the types of the columns that the source reads.
+
+        Raises:
+            UsageError: A column does not exist, or has a type that cannot be compared.
+        """
+        if self.condition is not None:
+            empty = [pa.nulls(0, field.type) for field in schema]
+            rows_that_match(self.condition, pa.record_batch(empty, names=schema.names))
+
+    def returned(self, schema: pa.Schema) -> pa.Schema:
+        """Return the schema of the rows to return, given that of the rows that the source reads."""
+        if self.columns is None:
+            return schema
+        fields = [schema.field(name) for name in self.columns]
+        return pa.schema(fields, metadata=schema.metadata)
+
+    def apply(self, batch: Batch) -> Batch:
+        """Return the rows of a batch that are selected, with their origins and all rejects.
+
+        The result counts all rows of the batch as read.
+
+        Raises:
+            DataError: There is a sample, but the rows have no numbers.
+            UsageError: See `check`.
+        """
+        rows = np.flatnonzero(self._is_selected(batch))
+        found = batch
+        if len(rows) < batch.num_rows:
+            read = as_job_batch(batch)
+            found = read.take(rows).replace(
+                rejects=read.rejects, refused=read.refused, rows_read=read.rows_counted
+            )
+        return found if self.columns is None else _with_columns(found, self.columns)
+
+    def _is_selected(self, batch: Batch) -> npt.NDArray[np.bool_]:
+        is_selected = np.ones(batch.num_rows, np.bool_)
+        if self.condition is not None:
+            matches = pc.fill_null(rows_that_match(self.condition, _exact_data(batch)), False)
+            is_selected &= matches.to_numpy(zero_copy_only=False)
+        if self.share < 1 and batch.num_rows:
+            is_selected &= _in_sample(batch.exact_origin, batch.num_rows, self.share, self.seed)
+        return is_selected
+
+
+def make_selection(
+    *, filter: str | None = None, sample: float | str | None = None, sample_seed: int = 0
+) -> Selection | None:
+    """Return what the keywords select; None if they select all rows.
+
+    Raises:
+        UsageError: One of them is wrong.
+    """
+    condition = None if filter is None else parse_filter(filter)
+    share = Fraction(1) if sample is None else _share(sample)
+    if not isinstance(sample_seed, int) or not 0 <= sample_seed <= MAX_SEED:
+        raise UsageError(f"--sample-seed {sample_seed!r} is not a number from 0 to 2^64-1")
+    if condition is None and share == 1:
+        return None
+    return Selection(condition, share, sample_seed)
+
+
+def refuse_unnumbered() -> None:
+    """Refuse a sample of rows without numbers.
+
+    Raises:
+        UsageError: Always.
+    """
+    raise UsageError(_NOT_NUMBERED)
+
+
+def _share(sample: float | str) -> Fraction:
+    text = str(sample).strip()
+    try:
+        number = Decimal(text.removesuffix("%"))
+    except InvalidOperation as error:
+        raise UsageError(f"--sample {text!r} is not a share: pass 1% or 0.01") from error
+    if not number.is_finite() or abs(number.adjusted()) > 20:
+        raise UsageError(f"--sample {text!r} is not a share: pass 1% or 0.01")
+    share = Fraction(number) / (100 if text.endswith("%") else 1)
+    if not 0 < share <= 1:
+        raise UsageError(f"--sample {text!r} is not above 0 and at most 1, or 100%")
+    return share
+
+
+def _in_sample(
+    origin: Origin | None, num_rows: int, share: Fraction, seed: int
+) -> npt.NDArray[np.bool_]:
+    """Return which rows are in the sample: those whose hashes are in the lowest part of all.
+
+    So a smaller sample is a part of each larger one with the same seed.
+    """
+    if origin is None:
+        raise DataError(_NOT_NUMBERED)
+    rows = np.arange(num_rows, dtype=np.int64)
+    hashes = places_by_origin(origin, rows, num_rows, purpose_seed(seed, "sample"))
+    is_in: npt.NDArray[np.bool_] = hashes < np.uint64(int(share * 2**64))
+    return is_in
+
+
+def _exact_data(batch: Batch) -> pa.RecordBatch:
+    """Return the rows with float columns as their source has them, not rounded to float32."""
+    data, numbers = batch.data, batch.numbers
+    if numbers is None:
+        return data
+    for name, exact in zip(numbers.schema.names, numbers.columns, strict=True):
+        if pa.types.is_float64(exact.type):
+            data = data.set_column(data.schema.get_field_index(name), name, exact)
+    return data
+
+
+def _with_columns(batch: Batch, columns: Iterable[str]) -> Batch:
+    names = list(columns)
+    numbers = batch.numbers
+    if numbers is not None:
+        exact = [name for name in names if name in numbers.schema.names]
+        numbers = numbers.select(exact) if exact else None
+    return batch.replace(data=batch.data.select(names), numbers=numbers)
