@@ -12,10 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from beam_tfrecord.native._csv import count_lines, scan
-from beam_tfrecord.native.values import CR, ROW_START, Dialect, Passage
-from beam_tfrecord.sources.csv.text import Header
-
-_ROW_STARTS = (ROW_START, CR)
+from beam_tfrecord.native.values import ROW_START, Dialect, Passage
+from beam_tfrecord.sources.csv.text import BETWEEN_ROWS, ROW_STARTS, Header
 
 
 class ChunkScan(NamedTuple):
@@ -112,7 +110,7 @@ def cut(chunks: Sequence[ChunkScan], header: Header) -> list[Piece]:
     keep_blank = len(header.names) == 1
     rows = header.row_ends if keep_blank else header.row_ends > 0
     first = _Cut(header.stop, rows, header.line_ends)
-    cuts = [first, *(found for found in _cuts(chunks, keep_blank) if found.at > header.stop)]
+    cuts = [first, *_cuts(chunks, header, keep_blank)]
     pieces = [
         Piece(
             here.at,
@@ -129,19 +127,26 @@ def cut(chunks: Sequence[ChunkScan], header: Header) -> list[Piece]:
     return [piece for piece in pieces if piece.rows] or pieces[:1]
 
 
-def _cuts(chunks: Sequence[ChunkScan], keep_blank: bool) -> Iterator[_Cut]:
+def _cuts(chunks: Sequence[ChunkScan], header: Header, keep_blank: bool) -> Iterator[_Cut]:
+    """Yield the places behind the header to cut at: first row starts of chunks, and the end."""
+    for found in _row_starts(chunks, header.skipped, keep_blank):
+        if found.at > header.stop:
+            yield found
+
+
+def _row_starts(chunks: Sequence[ChunkScan], line_ends: int, keep_blank: bool) -> Iterator[_Cut]:
     """Yield the first row start of every chunk that has one, then the end of the file."""
-    state, rows, line_ends, ends_cr = ROW_START, 0, 0, False
+    state, rows, ends_cr = ROW_START, 0, False
     for chunk in chunks:
         twice = int(ends_cr and chunk.begins_lf)
         exit_state, rows_ended, rows_with_blanks, first = chunk.passages[state]
         if first >= 0:
             before = chunk.line_ends_before[state] - (twice if first else 0)
-            begun = state not in _ROW_STARTS
+            begun = state not in BETWEEN_ROWS
             yield _Cut(chunk.start + first, rows + begun, line_ends + before)
         rows += rows_with_blanks if keep_blank else rows_ended
         line_ends += chunk.line_ends - twice
         state, ends_cr = exit_state, chunk.ends_cr
     if chunks:
-        begun = state not in _ROW_STARTS
-        yield _Cut(chunks[-1].stop, rows + begun, line_ends + begun)
+        rows += state not in BETWEEN_ROWS
+        yield _Cut(chunks[-1].stop, rows, line_ends + (state not in ROW_STARTS))

@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_tfrecord.batch import Batch, Origin, Reject
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_types import type_name
-from beam_tfrecord.native._csv import Filler, Typer, count_lines
-from beam_tfrecord.native.values import AS_WORDS, Dialect, Fault, Target
+from beam_tfrecord.native._csv import Filler, Typer, count_lines, first_row
+from beam_tfrecord.native.values import (
+    AS_BYTES,
+    AS_TEXT,
+    AS_WORDS,
+    BIG_INT,
+    BOOL,
+    EMPTY,
+    INT,
+    Dialect,
+    Fault,
+    Target,
+    WordsSeen,
+)
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import Unit, not_in_file
+from beam_tfrecord.sources.csv.formats import (
+    Format,
+    Formats,
+    lines_of,
+    parse_texts,
+    typer_of_texts,
+)
 from beam_tfrecord.sources.csv.text import CLOSE_QUOTE, NULL_WORDS, open_text, to_utf8
 from beam_tfrecord.sources.csv.types import (
     CsvInference,
@@ -29,6 +49,9 @@ from beam_tfrecord.sources.hive import partition_texts, with_partitions
 
 BLOCK_BYTES = 2**20
 MAX_ROW_BYTES = 2**28
+_INFERRED_ROWS = 4096
+# Kinds of values that formats of dates and numbers do not change.
+_INTEGERS = {BOOL, INT, BIG_INT, EMPTY}
 _SHOWN_CHARACTERS = 200
 _SHOWN_IN_MESSAGE = 40
 
@@ -57,12 +80,19 @@ class Reading:
         encoding: Encoding of the text.
         always: Words that are null in every column.
         block_bytes: Number of bytes in memory at a time, unless a row is longer.
+        formats: How numbers and dates are written.
     """
 
     dialect: Dialect
     encoding: str
     always: tuple[bytes, ...]
     block_bytes: int = BLOCK_BYTES
+    formats: Formats = Formats()
+
+    def formats_of(self, names: Sequence[str]) -> dict[str, Format]:
+        """Return the formats of the columns that have one."""
+        found = {name: self.formats.of(name, names) for name in names}
+        return {name: one for name, one in found.items() if one is not None}
 
     def typer(self, columns: int) -> Typer:
         """Return an object of the native kernel that infers the types of the columns."""
@@ -122,7 +152,62 @@ def infer_unit(unit: Unit, how: Reading) -> CsvInference:
             text = value.decode("utf-8", "backslashreplace").strip(" \t")
             kinds[column].append(Found(kind, window.line_of(start), _shortened(text)))
         window.move(next_at)
-    return CsvInference(unit.file, names, tuple(map(tuple, kinds)), tuple(typer.words_seen()))
+    words = typer.words_seen()
+    formats = how.formats_of(names)
+    columns = [
+        column
+        for column, name in enumerate(names)
+        if name in formats
+        and not (formats[name].keeps_integers and {one.kind for one in kinds[column]} <= _INTEGERS)
+    ]
+    found = _infer_formatted(unit, how, columns, formats) if columns else []
+    for column, (of_texts, words_of_texts) in zip(columns, found, strict=True):
+        # Whether a blank field is quoted, and which words for null there are, only fields show.
+        of_fields = [one for one in kinds[column] if one.kind == EMPTY]
+        kinds[column] = [*of_texts, *of_fields]
+        words[column] = words_of_texts._replace(nulls=words[column].nulls)
+    return CsvInference(unit.file, names, tuple(map(tuple, kinds)), tuple(words))
+
+
+def _infer_formatted(
+    unit: Unit, how: Reading, columns: Sequence[int], formats: Mapping[str, Format]
+) -> list[tuple[list[Found], WordsSeen]]:
+    """Return the kinds of the values of some columns, as their formats rewrite them."""
+    names = unit.detail.names
+    words = [Target(column, AS_WORDS) for column in columns]
+    filler = how.filler(len(names), words, _INFERRED_ROWS)
+    typers = [typer_of_texts() for _ in columns]
+    kinds: list[list[Found]] = [[] for _ in columns]
+    for window in _windows(unit, how):
+        is_full = True
+        while is_full:
+            next_at = filler.feed(window.data, window.at, window.final)
+            is_full = filler.is_full
+            # Rows with too few or too many fields take no part.
+            bad = [fault.row for fault in filler.take_faults() if fault.target < 0]
+            for typer, column, seen, buffers in zip(
+                typers, columns, kinds, filler.take(), strict=True
+            ):
+                buffers[1][bad] = 0
+                texts = array_of(words[0], pa.string(), buffers)
+                first = typer.rows
+                typer.feed(lines_of(formats[names[column]].plain(texts)), 0, True)
+                for sighting in typer.take_sightings():
+                    row = sighting.row - first
+                    line = _line_of(row, window, how, len(names))
+                    seen.append(Found(sighting.kind, line, _shortened(texts[row].as_py())))
+            window.move(next_at)
+    return [(seen, typer.words_seen()[0]) for seen, typer in zip(kinds, typers, strict=True)]
+
+
+def _line_of(row: int, window: _Window, how: Reading, columns: int) -> int:
+    """Return the line of a row, which is counted from where `window` is, and parsed again."""
+    at = window.at
+    if row:
+        at = how.filler(columns, [], row).feed(window.data, at, window.final)
+    # Blank lines and comments may come before it.
+    found = first_row(window.data[at:], how.dialect, window.final)
+    return window.line_of(at + (found.start if found else 0))
 
 
 def read_unit(
@@ -165,16 +250,29 @@ class _UnitReader:
         # Columns with the texts of floats come after all other columns.
         with_text = [field for field in fields if keeps_text(field)]
         self._fields, self._columns = [*fields, *with_text], len(fields)
+        formats = how.formats_of(self._names)
+        needed = {
+            field.name: formats[field.name].needed_for(field.type)
+            for field in fields
+            if field.name in formats
+        }
+        self._formats = {name: one for name, one in needed.items() if one is not None}
         self._targets = [
-            *(target_of(field, self._names.index(field.name)) for field in fields),
+            *map(self._target_of, fields),
             *(Target(self._names.index(field.name), AS_WORDS) for field in with_text),
         ]
         self._unit, self._schema, self._how = unit, schema, how
         self.filler = how.filler(len(self._names), self._targets, batch_rows)
         self.first_row = 0
         self._rejects: dict[int, Reject] = {}
-        self._converts = any(converter_of(field.type) for field in fields)
+        self._converts = bool(self._formats) or any(converter_of(field.type) for field in fields)
         self._windows: list[tuple[int, _Window]] = []
+
+    def _target_of(self, field: pa.Field) -> Target:
+        column = self._names.index(field.name)
+        target = target_of(field, column)
+        is_formatted = field.name in self._formats and target.kind not in (AS_TEXT, AS_BYTES)
+        return Target(column, AS_WORDS) if is_formatted else target
 
     def feed(self, window: _Window) -> bool:
         """Read rows of `window`; return whether the batch is full before the window's end."""
@@ -232,17 +330,17 @@ class _UnitReader:
         """Return the rows read since the last batch, without those that have a fault."""
         rows, file = self.filler.rows, self._unit.file
         columns = list(zip(self._fields, self._targets, self.filler.take(), strict=True))
-        arrays = [
-            self._converted(field, array_of(target, field.type, buffers))
-            for field, target, buffers in columns[: self._columns]
-        ]
+        made = [self._array(*column) for column in columns[: self._columns]]
+        arrays = [array for array, _ in made]
         exact_numbers = {
-            field.name: pa.array(exact, mask=valid == 0)
-            for field, _, (_, valid, _, exact) in columns
+            field.name: exact
+            for field, (_, exact) in zip(self._fields, made, strict=False)
             if exact is not None
         }
         for field, target, buffers in columns[self._columns :]:
-            exact_numbers[field.name] = array_of(target, pa.string(), buffers)
+            texts = array_of(target, pa.string(), buffers)
+            found = self._formats.get(field.name)
+            exact_numbers[field.name] = texts if found is None else found.plain(texts)
         exact_numbers |= partition_texts(file, self._schema, rows, inside=self._names)
         numbers = pa.RecordBatch.from_pydict(exact_numbers) if exact_numbers else None
         # A column without name keeps the number of rows if there is no other column.
@@ -266,10 +364,42 @@ class _UnitReader:
         data = with_partitions(data, file, self._schema)
         return Batch(data, origin, rejects=rejects, numbers=numbers)
 
-    def _converted(self, field: pa.Field, array: pa.Array) -> pa.Array:
+    def _array(
+        self, field: pa.Field, target: Target, buffers: Any
+    ) -> tuple[pa.Array, pa.Array | None]:
+        """Return the values of a column, and the exact numbers if they differ from its floats."""
+        found = self._formats.get(field.name)
+        if found is None:
+            return self._converted(field, array_of(target, field.type, buffers)), _exact(buffers)
+        plain_type = pa.binary() if target.kind == AS_BYTES else pa.string()
+        texts = array_of(target, plain_type, buffers)
+        if target.kind != AS_WORDS:
+            is_null = pc.is_null(found.without_nulls(texts))
+            buffers[1][is_null.to_numpy(zero_copy_only=False)] = 0
+            return array_of(target, field.type, buffers), None
+        plain, parsed = found.plain(texts), target_of(field, 0)
+        if parsed.kind == AS_WORDS:
+            return self._converted(field, plain, texts), None
+        values, faults = parse_texts(plain, parsed)
+        for row in faults:
+            if row not in self._rejects:
+                self._reject_value(row, field, texts[row].as_py(), self._line_of(row))
+        return array_of(parsed, field.type, values), _exact(values)
+
+    def _converted(
+        self, field: pa.Field, array: pa.Array, shown: pa.Array | None = None
+    ) -> pa.Array:
+        """Return the values of texts of a type that the kernel does not know.
+
+        Args:
+            field: The column.
+            array: The texts; values of any other type are returned as they are.
+            shown: The texts in the file, for messages; None means `array`.
+        """
         convert = converter_of(field.type)
         if convert is None:
             return array
+        shown = array if shown is None else shown
         scalars: list[Any] = []
         for row, text in enumerate(array.to_pylist()):
             scalar = None
@@ -277,19 +407,19 @@ class _UnitReader:
                 try:
                     scalar = convert(text)
                 except (ValueError, pa.ArrowException):
-                    self._reject_value(row, field, text, self._line_of(row))
+                    self._reject_value(row, field, shown[row].as_py(), self._line_of(row))
             scalars.append(scalar)
         return pa.array(scalars, field.type)
 
     def _line_of(self, row: int) -> int:
         """Return the line of a row of this batch, for which its window is parsed again."""
         before, window = next(pair for pair in reversed(self._windows) if pair[0] <= row)
-        columns, at = len(self._names), window.at
-        if row > before:
-            at = self._how.filler(columns, [], row - before).feed(window.data, at, window.final)
-        while columns > 1 and window.data[at : at + 1] in (b"\r", b"\n"):
-            at += 1
-        return window.line_of(at)
+        return _line_of(row - before, window, self._how, len(self._names))
+
+
+def _exact(buffers: Any) -> pa.Array | None:
+    _, valid, _, exact = buffers
+    return None if exact is None else pa.array(exact, mask=valid == 0)
 
 
 def _quoted(text: str) -> str:

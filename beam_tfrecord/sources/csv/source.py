@@ -9,6 +9,7 @@ All columns follow the same rules for values:
 * ``nan``, ``inf`` and ``-inf`` in any case are floats. Quoted numbers are numbers.
 * ``2024-02-29`` is a date; with ``T`` or a space and ``12:30[:15[.25]]`` a time in µs, and with
   ``Z`` or ``+01:00`` after it one in UTC. Dates among times are midnights.
+* Options name other forms of dates and numbers (see `formats`); these replace the forms above.
 * These values are text: numbers with leading zeros (``007``), integers beyond int64, integers
   beyond 2^53 among floats, numbers too large for a double, times finer than 1 µs, and any other
   mixture of kinds.
@@ -46,6 +47,7 @@ from beam_tfrecord.sources.base import (
     wanted_columns,
 )
 from beam_tfrecord.sources.csv.cut import ChunkScan, cut, join_scans, scan_chunk
+from beam_tfrecord.sources.csv.formats import Formats
 from beam_tfrecord.sources.csv.read import CsvUnit, Reading, infer_unit, read_unit
 from beam_tfrecord.sources.csv.text import (
     Header,
@@ -56,6 +58,7 @@ from beam_tfrecord.sources.csv.text import (
     is_stream,
     open_text,
     read_header,
+    read_prefix,
 )
 from beam_tfrecord.sources.csv.types import CsvInference, infer_schema, keeps_text, remarks_of
 from beam_tfrecord.sources.files import as_paths, has_suffix, list_files
@@ -63,6 +66,8 @@ from beam_tfrecord.tables import cell
 
 SUFFIXES = (".csv", ".tsv")
 MIN_CHUNK_BYTES = 16
+# Options that the first release did not have.
+_LATER_OPTIONS = ("skip_lines", "comment", "date_formats", "null_in", "thousands", "decimal")
 _DELIMITERS = (";", "\t", "|", ",")
 _NUMBER = re.compile(r"[ \t]*[+-]?(\d+\.?\d*|\.\d+)[ \t]*")
 # Bytes to read and scan at a time, few enough for the processor's cache.
@@ -95,9 +100,18 @@ class Csv(Source):
         columns: Names of the columns to read, in that order; None means all.
         union: Whether files may lack columns, which are null there.
         chunk_bytes: Approximate size of the units into which a file is cut.
+        skip_lines: Number of lines at the start of each file that are not rows.
+        comment: The character that begins a line that is not a row; None means that every line
+            belongs to a row.
+        date_formats: Formats of dates and times, such as ``%d.%m.%Y``, in place of ISO 8601; or
+            ``column=format`` for one column.
+        null_in: Words that are null in one column, as ``column=word``.
+        thousands: The character between groups of three digits; None means that there is none.
+        decimal: The character before the fraction of a number.
     """
 
     kind: ClassVar[str] = "csv"
+    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     detail_type: ClassVar[Any] = CsvUnit
     has_ranges: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
@@ -118,11 +132,17 @@ class Csv(Source):
     columns: Sequence[str] | None = None
     union: bool = False
     chunk_bytes: int = UNIT_BYTES
+    skip_lines: int = 0
+    comment: str | None = None
+    date_formats: Sequence[str] = ()
+    null_in: Sequence[str] = ()
+    thousands: str | None = None
+    decimal: str = "."
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "paths", as_paths(self.paths))
         object.__setattr__(self, "columns", wanted_columns(self.columns))
-        for option in ("names", "null_words"):
+        for option in ("names", "null_words", "date_formats", "null_in"):
             value = getattr(self, option)
             if isinstance(value, str):
                 raise UsageError(f"{option} {value!r} is one string: pass a list of them")
@@ -136,9 +156,15 @@ class Csv(Source):
         object.__setattr__(self, "types", typed)
         if self.chunk_bytes < MIN_CHUNK_BYTES:
             raise UsageError(f"chunk_bytes is {self.chunk_bytes}: pass {MIN_CHUNK_BYTES} or more")
+        if self.skip_lines < 0:
+            raise UsageError(f"skip_lines is {self.skip_lines}: pass 0 or more")
         codec_name(self.encoding)
-        delimiter = "," if self.delimiter is None else self.delimiter
-        dialect_of(delimiter, self.quote, self.escape, self.double_quote)
+        self._formats.check()
+        self._dialect("," if self.delimiter is None else self.delimiter)
+
+    @property
+    def _formats(self) -> Formats:
+        return Formats(tuple(self.date_formats), tuple(self.null_in), self.thousands, self.decimal)
 
     def _delimiter_of(self, file: InputFile) -> str:
         if self.delimiter is not None:
@@ -146,18 +172,27 @@ class Csv(Source):
         return "\t" if has_suffix(file.path, (".tsv",)) else ","
 
     def _dialect_of(self, file: InputFile) -> Dialect:
-        return dialect_of(self._delimiter_of(file), self.quote, self.escape, self.double_quote)
+        return self._dialect(self._delimiter_of(file))
+
+    def _dialect(self, delimiter: str) -> Dialect:
+        return dialect_of(delimiter, self.quote, self.escape, self.double_quote, self.comment)
 
     def reading(self, file: InputFile) -> Reading:
         """Return the options of reading the text of a file."""
         always = tuple(word.encode() for word in self.null_words if word)
-        return Reading(self._dialect_of(file), self.encoding, always)
+        return Reading(self._dialect_of(file), self.encoding, always, formats=self._formats)
 
     def options_for(self, files: Iterable[InputFile]) -> dict[str, Any]:
         """Return the options with the delimiter of `files`; None if they have different ones."""
         delimiters = {self._delimiter_of(file) for file in files}
         delimiter = delimiters.pop() if len(delimiters) == 1 else None
-        return super().options_for(files) | {"delimiter": delimiter}
+        options = super().options_for(files) | {"delimiter": delimiter}
+        # Options that are not used are left out, so that older fingerprints stay valid.
+        return {
+            name: value
+            for name, value in options.items()
+            if name not in _LATER_OPTIONS or value != getattr(Csv, name)
+        }
 
     def files(self) -> Iterator[InputFile]:
         """Yield the input files in order of their names.
@@ -188,21 +223,34 @@ class Csv(Source):
         return Scan(chunk, _ScanDetail(header, found))
 
     def _scans(self, chunk: Chunk) -> Iterator[ChunkScan]:
-        with open_text(chunk.file, self.encoding, chunk.start, chunk.stop) as text:
+        start = min(max(chunk.start, self._skipped_bytes(chunk.file)), chunk.stop)
+        with open_text(chunk.file, self.encoding, start, chunk.stop) as text:
             data = text.read(SCAN_BYTES)
             # Skipped, because a quote after a byte order mark opens the first field.
-            at = 3 if chunk.index == 0 and data.startswith(codecs.BOM_UTF8) else 0
+            at = 3 if start == 0 and data.startswith(codecs.BOM_UTF8) else 0
             dialect = self._dialect_of(chunk.file)
-            yield scan_chunk(data[at:], chunk.start + at, dialect)
-            at = chunk.start + len(data)
+            yield scan_chunk(data[at:], start + at, dialect)
+            at = start + len(data)
             while data := text.read(SCAN_BYTES):
                 yield scan_chunk(data, at, dialect)
                 at += len(data)
 
+    def _skipped_bytes(self, file: InputFile) -> int:
+        if not self.skip_lines:
+            return 0
+        with open_text(file, self.encoding, 0, file.bytes) as text:
+            return len(read_prefix(text, file, self.skip_lines))
+
     def _header(self, file: InputFile) -> Header:
         with open_text(file, self.encoding, 0, file.bytes) as text:
-            dialect = self._dialect_of(file)
-            return read_header(text, file, dialect, has_header=self.header, names=self.names)
+            return read_header(
+                text,
+                file,
+                self._dialect_of(file),
+                has_header=self.header,
+                names=self.names,
+                skip_lines=self.skip_lines,
+            )
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         """Cut a file into units of complete rows; an empty file has none."""
@@ -261,6 +309,9 @@ class Csv(Source):
                 whose only common type is text.
             UsageError: `types` or `columns` names a column that does not exist.
         """
+        inferences = list(inferences)
+        names = list(dict.fromkeys(name for found in inferences for name in found.names))
+        self._formats.check_columns(names)
         found = infer_schema(
             inferences,
             types=self.types,
@@ -305,7 +356,8 @@ class Csv(Source):
         fields: Sequence[str] = one.names
         if self.names is not None:
             with open_text(one.file, self.encoding, 0, one.file.bytes) as text:
-                fields = first_fields(text, one.file, self._dialect_of(one.file))
+                dialect = self._dialect_of(one.file)
+                fields = first_fields(text, one.file, dialect, skip_lines=self.skip_lines)
         numeric = {
             field.name
             for field in schema

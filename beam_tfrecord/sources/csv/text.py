@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import lzma
+import re
 import shlex
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,8 +21,8 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.native._csv import count_lines, first_row
-from beam_tfrecord.native.values import Dialect, Row
+from beam_tfrecord.native._csv import count_lines, first_row, scan
+from beam_tfrecord.native.values import COMMENT, CR, ROW_START, Dialect, Row
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.storage import is_remote, open_read
@@ -68,6 +69,10 @@ class Text:
         data = b"".join(pieces)
         self._left = data[size:]
         return data[:size]
+
+    def unread(self, data: bytes) -> None:
+        """Put back bytes that `read` has returned last; the next `read` begins with them."""
+        self._left = data + self._left
 
 
 @contextlib.contextmanager
@@ -179,14 +184,16 @@ NULL_WORDS = (
 )
 
 
-def dialect_of(delimiter: str, quote: str | None, escape: str | None, double: bool) -> Dialect:
+def dialect_of(
+    delimiter: str, quote: str | None, escape: str | None, double: bool, comment: str | None = None
+) -> Dialect:
     """Check the characters of a CSV dialect, and return it as an object of the native kernel.
 
     Raises:
         UsageError: A character is not a single ASCII character, or is NUL, CR or LF, or two are
             equal.
     """
-    characters = {"delimiter": delimiter, "quote": quote, "escape": escape}
+    characters = {"delimiter": delimiter, "quote": quote, "escape": escape, "comment": comment}
     used: dict[str, str] = {}
     for name, character in characters.items():
         if character is None:
@@ -201,7 +208,7 @@ def dialect_of(delimiter: str, quote: str | None, escape: str | None, double: bo
             )
         used[character] = name
     code = {name: ord(character) for character, name in used.items()}
-    return code["delimiter"], code.get("quote"), code.get("escape"), double
+    return code["delimiter"], code.get("quote"), code.get("escape"), double, code.get("comment")
 
 
 def codec_name(encoding: str) -> str:
@@ -253,11 +260,15 @@ def to_utf8(text: bytes, encoding: str) -> bytes:
 
 
 MAX_HEADER_BYTES = 2**24
+# States of the parser in which no line is begun, and in which no row is.
+ROW_STARTS = (ROW_START, CR)
+BETWEEN_ROWS = (*ROW_STARTS, COMMENT)
 # No flag sets the quote: files without quotes are rare.
 CLOSE_QUOTE = (
     'correct it ("" stands for a quote inside quotes), or write the dataset in Python with '
     "source_options={'quote': None}"
 )
+_LINE_END = re.compile(rb"\r\n?|\n")
 _UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -269,13 +280,16 @@ class Header:
         names: Names of the columns; empty if the file has no row at all.
         stop: Position of the first row, in bytes from the start of the text.
         line_ends: Number of line ends before that position.
-        row_ends: Number of ends of rows and of blank lines before that position.
+        row_ends: Number of ends of rows and of blank lines before that position, without those of
+            skipped lines.
+        skipped: Number of skipped lines, at the start of the file.
     """
 
     names: tuple[str, ...]
     stop: int
     line_ends: int = 0
     row_ends: int = 0
+    skipped: int = 0
 
 
 def read_header(
@@ -285,6 +299,7 @@ def read_header(
     *,
     has_header: bool,
     names: Sequence[str] | None,
+    skip_lines: int,
 ) -> Header:
     """Read the first row of a file.
 
@@ -294,18 +309,20 @@ def read_header(
         dialect: Dialect of the text.
         has_header: Whether the first row contains the names; blank lines before it are skipped.
         names: Names to use instead; without header and names the columns are f0, f1 …
+        skip_lines: Number of lines before the first row.
 
     Raises:
         DataError: The first row is damaged, or a name is empty or a duplicate.
     """
-    beginning, row = _first_row(text, file, dialect)
-    bom_bytes = _bom_bytes(beginning)
+    prefix = read_prefix(text, file, skip_lines)
+    beginning, row = _first_row(text, file, dialect, skip_lines)
     if row is None:
-        return Header((), len(beginning))
-    stop, count = bom_bytes + row.stop, len(row.values)
-    if b"\0" in beginning[:stop]:
+        return Header((), len(prefix) + len(beginning))
+    count = len(row.values)
+    if b"\0" in beginning[: row.stop]:
         raise DataError(
-            f"{file.name}:1 holds NUL bytes: it is not text; for UTF-16 pass --encoding utf-16"
+            f"{file.name}:{skip_lines + 1} holds NUL bytes: it is not text; for UTF-16 pass "
+            "--encoding utf-16"
         )
     if names is not None and len(names) != count:
         raise DataError(
@@ -313,41 +330,80 @@ def read_header(
             "pass one name for each column"
         )
     if not has_header:
-        return Header(tuple(names or (f"f{i}" for i in range(count))), bom_bytes)
-    lines = count_lines(beginning, 0, stop)
-    row_ends = count_lines(beginning, 0, bom_bytes + row.start) + 1
+        made = tuple(names or (f"f{i}" for i in range(count)))
+        return Header(made, len(prefix), skip_lines, skipped=skip_lines)
+    state, _, row_ends, _ = scan(beginning[: row.stop], dialect)[ROW_START]
     found = names if names is not None else _names_of(row, file, text.encoding)
-    return Header(tuple(found), stop, lines, row_ends)
+    return Header(
+        names=tuple(found),
+        stop=len(prefix) + row.stop,
+        line_ends=skip_lines + count_lines(beginning, 0, row.stop),
+        row_ends=row_ends + (state not in BETWEEN_ROWS),
+        skipped=skip_lines,
+    )
 
 
-def first_fields(text: Text, file: InputFile, dialect: Dialect) -> list[str]:
+def first_fields(
+    text: Text, file: InputFile, dialect: Dialect, *, skip_lines: int = 0
+) -> list[str]:
     """Return the fields of the first row of a file, to show them; none if there is no row.
 
     Raises:
         DataError: The first row is damaged.
     """
-    _, row = _first_row(text, file, dialect)
+    read_prefix(text, file, skip_lines)
+    _, row = _first_row(text, file, dialect, skip_lines)
     values = [] if row is None else row.values
     return [to_utf8(value, text.encoding).decode(errors="replace") for value in values]
 
 
-def _bom_bytes(beginning: bytes) -> int:
-    return len(codecs.BOM_UTF8) if beginning.startswith(codecs.BOM_UTF8) else 0
+def read_prefix(text: Text, file: InputFile, lines: int) -> bytes:
+    """Read the first lines of a file, and a byte order mark; the next `read` continues behind them.
+
+    Args:
+        text: The file, open at its beginning.
+        file: The file, for messages.
+        lines: Number of lines; quotes have no meaning in them.
+
+    Raises:
+        DataError: The file has fewer lines.
+    """
+    data = text.read(len(codecs.BOM_UTF8))
+    if data.startswith(_UTF16_BOMS):
+        raise DataError(f"{file.name} looks like UTF-16: pass --encoding utf-16")
+    end = len(data) if data == codecs.BOM_UTF8 else 0
+    for number in range(lines):
+        while (found := _LINE_END.search(data, end)) is None or found.end() == len(data):
+            piece = text.read(max(2**16, len(data)))
+            if found is None and not piece:
+                raise DataError(
+                    f"{file.name} has only {number} line ends: correct --skip-lines {lines}"
+                )
+            if len(data) > MAX_HEADER_BYTES:
+                raise DataError(
+                    f"the first lines of {file.name} have more than {MAX_HEADER_BYTES} bytes: "
+                    f"correct --skip-lines {lines}"
+                )
+            data += piece
+            if not piece:
+                break
+        end = found.end() if found is not None else end
+    text.unread(data[end:])
+    return data[:end]
 
 
-def _first_row(text: Text, file: InputFile, dialect: Dialect) -> tuple[bytes, Row | None]:
+def _first_row(
+    text: Text, file: InputFile, dialect: Dialect, skip_lines: int
+) -> tuple[bytes, Row | None]:
     beginning, wanted = b"", 2**16
     while True:
         piece = text.read(wanted)
         beginning += piece
-        if beginning.startswith(_UTF16_BOMS):
-            raise DataError(f"{file.name} looks like UTF-16: pass --encoding utf-16")
-        body = beginning[_bom_bytes(beginning) :]
         try:
-            row = first_row(body, dialect, final=not piece)
+            row = first_row(beginning, dialect, final=not piece)
         except ValueError as error:
             raise DataError(
-                f"{file.name}:1 has a quote that never closes: {CLOSE_QUOTE}"
+                f"{file.name}:{skip_lines + 1} has a quote that never closes: {CLOSE_QUOTE}"
             ) from error
         if row is not None or not piece:
             return beginning, row

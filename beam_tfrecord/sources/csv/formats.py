@@ -1,0 +1,328 @@
+"""Rewrites numbers and dates of other countries to the forms that the native kernel reads.
+
+A `Format` rewrites the texts of a column: ``1.234,5`` to ``1234.5`` and ``31.12.2024`` to
+``2024-12-31``. Values in other forms stay as they are, so they are text, or rejects. A value that
+would be read without the format, but does not have it, such as ``1.5`` with a decimal comma, gets a
+mark in front, so that it is neither a number nor a date.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.native._csv import Filler, Typer
+from beam_tfrecord.native.values import Dialect, Target
+from beam_tfrecord.tables import not_found
+
+_MARK = "?"
+_PLAIN_NUMBER = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
+_PLAIN_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
+
+_MONTHS = (
+    *("january", "february", "march", "april", "may", "june", "july"),
+    *("august", "september", "october", "november", "december"),
+)
+# What each directive matches; a strict subset of Python's `strptime`, with English names.
+_DIRECTIVES = {
+    "Y": "[0-9]{4}",
+    "y": "[0-9]{2}",
+    "m": "[0-9]{1,2}",
+    "d": "[0-9]{1,2}",
+    "b": f"(?i:{'|'.join(name[:3] for name in _MONTHS)})",
+    "B": f"(?i:{'|'.join(_MONTHS)})",
+    "H": "[0-9]{1,2}",
+    "I": "[0-9]{1,2}",
+    "p": "(?i:am|pm)",
+    "M": "[0-9]{1,2}",
+    "S": "[0-9]{1,2}",
+    "f": "[0-9]{1,6}",
+    "z": "Z|[+-][0-9]{2}:?[0-9]{2}",
+}
+_PIECE = re.compile("%(.?)|[^%]+", re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True)
+class DateFormat:
+    """A format of dates or times, such as ``%d.%m.%Y %H:%M``.
+
+    Attributes:
+        text: The format.
+        pattern: Regular expression of all values, with a group for each directive.
+        parts: The directives.
+    """
+
+    text: str
+    pattern: str
+    parts: frozenset[str]
+
+    @property
+    def is_like_a_number(self) -> bool:
+        """Whether values may be numbers, too."""
+        return re.fullmatch("(?:%[YymdHIMSf])*[.,]?(?:%[YymdHIMSf])*", self.text) is not None
+
+    def iso(self, texts: pa.Array) -> pa.Array:
+        """Return each text in the form ``2024-12-31`` or ``2024-12-31T23:59:59.5``, or null."""
+        found = pc.extract_regex(texts, pattern=self.pattern)
+        part = {name: pc.struct_field(found, name) for name in self.parts}
+        date = pc.binary_join_element_wise(_year(part), _month(part), _two(part["d"]), "-")
+        if not self.parts & {"H", "I"}:
+            return date
+        seconds = _two(part["S"]) if "S" in part else "00"
+        clock = pc.binary_join_element_wise(_hour(part), _two(part["M"]), seconds, ":")
+        if "f" in part:
+            clock = pc.binary_join_element_wise(clock, part["f"], ".")
+        return pc.binary_join_element_wise(date, "T", clock, part.get("z", ""), "")
+
+
+def _two(digits: pa.Array) -> pa.Array:
+    return pc.ascii_lpad(digits, 2, "0")
+
+
+def _year(part: dict[str, pa.Array]) -> pa.Array:
+    if "Y" in part:
+        return part["Y"]
+    # As POSIX and Python have it: 69 to 99 are of the 20th century.
+    century = pc.if_else(pc.greater_equal(part["y"], "69"), "19", "20")
+    return pc.binary_join_element_wise(century, part["y"], "")
+
+
+def _month(part: dict[str, pa.Array]) -> pa.Array:
+    if "m" in part:
+        return _two(part["m"])
+    name = pc.ascii_lower(pc.utf8_slice_codeunits(part["b"] if "b" in part else part["B"], 0, 3))
+    number = pc.index_in(name, pa.array([month[:3] for month in _MONTHS]))
+    return _two(pc.cast(pc.add(number, 1), pa.string()))
+
+
+def _hour(part: dict[str, pa.Array]) -> pa.Array:
+    if "H" in part:
+        return _two(part["H"])
+    is_noon = pc.equal(_two(part["I"]), "12")
+    shown = pc.cast(part["I"], pa.int32())
+    hour = pc.if_else(is_noon, 0, shown)
+    after_noon = pc.equal(pc.ascii_lower(part["p"]), "pm")
+    hour = pc.add(hour, pc.if_else(after_noon, 12, 0))
+    # No clock of twelve hours shows 0 or 13.
+    is_hour = pc.and_(pc.greater(shown, 0), pc.less(shown, 13))
+    return _two(pc.cast(pc.if_else(is_hour, hour, 99), pa.string()))
+
+
+@functools.lru_cache
+def date_format(text: str) -> DateFormat:
+    """Compile a format.
+
+    Raises:
+        UsageError: It has an unknown or repeated directive, or lacks a part of a date.
+    """
+    pattern, parts = "", []
+    for piece in _PIECE.finditer(text):
+        name = piece[1]
+        if name is None or name == "%":
+            pattern += re.escape("%" if name else piece[0])
+        elif name in _DIRECTIVES and name not in parts:
+            parts.append(name)
+            pattern += f"(?P<{name}>{_DIRECTIVES[name]})"
+        else:
+            problem = "twice" if name in parts else f"unknown: known are %{' %'.join(_DIRECTIVES)}"
+            raise UsageError(f"--date-format {text!r}: %{name} is {problem}")
+    found = frozenset(parts)
+    for one_of in ("Yy", "mbB", "d"):
+        if len(found & set(one_of)) != 1:
+            raise UsageError(f"--date-format {text!r} needs one of %{' %'.join(one_of)}")
+    clock = found - set("YymbBd")
+    is_clock = len(clock & set("HI")) == 1 and "M" in clock and ("I" in clock) == ("p" in clock)
+    if (clock and not is_clock) or ("f" in clock and "S" not in clock):
+        raise UsageError(
+            f"--date-format {text!r} has a part of a time: pass hours (%H, or %I with %p) and "
+            "minutes (%M), and %f only behind seconds (%S)"
+        )
+    return DateFormat(text, f"^{pattern}$", found)
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """How the values of a column are written.
+
+    Attributes:
+        nulls: Further words that are null.
+        dates: Formats of dates and times, of which the first that fits a value counts; if there are
+            any, ISO dates are text.
+        thousands: Character between groups of three digits; None means that there is none.
+        decimal: Character before the fraction of a number.
+    """
+
+    nulls: tuple[str, ...] = ()
+    dates: tuple[DateFormat, ...] = ()
+    thousands: str | None = None
+    decimal: str = "."
+
+    @property
+    def keeps_integers(self) -> bool:
+        """Whether integers without separators are read as without this format."""
+        return not self.nulls and not any(one.is_like_a_number for one in self.dates)
+
+    def needed_for(self, arrow: pa.DataType) -> Format | None:
+        """Return what matters for values of a type; None if nothing does."""
+        value_type = arrow.value_type if pa.types.is_dictionary(arrow) else arrow
+        found = self
+        if not pa.types.is_temporal(value_type):
+            found = dataclasses.replace(found, dates=())
+        if pa.types.is_temporal(value_type) or not _is_number(value_type):
+            found = dataclasses.replace(found, thousands=None, decimal=".")
+        return None if found == Format() else found
+
+    def plain(self, texts: pa.Array) -> pa.Array:
+        """Return trimmed texts as the kernel reads them; `nulls` become null."""
+        texts = self.without_nulls(texts)
+        if self.thousands is not None or self.decimal != ".":
+            texts = self._with_plain_numbers(texts)
+        if not self.dates:
+            return texts
+        marked = _marked(texts, pc.match_substring_regex(texts, pattern=_PLAIN_DATE))
+        return pc.coalesce(*(one.iso(texts) for one in self.dates), marked)
+
+    def without_nulls(self, texts: pa.Array) -> pa.Array:
+        """Return texts in which `nulls` are null."""
+        if not self.nulls:
+            return texts
+        is_null = pc.is_in(texts, value_set=pa.array(self.nulls, texts.type))
+        return pc.if_else(is_null, pa.scalar(None, texts.type), texts)
+
+    def _with_plain_numbers(self, texts: pa.Array) -> pa.Array:
+        digits, point = "[0-9]+", re.escape(self.decimal)
+        plain = texts
+        if self.thousands is not None:
+            digits = f"(?:[0-9]{{1,3}}(?:{re.escape(self.thousands)}[0-9]{{3}})+|[0-9]+)"
+            plain = pc.replace_substring(plain, self.thousands, "")
+        plain = pc.replace_substring(plain, self.decimal, ".")
+        pattern = f"^[+-]?(?:{digits}(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?$"
+        is_number = pc.match_substring_regex(texts, pattern=pattern)
+        marked = _marked(texts, pc.match_substring_regex(texts, pattern=_PLAIN_NUMBER))
+        return pc.if_else(is_number, plain, marked)
+
+
+def _is_number(arrow: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_integer(arrow) or types.is_floating(arrow) or types.is_decimal(arrow))
+
+
+def _marked(texts: pa.Array, where: pa.Array) -> pa.Array:
+    return pc.if_else(where, pc.binary_join_element_wise(_MARK, texts, ""), texts)
+
+
+@dataclasses.dataclass(frozen=True)
+class Formats:
+    """The formats of all columns, as the options of the source state them.
+
+    Attributes:
+        dates: Formats for all columns, and ``column=format``.
+        nulls: Words that are null in one column, ``column=word``.
+        thousands: Character between groups of three digits.
+        decimal: Character before the fraction of a number.
+    """
+
+    dates: tuple[str, ...] = ()
+    nulls: tuple[str, ...] = ()
+    thousands: str | None = None
+    decimal: str = "."
+
+    def check(self) -> None:
+        """Check all that does not depend on the columns.
+
+        Raises:
+            UsageError: A format, word or character is not valid.
+        """
+        for word in self.nulls:
+            if "=" not in word:
+                raise UsageError(f"--null-in {word!r} names no column: write COLUMN=WORD")
+        for text in self.dates:
+            column, format_text = _divided(text)
+            if date_format(format_text).is_like_a_number and not column:
+                raise UsageError(
+                    f"--date-format {text!r} would read integers as dates: write COLUMN={text}"
+                )
+        for name, character in (("thousands", self.thousands), ("decimal", self.decimal)):
+            if character is not None and not _is_mark(character):
+                raise UsageError(f"--{name} {character!r} is not one character such as ',' or '.'")
+        if self.thousands == self.decimal:
+            raise UsageError(f"--thousands and --decimal are both {self.decimal!r}: pass another")
+
+    def check_columns(self, names: Sequence[str]) -> None:
+        """Check that the columns of formats and words are there.
+
+        Raises:
+            UsageError: A column is missing.
+        """
+        columns = {"--date-format": [_divided(text)[0] for text in self.dates]}
+        columns["--null-in"] = [
+            word.partition("=")[0] for word in self.nulls if _owner(word, names) is None
+        ]
+        for flag, named in columns.items():
+            if missing := [name for name in named if name and name not in names]:
+                raise UsageError(not_found(missing[0], names, of=flag))
+
+    def of(self, name: str, names: Sequence[str]) -> Format | None:
+        """Return the format of a column of `names`; None if it has none of its own."""
+        nulls = [word[len(name) + 1 :] for word in self.nulls if _owner(word, names) == name]
+        divided = [_divided(text) for text in self.dates]
+        own = [text for column, text in divided if column == name]
+        dates = own or [text for column, text in divided if not column]
+        found = Format(tuple(nulls), tuple(map(date_format, dates)), self.thousands, self.decimal)
+        return None if found == Format() else found
+
+
+def _divided(text: str) -> tuple[str, str]:
+    """Return column and format of ``column=format``; the column is empty if there is none."""
+    at = text.rfind("=", 0, max(text.find("%"), 0))
+    return text[: max(at, 0)], text[at + 1 :]
+
+
+def _owner(word: str, names: Iterable[str]) -> str | None:
+    """Return the column of ``column=word``, whose name may have an equals sign, too."""
+    return max((name for name in names if word.startswith(f"{name}=")), key=len, default=None)
+
+
+def _is_mark(character: str) -> bool:
+    return len(character) == 1 and not character.isalnum() and character not in "+-\r\n\0"
+
+
+# Values are fed to the kernel as a file of one column; a value that could not be a row is text.
+_ONE_COLUMN: Dialect = (1, None, None, False)
+_NOT_A_ROW = "[\\r\\n\\x01]"
+_NO_WORDS: dict[str, Any] = {"keep_blank": True, "nulls": (), "always": ()}
+
+
+def typer_of_texts() -> Typer:
+    """Return an object of the kernel that infers the type of one column from `lines_of` texts."""
+    return Typer(_ONE_COLUMN, 1, **_NO_WORDS)
+
+
+def lines_of(texts: pa.Array) -> bytes:
+    """Return texts as a file of one column, with a line for each."""
+    lines = pc.if_else(pc.match_substring_regex(texts, pattern=_NOT_A_ROW), _MARK, texts)
+    offsets = pa.array([0, len(lines)], pa.int32())
+    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, pc.fill_null(lines, "")), "\n")
+    data: bytes = joined[0].as_py().encode() + b"\n" if len(lines) else b""
+    return data
+
+
+def parse_texts(texts: pa.Array, target: Target) -> tuple[tuple[Any, ...], list[int]]:
+    """Return the buffers that the kernel makes of texts, and the rows that do not fit the target.
+
+    Args:
+        texts: Texts as `Format.plain` returns them.
+        target: What to read them as; column 0.
+    """
+    filler = Filler(_ONE_COLUMN, 1, [target], capacity=max(1, len(texts)), **_NO_WORDS)
+    filler.feed(lines_of(texts), 0, True)
+    faults = [fault.row for fault in filler.take_faults()]
+    (buffers,) = filler.take()
+    return buffers, faults

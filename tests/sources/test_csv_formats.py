@@ -1,0 +1,317 @@
+"""CSV: dates, numbers and words for null as other countries and programs write them."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import decimal
+import gzip
+import random
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.sources.csv.formats import Format, Formats, date_format
+from beam_tfrecord.sources.csv.source import Csv
+
+
+def written(path: Path, *rows: list[Any], delimiter: str = ";") -> Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows(rows)
+    return path
+
+
+def column(source: Csv, name: str) -> list[Any]:
+    return [row[name] for batch in source.batches() for row in batch.rows()]
+
+
+def rejects_of(source: Csv) -> list[tuple[str, str]]:
+    schema = source.schema()
+    batches = [
+        b for unit in source.all_units(source.all_scans()) for b in source.read(unit, schema)
+    ]
+    return [(reject.address, reject.value) for batch in batches for reject in batch.rejects]
+
+
+@pytest.mark.parametrize(
+    ("form", "values", "expected", "arrow"),
+    [
+        ("%d.%m.%Y", ["31.12.2024", "1.2.1969"], ["2024-12-31", "1969-02-01"], "date32[day]"),
+        ("%m/%d/%y", ["12/31/68", "1/2/69"], ["2068-12-31", "1969-01-02"], "date32[day]"),
+        ("%d %b %Y", ["5 Mar 2024", "06 MAY 2024"], ["2024-03-05", "2024-05-06"], "date32[day]"),
+        ("%B %d, %Y", ["March 5, 2024"], ["2024-03-05"], "date32[day]"),
+        ("%d.%m.%Y %H:%M", ["1.2.2024 7:05"], ["2024-02-01T07:05:00"], "timestamp[us]"),
+        ("%Y/%m/%d %I:%M %p", ["2024/1/2 12:05 am"], ["2024-01-02T00:05:00"], "timestamp[us]"),
+        (
+            "%d.%m.%Y %H:%M:%S.%f%z",
+            ["1.2.2024 00:05:06.25+0130"],
+            ["2024-01-31T22:35:06.250000+00:00"],
+            "timestamp[us, tz=UTC]",
+        ),
+        ("%d%%%m%%%Y", ["1%2%2024"], ["2024-02-01"], "date32[day]"),
+    ],
+)
+def test_formats_of_dates(
+    tmp_path: Path, form: str, values: list[str], expected: list[str], arrow: str
+) -> None:
+    path = written(tmp_path / "x.csv", ["id", "at"], *enumerate(values), ["9", ""])
+    source = Csv(path, delimiter=";", date_formats=[form])
+    assert str(source.schema().field("at").type) == arrow
+    assert [at and at.isoformat() for at in column(source, "at")] == [*expected, None]
+    typed = Csv(path, delimiter=";", date_formats=[form], types={"at": arrow.partition("[d")[0]})
+    assert column(typed, "at") == column(source, "at")
+
+
+FORMATS = ["%d.%m.%Y", "%m/%d/%y", "%d %b %Y", "%B %d, %Y", "%Y%m%d", "%d.%m.%Y %H:%M:%S"]
+FORMATS += ["%I:%M %p %d-%m-%Y", "%Y-%m-%dT%H:%M:%S.%f", "%y %B %d %H.%M"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(FORMATS),
+    st.datetimes(datetime.datetime(1970, 1, 1), datetime.datetime(2068, 12, 31)),
+    st.text("0123456789.:/ -,aMpJn", max_size=12),
+)
+def test_python_reads_the_same_dates(form: str, moment: datetime.datetime, noise: str) -> None:
+    for text in (moment.strftime(form), moment.strftime(form) + noise, noise):
+        plain = Format(dates=(date_format(form),)).plain(pa.array([text]))[0].as_py()
+        try:
+            expected: Any = datetime.datetime.strptime(text, form)
+        except ValueError:
+            expected = None
+        try:
+            found: Any = datetime.datetime.fromisoformat(plain)
+        except ValueError:
+            found = None
+        # Python is laxer about blanks; an own form is never read as anything else.
+        assert found == expected or (found is None and text not in {moment.strftime(form)})
+
+
+def test_a_value_of_another_form_makes_a_column_text(tmp_path: Path) -> None:
+    for other in ("2024-01-31", "31.12.24", "31.12.2024x", "31.02.2024", "soon"):
+        path = written(tmp_path / "x.csv", ["id", "at"], [1, "31.12.2024"], [2, other])
+        source = Csv(path, delimiter=";", date_formats=["%d.%m.%Y"])
+        assert column(source, "at") == ["31.12.2024", other]
+        typed = Csv(path, delimiter=";", date_formats=["%d.%m.%Y"], types={"at": "date32"})
+        assert rejects_of(typed) == [("x.csv:3", other)]
+
+
+def test_formats_of_some_columns(tmp_path: Path) -> None:
+    rows = [["a", "b=c", "n"], ["01/02/2024", "20240203", "20240203"]]
+    path = written(tmp_path / "x.csv", *rows)
+    formats = ["%d/%m/%Y", "b=c=%Y%m%d"]
+    source = Csv(path, delimiter=";", date_formats=formats)
+    (row,) = (row for batch in source.batches() for row in batch.rows())
+    assert row == {
+        "a": datetime.date(2024, 2, 1),
+        "b=c": datetime.date(2024, 2, 3),
+        "n": 20240203,
+    }
+    several = Csv(path, delimiter=";", date_formats=["%m.%d.%Y", "a=%m/%d/%Y", "a=%d/%m/%Y"])
+    assert column(several, "a") == [datetime.date(2024, 1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"date_formats": ["%d.%m"]}, "--date-format '%d.%m' needs one of %Y %y"),
+        ({"date_formats": ["%d.%m.%Y %q"]}, "%q is unknown: known are %Y %y "),
+        ({"date_formats": ["%d.%m.%Y %d"]}, "%d is twice"),
+        ({"date_formats": ["%d.%m.%Y %H"]}, "has a part of a time: pass hours"),
+        ({"date_formats": ["%d.%m.%Y %I:%M"]}, "has a part of a time: pass hours"),
+        ({"date_formats": ["%Y%m%d"]}, "would read integers as dates: write COLUMN=%Y%m%d"),
+        ({"date_formats": "%d.%m.%Y"}, "is one string: pass a list of them"),
+        ({"null_in": ["-1"]}, "--null-in '-1' names no column: write COLUMN=WORD"),
+        ({"thousands": "."}, "--thousands and --decimal are both '.'"),
+        ({"thousands": "ab"}, "--thousands 'ab' is not one character"),
+        ({"decimal": "5"}, "--decimal '5' is not one character"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        Csv("x.csv", **options)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"date_formats": ["att=%d.%m.%Y"]}, "column 'att' is not in --date-format"),
+        ({"null_in": ["aeg=-1"]}, "column 'aeg' is not in --null-in"),
+    ],
+)
+def test_columns_that_are_not_there_are_refused(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    path = written(tmp_path / "x.csv", ["at", "age"], ["1.1.2024", "5"])
+    with pytest.raises(UsageError) as error:
+        Csv(path, delimiter=";", **options).schema()
+    assert "'at'" in str(error.value) or "age" in str(error.value)
+
+
+@pytest.mark.parametrize(("thousands", "point"), [(".", ","), (",", "."), ("'", "."), (None, ",")])
+@pytest.mark.parametrize("seed", range(5))
+def test_numbers_are_those_of_pandas(
+    tmp_path: Path, seed: int, thousands: str | None, point: str
+) -> None:
+    draw = random.Random(seed)
+    rows, floats = [], []
+    for number in range(200):
+        whole = draw.randrange(-(10 ** draw.randrange(1, 12)), 10**9)
+        texts = [f"{whole:,}", f"{whole + draw.random():,.{draw.randrange(1, 9)}f}", f"{whole}"]
+        swap = str.maketrans({",": thousands or "", ".": point})
+        floats.append(float(texts[1].replace(",", "")))
+        rows.append([number, *(text.translate(swap) for text in texts)])
+    path = written(tmp_path / "x.csv", ["id", "i", "f", "plain"], *rows)
+    expected = pd.read_csv(path, sep=";", thousands=thousands, decimal=point)
+    source = Csv(path, delimiter=";", thousands=thousands, decimal=point, chunk_bytes=500)
+    assert source.schema().types == [pa.int64(), pa.int64(), pa.float64(), pa.int64()]
+    for name in ("i", "plain"):
+        assert column(source, name) == expected[name].tolist()
+    assert column(source, "f") == pytest.approx(expected["f"].tolist(), rel=1e-15)
+    assert column(source, "f") == floats
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1.234,5", 1234.5),
+        (" 12,5 ", 12.5),
+        ("1.234.567", 1234567.0),
+        (",5", 0.5),
+        ("-1.000,25e2", -100025.0),
+        ("7", 7.0),
+        ("NaN", None),
+        *((text, "reject") for text in ("1.5", "1.23,4", "12345.678", "1,2,3", "1.2345,6", ".5")),
+        *((text, "reject") for text in ("1,234.5", "1 234", "x", "1.234,5\n")),
+    ],
+)
+def test_a_number_has_groups_of_three_or_none(tmp_path: Path, text: str, number: Any) -> None:
+    path = written(tmp_path / "x.csv", ["id", "x"], [1, "0,5"], [2, text])
+    options: dict[str, Any] = {"delimiter": ";", "thousands": ".", "decimal": ","}
+    source = Csv(path, types={"x": "float64"}, **options)
+    if number == "reject":
+        assert rejects_of(source) == [("x.csv:3", text)]
+        assert column(Csv(path, **options), "x") == ["0,5", text]
+    else:
+        found = column(source, "x")[1]
+        assert found == number if number is not None else found != found
+
+
+def test_decimals_and_texts_of_floats_are_exact(tmp_path: Path) -> None:
+    digits = "1.234.567,1234567890123"
+    path = written(tmp_path / "x.csv", ["id", "x"], [1, digits])
+    options: dict[str, Any] = {"delimiter": ";", "thousands": ".", "decimal": ","}
+    source = Csv(path, types={"x": "decimal128(30, 13)"}, **options)
+    assert column(source, "x") == [decimal.Decimal("1234567.1234567890123")]
+    schema = bt.Schema.loads(
+        '{"features": [{"name": "id", "type": "int64"},'
+        ' {"name": "x", "type": "double", "store": "text"}]}'
+    )
+    bt.write(path, tmp_path / "out", schema=schema, source_options=options)
+    (shard,) = (tmp_path / "out").glob("*.tfrecord")
+    assert b"1234567.1234567890123" in shard.read_bytes()
+
+
+def test_words_for_null_in_one_column(tmp_path: Path) -> None:
+    rows = [["age", "name", "x=y"], ["-1", "-1", "a"], ["-9", "n", "b=c"], ["5", "none", "z"]]
+    path = written(tmp_path / "x.csv", *rows)
+    words = ["age=-1", "age=-9", "name=none", "x=y=b=c"]
+    source = Csv(path, delimiter=";", null_in=words, null_words=["z"])
+    assert column(source, "age") == [None, None, 5]
+    assert column(source, "name") == ["-1", "n", None]
+    assert column(source, "x=y") == ["a", None, None]
+    expected = pd.read_csv(
+        path, sep=";", keep_default_na=False, na_values={"age": ["-1", "-9"], "name": ["none"]}
+    )
+    assert [value is None for value in column(source, "age")] == expected["age"].isna().tolist()
+
+
+def test_a_column_of_other_type_is_as_without_formats(tmp_path: Path) -> None:
+    rows = [["a", "b", "c", "d", "e"], ["true", "x", "", "NA", "5"], ["false", "NA", "", "", "1e3"]]
+    path = tmp_path / "x.csv"
+    path.write_text("\n".join(";".join(row) for row in rows).replace(";;", ';"";') + "\n")
+    plain = Csv(path, delimiter=";")
+    formatted = Csv(path, delimiter=";", decimal=",", date_formats=["%d.%m.%Y"])
+    assert formatted.schema() == plain.schema()
+    for name in plain.schema().names:
+        assert column(formatted, name) == column(plain, name)
+    inferred = [source.inferred()[1] for source in (plain, formatted)]
+    assert inferred[0] == inferred[1]
+
+
+def test_lines_and_units_do_not_matter(tmp_path: Path) -> None:
+    lines = ["id;at;x"] + [f'{n};"{n % 28 + 1}.5.2024";{n},5' for n in range(300)]
+    lines[200] = "199;1.5.2024;12.3"
+    lines[210] = "209;soon;1"
+    text = "\n# note\n".join(lines)
+    (tmp_path / "x.csv").write_text(text)
+    (tmp_path / "y.csv.gz").write_bytes(gzip.compress(text.encode()))
+    found = []
+    for name in ("x.csv", "y.csv.gz"):
+        for chunk_bytes in (60, 2**20):
+            options: dict[str, Any] = {
+                "delimiter": ";",
+                "decimal": ",",
+                "date_formats": ["%d.%m.%Y"],
+                "comment": "#",
+                "chunk_bytes": chunk_bytes,
+            }
+            source = Csv(tmp_path / name, types={"at": "date", "x": "float64"}, **options)
+            assert rejects_of(source) == [(f"{name}:401", "12.3"), (f"{name}:421", "soon")]
+            inferred = Csv(tmp_path / name, **options)
+            kinds = [
+                inferred.infer(unit).kinds for unit in inferred.all_units(inferred.all_scans())
+            ]
+            first = {one.text: one.line for unit in kinds for found in unit for one in found}
+            assert (first["12.3"], first["soon"]) == (401, 421)
+            schema = inferred.schema()
+            found.append((schema, column(inferred, "x"), column(inferred, "at")))
+    assert all(one == found[0] for one in found)
+    assert found[0][0].types == [pa.int64(), pa.string(), pa.string()]
+
+
+def test_rows_with_other_numbers_of_fields_take_no_part(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.csv", ["a", "b"], ["1,5", "2"], ["x", "y", "z"], ["w"], ["3", "4"])
+    for decimal_mark in (",", "."):
+        source = Csv(path, delimiter=";", decimal=decimal_mark)
+        first = pa.float64() if decimal_mark == "," else pa.string()
+        assert source.schema().types == [first, pa.int64()]
+        assert [place for place, _ in rejects_of(source)] == ["x.csv:3", "x.csv:4"]
+
+
+def test_a_faulty_value_is_reported_as_it_is_written(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.csv", ["id", "x"], [1, "1.5"])
+    source = Csv(path, delimiter=";", decimal=",", types={"x": "float64"})
+    with pytest.raises(DataError, match=r"column 'x' is '1\.5' in x\.csv:2, which is not"):
+        list(source.batches())
+
+
+def test_formats_that_are_not_used_change_nothing(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.csv", ["id"], [1])
+    files = list(Csv(path).files())
+    assert not {"date_formats", "null_in", "thousands", "decimal"} & {*Csv(path).options_for(files)}
+    assert Csv(path, decimal=",").options_for(files)["decimal"] == ","
+    assert Formats().of("a", ["a"]) is None
+
+
+def test_a_dataset_is_written(tmp_path: Path) -> None:
+    rows = [["when", "price", "age"], ["31.12.2024", "1.234,5", "-1"]]
+    path = written(tmp_path / "x.csv", *rows)
+    bt.write(
+        *(path, tmp_path / "out"),
+        delimiter=";",
+        date_formats=["%d.%m.%Y"],
+        thousands=".",
+        decimal=",",
+        null_in=["age=-1"],
+    )
+    (row,) = bt.load(tmp_path / "out").rows()
+    assert row["price"] == 1234.5

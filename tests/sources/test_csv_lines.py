@@ -1,0 +1,148 @@
+"""CSV: lines that are not rows, at the start of a file and between rows."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.jobs.settings import make_settings
+from beam_tfrecord.sources.csv.source import Csv
+
+QUOTE = 'a,"b'
+TEXTS = ["1", "a b", 'say "x"', "two\nlines", "#5", "a,b", "", "é"]
+
+
+def rows_of(source: Csv) -> list[dict[str, Any]]:
+    return [row for batch in source.batches(batch_rows=5) for row in batch.rows()]
+
+
+def made_text(
+    draw: random.Random, *, ends: str, comment: str | None
+) -> tuple[str, list[dict[str, str]]]:
+    """Return a CSV file with comments at random places, and the rows that Python's csv wrote."""
+    text, rows = f"id,name{ends}", []
+    for number in range(draw.randrange(60)):
+        if comment and draw.random() < 0.4:
+            odd = draw.choice(["", "x", ' "open', "a,b,c", "'", "#" * 90])
+            text += f"{comment}{odd}{draw.choice([ends, ends * 2])}"
+        out = io.StringIO()
+        # A first field that begins with the comment character is quoted, so it is a row.
+        row = [number if draw.random() < 0.8 else f"#{number}", draw.choice(TEXTS)]
+        csv.writer(out, lineterminator=ends, quoting=csv.QUOTE_NONNUMERIC).writerow(row)
+        text += out.getvalue()
+        rows.append({"id": str(row[0]), "name": str(row[1])})
+    if comment and draw.random() < 0.3:
+        text += f'{comment} the "end'
+    return text, rows
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_rows_are_those_that_pythons_csv_wrote(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    ends, comment = draw.choice(["\n", "\r\n"]), draw.choice(["#", "%", None])
+    skip = draw.randrange(5)
+    above = "".join(draw.choice(["", "x", QUOTE, "# a", "1,2,3"]) + ends for _ in range(skip))
+    text, expected = made_text(draw, ends=ends, comment=comment)
+    data = ("\ufeff" * (seed % 2) + above + text).encode()
+    for name, content in {"x.csv": data, "y.csv.gz": gzip.compress(data)}.items():
+        (tmp_path / name).write_bytes(content)
+        for chunk_bytes in (16, 50, 2**20):
+            source = Csv(
+                tmp_path / name,
+                types={"id": "string", "name": "string"},
+                comment=comment,
+                skip_lines=skip,
+                chunk_bytes=chunk_bytes,
+            )
+            assert rows_of(source) == expected
+
+
+@pytest.mark.parametrize("chunk_bytes", [16, 40, 2**20])
+@pytest.mark.parametrize("header", [True, False])
+def test_line_numbers_are_those_of_the_file(tmp_path: Path, chunk_bytes: int, header: bool) -> None:
+    lines = ["made by x", "", "a,b", "# one", "1,2", "", "3,x", "# two", "# three", "4,5,6", "7,8"]
+    if not header:
+        lines[2] = "0,0"
+    path = tmp_path / "x.csv"
+    path.write_text("\n".join(lines))
+    options: dict[str, Any] = {"skip_lines": 2, "comment": "#", "chunk_bytes": chunk_bytes}
+    source = Csv(
+        path, header=header, names=["a", "b"], types={"a": "int64", "b": "int64"}, **options
+    )
+    schema, units = source.schema(), source.all_units(source.all_scans())
+    batches = [batch for unit in units for batch in source.read(unit, schema)]
+    rejects = [(reject.address, reject.value) for batch in batches for reject in batch.rejects]
+    assert rejects == [("x.csv:7", "x"), ("x.csv:10", "4,5,6")]
+    assert sum(unit.rows or 0 for unit in units) == 5 - header
+    inferred = Csv(path, header=header, names=["a", "b"], **options)
+    found = [inferred.infer(unit).kinds[1] for unit in units]
+    assert [one.line for kinds in found for one in kinds if one.text == "x"] == [7]
+
+
+@pytest.mark.parametrize("chunk_bytes", [16, 2**20])
+def test_a_decimal_in_a_row_behind_comments_has_its_line(tmp_path: Path, chunk_bytes: int) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("a,b\n1,2\n# c\n\n# d\n1.5,2\n#e\nx,1\n")
+    source = Csv(path, comment="#", types={"a": "decimal128(5,2)"}, chunk_bytes=chunk_bytes)
+    with pytest.raises(DataError, match=r"column 'a' is 'x' in x\.csv:8"):
+        rows_of(source)
+
+
+def test_one_column_has_blank_rows_but_no_comments(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("# top\na\n1\n\n# two\n3\n#")
+    for chunk_bytes in (16, 2**20):
+        source = Csv(path, comment="#", chunk_bytes=chunk_bytes)
+        assert [row["a"] for row in rows_of(source)] == [1, None, 3]
+        assert sum(unit.rows or 0 for unit in source.all_units(source.all_scans())) == 3
+
+
+def test_a_file_may_have_comments_alone(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("# one\n# two")
+    assert rows_of(Csv(path, comment="#")) == []
+
+
+def test_too_few_lines_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("a\nb")
+    with pytest.raises(DataError, match=r"^x\.csv has only 1 line ends: correct --skip-lines 2$"):
+        rows_of(Csv(path, skip_lines=2))
+    with pytest.raises(UsageError, match="skip_lines is -1: pass 0 or more"):
+        Csv(path, skip_lines=-1)
+
+
+@pytest.mark.parametrize(("comment", "other"), [(",", "delimiter"), ('"', "quote")])
+def test_a_comment_is_no_other_character(comment: str, other: str) -> None:
+    with pytest.raises(UsageError, match=f"comment and {other} are both"):
+        Csv("x.csv", comment=comment)
+
+
+def test_options_decide_the_dataset_only_if_they_are_used(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("a\n1\n")
+    fingerprints = set()
+    cases: list[dict[str, Any]] = [
+        *({}, {"skip_lines": 0, "comment": None}, {"skip_lines": 1}, {"comment": "#"})
+    ]
+    for options in cases:
+        settings = make_settings(path, tmp_path / "out", source_options=options)
+        fingerprints.add(settings.identity(list(settings.source.files())).fingerprint)
+    assert len(fingerprints) == 3
+    assert not {"skip_lines", "comment"} & Csv(path).options_for(Csv(path).files()).keys()
+
+
+def test_a_dataset_is_written(tmp_path: Path) -> None:
+    # The first line of scikit-learn's wine_data.csv has the numbers of rows and columns.
+    (tmp_path / "wine.csv").write_text("178,13,class_0\n# acid\nalcohol,acid\n14.23,1.71\n")
+    bt.write(tmp_path / "wine.csv", tmp_path / "out", skip_lines=1, comment="#")
+    (row,) = bt.load(tmp_path / "out").rows()
+    assert list(row) == ["alcohol", "acid"]
