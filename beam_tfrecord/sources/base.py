@@ -31,6 +31,7 @@ import pyarrow as pa
 from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.errors import DataError, InputChanged, SchemaConflict, UsageError
 from beam_tfrecord.hashes import hash_ranges
+from beam_tfrecord.selection.select import Selection, refuse_unnumbered
 from beam_tfrecord.storage import absolute_path
 from beam_tfrecord.tables import not_found
 
@@ -194,6 +195,8 @@ class Unit:
         input_bytes: Number of bytes of input.
         encoded_bytes: Estimate of the size of its records.
         detail: Further data that the source needs to read the unit.
+        pruned_rows: Number of its rows that are not read, because a filter cannot match them.
+        pruned_bytes: Number of bytes of input that are not read, besides `input_bytes`.
     """
 
     name: str
@@ -205,6 +208,8 @@ class Unit:
     input_bytes: int
     encoded_bytes: int
     detail: Any = None
+    pruned_rows: int = 0
+    pruned_bytes: int = 0
 
 
 def _names_of_one_file(names: Sequence[str]) -> str:
@@ -219,6 +224,8 @@ class Source(abc.ABC):
     """Base of all sources, which read one kind of input; subclasses are frozen dataclasses."""
 
     kind: ClassVar[str]
+    # Suffixes of the files of this kind, by which its inputs are recognized.
+    suffixes: ClassVar[tuple[str, ...]] = ()
     # `ranges` returns the bytes of each unit, so that the content of local files can be hashed.
     has_ranges: ClassVar[bool] = False
     infers_from_scans: ClassVar[bool] = False
@@ -229,6 +236,9 @@ class Source(abc.ABC):
     group_bytes: ClassVar[int] = UNIT_BYTES
     # The type of the details of its units, as an annotation.
     detail_type: ClassVar[Any] = None
+    # Which rows to take; None means all. Not a field of the dataclass, because fields are part of
+    # the fingerprint of the job: `with_selection` sets it.
+    selection: ClassVar[Selection | None] = None
 
     def sized(self, total_bytes: int) -> Source:
         """Return this source with units large enough that there are at most about `MOST_UNITS`.
@@ -329,7 +339,7 @@ class Source(abc.ABC):
         batch_rows: int = DEFAULT_BATCH_ROWS,
         hashes: list[int] | None = None,
     ) -> Iterator[Batch]:
-        """Yield the batches of `read`, and check that the file does not change meanwhile.
+        """Yield the selected rows of `read`, and check that the file does not change meanwhile.
 
         Args:
             unit: The unit to read.
@@ -340,13 +350,17 @@ class Source(abc.ABC):
 
         Raises:
             InputChanged: The file has changed since it was listed.
+            UsageError: The filter does not fit the columns.
         """
+        selection = self.selection
+        if selection is not None:
+            selection.check(schema)
         try:
             for batch in self.read_hashed(unit, schema, batch_rows=batch_rows, hashes=hashes):
                 # A check of all files of a pack takes longer than to read one batch.
                 if unit.file.inside == 1:
                     unit.file.check()
-                yield batch
+                yield batch if selection is None else selection.apply(batch)
             unit.file.check()
         except Exception:
             # A file that another program is writing to may look damaged.
@@ -407,10 +421,17 @@ class Source(abc.ABC):
         return [self.scan(chunk) for file in self.files() for chunk in self.chunks(file)]
 
     def all_units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Return the units of all input in source order."""
+        """Return the units of all input in source order.
+
+        Raises:
+            UsageError: The rows have no numbers, by which a sample is chosen.
+        """
         ordered = sorted(scans, key=lambda scan: (scan.chunk.file.name, scan.chunk.index))
         by_file = itertools.groupby(ordered, key=lambda scan: scan.chunk.file.name)
-        return [unit for _, of_file in by_file for unit in self.units(list(of_file))]
+        units = [unit for _, of_file in by_file for unit in self.units(list(of_file))]
+        if self.selection is not None and self.selection.share < 1 and not self.numbers_rows(units):
+            refuse_unnumbered()
+        return units
 
     def schema(self, scans: Sequence[Scan] | None = None) -> pa.Schema:
         """Infer the schema of all input in this process, without a pipeline."""
@@ -428,7 +449,7 @@ class Source(abc.ABC):
         return schema, self.remarks(inferences, schema)
 
     def batches(self, *, batch_rows: int = DEFAULT_BATCH_ROWS) -> Iterator[Batch]:
-        """Yield the rows of all input in this process, without a pipeline.
+        """Yield the selected rows of all input in this process, without a pipeline.
 
         Raises:
             DataError: A row was rejected.
@@ -442,55 +463,17 @@ class Source(abc.ABC):
                 yield batch
 
 
-GROUP_BYTES = 64 * 2**20
-# Groups have their minimum size up to this number of groups; for more input they become larger.
-_MANY_GROUPS = 64
+def with_selection(source: Source, selection: Selection | None) -> Source:
+    """Return a source that takes only the selected rows.
 
-
-@dataclasses.dataclass(frozen=True)
-class Group:
-    """Neighbouring units that one worker reads as one task.
-
-    Attributes:
-        number: Position among the groups, from 0.
-        first_unit: Position of the first unit in source order over all input.
-        units: The units, in order.
+    If `columns` of the source lacks columns of the filter, they are read too, but not returned.
     """
-
-    number: int
-    first_unit: int
-    units: tuple[Unit, ...]
-
-    @property
-    def encoded_bytes(self) -> int:
-        """Estimate of the size of its records."""
-        return sum(unit.encoded_bytes for unit in self.units)
-
-
-def group_units(units: Iterable[Unit], group_bytes: int = GROUP_BYTES) -> list[Group]:
-    """Join neighbouring units into groups of about `group_bytes` of encoded records.
-
-    A group ends if the next unit would make its size differ more from `group_bytes`.
-    """
-    groups: list[Group] = []
-    pending: list[Unit] = []
-    first, size = 0, 0
-    for index, unit in enumerate(units):
-        if pending and abs(size + unit.encoded_bytes - group_bytes) > abs(group_bytes - size):
-            groups.append(Group(len(groups), first, tuple(pending)))
-            pending, first, size = [], index, 0
-        pending.append(unit)
-        size += unit.encoded_bytes
-    if pending:
-        groups.append(Group(len(groups), first, tuple(pending)))
-    return groups
-
-
-def grown_bytes(total_bytes: int, max_bytes: int, min_bytes: int = GROUP_BYTES) -> int:
-    """Return the size of groups: it grows with the input, but leaves groups for many workers."""
-    return max(min_bytes, min(max_bytes, total_bytes // _MANY_GROUPS))
-
-
-def one_group(units: Sequence[Unit]) -> list[Group]:
-    """Join all units into one group, so that one worker reads all rows in order."""
-    return [Group(0, 0, tuple(units))] if units else []
+    if selection is None:
+        return source
+    made = copy.copy(source)
+    columns: tuple[str, ...] | None = getattr(source, "columns", None)
+    if columns is not None:
+        selection = dataclasses.replace(selection, columns=columns)
+        object.__setattr__(made, "columns", tuple(dict.fromkeys((*columns, *selection.needed))))
+    object.__setattr__(made, "selection", selection)
+    return made

@@ -8,6 +8,7 @@ import glob
 import os
 import pickle
 import posixpath
+import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -33,8 +34,8 @@ def as_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -
     for path in listed:
         if not isinstance(path, str | os.PathLike):
             raise UsageError(
-                f"cannot read an input of type {type(path).__name__}, which is not a path: save a "
-                "table in memory first, such as by to_parquet('rows.parquet'), and give its path"
+                f"cannot read an input of type {type(path).__name__}, which is not a path: give "
+                "data in memory by itself, to write or to ReadFromArrow"
             )
     return tuple(os.fspath(path) for path in listed)
 
@@ -146,13 +147,22 @@ def _is_hidden(path: str) -> bool:
     return os.path.basename(path).startswith((".", "_"))
 
 
+# TensorFlow Datasets and others name files so: the number follows the suffix.
+_NUMBERED = re.compile(r"(\.tfrecords?)-\d+-of-\d+$")
 COMPRESSION_SUFFIXES = (".gz", ".bz2", ".zst", ".xz", ".lz4")
+
+
+def suffix_of(name: str) -> str:
+    """Return the suffix of a name in lower case, without a compression suffix or a number."""
+    stem, last = posixpath.splitext(_NUMBERED.sub(r"\1", name.lower()))
+    return posixpath.splitext(stem)[1] if last in COMPRESSION_SUFFIXES else last
 
 
 def has_suffix(name: str, suffixes: Sequence[str]) -> bool:
     """Return whether `name`, without a compression suffix, ends in one of `suffixes`."""
-    stem, last = posixpath.splitext(name.lower())
-    return (stem if last in COMPRESSION_SUFFIXES else name.lower()).endswith(tuple(suffixes))
+    name = _NUMBERED.sub(r"\1", name.lower())
+    stem, last = posixpath.splitext(name)
+    return (stem if last in COMPRESSION_SUFFIXES else name).endswith(tuple(suffixes))
 
 
 def _common_directory(paths: Sequence[str]) -> str:

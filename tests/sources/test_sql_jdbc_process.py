@@ -24,7 +24,7 @@ from tests.databases.postgres import PASSWORD, PostgresServer
 ROOT = Path(__file__).parents[2]
 
 PROLOGUE = """
-import contextlib, os, signal, sys, time
+import contextlib, gc, os, signal, sys, time
 # Who is started in the background of a shell ignores it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 import pyarrow as pa
@@ -56,6 +56,7 @@ def run(code: str, *arguments: str, **environment: str) -> tuple[int, str, str]:
         out, err = process.communicate(timeout=120)
     finally:
         process.kill()
+        process.wait()
     return process.returncode, out, err
 
 
@@ -183,6 +184,11 @@ def test_a_fork_of_a_process_with_java_is_refused():
             engine("jdbc:h2:mem:x", sys.argv[1:]).connect()
         except UsageError as error:
             print(error, flush=True)
+        kept = []
+        for _ in range(20):
+            # JPype would answer the growth of this process by a collection in Java.
+            kept.append(bytearray(os.urandom(2**20)) * 8)
+            gc.collect()
         os._exit(0)
     os.waitpid(child, 0)
     """

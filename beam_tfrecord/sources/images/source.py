@@ -32,7 +32,7 @@ from beam_tfrecord.extras import require
 from beam_tfrecord.features.feature import LABELS_FILE, labels_of, with_labels
 from beam_tfrecord.images import Fault
 from beam_tfrecord.images.decode import make_transform
-from beam_tfrecord.images.formats import MAX_PIXELS
+from beam_tfrecord.images.formats import MAX_PIXELS, SUFFIXES
 from beam_tfrecord.sources.base import (
     MOST_UNITS,
     Chunk,
@@ -108,6 +108,7 @@ class Images(Source):
     """
 
     kind: ClassVar[str] = "images"
+    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
 
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
     _: dataclasses.KW_ONLY

@@ -84,6 +84,7 @@ class Numpy(Source):
     """
 
     kind: ClassVar[str] = "numpy"
+    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     detail_type: ClassVar[Any] = _Contents
     has_ranges: ClassVar[bool] = True
     infers_from_scans: ClassVar[bool] = True

@@ -14,70 +14,49 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_tfrecord.errors import DataError
+from beam_tfrecord.selection.nodes import Condition
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.parquet.types import plain_field
+from beam_tfrecord.sources.exact_types import plain_field
+from beam_tfrecord.sources.file_parts import (
+    changed,
+    incomplete,
+    joined_ranges,
+    open_input,
+    raise_infrastructure,
+    unreadable,
+)
+from beam_tfrecord.sources.parquet.statistics import pruned_groups
+from beam_tfrecord.sources.typed_files import Block, Contents, framing_bytes
 from beam_tfrecord.stage import is_stage, staged_schema_of
-from beam_tfrecord.storage import is_remote, open_read
+from beam_tfrecord.storage import is_remote
 
-# Estimated bytes of the framing of a record, and of the tags and lengths of one feature.
-_RECORD_BYTES = 16
-_FEATURE_BYTES = 8
 # The length of the footer and the magic bytes follow it at the end of the file.
 _TAIL_BYTES = 8
-# Number of sizes to try in the search for ranges of row groups of similar size.
-_EVEN_STEPS = 16
 # Column chunks are streamed through buffers of this size. Buffers of complete chunks took ten times
 # the memory, and twice the time on small row groups.
 _STREAM_BYTES = 2**18
 
 
 @dataclasses.dataclass(frozen=True)
-class RowGroup:
-    """The size and position of a row group, restricted to the columns that are read.
+class Footer(Contents):
+    """The contents of the footer of one file that this source needs; a block is a row group.
 
     Attributes:
-        rows: Number of rows.
-        compressed_bytes: Bytes in the file.
-        uncompressed_bytes: Bytes of its pages after decompression.
-        encoded_bytes: Estimate of the size of its records.
-        ranges: Start and end in the file of each sequence of adjacent column chunks.
-    """
-
-    rows: int
-    compressed_bytes: int
-    uncompressed_bytes: int
-    encoded_bytes: int
-    ranges: tuple[tuple[int, int], ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Footer:
-    """The contents of the footer of one file that this source needs.
-
-    Attributes:
-        schema: The columns that are read; a field is not nullable if its column has no null.
-        names: Names of all columns of the file.
-        row_groups: Sizes of the row groups.
-        nbytes: Bytes of the footer at the end of the file.
         far: Names of the columns whose INT96 timestamps are read in microseconds, because
             nanoseconds cannot represent their years.
         in_us: `schema` with all INT96 timestamps in microseconds; None if the file has no INT96.
     """
 
-    schema: pa.Schema
-    names: tuple[str, ...]
-    row_groups: tuple[RowGroup, ...]
-    nbytes: int = 0
     far: tuple[str, ...] = ()
     in_us: pa.Schema | None = None
 
 
-def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Footer:
+def footer_of(parquet: pq.ParquetFile, file: InputFile, columns: Collection[str] | None) -> Footer:
     """Return the contents of the footer of an open file.
 
     Args:
         parquet: The file.
+        file: The same file, as listed.
         columns: Names of the columns that are read; None means all.
     """
     inside = parquet.schema_arrow
@@ -96,9 +75,19 @@ def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Foote
             for field in fields
         ]
     )
-    row_groups = tuple(_row_group(group, wanted) for group in groups)
+    blocks = tuple(_row_group(index, group, wanted) for index, group in enumerate(groups))
     nbytes = parquet.metadata.serialized_size + _TAIL_BYTES
-    return Footer(schema, tuple(inside.names), row_groups, nbytes)
+    return Footer(schema, tuple(inside.names), blocks, ((max(0, file.bytes - nbytes), file.bytes),))
+
+
+def pruned_by(condition: Condition, parquet: pq.ParquetFile, footer: Footer) -> Footer:
+    """Return a footer that notes which row groups a filter excludes."""
+    pruned = pruned_groups(parquet, condition, _leaves_by_column(parquet))
+    blocks = (
+        dataclasses.replace(block, is_pruned=is_pruned)
+        for block, is_pruned in zip(footer.blocks, pruned, strict=True)
+    )
+    return dataclasses.replace(footer, blocks=tuple(blocks))
 
 
 def int96_in(parquet: pq.ParquetFile, footer: Footer) -> dict[str, int]:
@@ -157,12 +146,12 @@ def _has_no_null(
     )
 
 
-def _row_group(group: pq.RowGroupMetaData, wanted: dict[str, list[int]]) -> RowGroup:
+def _row_group(index: int, group: pq.RowGroupMetaData, wanted: dict[str, list[int]]) -> Block:
     columns = [group.column(leaf) for leaves in wanted.values() for leaf in leaves]
-    per_row = _RECORD_BYTES + sum(
-        len(leaves) * (len(name.encode()) + _FEATURE_BYTES) for name, leaves in wanted.items()
-    )
-    return RowGroup(
+    per_row = framing_bytes(wanted, lambda name: len(wanted[name]))
+    return Block(
+        start=index,
+        stop=index + 1,
         rows=group.num_rows,
         compressed_bytes=sum(column.total_compressed_size for column in columns),
         uncompressed_bytes=sum(column.total_uncompressed_size for column in columns),
@@ -176,17 +165,6 @@ def _chunk_range(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
     if column.has_dictionary_page and column.dictionary_page_offset:
         start = min(start, column.dictionary_page_offset)
     return start, start + column.total_compressed_size
-
-
-def joined_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return ranges in order, with ranges that touch or overlap joined into one."""
-    joined: list[tuple[int, int]] = []
-    for start, stop in sorted(ranges):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
-        else:
-            joined.append((start, stop))
-    return tuple(joined)
 
 
 def _value_bytes(column: pq.ColumnChunkMetaData) -> int:
@@ -212,36 +190,6 @@ def _varint_bytes(statistics: pq.Statistics | None) -> int:
     if high < 0:
         return 10
     return max(5 if low < 0 else 1, -(-high.bit_length() // 7))
-
-
-def row_groups_of(groups: Sequence[RowGroup], unit_bytes: int) -> list[tuple[int, int]]:
-    """Cut row groups into ranges of at most `unit_bytes`; a larger row group is a separate range.
-
-    The number of ranges is the smallest possible. Their sizes are as even as the row groups
-    allow, because some runners assign tasks to workers in advance.
-
-    Returns:
-        Ranges (start, stop) that cover all row groups; one empty range if there are none.
-    """
-    sizes = [group.uncompressed_bytes for group in groups]
-    spans = _spans(sizes, unit_bytes)
-    even = sum(sizes) // len(spans)
-    for step in range(_EVEN_STEPS):
-        evener = _spans(sizes, even + (unit_bytes - even) * step // _EVEN_STEPS)
-        if len(evener) == len(spans):
-            return evener
-    return spans
-
-
-def _spans(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
-    spans = []
-    start = total = 0
-    for index, size in enumerate(sizes):
-        if index > start and total + size > most:
-            spans.append((start, index))
-            start, total = index, 0
-        total += size
-    return [*spans, (start, len(sizes))]
 
 
 @contextlib.contextmanager
@@ -274,21 +222,12 @@ def opened(file: InputFile) -> Iterator[Callable[[str], pq.ParquetFile]]:
                 # Evaluated only to raise for unsupported types and for names that are not UTF-8.
                 str(parquet.schema_arrow.remove_metadata())
         except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-            _raise_infrastructure(error)
-            raise DataError(
-                f"{file.name} is not a complete parquet file ({_reason(error)}): {_advice(file)}"
-            ) from error
+            raise incomplete(file, "parquet", error, _advice(file)) from error
         metadata = parquet.metadata
         return parquet
 
-    with _raw(file) as raw:
+    with open_input(file) as raw:
         yield reader
-
-
-def _raw(file: InputFile) -> pa.NativeFile:
-    if is_remote(file.path):
-        return pa.PythonFile(open_read(file.path, buffer_bytes=0, version=file.version), mode="r")
-    return pa.OSFile(file.path)
 
 
 def record_batches(
@@ -309,18 +248,16 @@ def record_batches(
     try:
         yield from _row_groups(parquet, groups, columns, batch_rows)
     except (OSError, pa.ArrowException) as error:
-        _raise_infrastructure(error)
+        raise_infrastructure(error)
         where, reason = _fault_of(parquet, groups, columns, batch_rows, error)
-        raise DataError(
-            f"cannot read {where} of {file.name} ({_reason(reason)}): {_advice(file)}"
-        ) from error
+        raise unreadable(file, where, reason, _advice(file)) from error
 
 
 def _advice(file: InputFile) -> str:
-    """Return what to do about a damaged file."""
+    """Return what to do about a damaged file of a stage; empty for other files."""
     if is_stage(os.path.dirname(file.path)):
         return "run extract again to replace the stage that it belongs to"
-    return "write the file again, or leave it out"
+    return ""
 
 
 def side_by_side(
@@ -349,13 +286,6 @@ def side_by_side(
             one, other = one.slice(rows), other.slice(rows)
 
 
-def changed(file: InputFile) -> DataError:
-    """Return the error for a file whose rows do not match the footer that planning has read."""
-    return DataError(
-        f"{file.name} is damaged, or changed while it was read: run again, or write it again"
-    )
-
-
 def _row_groups(
     parquet: pq.ParquetFile, groups: range, columns: Sequence[str], batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
@@ -381,13 +311,3 @@ def _fault_of(
         except (OSError, pa.ArrowException) as again:
             return f"row group {group}", again
     return f"row groups {groups.start} to {groups.stop - 1}", error
-
-
-def _raise_infrastructure(error: Exception) -> None:
-    """Raise `error` itself if it comes from the system, because then a retry may succeed."""
-    if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
-        raise error
-
-
-def _reason(error: Exception) -> str:
-    return (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(". ")[:200]

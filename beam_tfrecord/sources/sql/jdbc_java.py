@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import hashlib
 import importlib.resources
 import os
@@ -122,6 +123,7 @@ def _start(jpype: Any) -> None:
                 "runtime of version 11 or later, or set JAVA_HOME"
             ) from None
         _stop_reference_queue(jpype)
+    os.register_at_fork(after_in_child=_stop_java_collections)
     # Some drivers read times in the zone of the JVM instead of the session's.
     zones = jpype.JClass("java.util.TimeZone")
     zones.setDefault(zones.getTimeZone("UTC"))
@@ -147,6 +149,16 @@ def _stop_reference_queue(jpype: Any) -> None:
     # Not every version of JPype has this thread, and only speed depends on it.
     with contextlib.suppress(Exception):
         jpype.JClass("org.jpype.ref.JPypeReferenceQueue").getInstance().stop()
+
+
+def _stop_java_collections() -> None:
+    """Remove JPype's hook of Python's garbage collector, which makes Java collect garbage, too.
+
+    In a forked process it would never return: no thread of the JVM is there to answer.
+    """
+    gc.callbacks[:] = [
+        hook for hook in gc.callbacks if getattr(hook, "__module__", None) != "_jpype"
+    ]
 
 
 _COORDINATES = re.compile(r"([\w.-]+):([\w.-]+):([\w.-]+)")

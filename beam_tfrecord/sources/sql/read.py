@@ -27,7 +27,7 @@ from beam_tfrecord.batch import Batch, Origin, Reject
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.sizes import counted
 from beam_tfrecord.sources.base import Unit
-from beam_tfrecord.sources.parquet.types import can_cast
+from beam_tfrecord.sources.exact_types import can_cast
 from beam_tfrecord.sources.sql.database import (
     Connection,
     ConnectionLost,

@@ -136,6 +136,7 @@ class Sql(Source):
     """
 
     kind: ClassVar[str] = "sql"
+    suffixes: ClassVar[tuple[str, ...]] = (".db", ".sqlite", ".sqlite3")
     infers_from_scans: ClassVar[bool] = True
 
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]

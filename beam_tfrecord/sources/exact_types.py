@@ -1,4 +1,4 @@
-"""Finds the common Arrow type of a Parquet column in several files, and casts values to it exactly.
+"""Finds the common Arrow type of a column in several files, and casts values to it exactly.
 
 A cast is exact if it changes no value.
 """
@@ -23,7 +23,7 @@ def plain_type(arrow: pa.DataType) -> pa.DataType:
     dropped, because they differ between writers.
     """
     if pa.types.is_dictionary(arrow):
-        return plain_type(arrow.value_type)
+        return _without_view(plain_type(arrow.value_type))
     if pa.types.is_fixed_size_list(arrow):
         return pa.list_(plain_type(arrow.value_type), arrow.list_size)
     if pa.types.is_large_list(arrow):
@@ -35,6 +35,11 @@ def plain_type(arrow: pa.DataType) -> pa.DataType:
     if pa.types.is_map(arrow):
         return pa.map_(plain_type(arrow.key_type), plain_type(arrow.item_type))
     return arrow
+
+
+def _without_view(arrow: pa.DataType) -> pa.DataType:
+    """Return another layout for views of text or bytes, which Arrow cannot look up by index."""
+    return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(arrow, arrow)
 
 
 def plain_field(field: pa.Field) -> pa.Field:
@@ -143,6 +148,9 @@ def cast_exactly(values: pa.Array, to: pa.DataType) -> tuple[pa.Array, npt.NDArr
     if isinstance(to, pa.FixedShapeTensorType):
         storage, misfits = cast_exactly(values, to.storage_type)
         return pa.ExtensionArray.from_storage(to, storage), misfits
+    if pa.types.is_dictionary(values.type):
+        words = values.dictionary.cast(_without_view(values.dictionary.type))
+        values = pa.DictionaryArray.from_arrays(values.indices, words)
     try:
         return values.cast(to), none
     except pa.ArrowInvalid:

@@ -1,0 +1,1 @@
+"""The Avro source; `source` is its main module."""

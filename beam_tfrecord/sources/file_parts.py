@@ -1,0 +1,155 @@
+"""Opens files and checks what a library decodes of them; makes the errors about damaged files."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.features.arrow_types import with_bytes
+from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.storage import is_remote, open_read
+
+Ranges = tuple[tuple[int, int], ...]
+
+# The largest part of a file that is read at once.
+MOST_BYTES = 2**31
+_ADVICE = "write the file again, or leave it out"
+
+
+def joined_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """Return ranges in order, with ranges that touch or overlap joined into one."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in sorted(ranges):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
+        else:
+            joined.append((start, stop))
+    return tuple(joined)
+
+
+class PartsOfFile(io.RawIOBase):
+    """Some byte ranges of an open file, one after the other, as a file to read from start to end.
+
+    Args:
+        raw: The file.
+        ranges: Start and end of each range.
+        head: Bytes to put before the first range.
+    """
+
+    def __init__(self, raw: pa.NativeFile, ranges: Ranges, *, head: bytes = b"") -> None:
+        self._raw = raw
+        self._ranges = list(reversed(ranges))
+        self._head = head
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return the next `size` bytes, or fewer at the end."""
+        left = sys.maxsize if size is None or size < 0 else size
+        found = [self._head[:left]]
+        self._head = self._head[left:]
+        left -= len(found[0])
+        while left and self._ranges:
+            start, stop = self._ranges.pop()
+            self._raw.seek(start)
+            found.append(self._raw.read(min(left, stop - start)))
+            left -= len(found[-1])
+            if found[-1] and start + len(found[-1]) < stop:
+                self._ranges.append((start + len(found[-1]), stop))
+        return found[-1] if len(found) == 2 and not found[0] else b"".join(found)
+
+
+def sliced(batch: pa.RecordBatch, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a record batch in batches of at most `batch_rows`."""
+    for start in range(0, batch.num_rows, batch_rows):
+        yield batch.slice(start, batch_rows)
+
+
+def open_input(file: InputFile) -> pa.NativeFile:
+    """Open a local or remote file without a buffer.
+
+    Raises:
+        OSError: The system cannot open the file.
+    """
+    if is_remote(file.path):
+        return pa.PythonFile(open_read(file.path, buffer_bytes=0, version=file.version), mode="r")
+    return pa.OSFile(file.path)
+
+
+def changed(file: InputFile) -> DataError:
+    """Return the error for a file whose rows do not match what planning has read."""
+    return DataError(
+        f"{file.name} is damaged, or changed while it was read: run again, or write it again"
+    )
+
+
+def incomplete(file: InputFile, kind: str, error: Exception, advice: str = "") -> DataError:
+    """Return the error for a file that is not a complete file of a kind, such as ``parquet``.
+
+    Raises:
+        Exception: `error` itself, if it comes from the system.
+    """
+    raise_infrastructure(error)
+    return DataError(
+        f"{file.name} is not a complete {kind} file ({reason_of(error)}): {advice or _ADVICE}"
+    )
+
+
+def unreadable(file: InputFile, place: str, error: Exception, advice: str = "") -> DataError:
+    """Return the error for a part of a file that cannot be read, such as ``row group 3``.
+
+    Raises:
+        Exception: `error` itself, if it comes from the system.
+    """
+    raise_infrastructure(error)
+    return DataError(
+        f"cannot read {place} of {file.name} ({reason_of(error)}): {advice or _ADVICE}"
+    )
+
+
+def raise_infrastructure(error: Exception) -> None:
+    """Raise `error` itself if it comes from the system, because then a retry may succeed."""
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
+        raise error
+
+
+def reason_of(error: Exception) -> str:
+    """Return the first line of an error, for messages."""
+    return (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(". ")[:200]
+
+
+def check_size(nbytes: int, place: str, file: InputFile) -> None:
+    """Check that a part of a file that a library reads at once, such as ``stripe 3``, fits.
+
+    Raises:
+        DataError: It is larger than `MOST_BYTES`.
+    """
+    if nbytes > MOST_BYTES:
+        raise DataError(
+            f"{place} of {file.name} has {nbytes:,} bytes, which are read at once: write the file "
+            f"again in parts of at most {MOST_BYTES:,} bytes, or read fewer columns"
+        )
+
+
+def check_values(batch: pa.RecordBatch) -> None:
+    """Check that offsets and counts of a record batch make sense, which damage may have changed.
+
+    Text that is not UTF-8 is left to the writer, which rejects its rows.
+
+    Raises:
+        pa.ArrowInvalid: They do not.
+    """
+    batch.validate()
+    for column in batch.columns:
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            if "UTF8" not in str(error):
+                raise
+            column.view(with_bytes(column.type)).validate(full=True)

@@ -1,0 +1,392 @@
+"""`TypedFiles`, the base of the sources whose files state the types of their columns.
+
+They are Parquet, Arrow IPC, ORC and Avro. A *block* is the smallest part of a file that can be read
+on its own: a row group, some record batches, a stripe, some data blocks. A format says which blocks
+a file has (`scan`), and reads a range of them (`opened`); units, schema, partitions and exact types
+are here.
+"""
+
+from __future__ import annotations
+
+import abc
+import copy
+import dataclasses
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch, Origin, Reject
+from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.sources.base import (
+    InputFile,
+    Scan,
+    Source,
+    Unit,
+    chosen_columns,
+    not_in_all_files,
+    not_in_file,
+    wanted_columns,
+)
+from beam_tfrecord.sources.exact_types import can_cast, cast_exactly, join_types
+from beam_tfrecord.sources.file_parts import Ranges, changed, joined_ranges
+from beam_tfrecord.sources.files import as_paths, list_files
+from beam_tfrecord.sources.hive import add_partition_fields, with_partitions
+
+# Estimated bytes of the framing of a record, and of the tags and lengths of one feature.
+_RECORD_BYTES = 16
+_FEATURE_BYTES = 8
+# Number of sizes to try in the search for ranges of blocks of similar size.
+_EVEN_STEPS = 16
+_SHOWN_CHARACTERS = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """The smallest part of a file that can be read on its own.
+
+    Attributes:
+        start: First row group, record batch, stripe or byte.
+        stop: End of these, exclusive.
+        rows: Number of rows.
+        compressed_bytes: Bytes in the file of the columns that are read.
+        uncompressed_bytes: Bytes of these columns after decompression, perhaps an estimate.
+        encoded_bytes: Estimate of the size of its records.
+        ranges: Start and end in the file of each sequence of adjacent bytes that it reads.
+        is_pruned: Whether a filter matches none of its rows, so that it is not read.
+    """
+
+    start: int
+    stop: int
+    rows: int
+    compressed_bytes: int
+    uncompressed_bytes: int
+    encoded_bytes: int
+    ranges: Ranges = ()
+    is_pruned: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """What a scan finds in a file, or in a chunk of it.
+
+    Attributes:
+        schema: The columns that are read; a field is not nullable if its column has no null.
+        names: Names of all columns of the file.
+        blocks: The blocks, in order.
+        head: Bytes of the file that describe the blocks, such as a footer.
+    """
+
+    schema: pa.Schema
+    names: tuple[str, ...]
+    blocks: tuple[Block, ...]
+    head: Ranges = ()
+
+
+class BlockUnit(NamedTuple):
+    """The byte ranges that a unit reads, and the number of rows before it in its file."""
+
+    ranges: Ranges
+    first_row: int
+
+
+class Opened(NamedTuple):
+    """An open unit.
+
+    Attributes:
+        schema: All columns of the file.
+        first_row: Number of rows before the unit in its file.
+        batches: Returns the rows of some columns, given their names and the largest number of rows
+            of a batch. No batch has rows from both sides of a gap.
+        gaps: Rows that are not read: the number of the first row of each gap, and their number.
+    """
+
+    schema: pa.Schema
+    first_row: int
+    batches: Callable[[Sequence[str], int], Iterator[pa.RecordBatch]]
+    gaps: Mapping[int, int] = MappingProxyType({})
+
+
+@dataclasses.dataclass(frozen=True)
+class TypedFiles(Source):
+    """Base of the sources whose files state the types of their columns.
+
+    Attributes:
+        paths: Files, directories and globs.
+        columns: Names of the columns to read, in order; None means all.
+        union: Whether files may lack columns of other files, which are null there.
+        settled: Types for columns whose types in different files have no exact common type. Rows
+            that do not fit these types exactly are rejected.
+    """
+
+    has_ranges: ClassVar[bool] = True
+    infers_from_scans: ClassVar[bool] = True
+    quick_scans: ClassVar[int] = 16
+    detail_type: ClassVar[Any] = BlockUnit
+
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+    _: dataclasses.KW_ONLY
+    columns: Sequence[str] | None = None
+    union: bool = False
+    settled: pa.Schema | None = dataclasses.field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "paths", as_paths(self.paths))
+        object.__setattr__(self, "columns", wanted_columns(self.columns))
+
+    def files(self) -> Iterator[InputFile]:
+        """Yield the input files in order of their names.
+
+        Raises:
+            UsageError: Nothing is found, or a file cannot be opened.
+        """
+        return list_files(as_paths(self.paths), self.suffixes, remote=True)
+
+    @abc.abstractmethod
+    def opened(self, unit: Unit) -> AbstractContextManager[Opened]:
+        """Open the file of a unit.
+
+        Raises:
+            DataError: The file is damaged; also while its rows are read.
+        """
+
+    def detail(
+        self, found: Sequence[Contents], blocks: Sequence[Block], ranges: Ranges, first_row: int
+    ) -> Any:
+        """Return the detail of the unit of some blocks, given the contents of its file."""
+        return BlockUnit(ranges, first_row)
+
+    def units(self, scans: Sequence[Scan]) -> list[Unit]:
+        """Join neighbouring blocks up to `unit_bytes` of uncompressed data."""
+        file = scans[0].chunk.file
+        found: list[Contents] = [scan.detail for scan in scans]
+        blocks = [block for contents in found for block in contents.blocks]
+        spans = block_spans(blocks, self.unit_bytes)
+        units = []
+        first_row = 0
+        for index, (start, stop) in enumerate(spans):
+            of_unit = blocks[start:stop]
+            read = [block for block in of_unit if not block.is_pruned]
+            ranges = [part for block in read for part in block.ranges]
+            head = [] if start else found[0].head
+            rows = sum(block.rows for block in of_unit)
+            unit = Unit(
+                name=file.unit_name(index, len(spans)),
+                file=file,
+                index=index,
+                start=of_unit[0].start if of_unit else 0,
+                stop=of_unit[-1].stop if of_unit else 0,
+                rows=rows,
+                input_bytes=sum(block.compressed_bytes for block in read),
+                # Also of what is not read, because it decides where one-pass jobs end a shard.
+                encoded_bytes=sum(block.encoded_bytes for block in of_unit),
+                detail=self.detail(found, of_unit, joined_ranges([*ranges, *head]), first_row),
+                pruned_rows=rows - sum(block.rows for block in read),
+                pruned_bytes=sum(b.compressed_bytes for b in of_unit if b.is_pruned),
+            )
+            units.append(unit)
+            first_row += rows
+        return units
+
+    def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
+        """Return the bytes of the blocks of a unit and, for the first unit, of the head."""
+        ranges: Ranges = unit.detail.ranges
+        return ranges
+
+    def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
+        """Join the schemas of all files, by column name, in the order of the first file.
+
+        Raises:
+            SchemaConflict: The types of a column have no exact common type, or a file lacks a
+                column.
+            UsageError: No file has one of `columns`.
+        """
+        scans = sorted(inferences, key=lambda scan: scan.chunk.file.name)
+        found: list[tuple[InputFile, Contents]] = [(scan.chunk.file, scan.detail) for scan in scans]
+        files = [file for file, _ in found]
+        names = list(dict.fromkeys(name for _, contents in found for name in contents.schema.names))
+        inside = pa.schema([_merged_field(name, found, self) for name in names])
+        schema = add_partition_fields(inside, files, columns=self.columns, union=self.union)
+        known = (name for file, one in found for name in (*one.names, *dict(file.partitions)))
+        return chosen_columns({field.name: field for field in schema}, self.columns, known)
+
+    def read(
+        self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
+    ) -> Iterator[Batch]:
+        """Yield the rows of `unit` in order, as batches of exactly `schema`.
+
+        A row with a value that does not fit the type in `schema` exactly becomes a reject.
+
+        Raises:
+            DataError: The file is damaged, or lacks a column.
+            SchemaConflict: The type of a column cannot be converted to the type in `schema`.
+        """
+        with self.opened(unit) as found:
+            wanted = _wanted(unit, found.schema, schema, self.union)
+            address = (f"{unit.file.name} row ", found.first_row)
+            rows = found.gaps.get(0, 0)
+            is_read = False
+            for data in found.batches(wanted.names, batch_rows):
+                origin = Origin(unit.name, unit.index, rows, address=address)
+                yield _batch(data, unit, origin, wanted, schema)
+                is_read = True
+                rows += data.num_rows
+                rows += found.gaps.get(rows, 0)
+            if unit.rows is not None and rows != unit.rows:
+                raise changed(unit.file)
+            if not is_read:
+                yield no_rows(unit, schema)
+
+
+def settled_by(source: Source, schema: pa.Schema | None) -> Source:
+    """Return a source whose files may have conflicting types for the columns of `schema`."""
+    if schema is None or not isinstance(source, TypedFiles):
+        return source
+    settled = copy.copy(source)
+    object.__setattr__(settled, "settled", schema)
+    return settled
+
+
+def check_names(names: Iterable[str], file: InputFile) -> None:
+    """Check that no two columns of a file have the same name.
+
+    Raises:
+        DataError: Two columns have the same name.
+    """
+    if doubled := [name for name, count in Counter(names).items() if count > 1]:
+        raise DataError(f"{file.name} has two columns named {doubled[0]!r}: rename one of them")
+
+
+def no_rows(unit: Unit, schema: pa.Schema) -> Batch:
+    """Return the batch of a unit without rows."""
+    empty = pa.RecordBatch.from_pylist([], schema=schema)
+    return Batch(empty, Origin(unit.name, unit.index, 0))
+
+
+def framing_bytes(names: Iterable[str], leaves: Callable[[str], int] = lambda _: 1) -> int:
+    """Estimate the bytes of a record besides its values.
+
+    Args:
+        names: Names of the columns.
+        leaves: Returns the number of features of a column.
+    """
+    features = sum(leaves(name) * (len(name.encode()) + _FEATURE_BYTES) for name in names)
+    return _RECORD_BYTES + features
+
+
+def block_spans(blocks: Sequence[Block], unit_bytes: int) -> list[tuple[int, int]]:
+    """Cut blocks into ranges of at most `unit_bytes`; a larger block is a separate range.
+
+    The number of ranges is the smallest possible. Their sizes are as even as the blocks allow,
+    because some runners assign tasks to workers in advance.
+
+    Returns:
+        Ranges (start, stop) that cover all blocks; one empty range if there are none.
+    """
+    sizes = [block.uncompressed_bytes for block in blocks]
+    spans = _spans(sizes, unit_bytes)
+    even = sum(sizes) // len(spans)
+    for step in range(_EVEN_STEPS):
+        evener = _spans(sizes, even + (unit_bytes - even) * step // _EVEN_STEPS)
+        if len(evener) == len(spans):
+            return evener
+    return spans
+
+
+def _spans(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
+    spans = []
+    start = total = 0
+    for index, size in enumerate(sizes):
+        if index > start and total + size > most:
+            spans.append((start, index))
+            start, total = index, 0
+        total += size
+    return [*spans, (start, len(sizes))]
+
+
+def _wanted(unit: Unit, inside: pa.Schema, schema: pa.Schema, union: bool) -> pa.Schema:
+    """Return the fields of `schema` that are columns inside the file, not in its path."""
+    partitions = dict(unit.file.partitions)
+    for field in schema:
+        if field.name not in inside.names:
+            if field.name not in partitions and not union:
+                raise not_in_file(field.name, unit.file, [*inside.names, *partitions])
+            continue
+        of = inside.field(field.name).type
+        if not can_cast(of, field.type):
+            raise SchemaConflict(
+                f"column {field.name!r} is {of} in {unit.file.name} but {field.type} in the "
+                f"schema: change it to {of} there, or convert it with --map"
+            )
+    return pa.schema([field for field in schema if field.name in inside.names])
+
+
+def _batch(
+    data: pa.RecordBatch, unit: Unit, origin: Origin, wanted: pa.Schema, schema: pa.Schema
+) -> Batch:
+    rejects: dict[int, Reject] = {}
+    arrays = []
+    for field in wanted:
+        values = data.column(field.name)
+        try:
+            array, misfits = cast_exactly(values, field.type)
+        except pa.ArrowNotImplementedError as error:
+            raise DataError(
+                f"column {field.name!r} of {unit.file.name} is {values.type}, which Arrow cannot "
+                f"convert to {field.type}: leave it out with --columns"
+            ) from error
+        arrays.append(array)
+        for row in misfits.tolist():
+            rejects[row] = _reject(origin, row, field, values)
+    if arrays:
+        data = pa.RecordBatch.from_arrays(arrays, schema=wanted)
+    data = with_partitions(data, unit.file, schema)
+    if not rejects:
+        return Batch(data, origin)
+    good = np.setdiff1d(np.arange(data.num_rows, dtype=np.int64), list(rejects))
+    batch = Batch(data, origin).take(good)
+    return batch.replace(rejects=tuple(rejects[row] for row in sorted(rejects)))
+
+
+def _reject(origin: Origin, index: int, field: pa.Field, values: pa.Array) -> Reject:
+    text = str(values[index].as_py())[:_SHOWN_CHARACTERS]
+    row = int(origin.row_numbers(len(values))[index])
+    where = origin.address_of(row)
+    message = (
+        f"column {field.name!r} is {text[:40]} in {where}, which is not {field.type} exactly: "
+        "correct --schema"
+    )
+    return Reject(origin.unit, row, field.name, "bad-value", message, text, where)
+
+
+def _merged_field(
+    name: str, found: Sequence[tuple[InputFile, Contents]], source: TypedFiles
+) -> pa.Field:
+    having = [(file, one.schema.field(name)) for file, one in found if name in one.names]
+    if len(having) < len(found) and not source.union:
+        lacking = next(file for file, one in found if name not in one.names)
+        raise not_in_all_files(name, having[0][0], lacking)
+    joined: Any = having[0][1].type
+    for file, field in having[1:]:
+        wider = join_types(joined, field.type)
+        if wider is None and source.settled is not None and name in source.settled.names:
+            joined = source.settled.field(name).type
+            break
+        if wider is None:
+            before = next(pair for pair in having if join_types(pair[1].type, field.type) is None)
+            raise SchemaConflict(
+                f"column {name!r} is {field.type} in {file.name} but {before[1].type} in "
+                f"{before[0].name}: pass --schema"
+            )
+        joined = wider
+    is_nullable = len(having) < len(found) or any(field.nullable for _, field in having)
+    # Metadata of a column is kept only if it is the same in all files.
+    metadata = having[0][1].metadata
+    if any(field.metadata != metadata for _, field in having):
+        metadata = None
+    return pa.field(name, joined, nullable=is_nullable, metadata=metadata)

@@ -1,0 +1,279 @@
+"""Arrow IPC files and streams: what Feather, polars, pandas and Hugging Face write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.feather
+import pytest
+from hypothesis import given, settings
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.sources import file_parts
+from beam_tfrecord.sources.arrow import Arrow
+from tests.sources.made_parquet import read_all, units_of
+from tests.type_families import FAMILIES, Column
+
+TABLE = pa.table(
+    {
+        "id": pa.array(range(100)),
+        "name": pa.array([None, "a", "bc", "日本"] * 25),
+        "tags": pa.array([["x"], [], None, ["y", "z"]] * 25),
+    },
+    schema=pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            ("name", pa.string()),
+            ("tags", pa.list_(pa.string())),
+        ]
+    ),
+)
+
+
+def write_arrow(
+    path: Path, table: pa.Table, *, stream: bool = False, rows: int = 10, **options: Any
+) -> Path:
+    """Write a table in record batches of `rows`."""
+    make = pa.ipc.new_stream if stream else pa.ipc.new_file
+    with make(path, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(table, max_chunksize=rows)
+    return path
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
+def test_buffers_may_be_compressed(
+    tmp_path: Path, compression: str | None, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Arrow, "unit_bytes", 2000)
+    source = Arrow(write_arrow(tmp_path / "a.arrow", TABLE, stream=stream, compression=compression))
+    assert read_all(source).equals(TABLE)
+    assert len(units_of(source)) > 3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_type_of_the_contract_comes_back(
+    family: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    directory = tmp_path_factory.mktemp("arrow")
+
+    @settings(max_examples=12, deadline=None)
+    @given(FAMILIES[family])
+    def check(column: Column) -> None:
+        array = column.array
+        for stream in (False, True):
+            path = write_arrow(directory / "a.arrow", pa.table({"x": array}), stream=stream, rows=2)
+            (found,) = read_all(Arrow(path)).combine_chunks().columns[0].chunks or [array[:0]]
+            wanted = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+            assert found.to_string(window=100) == wanted.to_string(window=100)
+
+    check()
+
+
+def test_feather_is_read_and_its_first_version_refused(tmp_path: Path) -> None:
+    pa.feather.write_feather(TABLE, tmp_path / "a.feather", chunksize=30)
+    assert read_all(Arrow(tmp_path / "a.feather")).equals(TABLE)
+    (tmp_path / "b.feather").write_bytes(b"FEA1" + bytes(100) + b"FEA1")
+    with pytest.raises(DataError, match=r"^b\.feather is Feather V1, which is not read: write it"):
+        read_all(Arrow(tmp_path / "b.feather"))
+
+
+def _with_dictionaries() -> list[pa.RecordBatch]:
+    """Return batches whose dictionaries grow."""
+    words = ["a", "b", "c", "d", "e", "f"]
+    values = [
+        pa.DictionaryArray.from_arrays(pa.array([0, None, n + 1]), pa.array(words[: n + 2]))
+        for n in range(5)
+    ]
+    return [pa.record_batch({"word": of, "n": pa.array([1, 2, 3])}) for of in values]
+
+
+# The file format has no replaced dictionaries.
+@pytest.mark.parametrize(("stream", "deltas"), [(False, True), (True, False), (True, True)])
+def test_dictionaries_of_each_unit_are_those_before_it(
+    tmp_path: Path, stream: bool, deltas: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = _with_dictionaries()
+    make = pa.ipc.new_stream if stream else pa.ipc.new_file
+    options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=deltas)
+    with make(tmp_path / "a.arrow", batches[0].schema, options=options) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    monkeypatch.setattr(Arrow, "unit_bytes", 1)
+    source = Arrow(tmp_path / "a.arrow")
+    assert len(units_of(source)) == 5
+    expected = pa.Table.from_batches(batches).column("word").to_pylist()
+    assert source.schema().field("word").type == pa.string()
+    assert read_all(source).column("word").to_pylist() == expected
+    schema = source.schema()
+    for unit, batch in reversed(list(zip(units_of(source), batches, strict=True))):
+        (found,) = source.read(unit, schema)
+        assert found.data.to_pylist() == batch.to_pylist()
+
+
+def test_dictionaries_of_views_are_read(tmp_path: Path) -> None:
+    words = pa.array(["a word of more than twelve letters", "b"], pa.string_view())
+    column = pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.uint32()), words)
+    path = write_arrow(tmp_path / "a.arrow", pa.table({"x": column}))
+    assert read_all(Arrow(path)).column("x").to_pylist() == ["b", None, words[0].as_py()]
+    nested = pa.ListArray.from_arrays(pa.array([0, 1, 3], pa.int32()), column)
+    path = write_arrow(tmp_path / "a.arrow", pa.table({"y": nested}))
+    with pytest.raises(
+        DataError, match=r"^column 'y' of a\.arrow is list<.*which Arrow cannot con"
+    ):
+        read_all(Arrow(path))
+
+
+def test_files_of_polars_are_read(tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"x": range(1000), "y": ["a", None] * 500})
+    frame = frame.with_columns(z=polars.col("y").cast(polars.Categorical))
+    for compression in ("uncompressed", "lz4", "zstd"):
+        frame.write_ipc(tmp_path / "a.arrow", compression=compression, record_batch_size=300)
+        assert read_all(Arrow(tmp_path / "a.arrow")).to_pylist() == frame.to_dicts()
+    frame.write_ipc_stream(tmp_path / "a.arrow")
+    assert read_all(Arrow(tmp_path / "a.arrow")).to_pylist() == frame.to_dicts()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_nulls_of_a_column_are_known_before_reading(tmp_path: Path, stream: bool) -> None:
+    table = pa.table(
+        {
+            "struct": pa.array([{"x": None, "y": [1]}, {"x": 2, "y": None}]),
+            "full": pa.array([1, 2]),
+            "list": pa.array([[None], []]),
+            "word": pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", None])),
+            "some": pa.array([None, 2]),
+            "none": pa.nulls(2),
+        }
+    )
+    schema = Arrow(write_arrow(tmp_path / "a.arrow", table, stream=stream)).schema()
+    nullable = {field.name for field in schema if field.nullable}
+    assert nullable == {"word", "some", "none"}
+
+
+def test_old_streams_have_no_marks(tmp_path: Path) -> None:
+    path = write_arrow(
+        tmp_path / "a.arrow",
+        TABLE,
+        stream=True,
+        use_legacy_format=True,
+        metadata_version=pa.ipc.MetadataVersion.V4,
+    )
+    assert not path.read_bytes().startswith(b"\xff")
+    assert read_all(Arrow(path)).equals(TABLE)
+
+
+def test_a_column_alone_is_read_without_the_others(tmp_path: Path) -> None:
+    path = write_arrow(tmp_path / "a.arrow", TABLE)
+    whole, one = Arrow(path), Arrow(path, columns=["name"])
+    assert read_all(one).column("name").to_pylist() == TABLE.column("name").to_pylist()
+    (of_whole,), (of_one,) = units_of(whole), units_of(one)
+    assert of_one.input_bytes < of_whole.input_bytes
+
+
+def test_types_of_files_are_joined_and_misfits_rejected(tmp_path: Path) -> None:
+    write_arrow(tmp_path / "a.arrow", pa.table({"x": pa.array([1, 2], pa.int8())}))
+    write_arrow(tmp_path / "b.arrow", pa.table({"x": pa.array([300], pa.int16())}), stream=True)
+    assert Arrow(tmp_path).schema().field("x").type == pa.int16()
+    narrow = pa.schema([("x", pa.int8())])
+    source = Arrow(tmp_path)
+    last = units_of(source)[-1]
+    (batch,) = source.read(last, narrow)
+    (reject,) = batch.rejects
+    assert reject.message == (
+        "column 'x' is 300 in b.arrow row 0, which is not int8 exactly: correct --schema"
+    )
+    write_arrow(tmp_path / "c.arrow", pa.table({"x": ["no"]}))
+    with pytest.raises(SchemaConflict, match=r"'x' is string in c\.arrow but int8 in a\.arrow"):
+        Arrow(tmp_path).schema()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_file_without_columns_or_record_batches_has_no_rows(tmp_path: Path, stream: bool) -> None:
+    path = write_arrow(
+        tmp_path / "a.arrow", pa.table({"x": pa.array([], pa.int8())}), stream=stream
+    )
+    assert read_all(Arrow(path)).num_rows == 0
+    path = write_arrow(tmp_path / "b.arrow", pa.table({}), stream=stream)
+    assert read_all(Arrow(path)).num_rows == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_file_that_is_cut_off_anywhere_is_refused(tmp_path: Path, stream: bool) -> None:
+    data = write_arrow(tmp_path / "a.arrow", TABLE, stream=stream).read_bytes()
+    path = tmp_path / "b.arrow"
+    # A stream may end without a mark.
+    ends = {stop for _, stop in _messages(data)} if stream else set()
+    for size in range(0, len(data) - 8, 61):
+        path.write_bytes(data[:size])
+        if size in ends:
+            continue
+        with pytest.raises(DataError, match=r"b\.arrow is not a complete Arrow file \(") as caught:
+            read_all(Arrow(path))
+        assert "\n" not in str(caught.value)
+    if stream:
+        path.write_bytes(data + b"more of it")
+        with pytest.raises(DataError, match="10 bytes follow the end of its stream"):
+            read_all(Arrow(path))
+
+
+def _messages(data: bytes) -> list[tuple[int, int]]:
+    """Return the bytes of the messages of a stream, as pyarrow counts them."""
+    reader = pa.BufferReader(data)
+    found = []
+    while reader.tell() < len(data):
+        start = reader.tell()
+        try:
+            pa.ipc.read_message(reader)
+        except EOFError:
+            break
+        found.append((start, reader.tell()))
+    return found
+
+
+def test_a_record_batch_that_is_too_large_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_arrow(tmp_path / "a.arrow", TABLE, rows=50)
+    monkeypatch.setattr(file_parts, "MOST_BYTES", 1000)
+    message = r"^record batch 0 of a\.arrow has [0-9,]+ bytes, which are read at once: write the"
+    with pytest.raises(DataError, match=message):
+        Arrow(path).schema()
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
+    with pytest.raises(DataError, match=r"^a\.arrow has two columns named 'x': rename one of them"):
+        Arrow(write_arrow(tmp_path / "a.arrow", twice)).schema()
+
+
+@pytest.mark.parametrize("suffix", Arrow.suffixes)
+def test_files_are_written_as_a_dataset(tmp_path: Path, suffix: str) -> None:
+    write_arrow(tmp_path / f"a{suffix}", TABLE, stream=suffix == ".arrows")
+    manifest = bt.write(tmp_path / f"a{suffix}", tmp_path / "out")
+    assert manifest.examples == 100
+    assert sorted(row["id"] for row in bt.load(tmp_path / "out").rows()) == list(range(100))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("nested", [False, True])
+def test_text_that_is_not_utf_8_rejects_its_row(tmp_path: Path, stream: bool, nested: bool) -> None:
+    words = pa.array([b"a", b"\xff", b"b"]).view(pa.string())
+    if nested:
+        words = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), words)
+    table = pa.table({"id": [1, 2, 3], "word": words})
+    path = write_arrow(tmp_path / "a.arrow", table, stream=stream)
+    manifest = bt.write(path, tmp_path / "out", max_rejects=1)
+    assert (manifest.examples, manifest.rejects["rows"]) == (2, 1)
+    assert sorted(row["id"] for row in bt.load(tmp_path / "out").rows()) == [1, 3]
+
+
+def test_the_reader_takes_the_options_of_parquet(tmp_path: Path) -> None:
+    path = write_arrow(tmp_path / "a.arrow", TABLE)
+    batches = list(bt.ReadFromArrow(path, columns=["name"], batch_rows=7).batches())
+    assert {batch.data.schema.names[0] for batch in batches} == {"name"}
+    assert max(batch.num_rows for batch in batches) == 7

@@ -1,0 +1,142 @@
+"""ORC files: stripes, types, and what is refused."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.orc
+import pytest
+from hypothesis import given, settings
+
+import beam_tfrecord as bt
+from beam_tfrecord.errors import BeamTFRecordError, DataError
+from beam_tfrecord.sources import file_parts
+from beam_tfrecord.sources.orc import Orc
+from tests.sources.made_parquet import read_all, units_of
+from tests.type_families import FAMILIES, Column
+
+_INSTANT = datetime.datetime(2020, 2, 29, 12, 30, 1, 123456, datetime.UTC)
+
+
+def _many_types() -> pa.Table:
+    return pa.table(
+        {
+            "tiny": pa.array([1, None], pa.int8()),
+            "big": pa.array([-(2**63), None], pa.int64()),
+            "float": pa.array([0.5, None], pa.float32()),
+            "flag": pa.array([True, None]),
+            "text": pa.array(["é", None]),
+            "bytes": pa.array([b"\xff", None]),
+            "day": pa.array([datetime.date(1, 1, 1), None]),
+            "price": pa.array([decimal.Decimal("-1.50"), None], pa.decimal128(38, 2)),
+            "when": pa.array([_INSTANT.replace(tzinfo=None), None], pa.timestamp("ns")),
+            "instant": pa.array([_INSTANT, None], pa.timestamp("ns", "UTC")),
+            "list": pa.array([[[1, None], []], None], pa.list_(pa.list_(pa.int64()))),
+            "struct": pa.array([{"x": 1, "y.z": "b"}, None]),
+            "map": pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64())),
+            "struct.x": pa.array([2, None]),
+        }
+    )
+
+
+@pytest.mark.parametrize("compression", ["uncompressed", "zlib", "snappy", "lz4", "zstd"])
+def test_every_type_comes_back_as_it_was_written(tmp_path: Path, compression: str) -> None:
+    table = _many_types()
+    pa.orc.write_table(table, tmp_path / "a.orc", compression=compression)
+    found = read_all(Orc(tmp_path / "a.orc"))
+    assert found.schema.types == table.schema.types
+    assert found.to_pylist() == table.to_pylist()
+    one = read_all(Orc(tmp_path / "a.orc", columns=["struct"]))
+    assert one.column("struct").to_pylist() == table.column("struct").to_pylist()
+
+
+@pytest.mark.parametrize("family", ["ints", "text and binary", "decimals", "lists"])
+def test_types_that_orc_has_come_back(
+    family: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("orc") / "a.orc"
+    seen: list[pa.DataType] = []
+
+    @settings(max_examples=25, deadline=None)
+    @given(FAMILIES[family])
+    def check(column: Column) -> None:
+        try:
+            pa.orc.write_table(pa.table({"x": column.array}), path)
+        except pa.ArrowException:
+            # ORC has no such type.
+            return
+        seen.append(column.array.type)
+        found = read_all(Orc(path)).column("x")
+        assert repr(found.to_pylist()) == repr(column.array.to_pylist())
+
+    check()
+    assert seen
+
+
+def test_columns_without_nulls_are_known_before_reading(tmp_path: Path) -> None:
+    nested = pa.array([{"x": None}, {"x": 1}])
+    table = pa.table({"some": [None, 1], "nested": nested, "full": ["a", "b"]})
+    pa.orc.write_table(table, tmp_path / "a.orc")
+    nullable = {field.name: field.nullable for field in Orc(tmp_path).schema()}
+    assert nullable == {"some": True, "nested": False, "full": False}
+
+
+def test_a_timestamp_out_of_range_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far = pa.array([[datetime.datetime(3000, 1, 1)]], pa.list_(pa.timestamp("us")))
+    pa.orc.write_table(pa.table({"id": [1], "when": far}), tmp_path / "a.orc")
+    with pytest.raises(DataError, match=r"^cannot read stripe 0 of a\.orc \(ORC timestamp .* out"):
+        read_all(Orc(tmp_path / "a.orc"))
+    assert read_all(Orc(tmp_path / "a.orc", columns=["id"])).num_rows == 1
+    monkeypatch.setattr(pa, "__version__", "24.0.0")
+    with pytest.raises(DataError, match=r"'when' of a\.orc holds timestamps, which pyarrow 24"):
+        Orc(tmp_path / "a.orc").schema()
+    assert Orc(tmp_path / "a.orc", columns=["id"]).schema().names == ["id"]
+
+
+def test_a_union_is_refused_by_its_name(tmp_path: Path) -> None:
+    ids = pa.array([0, 1], pa.int8())
+    either = pa.UnionArray.from_sparse(ids, [pa.array([1, 2]), pa.array(["a", "b"])])
+    pa.orc.write_table(pa.table({"id": [1, 2], "either": either}), tmp_path / "a.orc")
+    with pytest.raises(BeamTFRecordError, match="column 'either' has values of type sparse_union"):
+        bt.write(tmp_path / "a.orc", tmp_path / "out")
+    assert bt.write(tmp_path / "a.orc", tmp_path / "out", columns=["id"]).examples == 2
+
+
+def test_a_stripe_that_is_too_large_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pa.orc.write_table(pa.table({"x": [1] * 1000}), tmp_path / "a.orc")
+    monkeypatch.setattr(file_parts, "MOST_BYTES", 7999)
+    message = (
+        r"^stripe 0 of a\.orc has 8,000 bytes, which are read at once: write the file again in"
+    )
+    with pytest.raises(DataError, match=message):
+        Orc(tmp_path / "a.orc").schema()
+
+
+def test_a_file_that_is_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
+    pa.orc.write_table(_many_types(), tmp_path / "a.orc")
+    data = (tmp_path / "a.orc").read_bytes()
+    for size in range(0, len(data), 97):
+        (tmp_path / "b.orc").write_bytes(data[:size])
+        with pytest.raises(DataError, match=r"b\.orc is not a complete ORC file \(") as caught:
+            read_all(Orc(tmp_path / "b.orc"))
+        assert "\n" not in str(caught.value)
+
+
+def test_files_are_written_as_a_dataset(tmp_path: Path) -> None:
+    for part in range(2):
+        (tmp_path / f"in/part={part}").mkdir(parents=True)
+        table = pa.table({"id": range(part * 50, part * 50 + 50)})
+        pa.orc.write_table(table, tmp_path / f"in/part={part}/a.orc")
+    bt.write(tmp_path / "in", tmp_path / "out")
+    rows = sorted((row["id"], row["part"]) for row in bt.load(tmp_path / "out").rows())
+    assert rows == [(number, number // 50) for number in range(100)]
+    assert [unit.rows for unit in units_of(Orc(tmp_path / "in"))] == [50, 50]
+    batches = bt.ReadFromOrc(tmp_path / "in", columns=["part"], batch_rows=20).batches()
+    assert [batch.num_rows for batch in batches] == [20, 20, 10] * 2
