@@ -1,0 +1,238 @@
+"""Parses lines of JSON into columns by PyArrow's parser, and finds the lines that are not right.
+
+PyArrow parses many lines at a time, but some input crashes it or is changed without an error. So
+each call is guarded: a line is one object, not nested too deep, in valid UTF-8, and the result is
+validated. If a call fails, halves of the lines are parsed, down to the lines at fault.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json as pj
+
+from beam_tfrecord.features.arrow_types import is_text, type_name
+from beam_tfrecord.sources.json.text import MAX_DEPTH, Lines, depth_of
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def parse(lines: Lines, schema: pa.Schema) -> pa.Table:
+    """Return the rows of some lines, at least one, with columns of `schema`.
+
+    A missing key is null.
+
+    Raises:
+        ValueError: A line is not right, or a value does not fit its type.
+    """
+    table = _read(lines, schema)
+    table.validate(full=True)
+    return table
+
+
+def infer(lines: Lines) -> pa.Table:
+    """Return the rows of some lines, at least one, with the types that are inferred from them.
+
+    Raises:
+        ValueError: A line is not right, or values differ in type.
+    """
+    table = _read(lines, None)
+    try:
+        table.validate(full=True)
+        return table
+    except pa.ArrowInvalid:
+        # While it infers types, the parser loses the nulls at the start of lists.
+        return parse(lines, table.schema)
+
+
+def _read(lines: Lines, schema: pa.Schema | None) -> pa.Table:
+    if not lines.are_objects():
+        raise ValueError("a line is not an object")
+    # The parser checks neither the text that it skips nor the names of columns.
+    if not lines.data.isascii():
+        lines.data.decode()
+    read_options = pj.ReadOptions(use_threads=False, block_size=len(lines.data) + 1)
+    parse_options = None
+    if schema is not None:
+        parse_options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    table = pj.read_json(pa.BufferReader(lines.data), read_options, parse_options)
+    if table.num_rows != len(lines):
+        raise ValueError("a line is not one object")
+    return table
+
+
+def parse_rows(lines: Lines, schema: pa.Schema) -> tuple[pa.Table, list[int]]:
+    """Return the rows with columns of `schema` that are right, and the numbers of all others.
+
+    A number, boolean, object or array in a column of text is the text that stands for it.
+    """
+    if not len(lines):
+        return schema.empty_table(), []
+    try:
+        return parse(lines, schema), []
+    except ValueError:
+        lines = _as_text(lines, {field.name for field in schema if is_text(field.type)})
+    tables, wrong = [schema.empty_table()], []
+    parts = [(0, len(lines))]
+    while parts:
+        start, stop = parts.pop()
+        try:
+            tables.append(parse(lines.slice(start, stop), schema))
+        except ValueError:
+            middle = (start + stop) // 2
+            if middle == start:
+                wrong.append(start)
+            else:
+                parts += [(middle, stop), (start, middle)]
+    return pa.concat_tables(tables), wrong
+
+
+class Member(NamedTuple):
+    """A member of an object: its value, and the text that stands for it."""
+
+    name: str
+    value: Any
+    text: str
+
+
+class NotRight(ValueError):
+    """A line that is not right, with the reason."""
+
+
+def members(line: bytes) -> list[Member]:
+    """Return the members of the object on a line, with numbers exact.
+
+    Raises:
+        NotRight: The line is not one valid object.
+    """
+    try:
+        text = line.decode()
+        if depth_of(line) > MAX_DEPTH:
+            raise NotRight(f"is nested more than {MAX_DEPTH} levels deep")
+        found = list(_members(text))
+    except UnicodeDecodeError as error:
+        raise NotRight(f"is not UTF-8 (byte {error.start + 1})") from error
+    except json.JSONDecodeError as error:
+        raise NotRight(f"is not valid JSON ({error.msg}, column {error.pos + 1})") from error
+    except NotRight:
+        raise
+    except ValueError as error:
+        # Python converts no integer with thousands of digits.
+        raise NotRight(f"cannot be read ({error})") from error
+    _distinct([(member.name, None) for member in found])
+    if _ESCAPE.search(text):
+        values = json.dumps([(name, value) for name, value, _ in found], ensure_ascii=False)
+        if _HALF.search(values):
+            raise NotRight("has half of a surrogate pair (\\ud800 to \\udfff)")
+    return found
+
+
+def _members(text: str) -> Any:
+    if not text.startswith("{"):
+        kind = type(_DECODER.decode(text)).__name__
+        raise NotRight(f"is {_KINDS.get(kind, 'a number')}, not an object")
+    at = _skip(text, 1)
+    while not text.startswith("}", at):
+        name, at = _DECODER.raw_decode(text, at)
+        if not isinstance(name, str):
+            raise json.JSONDecodeError("Expecting a name in double quotes", text, at - 1)
+        at = _skip(text, _after(text, at, ":"))
+        value, end = _DECODER.raw_decode(text, at)
+        yield Member(name, value, text[at:end])
+        at = _skip(text, end)
+        if not text.startswith("}", at):
+            at = _skip(text, _after(text, at, ","))
+            if text.startswith("}", at):
+                raise json.JSONDecodeError("A comma before the end of an object", text, at)
+    if _skip(text, at + 1) < len(text):
+        raise json.JSONDecodeError("Extra data", text, at + 1)
+
+
+def _skip(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    assert found is not None
+    return found.end()
+
+
+def _after(text: str, at: int, character: str) -> int:
+    at = _skip(text, at)
+    if not text.startswith(character, at):
+        raise json.JSONDecodeError(f"Expecting {character!r}", text, at)
+    return at + 1
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise NotRight(f"has the key {twice!r} twice")
+    return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_distinct)
+_KINDS = {"list": "an array", "str": "a string", "bool": "a boolean", "NoneType": "null"}
+
+
+def _as_text(lines: Lines, names: Collection[str]) -> Lines:
+    """Return lines in which the values of some columns are strings, but for nulls."""
+    if not names:
+        return lines
+    made = [_line_as_text(lines.line(row), names) for row in range(len(lines))]
+    return Lines.of(made, lines.numbers)
+
+
+def _line_as_text(line: bytes, names: Collection[str]) -> bytes:
+    try:
+        found = members(line)
+    except ValueError:
+        return line
+    if not any(_is_other(member, names) for member in found):
+        return line
+    texts = [
+        f"{json.dumps(member.name)}:"
+        f"{json.dumps(member.text) if _is_other(member, names) else member.text}"
+        for member in found
+    ]
+    return f"{{{','.join(texts)}}}".encode()
+
+
+def _is_other(member: Member, names: Collection[str]) -> bool:
+    return member.name in names and not isinstance(member.value, str | None)
+
+
+class Fault(NamedTuple):
+    """Why a line is not a row: `column` is empty if the fault is not a value of a column."""
+
+    column: str
+    problem: str
+    value: str
+
+
+def fault_of(line: bytes, schema: pa.Schema) -> Fault:
+    """Return why a line, which `parse_rows` found to be wrong, is not a row of `schema`."""
+    shown = line.decode("utf-8", "backslashreplace")
+    try:
+        found = members(line)
+    except NotRight as error:
+        return Fault("", str(error), shown)
+    alone = Lines.of([line], np.zeros(1, np.int64))
+    for member in found:
+        if member.name in schema.names:
+            field = schema.field(member.name)
+            if parse_rows(alone, pa.schema([field]))[1]:
+                return misfit_of(line, field)
+    return Fault("", "is not valid JSON", shown)
+
+
+def misfit_of(line: bytes, field: pa.Field) -> Fault:
+    """Return the fault of a line whose value of a column does not fit the type of the column."""
+    text = next(member.text for member in members(line) if member.name == field.name)
+    return Fault(field.name, f"is not {type_name(field.type)}", text)

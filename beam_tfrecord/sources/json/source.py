@@ -1,0 +1,178 @@
+"""The JSON source: it cuts JSON Lines, infers types from all rows, and rejects rows one by one.
+
+All files follow the same rules:
+
+* A row is an object. Its keys are columns, and a key that a row lacks is null. Blank lines are not
+  rows.
+* Text is text, even if it looks like a time or a number.
+* Integers are int64; larger ones are rejects. Numbers with a fraction or an exponent, ``NaN``,
+  ``Infinity`` and ``-Infinity`` are the nearest float64; one too large for it is a reject.
+* A column of integers and fractions is float64, unless an integer is beyond 2^53 and so may not be
+  exact.
+* Arrays are lists, and objects are structs. Values that differ in kind are refused.
+* A row that has a key twice, half of a surrogate pair or invalid UTF-8 is a reject.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import pyarrow as pa
+
+from beam_tfrecord.batch import DEFAULT_BATCH_ROWS, Batch
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.features.arrow_types import type_of_column
+from beam_tfrecord.sources.base import (
+    UNIT_BYTES,
+    Chunk,
+    InputFile,
+    Scan,
+    Source,
+    Unit,
+    wanted_columns,
+)
+from beam_tfrecord.sources.csv.text import compression_of, open_text
+from beam_tfrecord.sources.files import as_paths, list_files
+from beam_tfrecord.sources.json.read import infer_unit, read_unit
+from beam_tfrecord.sources.json.text import LINES, JsonUnit, form_of
+from beam_tfrecord.sources.json.types import JsonInference, infer_schema, parsed_type
+
+SUFFIXES = (".json", ".jsonl", ".ndjson")
+MIN_CHUNK_BYTES = 16
+_SCAN_BYTES = 2**20
+# The usual compression ratio of text, for estimates only.
+_COMPRESSION_RATIO = 4
+
+
+class _ScanDetail(NamedTuple):
+    form: str | None  # in the first scan of a file
+    newlines: int
+    second_line: int  # position after the first newline; -1 if there is none
+
+
+@dataclasses.dataclass(frozen=True)
+class Json(Source):
+    """JSON Lines and JSON files, plain or compressed (``.gz .bz2 .zst .lz4 .xz``).
+
+    Attributes:
+        paths: Files, globs or directories.
+        types: Types of columns by name, as Arrow types or their names; others are inferred.
+        columns: Names of the columns to read, in that order; None means all.
+        chunk_bytes: Approximate size of the units into which JSON Lines are cut.
+    """
+
+    kind: ClassVar[str] = "json"
+    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
+    detail_type: ClassVar[Any] = JsonUnit
+    has_ranges: ClassVar[bool] = True
+    quick_scans: ClassVar[int] = 16
+
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+    _: dataclasses.KW_ONLY
+    types: Mapping[str, str | pa.DataType] = dataclasses.field(default_factory=dict)
+    columns: Sequence[str] | None = None
+    chunk_bytes: int = UNIT_BYTES
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "paths", as_paths(self.paths))
+        object.__setattr__(self, "columns", wanted_columns(self.columns))
+        typed = {name: type_of_column(name, arrow) for name, arrow in self.types.items()}
+        for name, arrow in typed.items():
+            parsed_type(name, arrow)
+        object.__setattr__(self, "types", typed)
+        if self.chunk_bytes < MIN_CHUNK_BYTES:
+            raise UsageError(f"chunk_bytes is {self.chunk_bytes}: pass {MIN_CHUNK_BYTES} or more")
+
+    def files(self) -> Iterator[InputFile]:
+        """Yield the input files in order of their names.
+
+        Raises:
+            UsageError: Nothing is found.
+        """
+        return list_files(as_paths(self.paths), SUFFIXES, remote=True)
+
+    def chunks(self, file: InputFile) -> Iterator[Chunk]:
+        """Yield ranges of `chunk_bytes`, or one range if the file is compressed."""
+        chunk_bytes = self.chunk_bytes * (self.unit_bytes // UNIT_BYTES)
+        step = file.bytes if compression_of(file) else chunk_bytes
+        for index, start in enumerate(range(0, max(file.bytes, 1), max(step, 1))):
+            yield Chunk(file, index, start, min(start + step, file.bytes))
+
+    def scan(self, chunk: Chunk) -> Scan:
+        """Count the lines of a chunk; in the first chunk also find the form of the file.
+
+        Raises:
+            DataError: The file cannot be read.
+        """
+        form = form_of(chunk.file) if chunk.index == 0 else None
+        if compression_of(chunk.file):
+            return Scan(chunk, _ScanDetail(form, 0, -1))
+        newlines, second_line, at = 0, -1, chunk.start
+        with open_text(chunk.file, "utf-8", chunk.start, chunk.stop) as text:
+            while data := text.read(_SCAN_BYTES):
+                if second_line < 0 and (found := data.find(b"\n")) >= 0:
+                    second_line = at + found + 1
+                newlines += data.count(b"\n")
+                at += len(data)
+        return Scan(chunk, _ScanDetail(form, newlines, second_line))
+
+    def units(self, scans: Sequence[Scan]) -> list[Unit]:
+        """Cut JSON Lines after the first newline of every chunk; any other file is one unit."""
+        file, form = scans[0].chunk.file, scans[0].detail.form
+        starts = [(0, 1)]
+        if form == LINES:
+            line = 1
+            for scan in scans:
+                second: int = scan.detail.second_line
+                if scan.chunk.index and 0 <= second < file.bytes:
+                    starts.append((second, line + 1))
+                line += scan.detail.newlines
+        stops = [*(start for start, _ in starts[1:]), file.bytes]
+        ratio = _COMPRESSION_RATIO if compression_of(file) else 1
+        return [
+            Unit(
+                name=file.unit_name(index, len(starts)),
+                file=file,
+                index=index,
+                start=start,
+                stop=stop,
+                rows=None,
+                input_bytes=stop - start,
+                # The names of columns are in the records, too.
+                encoded_bytes=max(1, ratio * (stop - start)),
+                detail=JsonUnit(form, line),
+            )
+            for index, ((start, line), stop) in enumerate(zip(starts, stops, strict=True))
+        ]
+
+    def ranges(self, unit: Unit) -> Sequence[tuple[int, int]]:
+        """Return the byte range of a unit."""
+        return ((unit.start, unit.stop),)
+
+    def infer(self, of: Unit) -> JsonInference:
+        """Return the kinds (such as text or double) of all values of a unit, by column."""
+        return infer_unit(of)
+
+    def merge(self, inferences: Iterable[JsonInference]) -> pa.Schema:
+        """Join inferences into one schema; columns from the files' paths come last.
+
+        Raises:
+            DataError: No line is right.
+            SchemaConflict: Values of a column differ in kind.
+            UsageError: `types` or `columns` names a column that no row has.
+        """
+        return infer_schema(inferences, types=self.types, columns=self.columns)
+
+    def read(
+        self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS
+    ) -> Iterator[Batch]:
+        """Yield the rows of `unit` in order; rows that do not fit `schema` become rejects.
+
+        Raises:
+            DataError: The file cannot be read.
+            UsageError: JSON cannot be read as a type of `schema`.
+        """
+        return read_unit(unit, schema, batch_rows=batch_rows)

@@ -1,0 +1,270 @@
+"""Reads JSON text as lines with one value each, whatever form a file has.
+
+A file has one of three forms. In JSON Lines every line is an object, and a cut at any newline is
+right, because a JSON string cannot contain one. The two others, an array of objects and objects
+over several lines, are turned into lines: a newline replaces what separates two values, and spaces
+replace the newlines and brackets around them. No other byte changes.
+"""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_tfrecord.errors import DataError
+from beam_tfrecord.features.arrow_arrays import BoolArray, Int64Array
+from beam_tfrecord.sources.base import InputFile, Unit
+from beam_tfrecord.sources.csv.text import open_text
+from beam_tfrecord.sources.files import has_suffix
+
+Bytes = npt.NDArray[np.uint8]
+LINES, ARRAY, OBJECTS = "lines", "array", "objects"
+
+BLOCK_BYTES = 2**20
+MAX_ROW_BYTES = 2**28
+# Deeper values can crash the parser, which calls itself for each level of their types.
+MAX_DEPTH = 100
+_SPACE = b" \t\r\n"
+_HEAD_BYTES = 2**16
+_OPEN, _CLOSE, _QUOTE, _COMMA, _LF, _BLANK = b'{}",\n '
+# The bit that turns "[" into "{" and "]" into "}", and no other character into one of these.
+_AS_BRACE = 0x20
+_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
+
+
+@dataclasses.dataclass(frozen=True)
+class JsonUnit:
+    """The detail of a unit: the data besides its byte range that reading it needs.
+
+    Attributes:
+        form: Form of the file.
+        line: Number of the first line of the range, from 1; without meaning in an array.
+    """
+
+    form: str
+    line: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Lines:
+    """Some rows as text, one on each line.
+
+    Attributes:
+        data: The lines, all of which end with a newline; none is blank, except in an array.
+        starts: Position of each line in `data`, and the end of the last, shape `[rows + 1]`.
+        numbers: Number of each line in the file, from 1, or of each value in an array, from 0.
+    """
+
+    data: bytes
+    starts: Int64Array
+    numbers: Int64Array
+
+    @classmethod
+    def of(cls, lines: Sequence[bytes], numbers: Int64Array) -> Lines:
+        """Return lines, given each without its newline."""
+        starts = np.cumsum([0, *(len(line) + 1 for line in lines)])
+        return cls(b"".join(line + b"\n" for line in lines), starts, numbers)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def line(self, row: int) -> bytes:
+        """Return a line without its newline."""
+        return self.data[self.starts[row] : self.starts[row + 1] - 1]
+
+    def slice(self, start: int, stop: int) -> Lines:
+        """Return the lines `start` to `stop`."""
+        first, last = self.starts[start], self.starts[stop]
+        starts = self.starts[start : stop + 1] - first
+        return Lines(self.data[first:last], starts, self.numbers[start:stop])
+
+    def are_objects(self) -> bool:
+        """Return whether each line begins and ends as an object and is not nested too deep.
+
+        If as many objects as lines are parsed, no object then extends over a line or shares one: a
+        newline between ``}`` and ``{`` is between two objects, since inside one a comma would be.
+        """
+        text = np.frombuffer(self.data, np.uint8)
+        if not _have_braces(text, self.starts):
+            return False
+        # Flat rows, of which each opens one object, need no count for each line.
+        opens = text | _AS_BRACE == _OPEN
+        if np.count_nonzero(opens) < len(self) + MAX_DEPTH:
+            return True
+        opened = np.searchsorted(np.flatnonzero(opens), self.starts)
+        many = np.flatnonzero(np.diff(opened) > MAX_DEPTH)
+        return all(depth_of(self.line(row)) <= MAX_DEPTH for row in many.tolist())
+
+
+def _have_braces(text: Bytes, starts: Int64Array) -> bool:
+    """Return whether each line, of which `starts` has the ends too, has braces at both ends."""
+    # A blank line has none: what is before its newline is another newline, or the last byte.
+    opens, closes = text[starts[:-1]] == _OPEN, text[starts[1:] - 2] == _CLOSE
+    return bool(opens.all() and closes.all())
+
+
+def split_lines(data: bytes, first: int, *, keep_blank: bool = False) -> Lines:
+    """Return the lines of `data`, which ends with a newline; `first` is the number of the first."""
+    text = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(text == _LF)
+    starts = np.concatenate([[0], ends + 1])
+    numbers = np.arange(first, first + len(ends))
+    if _have_braces(text, starts):
+        return Lines(data, starts, numbers)
+    stripped = [line.strip(_SPACE) for line in data.split(b"\n")[:-1]]
+    kept = [row for row, line in enumerate(stripped) if line or keep_blank]
+    return Lines.of([stripped[row] for row in kept], numbers[kept])
+
+
+def form_of(file: InputFile) -> str:
+    """Return the form of a file, by its suffix and its first bytes.
+
+    Raises:
+        DataError: The file cannot be read, or is not UTF-8.
+    """
+    with open_text(file, "utf-8", 0, file.bytes) as text:
+        head = text.read(_HEAD_BYTES)
+    if head.startswith(_BOMS) or b"\0" in head[:4]:
+        raise DataError(f"{file.name} looks like UTF-16: JSON has to be UTF-8, so convert it")
+    head = head.removeprefix(codecs.BOM_UTF8).lstrip(_SPACE)
+    if has_suffix(file.path, (".jsonl", ".ndjson")):
+        return LINES
+    if head.startswith(b"["):
+        return ARRAY
+    line, newline, _ = head.partition(b"\n")
+    if not newline or not line.startswith(b"{"):
+        return LINES
+    _, levels = _levels(line, 0, 0)
+    return OBJECTS if levels[-1] > 0 else LINES
+
+
+def read_lines(unit: Unit) -> Iterator[Lines]:
+    """Yield the rows of a unit, in parts of about `BLOCK_BYTES`.
+
+    Raises:
+        DataError: The file cannot be read, ends inside a value, or has a line that is too long.
+    """
+    detail: JsonUnit = unit.detail
+    splitter = None if detail.form == LINES else Splitter(unit.file, detail.form)
+    is_array = detail.form == ARRAY
+    rest, number = b"", detail.line if splitter is None else 0
+    with open_text(unit.file, "utf-8", unit.start, unit.stop) as text:
+        is_first = unit.index == 0
+        # A read as long as the rest limits the copies of a very long line.
+        while piece := text.read(max(BLOCK_BYTES, len(rest))):
+            if is_first:
+                piece, is_first = piece.removeprefix(codecs.BOM_UTF8), False
+            block = rest + (piece if splitter is None else splitter.feed(piece))
+            end = block.rfind(b"\n") + 1
+            rest = block[end:]
+            if len(rest) > MAX_ROW_BYTES:
+                raise DataError(
+                    f"{unit.file.name}{':' if splitter is None else ' row '}{number} is longer "
+                    f"than {MAX_ROW_BYTES} bytes: check that every row is an object of its own"
+                )
+            if end:
+                found = split_lines(block[:end], number, keep_blank=is_array)
+                number += block.count(b"\n", 0, end) if splitter is None else len(found)
+                yield found
+    rest += b"" if splitter is None else splitter.finish()
+    # An array without values has only blanks between its brackets.
+    if rest.strip(_SPACE) or (is_array and number):
+        yield split_lines(rest + b"\n", number, keep_blank=is_array)
+
+
+class Splitter:
+    """Turns an array, or objects over several lines, into lines with one value each.
+
+    Args:
+        file: The file, for messages.
+        form: Form of the file.
+    """
+
+    def __init__(self, file: InputFile, form: str) -> None:
+        self._file, self._is_array = file, form == ARRAY
+        self._left, self._inside, self._depth = b"", 0, 0
+        self._has_begun = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the lines of the next bytes; backslashes at their end wait for the next call.
+
+        Raises:
+            DataError: The text does not have its form.
+        """
+        data = self._left + data
+        # No escape may be cut.
+        whole = data.rstrip(b"\\")
+        self._left = data[len(whole) :]
+        return self._split(whole) if whole else b""
+
+    def finish(self) -> bytes:
+        """Return the lines of the bytes that wait, at the end of the file.
+
+        Raises:
+            DataError: The text ends inside a value.
+        """
+        last = self._split(self._left) if self._left else b""
+        if self._inside or self._depth:
+            what = "a string" if self._inside else "an array" if self._is_array else "an object"
+            raise DataError(f"{self._file.name} ends inside {what}: check that it is complete")
+        return last
+
+    def _split(self, data: bytes) -> bytes:
+        inside, levels = _levels(data, self._inside, self._depth)
+        before = np.concatenate([[self._depth], levels[:-1]])
+        text = np.frombuffer(data, np.uint8)
+        made = text.copy()
+        newlines = text == _LF
+        # A newline in a string is not valid: another control character there is not valid, either.
+        made[newlines & inside] = 0x1F
+        made[newlines & ~inside & (self._is_array | (levels > 0))] = _BLANK
+        if self._is_array:
+            made[(text == _COMMA) & ~inside & (levels == 1)] = _LF
+            outer = np.flatnonzero((levels != before) & (levels + before == 1))
+            self._check_outer(text, levels, outer)
+            made[outer] = _BLANK
+        elif levels.min() < 0:
+            raise DataError(f"{self._file.name} closes more than it opens: correct it")
+        self._inside, self._depth = int(inside[-1]), int(levels[-1])
+        return made.tobytes()
+
+    def _check_outer(self, text: Bytes, levels: Int64Array, outer: Int64Array) -> None:
+        """Check that there is one array, given the positions `outer` of its brackets."""
+        opens = int((levels[outer] == 1).sum())
+        beside = (levels <= 0) & ~np.isin(text, list(_SPACE))
+        beside[outer] = False
+        if opens + self._has_begun > 1 or beside.any():
+            raise DataError(f"{self._file.name} has more text after its array: correct it")
+        if (text[outer[levels[outer] == 0]] != ord("]")).any():
+            raise DataError(f"the array in {self._file.name} ends with '}}': correct it")
+        self._has_begun = self._has_begun or opens > 0
+
+
+def depth_of(text: bytes) -> int:
+    """Return how deep objects and arrays are nested in a complete text."""
+    _, levels = _levels(text, 0, 0)
+    return int(levels.max(initial=0))
+
+
+def _levels(text: bytes, inside: int, depth: int) -> tuple[BoolArray, Int64Array]:
+    """Return for each byte whether it is in a string, and how many values are open after it.
+
+    Args:
+        text: The text, which ends with no backslash that begins an escape.
+        inside: 1 if the text begins in a string, else 0.
+        depth: Number of values that are open at its start.
+    """
+    # Escapes have no quotes then. Pairs from the left: after an even number of backslashes a quote
+    # ends the string.
+    plain = text.replace(b"\\\\", b"__").replace(b'\\"', b"__")
+    found = np.frombuffer(plain, np.uint8)
+    # The sum overflows, but stays odd inside strings.
+    within = ((np.cumsum(found == _QUOTE, dtype=np.uint8) + np.uint8(inside)) & 1).astype(bool)
+    braces = found | _AS_BRACE
+    steps = (braces == _OPEN).astype(np.int8) - (braces == _CLOSE).astype(np.int8)
+    steps[within] = 0
+    return within, np.cumsum(steps, dtype=np.int64) + depth

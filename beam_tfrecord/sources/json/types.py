@@ -1,0 +1,317 @@
+"""Infers the types of JSON values from all rows, and converts columns to the types of a schema.
+
+For each place in the rows, such as a column or a field of an object, an inference has the kinds of
+its values, such as text or double, and the first row of each kind. The join over all units is a
+union of sets, so the schema does not depend on their order and limits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
+from beam_tfrecord.features.arrow_types import (
+    is_extension,
+    is_list,
+    is_numpy_tensor,
+    is_temporal,
+    type_name,
+)
+from beam_tfrecord.sources.base import InputFile, chosen_columns
+from beam_tfrecord.sources.hive import add_partition_fields, partition_fields
+from beam_tfrecord.sources.json.parse import infer, members
+from beam_tfrecord.sources.json.text import Lines
+from beam_tfrecord.tables import not_found
+
+BOOL, INT, BIG, DOUBLE, TEXT, LIST, OBJECT = (
+    "bool",
+    "int",
+    "big",
+    "double",
+    "text",
+    "list",
+    "object",
+)
+_SCALARS = {BOOL: pa.bool_(), TEXT: pa.string()}
+_SHOWN = {
+    BOOL: "a boolean",
+    INT: "an integer",
+    BIG: "an integer beyond 2^53",
+    DOUBLE: "a fraction",
+    TEXT: "text",
+    LIST: "an array",
+    OBJECT: "an object",
+}
+# A double represents all smaller integers exactly.
+_EXACT = 2**53
+
+# Names of keys from the column on; None stands for the values of an array.
+Path = tuple[str | None, ...]
+Kinds = dict[str, int]  # kind -> number of the first row
+
+
+@dataclasses.dataclass(frozen=True)
+class JsonInference:
+    """The kinds of values in one unit.
+
+    Attributes:
+        file: The file of the unit.
+        index: Position of the unit in the file.
+        address: Text before the number of a row in messages.
+        kinds: For each place, the kinds of its values, which are none if all are null.
+        fault: What is wrong with the first line that is not right; empty if all are.
+    """
+
+    file: InputFile
+    index: int
+    address: str
+    kinds: Mapping[Path, Kinds]
+    fault: str = ""
+
+
+class Finder:
+    """Collects the kinds of values, for a `JsonInference`.
+
+    Args:
+        address: Text before the number of a row in messages.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.kinds: dict[Path, Kinds] = {}
+        self.fault = ""
+        self._address = address
+
+    def add(self, lines: Lines) -> None:
+        """Add the kinds of all values in some lines; lines that are not right have none."""
+        if not len(lines):
+            return
+        try:
+            table = infer(lines)
+        except ValueError:
+            self._add_each(lines, range(len(lines)))
+            return
+        unclear: set[int] = set()
+        for column, name in zip(table.itercolumns(), table.column_names, strict=True):
+            self._walk(column.combine_chunks(), (name,), np.arange(len(lines)), lines, unclear)
+        self._add_each(lines, sorted(unclear))
+
+    def _walk(
+        self, array: pa.Array, path: Path, rows: Any, lines: Lines, unclear: set[int]
+    ) -> None:
+        """Add the kinds in an array, whose values are in the `rows` of `lines`.
+
+        Rows with numbers whose texts decide what kind they are become members of `unclear`.
+        """
+        arrow = array.type
+        # Before the kinds are known, because columns are in the order in which they appear.
+        self.kinds.setdefault(path, {})
+        if array.null_count == len(array):
+            return
+
+        def note(kind: str, at: int) -> None:
+            self._note(path, kind, lines.numbers[rows[at]])
+
+        first = _first(array.is_valid())
+        if pa.types.is_struct(arrow):
+            note(OBJECT, first)
+            for field, child in zip(arrow, array.flatten(), strict=True):
+                self._walk(child, (*path, field.name), rows, lines, unclear)
+        elif is_list(arrow):
+            note(LIST, first)
+            parents = pc.list_parent_indices(array).to_numpy()
+            self._walk(array.flatten(), (*path, None), rows[parents], lines, unclear)
+        elif pa.types.is_integer(arrow):
+            note(INT, first)
+            beyond = pc.or_(pc.greater(array, _EXACT), pc.less(array, -_EXACT))
+            if pc.any(beyond).as_py():
+                note(BIG, _first(beyond))
+        elif pa.types.is_floating(arrow):
+            self._add_doubles(array, path, rows, note, unclear)
+        else:
+            note(BOOL if pa.types.is_boolean(arrow) else TEXT, first)
+
+    def _add_doubles(
+        self,
+        array: pa.Array,
+        path: Path,
+        rows: Any,
+        note: Callable[[str, int], None],
+        unclear: set[int],
+    ) -> None:
+        """Add the kinds of numbers that the parser made doubles, though some may be integers."""
+        values = array.to_numpy(zero_copy_only=False)
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+        with np.errstate(invalid="ignore"):
+            large = np.isfinite(values) & (np.abs(values) >= _EXACT)
+            fractions = np.flatnonzero(
+                valid & ~(np.isfinite(values) & (values == np.floor(values)))
+            )
+        if len(fractions):
+            note(DOUBLE, int(fractions[0]))
+        known = DOUBLE in self.kinds.get(path, {})
+        unclear.update(rows[large if known else valid].tolist())
+
+    def _add_each(self, lines: Lines, rows: Iterable[int]) -> None:
+        for row in rows:
+            try:
+                found = members(lines.line(row))
+            except ValueError as error:
+                self.fault = self.fault or f"{self._address}{lines.numbers[row]} {error}"
+                continue
+            for member in found:
+                self._add_value((member.name,), member.value, int(lines.numbers[row]))
+
+    def _add_value(self, path: Path, value: Any, number: int) -> None:
+        if value is None:
+            self.kinds.setdefault(path, {})
+        elif isinstance(value, dict):
+            self._note(path, OBJECT, number)
+            for name, inner in value.items():
+                self._add_value((*path, name), inner, number)
+        elif isinstance(value, list):
+            self._note(path, LIST, number)
+            self.kinds.setdefault((*path, None), {})
+            for inner in value:
+                self._add_value((*path, None), inner, number)
+        elif isinstance(value, bool):
+            self._note(path, BOOL, number)
+        elif isinstance(value, int):
+            self._note(path, INT, number)
+            if abs(value) > _EXACT:
+                self._note(path, BIG, number)
+        else:
+            self._note(path, DOUBLE if isinstance(value, float) else TEXT, number)
+
+    def _note(self, path: Path, kind: str, number: int) -> None:
+        self.kinds.setdefault(path, {}).setdefault(kind, int(number))
+
+
+def _first(found: pa.Array) -> int:
+    return int(found.index(True).as_py())
+
+
+def infer_schema(
+    inferences: Iterable[JsonInference],
+    *,
+    types: Mapping[str, pa.DataType],
+    columns: Sequence[str] | None,
+) -> pa.Schema:
+    """Return the schema of all files; the columns from their paths come last.
+
+    Args:
+        inferences: The inferences of all units, in any order.
+        types: Types of columns that the user states, which are not inferred.
+        columns: Names of the columns to read, in that order; None means all.
+
+    Raises:
+        DataError: No line is right.
+        SchemaConflict: Values of a column differ in kind.
+        UsageError: `types` or `columns` names a column that no row has.
+    """
+    ordered = sorted(inferences, key=lambda one: (one.file.name, one.index))
+    paths = [one.file for one in ordered]
+    places: dict[Path, dict[str, str]] = {}
+    for one in ordered:
+        for path, kinds in one.kinds.items():
+            place = places.setdefault(path, {})
+            for kind, number in kinds.items():
+                place.setdefault(kind, f"{one.address}{number}")
+    names = [path[0] for path in places if len(path) == 1 and path[0] is not None]
+    faults = [one.fault for one in ordered if one.fault]
+    if faults and not names:
+        raise DataError(f"the input has no column, and {faults[0]}: correct it")
+    partitions = [field.name for field in partition_fields(paths)]
+    if unknown := [name for name in types if name not in names and name not in partitions]:
+        raise UsageError(not_found(unknown[0], [*names, *partitions], of="--types"))
+    inner: dict[Path, list[Path]] = {}
+    for path in places:
+        inner.setdefault(path[:-1], []).append(path)
+    wanted = [name for name in names if columns is None or name in columns]
+    inside = pa.schema(
+        [(name, types.get(name) or _type_of((name,), places, inner)) for name in wanted]
+    )
+    schema = add_partition_fields(inside, paths, columns=columns)
+    fields = {field.name: field.with_type(types.get(field.name, field.type)) for field in schema}
+    return chosen_columns(fields, columns, [*names, *partitions])
+
+
+def _type_of(
+    path: Path, places: Mapping[Path, Mapping[str, str]], inner: Mapping[Path, Sequence[Path]]
+) -> pa.DataType:
+    kinds = places[path]
+    if not kinds:
+        return pa.null()
+    if kinds.keys() <= {INT, BIG}:
+        return pa.int64()
+    # A column with integers beyond 2^53 and fractions has no type that is exact for both.
+    if kinds.keys() <= {INT, DOUBLE}:
+        return pa.float64()
+    if len(kinds) > 1:
+        raise _conflict(path, kinds)
+    (kind,) = kinds
+    if kind == LIST:
+        return pa.list_(_type_of((*path, None), places, inner))
+    if kind == OBJECT:
+        below = inner.get(path, ())
+        return pa.struct([(of[-1], _type_of(of, places, inner)) for of in below])
+    return _SCALARS[kind]
+
+
+def _conflict(path: Path, kinds: Mapping[str, str]) -> SchemaConflict:
+    names = [kind for kind in kinds if kind != INT or BIG not in kinds]
+    # Integers and fractions go together, so they are not a pair that conflicts.
+    one, other = next(
+        pair for pair in itertools.combinations(names, 2) if set(pair) != {INT, DOUBLE}
+    )
+    column = str(path[0])
+    place = "".join("[]" if key is None else f".{key}" for key in path)[1:]
+    advice = shlex.quote(f"{column}=string")
+    return SchemaConflict(
+        f"column {place!r} is {_SHOWN[other]} in {kinds[other]} but {_SHOWN[one]} in {kinds[one]}: "
+        f"correct one of them, or pass --types {advice} to read the text of each value"
+    )
+
+
+def not_readable(name: str, arrow: pa.DataType) -> UsageError:
+    """Return the error for a column whose type JSON cannot be read as."""
+    return UsageError(
+        f"column {name!r} cannot be read from json as {type_name(arrow)}: read it as another type "
+        "with --types, and convert it with --map"
+    )
+
+
+def parsed_type(name: str, arrow: pa.DataType) -> pa.DataType:
+    """Return the type as which a column is parsed, before it is converted to its own type.
+
+    Raises:
+        UsageError: JSON cannot be read as the type of the column.
+    """
+    types = pa.types
+    if is_numpy_tensor(arrow) or types.is_map(arrow) or types.is_union(arrow):
+        raise not_readable(name, arrow)
+    if is_extension(arrow):
+        return parsed_type(name, arrow.storage_type)
+    if types.is_dictionary(arrow) or types.is_run_end_encoded(arrow):
+        return parsed_type(name, arrow.value_type)
+    if is_list(arrow):
+        # The parser loses nulls in lists of nulls alone.
+        item = parsed_type(name, arrow.value_type)
+        return pa.list_(pa.bool_() if types.is_null(item) else item)
+    if types.is_struct(arrow):
+        return pa.struct([(field.name, parsed_type(name, field.type)) for field in arrow])
+    if types.is_floating(arrow):
+        # The exact numbers show what rounding loses, and that a number is too large.
+        return pa.float64()
+    if types.is_decimal(arrow):
+        return pa.decimal256(arrow.precision, arrow.scale)
+    if is_temporal(arrow) or types.is_fixed_size_binary(arrow):
+        return pa.string()
+    return arrow
